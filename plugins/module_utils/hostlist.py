@@ -102,4 +102,4 @@ def fold(names: list[str]) -> str:
 def _ranges(ranges: list[list[str]]) -> str:
     """Ranges as text, in brackets where it is more than one number."""
     text = ",".join(first if first == last else f"{first}-{last}" for first, last in ranges)
-    return f"[{text}]" if len(ranges) > 1 or ranges and ranges[0][0] != ranges[0][1] else text
+    return f"[{text}]" if len(ranges) > 1 or (ranges and ranges[0][0] != ranges[0][1]) else text

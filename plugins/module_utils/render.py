@@ -1,0 +1,220 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From data to lines of Slurm's configuration files.
+
+The data are the shared variables (`docs/architecture.md`), whether the inventory plugin or a person wrote them.
+Equal nodes become one line, in the order in which they first appear. All problems are ValueErrors that name the entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import REPEATED
+
+HARDWARE_KEYS = (
+    "sockets", "cores_per_socket", "threads_per_core", "real_memory", "boards", "tmp_disk", "gres",
+)  # fmt: skip
+"""Keys of a machine type that are not spelled as Slurm spells them: the model writes those parameters itself."""
+
+NODE_KEYS = ("hosts", "hardware", "address")
+"""Likewise the keys of a node entry."""
+
+PARTITION_KEYS = ("name", "nodes", "default")
+"""Likewise the keys of a partition."""
+
+DETECTED = "detected"
+"""The machine type of nodes whose hardware is measured (playbook discover), not declared."""
+
+_REPEATED = {key.lower() for key in REPEATED}
+
+
+def _need(entry: Mapping[str, Any], key: str) -> Any:
+    """The value of a key that an entry must have."""
+    if entry.get(key) is None:
+        raise ValueError(f"{dict(entry)} has no '{key}'")
+    return entry[key]
+
+
+def _others(entry: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """The parameters of an entry that are spelled as Slurm spells them."""
+    return {key: value for key, value in entry.items() if key not in known}
+
+
+def value_text(value: Any) -> str:
+    """A value as Slurm's parser reads it (`src/common/parse_config.c`).
+
+    Booleans are YES or NO, lists are joined by commas. A backslash escapes, a `#` starts a comment even in quotes, a
+    value with blanks is quoted and cannot hold a quote.
+    """
+    if isinstance(value, bool):
+        return "YES" if value else "NO"
+    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    blank = not text or any(character.isspace() for character in text)
+    if "\n" in text or "\r" in text:
+        raise ValueError(f"{text!r} is no value for a Slurm configuration: it has more than one line")
+    if '"' in text and (blank or text.startswith('"')):
+        raise ValueError(f"{text!r} is no value for a Slurm configuration: it has quotes and would have to be quoted")
+    text = text.replace("\\", "\\\\").replace("#", "\\#")
+    return f'"{text}"' if blank else text
+
+
+def _line(parameters: Mapping[str, Any]) -> str:
+    """`Key=value Key=value`; a parameter that is None is left out."""
+    return " ".join(f"{key}={value_text(value)}" for key, value in parameters.items() if value is not None)
+
+
+def _text(lines: Iterable[str]) -> str:
+    """Lines as text, each ended."""
+    return "".join(f"{line}\n" for line in lines)
+
+
+def pair(hosts: str, address: str) -> list[tuple[str, str]]:
+    """Hosts and their addresses, two hostlists of one length."""
+    names, addresses = expand(hosts), expand(address)
+    if len(names) != len(addresses):
+        raise ValueError(f"'{hosts}' has {len(names)} hosts, but '{address}' has {len(addresses)} addresses")
+    return list(zip(names, addresses))
+
+
+def machine_of(node: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The machine type of a node entry."""
+    name = _need(node, "hardware")
+    if name in hardware:
+        return hardware[name]
+    if name == DETECTED:
+        raise ValueError(f"the hardware of {_need(node, 'hosts')} is not known yet: run gpucluster.slurm.discover")
+    raise ValueError(f"{_need(node, 'hosts')}: unknown hardware '{name}', known: {', '.join(hardware) or 'none'}")
+
+
+def gres_count(gres: Mapping[str, Any]) -> int:
+    """How many of a generic resource there are: one per device file, or else its count, or else one."""
+    return len(expand(gres["file"])) if gres.get("file") else int(gres.get("count") or 1)
+
+
+def _gres(machine: Mapping[str, Any]) -> str | None:
+    """The value of a node's Gres, such as `gpu:t4:2`; None without."""
+    counts: dict[str, int] = {}
+    for gres in machine.get("gres") or ():
+        kind = ":".join(str(part) for part in (_need(gres, "name"), gres.get("type")) if part)
+        counts[kind] = counts.get(kind, 0) + gres_count(gres)
+    return ",".join(f"{kind}:{count}" for kind, count in counts.items()) or None
+
+
+def _node_parameters(node: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a NodeName line but the node's name and address; what the node entry says wins over its machine type."""
+    sockets, boards = int(_need(machine, "sockets")), int(machine.get("boards") or 1)
+    # With more than one board, Slurm reads Sockets as sockets per board.
+    topology = {"Boards": boards, "SocketsPerBoard": sockets // boards} if boards > 1 else {"Sockets": sockets}
+    return {
+        **topology,
+        "CoresPerSocket": _need(machine, "cores_per_socket"),
+        "ThreadsPerCore": _need(machine, "threads_per_core"),
+        "RealMemory": _need(machine, "real_memory"),
+        "TmpDisk": machine.get("tmp_disk"),
+        "Gres": _gres(machine),
+        **_others(machine, HARDWARE_KEYS),
+        **_others(node, NODE_KEYS),
+    }
+
+
+def node_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]) -> str:
+    """The NodeName lines of slurm.conf."""
+    # Nodes with and without an address cannot share a line: NodeAddr must have as many entries as NodeName.
+    equal: dict[tuple[str, bool], tuple[list[str], list[str]]] = {}
+    for node in nodes:
+        parameters = _line(_node_parameters(node, machine_of(node, hardware)))
+        names, addresses = equal.setdefault((parameters, bool(node.get("address"))), ([], []))
+        if node.get("address"):
+            pairs = pair(_need(node, "hosts"), node["address"])
+            names.extend(name for name, address in pairs)
+            addresses.extend(address for name, address in pairs)
+        else:
+            names.extend(expand(_need(node, "hosts")))
+    return _text(
+        f"{_line({'NodeName': fold(names), 'NodeAddr': fold(addresses) or None})} {parameters}"
+        for (parameters, _addressed), (names, addresses) in equal.items()
+    )
+
+
+def gres_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]) -> str:
+    """The lines of gres.conf."""
+    equal: dict[str, list[str]] = {}
+    for node in nodes:
+        for gres in machine_of(node, hardware).get("gres") or ():
+            line = _line({
+                "AutoDetect": gres.get("autodetect"),
+                "Name": _need(gres, "name"),
+                "Type": gres.get("type"),
+                "Count": None if gres.get("file") else gres_count(gres),
+                "File": gres.get("file"),
+                "Cores": gres.get("cores"),
+                "Links": gres.get("links"),
+                "Flags": gres.get("flags"),
+            })  # fmt: skip
+            equal.setdefault(line, []).extend(expand(_need(node, "hosts")))
+    return _text(f"NodeName={fold(names)} {line}" for line, names in equal.items())
+
+
+def partition_lines(partitions: Iterable[Mapping[str, Any]]) -> str:
+    """The PartitionName lines of slurm.conf."""
+    return _text(
+        _line({
+            "PartitionName": _need(partition, "name"),
+            "Nodes": fold(expand(_need(partition, "nodes"))),
+            "Default": partition.get("default"),
+            **_others(partition, PARTITION_KEYS),
+        })
+        for partition in partitions
+    )  # fmt: skip
+
+
+def slurm_conf(*layers: Mapping[str, Any] | None) -> str:
+    """`Key=value` lines of slurm.conf, cgroup.conf and the like.
+
+    A later layer wins; keys are compared without case, as Slurm does; None removes a key. A list is joined by commas,
+    or has a line for each element where Slurm wants one (REPEATED). An element that is a mapping is a line of several
+    parameters: `NodeSet: {NodeSet: fast, Feature: h100}`.
+    """
+    merged: dict[str, tuple[str, Any]] = {}
+    for layer in layers:
+        for key, value in (layer or {}).items():
+            if value is None:
+                merged.pop(key.lower(), None)
+            else:
+                merged[key.lower()] = (merged.get(key.lower(), (key,))[0], value)
+    lines = []
+    for key, value in merged.values():
+        values = value if isinstance(value, (list, tuple)) and key.lower() in _REPEATED else [value]
+        lines.extend(_line(element if isinstance(element, Mapping) else {key: element}) for element in values)
+    return _text(lines)
+
+
+def node_parameters(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The parameters of slurm.conf that follow from the nodes.
+
+    `GresTypes`: the names of all generic resources. `DefMemPerCPU` (MiB): the most that lets a job have every CPU of
+    any node without asking for memory; without it, one such job takes all memory of a node where memory is consumable.
+    """
+    gres_types: set[str] = set()
+    memory_per_cpu: list[int] = []
+    for node in nodes:
+        machine = machine_of(node, hardware)
+        settings = {**machine, **node}
+        gres_types.update(_need(gres, "name") for gres in machine.get("gres") or ())
+        cpus = int(machine["sockets"]) * int(machine["cores_per_socket"]) * int(machine["threads_per_core"])
+        memory_per_cpu.append((int(machine["real_memory"]) - int(settings.get("MemSpecLimit") or 0)) // cpus)
+    parameters: dict[str, Any] = {"GresTypes": sorted(gres_types)} if gres_types else {}
+    return {**parameters, "DefMemPerCPU": min(memory_per_cpu)} if memory_per_cpu else parameters
+
+
+def host_addresses(addresses: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Each host and its address, in order."""
+    return [
+        {"name": name, "address": address}
+        for entry in addresses
+        for name, address in pair(_need(entry, "hosts"), _need(entry, "address"))
+    ]
