@@ -1,0 +1,455 @@
+#!/usr/bin/python
+
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Submit jobs to Slurm and wait for them."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_job
+short_description: Submit jobs to Slurm and wait for them
+version_added: 0.1.0
+author: gpucluster.slurm contributors (@gpucluster)
+description:
+  - Submits batch jobs, waits until all have ended, and says of each whether it ended as expected.
+  - All jobs wait together. While they do, each look costs one C(squeue), however many they are.
+  - Where the cluster has accounting, the final states are those of C(sacct), and a job that does not appear there
+    within a minute has failed.
+  - Jobs are submitted by the user that the module runs as. Use C(become_user) to submit for somebody else.
+  - When time is up, the jobs that have not ended are cancelled, no others.
+options:
+  command: &command
+    description:
+      - Command line that the job runs with C(/bin/sh).
+      - A job has either O(command) or O(script).
+    type: str
+  script: &script
+    description: Text of the batch script, with C(#!) and any C(#SBATCH) lines.
+    type: str
+  name: &name
+    description: Name of the job. Without one, it is V(ansible).
+    type: str
+  partition: &partition
+    description: Partition. Slurm takes the cluster's default without one.
+    type: str
+  nodelist: &nodelist
+    description: Nodes that the job must have, a hostlist.
+    type: str
+  nodes: &nodes
+    description: Number of nodes, or a range such as V(2-4).
+    type: str
+  ntasks: &ntasks
+    description: Number of tasks.
+    type: int
+  cpus_per_task: &cpus_per_task
+    description: CPUs for each task.
+    type: int
+  memory: &memory
+    description: Memory for each node, in MiB or with a unit as in V(2G).
+    type: str
+  gres: &gres
+    description: Generic resources for each node, such as V(gpu:2).
+    type: str
+  array: &array
+    description: Indexes of an array job, such as V(0-3). The array is as its first task that is not V(COMPLETED).
+    type: str
+  time: &time
+    description: Time limit in minutes or as C(days-hours:minutes:seconds). Quote it, YAML takes V(1:30) for a number.
+    type: str
+  account: &account
+    description: Account to charge.
+    type: str
+  qos: &qos
+    description: Quality of service.
+    type: str
+  begin: &begin
+    description: Earliest start, such as V(now+1hour).
+    type: str
+  output: &output
+    description: File for the job's output, on the node that runs it. Without one, it goes to C(/dev/null).
+    type: str
+  options: &options
+    description:
+      - Further long options of C(sbatch), by name without dashes. V(true) is an option without a value.
+      - Those of a job are added to those for all jobs.
+    type: dict
+  expect: &expect
+    description:
+      - How the job has to end. Without it, V(COMPLETED).
+      - V(REFUSED) is a job that C(sbatch) does not accept.
+    type: str
+    choices: [COMPLETED, CANCELLED, FAILED, OUT_OF_MEMORY, REFUSED, TIMEOUT]
+  expect_reason: &expect_reason
+    description: Regular expression that Slurm's reason for the end, or for the refusal, has to match in some part.
+    type: str
+  cancel_when: &cancel_when
+    description: Cancel the job as soon as it is seen in this state.
+    type: str
+    choices: [pending, running]
+  jobs:
+    description:
+      - The jobs. What is given beside this option holds for each of them that does not say otherwise.
+      - Without this option, what is given beside it is the one job.
+    type: list
+    elements: dict
+    suboptions:
+      command: *command
+      script: *script
+      name: *name
+      partition: *partition
+      nodelist: *nodelist
+      nodes: *nodes
+      ntasks: *ntasks
+      cpus_per_task: *cpus_per_task
+      memory: *memory
+      gres: *gres
+      array: *array
+      time: *time
+      account: *account
+      qos: *qos
+      begin: *begin
+      output: *output
+      options: *options
+      expect: *expect
+      expect_reason: *expect_reason
+      cancel_when: *cancel_when
+  timeout:
+    description: Seconds until all jobs must have ended.
+    type: int
+    default: 300
+  poll:
+    description: Seconds between two looks at the jobs.
+    type: float
+    default: 1
+attributes:
+  check_mode:
+    description: Nothing is submitted. RV(ignore:changed) is true, as it would be; RV(jobs) is empty.
+    support: full
+  diff_mode:
+    description: A job has no state before and after.
+    support: none
+notes:
+  - A job that was submitted is a change. Jobs that only look at something deserve C(changed_when=false) on the task.
+requirements:
+  - Slurm's commands (22.05 or later), with a controller that answers
+"""
+
+EXAMPLES = r"""
+- name: One job
+  gpucluster.slurm.slurm_job:
+    command: nvidia-smi --list-gpus
+    partition: gpu
+    gres: gpu:1
+
+- name: A job on each of several nodes, waiting for all of them together
+  gpucluster.slurm.slurm_job:
+    partition: gpu
+    command: /usr/local/sbin/gpu-burn-in
+    time: "30"
+    timeout: 2400
+    jobs:
+      - {name: burn-in-1, nodelist: gpu001}
+      - {name: burn-in-2, nodelist: gpu002}
+  become: true
+  become_user: alice
+
+- name: Jobs that have to end badly
+  gpucluster.slurm.slurm_job:
+    jobs:
+      - {name: too-large, command: "true", nodes: "9999", expect: REFUSED, expect_reason: Node count}
+      - {name: too-long, command: sleep 300, time: "1", expect: TIMEOUT}
+      - {name: cancelled, command: sleep 300, cancel_when: running, expect: CANCELLED}
+"""
+
+RETURN = r"""
+jobs:
+  description: The jobs, in the order in which they were given.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the job.
+      type: str
+      sample: burn-in-1
+    job_id:
+      description: Slurm's number; 0 for a job that was refused.
+      type: int
+      sample: 42
+    partition:
+      description: Partition that was asked for; empty for the default.
+      type: str
+      sample: gpu
+    status:
+      description:
+        - V(passed) is a job that ended as expected.
+        - V(waiting) is a job that Slurm had not started when time was up.
+        - V(failed) is any other.
+      type: str
+      sample: passed
+    ok:
+      description: Whether the status is V(passed).
+      type: bool
+      sample: true
+    state:
+      description: Slurm's state, V(REFUSED), or V(UNKNOWN) for a job that Slurm forgot before its end was seen.
+      type: str
+      sample: COMPLETED
+    expected:
+      description: The state that was expected.
+      type: str
+      sample: COMPLETED
+    exit_code:
+      description: Exit code and signal.
+      type: str
+      sample: "0:0"
+    nodes:
+      description: Nodes that the job ran on.
+      type: str
+      sample: gpu001
+    elapsed:
+      description: Seconds that it ran; for an array, its longest task.
+      type: int
+      sample: 3
+    reason:
+      description: Slurm's reason for the state, or its words of refusal.
+      type: str
+      sample: "ReqNodeNotAvail, UnavailableNodes:gpu002"
+    message:
+      description: What is not as expected; empty for a job that passed.
+      type: str
+      sample: "has not started in 300 s: ReqNodeNotAvail, UnavailableNodes:gpu002; gpu002 is drained (bad DIMM)"
+accounting:
+  description: Whether the cluster has accounting, so that the states are those of C(sacct).
+  returned: when jobs were submitted
+  type: bool
+  sample: true
+"""
+
+import os
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils import jobs as slurm
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+
+COMMAND_TIMEOUT = 60
+"""Seconds that one of Slurm's commands may take; its own retries are within that."""
+
+ACCOUNTING_LAG = 60
+"""Seconds until slurmdbd must know what slurmctld knows."""
+
+SUBMITTERS = 8
+"""Jobs that are submitted at the same time: sbatch mostly waits."""
+
+JOB_OPTIONS: dict[str, dict[str, Any]] = {
+    **{option: {"type": "str"} for option in ("command", "script", "name", *slurm.SBATCH_OPTIONS, "expect_reason")},
+    "ntasks": {"type": "int"},
+    "cpus_per_task": {"type": "int"},
+    "options": {"type": "dict"},
+    "expect": {
+        "type": "str",
+        "choices": ["COMPLETED", "CANCELLED", "FAILED", "OUT_OF_MEMORY", "REFUSED", "TIMEOUT"],
+    },
+    "cancel_when": {"type": "str", "choices": ["pending", "running"]},
+}
+
+
+def wanted_jobs(params: dict[str, Any]) -> list[dict[str, Any]]:
+    """The jobs that the task describes, each with what holds for all of them. Raises ValueError."""
+    common = {option: params[option] for option in JOB_OPTIONS if params[option] is not None}
+    wanted = []
+    for given in [{}] if params["jobs"] is None else params["jobs"]:
+        own = {option: value for option, value in given.items() if value is not None}
+        # A job's own script replaces the command for all jobs, and the reverse.
+        inherited = {
+            k: v for k, v in common.items() if k not in ("command", "script") or not {"command", "script"} & set(own)
+        }
+        options = {**common.get("options", {}), **own.get("options", {})}
+        job = {"name": "ansible", "expect": "COMPLETED", **inherited, **own, "options": options}
+        if ("command" in job) == ("script" in job):
+            raise ValueError(f"job '{job['name']}' needs either command or script")
+        wanted.append(job)
+    return wanted
+
+
+def run(arguments: list[str], stdin: str = "") -> tuple[int, str, str]:
+    """Run one of Slurm's commands: its exit status (124 for no answer in time), output and errors."""
+    environment = {**os.environ, "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+    try:
+        done = subprocess.run(
+            arguments,
+            input=stdin,
+            env=environment,
+            timeout=COMMAND_TIMEOUT,
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        return 124, "", f"{arguments[0]}: no answer in {COMMAND_TIMEOUT} s"
+    return done.returncode, done.stdout, done.stderr
+
+
+def has_accounting() -> bool:
+    """Whether the cluster has slurmdbd. Raises OSError where Slurm's commands are missing or get no answer."""
+    status, output, errors = run(["scontrol", "show", "config"])
+    if status:
+        raise OSError(f"Slurm does not answer: {errors.strip()}")
+    return any(line.startswith("AccountingStorageType ") and "slurmdbd" in line for line in output.splitlines())
+
+
+def submit(job: dict[str, Any]) -> tuple[int, str]:
+    """Submit one job: its number, or 0 and Slurm's reason."""
+    status, output, errors = run(slurm.sbatch_arguments(job), slurm.batch_script(job))
+    # "12;cluster" in a federation
+    return (0, slurm.refusal(errors)) if status else (int(output.split(";")[0]), "")
+
+
+def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float) -> slurm.Known:
+    """Look at the jobs until all have ended or the time (of the monotonic clock) has come; cancel what has to be."""
+    known: slurm.Known = {}
+    to_cancel = {job_id: job["cancel_when"].upper() for job_id, job in jobs.items() if job.get("cancel_when")}
+    try:
+        while True:
+            status, output, _errors = run(slurm.SQUEUE)
+            # A controller that restarts is no news of the jobs.
+            if status == 0:
+                known = slurm.updated(known, slurm.parse_squeue(output), jobs)
+            due = {record.job_id for record in known.values() if to_cancel.get(record.job_id) == record.state}
+            cancel(due)
+            for job_id in due:
+                del to_cancel[job_id]
+            if (known and all(record.ended for record in known.values())) or time.monotonic() >= until:
+                return known
+            time.sleep(poll)
+    finally:
+        running = {record.job_id for record in known.values() if not record.ended}
+        cancel(running if known else set(jobs))
+
+
+def cancel(job_ids: set[int]) -> None:
+    """Cancel these jobs. One that ends in the meantime is no error: squeue tells what became of it."""
+    if job_ids:
+        run(["scancel", *map(str, sorted(job_ids))])
+
+
+def from_accounting(ended: dict[int, list[slurm.Record]], poll: float) -> dict[int, list[slurm.Record]]:
+    """What accounting has of these jobs. A job whose end it does not have in time is not in the answer."""
+    until = time.monotonic() + ACCOUNTING_LAG
+    booked: dict[int, list[slurm.Record]] = {}
+    while missing := ended.keys() - booked.keys():
+        _status, output, _errors = run(slurm.sacct_arguments(sorted(missing)))
+        for job_id, records in slurm.by_job(slurm.parse_sacct(output)).items():
+            complete = slurm.booked(ended[job_id], records)
+            if complete:
+                booked[job_id] = complete
+        if len(booked) < len(ended):
+            if time.monotonic() >= until:
+                break
+            time.sleep(poll)
+    return booked
+
+
+def node_states(jobs: list[dict[str, Any]]) -> dict[str, str]:
+    """State of the nodes that these jobs wait for."""
+    hostlists = {job["nodelist"] for job in jobs if job.get("nodelist")}
+    if not hostlists:
+        return {}
+    _status, output, _errors = run(
+        ["sinfo", "--all", "--Node", "--noheader", f"--nodes={','.join(sorted(hostlists))}", "--format=%N|%T|%E"]
+    )
+    return slurm.parse_sinfo(output)
+
+
+def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting: bool) -> list[dict[str, Any]]:
+    """Submit the jobs, wait for them, and say what became of each."""
+    with ThreadPoolExecutor(SUBMITTERS) as pool:
+        submitted = list(pool.map(submit, wanted))
+    jobs = {job_id: job for (job_id, _), job in zip(submitted, wanted) if job_id}
+    seen = slurm.by_job(wait(jobs, time.monotonic() + timeout, poll).values()) if jobs else {}
+    ended = {job_id: records for job_id, records in seen.items() if slurm.whole(records).ended}
+    final = from_accounting(ended, poll) if accounting else ended
+
+    results = []
+    for (job_id, refusal), job in zip(submitted, wanted):
+        if job_id:
+            unseen = [slurm.Record(job_id, state="PENDING", reason="squeue gave no answer")]
+            record = slurm.whole(final.get(job_id) or seen.get(job_id) or unseen)
+        else:
+            record = slurm.Record(0, state=slurm.REFUSED, reason=refusal)
+        status, message = slurm.judge(job, record, timeout)
+        if job_id in ended and job_id not in final:
+            status, message = "failed", f"{record.state}, but sacct does not show its end within {ACCOUNTING_LAG} s"
+        results.append(
+            {
+                "name": job["name"],
+                "job_id": job_id,
+                "partition": job.get("partition", ""),
+                "status": status,
+                "ok": status == "passed",
+                "state": record.state,
+                "expected": job["expect"],
+                "exit_code": record.exit_code,
+                "nodes": record.nodes,
+                "elapsed": record.elapsed,
+                "reason": record.reason,
+                "message": message,
+            }
+        )
+
+    waiting = [(result, job) for result, job in zip(results, wanted) if result["status"] == "waiting"]
+    states = node_states([job for _, job in waiting])
+    for result, job in waiting:
+        nodes = [name for name in expand(job.get("nodelist", "")) if name in states]
+        result["message"] += "".join(f"; {name} is {states[name]}" for name in nodes)
+    return results
+
+
+def failure(results: list[dict[str, Any]]) -> str:
+    """One line that names the jobs that are not as expected, the first ten of them; empty where all are."""
+    bad = [f"{result['name']}: {result['message']}" for result in results if not result["ok"]]
+    if not bad:
+        return ""
+    more = f"; and {len(bad) - 10} more" if len(bad) > 10 else ""
+    return f"{len(bad)} of {len(results)} jobs not as expected. {'; '.join(bad[:10])}{more}"
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            **JOB_OPTIONS,
+            "jobs": {"type": "list", "elements": "dict", "options": JOB_OPTIONS},
+            "timeout": {"type": "int", "default": 300},
+            "poll": {"type": "float", "default": 1},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        wanted = wanted_jobs(module.params)
+        if module.check_mode:
+            module.exit_json(changed=bool(wanted), jobs=[], msg=f"{len(wanted)} jobs would be submitted")
+        accounting = has_accounting()
+        results = outcome(wanted, module.params["timeout"], module.params["poll"], accounting)
+    except (ValueError, OSError) as error:
+        module.fail_json(msg=str(error), jobs=[])
+    message = failure(results)
+    changed = any(result["job_id"] for result in results)
+    module.exit_json(
+        failed=bool(message),
+        changed=changed,
+        jobs=results,
+        accounting=accounting,
+        msg=message or "all jobs as expected",
+    )
+
+
+if __name__ == "__main__":
+    main()
