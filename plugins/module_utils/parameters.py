@@ -94,6 +94,9 @@ REPEATED = _names("DownNodes Epilog EpilogSlurmctld NodeSet PowerAction Prolog P
 NodeName and PartitionName are such keys too; the model writes them.
 """
 
+LINES = _names("DownNodes NodeSet PowerAction")
+"""Those of them whose lines have parameters of their own, `NodeSet=fast Feature=h100`."""
+
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """The name that was probably meant: equal but for case, or else the most similar one; None if none is similar."""

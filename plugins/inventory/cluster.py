@@ -1,0 +1,192 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The inventory plugin: a cluster file becomes groups and variables. The model judges and resolves the file."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: cluster
+short_description: A Slurm cluster as inventory
+version_added: 0.1.0
+author: gpucluster.slurm contributors (!UNKNOWN)
+description:
+  - Reads one file that describes a Slurm cluster. Its name ends in C(cluster.yml) or C(cluster.yaml).
+  - Makes the groups C(slurm_cluster) with the children C(slurm_controller), C(slurm_database), C(slurm_login) and
+    C(slurm_compute), a group C(hardware_NAME) for each machine type and C(partition_NAME) for each partition. What is no
+    letter, digit or underscore in a name becomes an underscore.
+  - Sets the variables that the roles of this collection share (C(slurm_cluster_name), C(slurm_nodes) and so on) on the
+    group C(slurm_cluster), and C(ansible_host) on hosts with an address. C(group_vars) and C(host_vars) beside the file
+    win over them as always.
+  - The whole file is judged before any host is contacted. All that is wrong is one error, with a line for each problem that
+    names the key, what was found, what is allowed and the nearest valid key.
+  - Hosts and addresses are Slurm's hostlists, such as V(compute[01-16]), wherever they are named.
+  - Slurm's parameters keep Slurm's spelling; their values are text, numbers, booleans (C(YES) and C(NO)), or lists (joined
+    by commas).
+  - Values are taken as they are. Templates are evaluated only in the options of the fragment C(constructed); where a
+    value must be computed, set the variable in C(group_vars).
+extends_documentation_fragment:
+  - constructed
+options:
+  plugin:
+    description: The name of this plugin.
+    type: str
+    required: true
+    choices: [gpucluster.slurm.cluster]
+  name:
+    description: The name of the cluster, in lower case.
+    type: str
+    required: true
+  controllers:
+    description:
+      - A hostlist. The first host is the primary controller, the next ones take over from it.
+      - Several controllers need C(StateSaveLocation) in O(slurm_conf), a directory that all of them mount.
+    type: str
+    required: true
+  database:
+    description: The host of MariaDB and slurmdbd. Without it the cluster has no accounting.
+    type: str
+  login:
+    description: A hostlist of the hosts with the client commands.
+    type: str
+  hardware:
+    description:
+      - Machine types by name.
+      - Each has C(sockets) (of all boards), C(cores_per_socket), C(threads_per_core) and C(real_memory) (MiB), optionally
+        C(boards), C(tmp_disk) (MiB), C(gres), and any parameter of a C(NodeName) line.
+      - C(gres) is a list of generic resources with C(name), optionally C(type), C(file) (device files, a hostlist),
+        C(count), C(cores), C(links), C(flags) and C(autodetect), which mean what they mean in C(gres.conf).
+    type: dict
+    default: {}
+  nodes:
+    description:
+      - The compute nodes, a list of entries with C(hosts) (a hostlist), C(hardware) (a machine type), optionally C(address)
+        (a hostlist of the same length), and any parameter of a C(NodeName) line.
+      - The hardware V(detected) is measured by the playbook P(gpucluster.slurm.discover#playbook) and kept beside this file,
+        in C(my.hardware.yml) for C(my.cluster.yml). Until then the hosts are in the inventory, but no node lines can be made.
+    type: list
+    elements: dict
+    required: true
+  partitions:
+    description:
+      - A list of entries with C(name), C(nodes) (a hostlist of O(nodes), or V(ALL)), optionally C(default) (a boolean, true
+        for one of them), and any parameter of a C(PartitionName) line.
+    type: list
+    elements: dict
+    required: true
+  addresses:
+    description: Addresses of hosts that are in no entry of O(nodes), as HOSTLIST to HOSTLIST of the same length.
+    type: dict
+    default: {}
+  slurm_conf:
+    description:
+      - Any parameter of C(slurm.conf) that is not made from other keys of this file.
+      - It wins over what this collection sets; V(null) removes a parameter.
+    type: dict
+    default: {}
+  cgroup_conf:
+    description: Any parameter of C(cgroup.conf), likewise.
+    type: dict
+    default: {}
+"""
+
+EXAMPLES = r"""
+# demo.cluster.yml
+plugin: gpucluster.slurm.cluster
+name: hpc-demo-cluster
+
+controllers: head
+database: head
+login: login1
+hardware:
+  e2-standard-4: {sockets: 1, cores_per_socket: 2, threads_per_core: 2, real_memory: 15990}
+  n1-t4:
+    sockets: 1
+    cores_per_socket: 1
+    threads_per_core: 1
+    real_memory: 3661
+    gres: [{name: gpu, type: t4, file: "/dev/nvidia[0-1]"}]
+nodes:
+  - {hosts: head, hardware: e2-standard-4, address: 10.182.0.4}
+  - {hosts: "compute[01-02]", hardware: n1-t4, address: "10.182.0.[2-3]"}
+partitions:
+  - {name: cpu, nodes: head, default: true}
+  - {name: gpu, nodes: "compute[01-02]", MaxTime: "2-00:00:00", AllowAccounts: [vision]}
+addresses: {login1: 10.182.0.9}
+slurm_conf: {UnkillableStepTimeout: 240}
+
+# Groups of your own. Here: one for all compute nodes by name, and one for each rack (gpu-1-07 is in rack_1).
+groups:
+  gpu_nodes: "'compute' in inventory_hostname"
+keyed_groups:
+  - prefix: rack
+    key: inventory_hostname.split('-')[1] | default('none')
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleParserError
+from ansible.inventory.data import InventoryData
+from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
+from ansible_collections.gpucluster.slurm.plugins.module_utils.model import (
+    SLURM_GROUPS,
+    Cluster,
+    Document,
+    ModelError,
+    hardware_file,
+    load,
+)
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
+
+
+class InventoryModule(BaseInventoryPlugin, Constructable):
+    """Cluster file -> model -> groups and variables."""
+
+    NAME = "gpucluster.slurm.cluster"
+
+    def verify_file(self, path: str) -> bool:
+        """Whether the file is named as a cluster file."""
+        return super().verify_file(path) and path.endswith(("cluster.yml", "cluster.yaml"))
+
+    def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = True) -> None:
+        """Fill the inventory from a cluster file."""
+        super().parse(inventory, loader, path, cache)
+        measured = hardware_file(path)
+        try:
+            cluster = load(self._document(path), self._document(measured) if Path(measured).exists() else None)
+        except ModelError as error:
+            raise AnsibleParserError(f"the cluster file is wrong:\n{error}") from None
+        self._read_config_data(path)  # the options of the fragment `constructed`, as templates
+        self._populate(cluster)
+
+    def _document(self, path: str) -> Document:
+        """A file of the cluster, decrypted if need be."""
+        return read(Path(path).name, self.loader.get_text_file_contents(path).encode())
+
+    def _populate(self, cluster: Cluster) -> None:
+        """Put groups, hosts and variables into the inventory."""
+        self.inventory.add_group("slurm_cluster")
+        for name, value in cluster.variables.items():
+            self.inventory.set_variable("slurm_cluster", name, value)
+        for group, hosts in cluster.groups.items():
+            self.inventory.add_group(group)
+            if group in SLURM_GROUPS:
+                self.inventory.add_child("slurm_cluster", group)
+            for host in hosts:
+                self.inventory.add_host(host, group=group)
+        for host, address in cluster.addresses.items():
+            self.inventory.set_variable(host, "ansible_host", address)
+        if any(self.get_option(option) for option in ("compose", "groups", "keyed_groups")):
+            self._construct(cluster)
+
+    def _construct(self, cluster: Cluster) -> None:
+        """Add what the templates of the file ask for, host by host."""
+        strict = self.get_option("strict")
+        for host in dict.fromkeys(host for hosts in cluster.groups.values() for host in hosts):
+            variables: dict[str, Any] = {**cluster.variables, **self.inventory.get_host(host).get_vars()}
+            self._set_composite_vars(self.get_option("compose"), variables, host, strict)
+            variables.update(self.inventory.get_host(host).get_vars())
+            self._add_host_to_composed_groups(self.get_option("groups"), variables, host, strict, fetch_hostvars=False)
+            self._add_host_to_keyed_groups(self.get_option("keyed_groups"), variables, host, strict, fetch_hostvars=False)

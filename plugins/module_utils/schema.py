@@ -1,0 +1,344 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The structure of the cluster file: which keys each of its mappings has, and what their values are.
+
+Structure, types and unknown keys are judged by Ansible's own ArgumentSpecValidator; a Judge puts what it finds into
+words that name the file, the key, what was found and what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.errors import ArgumentTypeError, RequiredError, UnsupportedError
+from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.render import value_text
+
+_CLUSTER = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]*")
+_RESERVED = ("all", "default")  # words that stand for something else on Slurm's node and partition lines
+
+
+# The types. Each is a callable, as Ansible's argument specs allow: it gives the value, or raises ValueError with what
+# is allowed or wrong.
+
+
+def text(value: Any) -> str:
+    """A string, or a number that is meant as one. Templates are refused, since nothing would evaluate them."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError("allowed: a text")
+    if "{{" in str(value):
+        raise ValueError("templates are not evaluated here; set the variable in group_vars instead")
+    return str(value)
+
+
+def cluster_name(value: Any) -> str:
+    """The name of a cluster. Slurm lowers it, so that upper case would have two spellings."""
+    if not _CLUSTER.fullmatch(text(value)):
+        raise ValueError("allowed: lower case letters, digits, '-' and '_', such as hpc-demo")
+    return text(value)
+
+
+def name(value: Any) -> str:
+    """The name of a machine type, a partition or a generic resource."""
+    if not _NAME.fullmatch(text(value)) or text(value).lower() in _RESERVED:
+        raise ValueError(f"allowed: letters, digits, '.', '-' and '_', but not {' or '.join(_RESERVED)}")
+    return text(value)
+
+
+def _hostlist(value: Any, pattern: re.Pattern[str], allowed: str) -> str:
+    """A hostlist with at least one name, all of a pattern, none twice."""
+    seen = set()
+    for host in expand(text(value)):
+        if not pattern.fullmatch(host) or host.lower() in _RESERVED:
+            raise ValueError(f"{host!r} is no name of a host, allowed: {allowed}")
+        if host in seen:
+            raise ValueError(f"{host} is in it twice")
+        seen.add(host)
+    if not seen:
+        raise ValueError(f"allowed: {allowed}")
+    return str(value)
+
+
+def hostlist(value: Any) -> str:
+    """A hostlist of hosts, none twice."""
+    return _hostlist(value, _NAME, "a hostlist such as compute[01-16]")
+
+
+def host(value: Any) -> str:
+    """One host."""
+    if len(expand(hostlist(value))) != 1:
+        raise ValueError("allowed: one host")
+    return str(value)
+
+
+def addresses(value: Any) -> str:
+    """A hostlist of addresses, none twice."""
+    return _hostlist(value, _ADDRESS, "a list of addresses such as 10.1.0.[1-16]")
+
+
+def partition_nodes(value: Any) -> str:
+    """A hostlist of nodes, or ALL."""
+    return "ALL" if value == "ALL" else hostlist(value)
+
+
+def files(value: Any) -> str:
+    """A hostlist of device files, none twice."""
+    return _hostlist(value, re.compile(r"/\S+"), "device files such as /dev/nvidia[0-7]")
+
+
+def count(value: Any) -> int:
+    """A whole number from 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("allowed: a whole number from 1")
+    return value
+
+
+def flag(value: Any) -> bool:
+    """A boolean."""
+    if not isinstance(value, bool):
+        raise ValueError("allowed: true or false")
+    return value
+
+
+def mapping(value: Any) -> dict[Any, Any]:
+    """A mapping."""
+    if not isinstance(value, dict):
+        raise ValueError("allowed: a mapping, key: value")
+    return value
+
+
+def sequence(value: Any) -> list[Any]:
+    """A list."""
+    if not isinstance(value, list):
+        raise ValueError("allowed: a list")
+    return value
+
+
+def parameter(value: Any) -> Any:
+    """The value of a Slurm parameter: a scalar, or a list of scalars."""
+    for element in value if isinstance(value, list) else [value]:
+        if not isinstance(element, bool):
+            text(element)
+    value_text(value)
+    return value
+
+
+def parameter_lines(value: Any) -> Any:
+    """The value of a Slurm parameter whose lines have parameters of their own: mappings, a line each."""
+    for line in value if isinstance(value, list) else [value]:
+        for element in mapping(line).values():
+            parameter(element)
+    return value
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a kind of mapping may hold."""
+
+    own: dict[str, dict[str, Any]]
+    """The keys of the cluster file itself, as an argument spec."""
+    slurm: frozenset[str] = frozenset()
+    """Slurm's parameters that may be there too."""
+    slurm_file: str = ""
+    """What Slurm calls them."""
+    made: dict[str, str] = field(default_factory=dict)
+    """Slurm's parameters that are made from other keys, and which: they are refused."""
+
+    @cached_property
+    def spec(self) -> dict[str, dict[str, Any]]:
+        """All of it as an argument spec."""
+        lines = parameters.LINES
+        slurm = {key: {"type": parameter_lines if key in lines else parameter} for key in self.slurm - set(self.made)}
+        return {**slurm, **self.own}
+
+    @cached_property
+    def validator(self) -> ArgumentSpecValidator:
+        """What judges it."""
+        return ArgumentSpecValidator(self.spec)
+
+    @cached_property
+    def allowed(self) -> str:
+        """All of it in words."""
+        return " and ".join(filter(None, [", ".join(self.own), self.slurm and f"the parameters of {self.slurm_file}"]))
+
+
+CLUSTER = Kind(
+    own={
+        "plugin": {"type": text, "required": True},
+        "name": {"type": cluster_name, "required": True},
+        "controllers": {"type": hostlist, "required": True},
+        "database": {"type": host},
+        "login": {"type": hostlist},
+        "hardware": {"type": mapping, "default": {}},
+        "nodes": {"type": sequence, "required": True},
+        "partitions": {"type": sequence, "required": True},
+        "addresses": {"type": mapping, "default": {}},
+        "slurm_conf": {"type": mapping, "default": {}},
+        "cgroup_conf": {"type": mapping, "default": {}},
+        # Those of Ansible's fragment `constructed`; Ansible judges them further.
+        "strict": {"type": flag},
+        "compose": {"type": mapping},
+        "groups": {"type": mapping},
+        "keyed_groups": {"type": sequence},
+        "leading_separator": {"type": flag},
+        "use_extra_vars": {"type": flag},
+    }
+)
+
+DETECTED_FILE = Kind(
+    own={"hardware": {"type": mapping, "default": {}}, "nodes": {"type": sequence, "default": []}},
+)
+
+HARDWARE = Kind(
+    own={
+        "sockets": {"type": count, "required": True},
+        "cores_per_socket": {"type": count, "required": True},
+        "threads_per_core": {"type": count, "required": True},
+        "real_memory": {"type": count, "required": True},
+        "boards": {"type": count},
+        "tmp_disk": {"type": count},
+        "gres": {"type": sequence},
+    },
+    slurm=parameters.NODE,
+    slurm_file="a NodeName line",
+    made={
+        "Boards": "boards",
+        "CPUs": "sockets, cores_per_socket and threads_per_core",
+        "CoresPerSocket": "cores_per_socket",
+        "Gres": "gres",
+        "NodeAddr": "address of a node",
+        "NodeHostname": "hosts of a node",
+        "Procs": "sockets, cores_per_socket and threads_per_core",
+        "RealMemory": "real_memory",
+        "Sockets": "sockets",
+        "SocketsPerBoard": "sockets and boards",
+        "ThreadsPerCore": "threads_per_core",
+        "TmpDisk": "tmp_disk",
+    },
+)
+
+GRES = Kind(
+    own={
+        "name": {"type": name, "required": True},
+        "type": {"type": name},
+        "file": {"type": files},
+        "count": {"type": count},
+        "cores": {"type": parameter},
+        "links": {"type": parameter},
+        "flags": {"type": parameter},
+        "autodetect": {"type": text},
+    }
+)
+
+NODE = Kind(
+    own={
+        "hosts": {"type": hostlist, "required": True},
+        "hardware": {"type": name, "required": True},
+        "address": {"type": addresses},
+    },
+    slurm=parameters.NODE,
+    slurm_file="a NodeName line",
+    made={
+        **{key: f"{keys} of its hardware" for key, keys in HARDWARE.made.items()},
+        "NodeAddr": "address",
+        "NodeHostname": "hosts",
+    },
+)
+
+DETECTED_NODE = Kind(own={key: NODE.own[key] for key in ("hosts", "hardware")})
+
+PARTITION = Kind(
+    own={
+        "name": {"type": name, "required": True},
+        "nodes": {"type": partition_nodes, "required": True},
+        "default": {"type": flag},
+    },
+    slurm=parameters.PARTITION,
+    slurm_file="a PartitionName line",
+    made={"Default": "default", "Nodes": "nodes"},
+)
+
+SLURM_CONF = Kind(
+    own={},
+    slurm=parameters.SLURM_CONF,
+    slurm_file="slurm.conf",
+    made={
+        "BackupAddr": "controllers and addresses",
+        "BackupController": "controllers",
+        "ClusterName": "name",
+        "ControlAddr": "controllers and addresses",
+        "ControlMachine": "controllers",
+        "NodeName": "nodes",
+        "PartitionName": "partitions",
+        "SlurmctldHost": "controllers",
+    },
+)
+
+CGROUP_CONF = Kind(own={}, slurm=parameters.CGROUP_CONF, slurm_file="cgroup.conf")
+
+_TYPE_MESSAGE = re.compile(r"argument '(.*?)' is of type .*? and we were unable to convert to \w+: (.*)", re.DOTALL)
+"""How the validator words an ArgumentTypeError: the key, and the message of the type."""
+
+
+def unknown(what: str, found: str, names: Iterable[str], allowed: str) -> str:
+    """What to say of an unknown name: the nearest known one, and what is allowed."""
+    match = parameters.nearest(found, names)
+    return f"unknown {what}, {f'did you mean {match!r}? ' if match else ''}allowed: {allowed}"
+
+
+class Judge:
+    """Collects the problems of one file; several judges may share the list."""
+
+    def __init__(self, file: str, problems: list[str]) -> None:
+        self.file = file
+        self.problems = problems
+
+    def problem(self, key: str, what: str) -> None:
+        """Note a problem with a key, such as `nodes[1].hosts`."""
+        self.problems.append(f"{self.file}: {key}: {what}" if key else f"{self.file}: {what}")
+
+    def judge(self, kind: Kind, key: str, found: Any) -> dict[str, Any]:
+        """Judge a mapping and give the part of it that is right; keys without a value are as if they were not there."""
+        if not isinstance(found, Mapping):
+            self.problem(key, f"found {found!r}, allowed: a mapping with {kind.allowed}")
+            return {}
+        given = {str(name): value for name, value in found.items() if value is not None}
+        result = kind.validator.validate(given)
+        wrong = set()
+        for name in sorted(result.unsupported_parameters):
+            wrong.add(name)
+            self.problem(_join(key, name), self._unknown(kind, name))
+        for error in result.errors.errors:
+            typed = _TYPE_MESSAGE.fullmatch(error.msg)
+            if isinstance(error, ArgumentTypeError) and typed:
+                wrong.add(typed[1])
+                self.problem(_join(key, typed[1]), f"found {given[typed[1]]!r}, {typed[2]}")
+            elif isinstance(error, RequiredError):
+                for name in error.msg.rpartition(": ")[2].split(", "):
+                    self.problem(_join(key, name), "missing")
+            elif not isinstance(error, UnsupportedError):
+                self.problem(key, error.msg)
+        right: dict[str, Any] = result.validated_parameters
+        return {name: value for name, value in right.items() if value is not None and name not in wrong}
+
+    @staticmethod
+    def _unknown(kind: Kind, key: str) -> str:
+        """What to say of a key that a kind has not."""
+        made = {parameter.lower(): keys for parameter, keys in kind.made.items()}
+        if key.lower() in made:
+            return f"Slurm's {key} is made from {made[key.lower()]}: set that"
+        return unknown("key", key, kind.spec, kind.allowed)
+
+
+def _join(key: str, name: str) -> str:
+    """The key of a key."""
+    return f"{key}.{name}" if key else name
