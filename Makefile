@@ -1,0 +1,58 @@
+# What a developer needs. `make help` lists it; longer logic is in tests/tools.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+# molecule/shared is no scenario.
+export MOLECULE_GLOB := molecule/*/molecule.yml
+
+ready := .venv/.ready
+environments = $(wildcard .venv .venv-new)
+typed := .cache/types/ansible_collections/gpucluster/slurm
+demo := inventory/demo/demo.cluster.yml
+
+help: ## this list
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -ts "$$(printf '\t')"
+
+setup: ## the machine's packages and .venv, from the lock file (PYTHON=... chooses the interpreter)
+	@tests/tools/setup
+	@touch $(ready)
+
+$(ready): requirements.lock tests/tools/setup
+	@$(MAKE) --no-print-directory setup
+
+lock: $(ready) ## requirements.lock anew, the newest versions
+	uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-emit-index-url --no-emit-find-links \
+	  --custom-compile-command 'make lock' requirements.in --output-file requirements.lock
+
+test: $(ready) ## everything below, two stages at a time, with a count at the end
+	@tests/tools/stages 'lint unit molecule-machines' 'doc-lint sanity molecule-single molecule-default runner'
+
+lint: $(ready) ## yamllint, ruff, mypy, shellcheck, ansible-lint
+	yamllint --strict .
+	ruff check
+	ruff format --check
+	mkdir -p .cache/types/ansible_collections/gpucluster && ln -sfn $(CURDIR) $(typed)
+	mypy $(typed)/plugins $(typed)/tests
+	shellcheck .ci/run $$(grep -rlE '^#!.*(ba)?sh$$' tests/tools)
+	ansible-lint --profile production --offline --nocolor
+
+sanity: $(ready) ## ansible-test sanity, with each environment
+	@for environment in $(environments); do echo "==> $$environment"; tests/tools/sanity $$environment; done
+
+unit: $(ready) ## unit tests, with each environment
+	@for environment in $(environments); do echo "==> $$environment"; $$environment/bin/pytest -q tests/unit; done
+
+doc-lint: $(ready) ## changelog, documentation of plugins and roles, tables in the roles' READMEs
+	antsibull-changelog lint
+	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=self --skip-rstcheck .
+	tests/tools/role_tables --check
+
+docs: $(ready) ## write the tables of variables in the roles' READMEs, from their argument specs
+	tests/tools/role_tables
+
+molecule-%: $(ready) ## one scenario: molecule-default, molecule-single, molecule-machines
+	molecule test -s $*

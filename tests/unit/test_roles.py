@@ -1,0 +1,38 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What every role promises: argument specs that equal its defaults, and names that tell whose they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+ROLES = sorted(path for path in (ROOT / "roles").iterdir() if path.is_dir())
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file; an absent file is an empty one."""
+    return (yaml.safe_load(path.read_text()) or {}) if path.exists() else {}
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_argument_specs_equal_the_defaults(role: Path) -> None:
+    options = load(role / "meta/argument_specs.yml")["argument_specs"]["main"].get("options", {})
+    specified = {name: option["default"] for name, option in options.items() if "default" in option}
+    assert specified == load(role / "defaults/main.yml")
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_every_option_is_required_or_has_a_default(role: Path) -> None:
+    options = load(role / "meta/argument_specs.yml")["argument_specs"]["main"].get("options", {})
+    assert [name for name, option in options.items() if bool(option.get("required")) == ("default" in option)] == []
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_public_variables_start_with_the_name_of_their_role(role: Path) -> None:
+    assert [name for name in load(role / "defaults/main.yml") if not name.startswith(f"{role.name}_")] == []
