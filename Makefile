@@ -13,6 +13,8 @@ ready := .venv/.ready
 environments = $(wildcard .venv .venv-new)
 typed := .cache/types/ansible_collections/gpucluster/slurm
 demo := inventory/demo/demo.cluster.yml
+demo-hosts := .lab/default/ssh_config
+demo-ssh := ANSIBLE_SSH_COMMON_ARGS='-F $(CURDIR)/$(demo-hosts)'
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -ts "$$(printf '\t')"
@@ -56,3 +58,25 @@ docs: $(ready) ## write the tables of variables in the roles' READMEs, from thei
 
 molecule-%: $(ready) ## one scenario: molecule-default, molecule-single, molecule-machines
 	molecule test -s $*
+
+runner: $(ready) ## the playbooks through ansible-runner, from bare hosts, cancelled at three points
+	molecule destroy -s default
+	molecule create -s default
+	pytest -q tests/integration/runner
+	molecule destroy -s default
+
+demo: $(ready) ## a cluster in containers on this machine: made, set up, validated; run again, it repairs
+	@echo '==> containers'
+	@molecule create -s default
+	@echo '==> gpucluster.slurm.site'
+	@$(demo-ssh) ansible-playbook gpucluster.slurm.site -i $(demo)
+	@echo '==> gpucluster.slurm.validate'
+	@$(demo-ssh) ansible-playbook gpucluster.slurm.validate -i $(demo)
+	@echo '==> sinfo'
+	@ssh -F $(demo-hosts) login1 timeout 20 sinfo
+	@echo 'Log in: ssh -F $(demo-hosts) login1    then: srun -N2 hostname    Remove it: make demo-clean'
+
+demo-clean: $(ready) ## remove the containers of `make demo`
+	molecule destroy -s default
+
+.PHONY: help setup lock test lint sanity unit doc-lint docs runner demo demo-clean
