@@ -13,16 +13,16 @@ author: gpucluster.slurm contributors (!UNKNOWN)
 description:
   - Reads one file that describes a Slurm cluster. Its name ends in C(cluster.yml) or C(cluster.yaml).
   - Makes the groups C(slurm_cluster) with the children C(slurm_controller), C(slurm_database), C(slurm_login) and
-    C(slurm_compute), a group C(hardware_NAME) for each machine type and C(partition_NAME) for each partition. What is no
-    letter, digit or underscore in a name becomes an underscore.
+    C(slurm_compute), a group C(hardware_NAME) for each machine type and C(partition_NAME) for each partition. What is
+    no letter, digit or underscore in a name becomes an underscore.
   - Sets the variables that the roles of this collection share (C(slurm_cluster_name), C(slurm_nodes) and so on) on the
     group C(slurm_cluster), and C(ansible_host) on hosts with an address. C(group_vars) and C(host_vars) beside the file
     win over them as always.
-  - The whole file is judged before any host is contacted. All that is wrong is one error, with a line for each problem that
-    names the key, what was found, what is allowed and the nearest valid key.
+  - The whole file is judged before any host is contacted. All that is wrong is one error, with a line for each problem
+    that names the key, what was found, what is allowed and the nearest valid key.
   - Hosts and addresses are Slurm's hostlists, such as V(compute[01-16]), wherever they are named.
-  - Slurm's parameters keep Slurm's spelling; their values are text, numbers, booleans (C(YES) and C(NO)), or lists (joined
-    by commas).
+  - Slurm's parameters keep Slurm's spelling; their values are text, numbers, booleans (C(YES) and C(NO)), or lists
+    (joined by commas).
   - Values are taken as they are. Templates are evaluated only in the options of the fragment C(constructed); where a
     value must be computed, set the variable in C(group_vars).
 extends_documentation_fragment:
@@ -52,25 +52,26 @@ options:
   hardware:
     description:
       - Machine types by name.
-      - Each has C(sockets) (of all boards), C(cores_per_socket), C(threads_per_core) and C(real_memory) (MiB), optionally
-        C(boards), C(tmp_disk) (MiB), C(gres), and any parameter of a C(NodeName) line.
+      - Each has C(sockets) (of all boards), C(cores_per_socket), C(threads_per_core) and C(real_memory) (MiB),
+        optionally C(boards), C(tmp_disk) (MiB), C(gres), and any parameter of a C(NodeName) line.
       - C(gres) is a list of generic resources with C(name), optionally C(type), C(file) (device files, a hostlist),
         C(count), C(cores), C(links), C(flags) and C(autodetect), which mean what they mean in C(gres.conf).
     type: dict
     default: {}
   nodes:
     description:
-      - The compute nodes, a list of entries with C(hosts) (a hostlist), C(hardware) (a machine type), optionally C(address)
-        (a hostlist of the same length), and any parameter of a C(NodeName) line.
-      - The hardware V(detected) is measured by the playbook P(gpucluster.slurm.discover#playbook) and kept beside this file,
-        in C(my.hardware.yml) for C(my.cluster.yml). Until then the hosts are in the inventory, but no node lines can be made.
+      - The compute nodes, a list of entries with C(hosts) (a hostlist), C(hardware) (a machine type), optionally
+        C(address) (a hostlist of the same length), and any parameter of a C(NodeName) line.
+      - The hardware V(detected) is measured and kept beside this file, in C(my.hardware.yml) for C(my.cluster.yml),
+        which has the keys C(hardware) and C(nodes) of this file. Until then the hosts are in the inventory, but no node
+        lines can be made of them.
     type: list
     elements: dict
     required: true
   partitions:
     description:
-      - A list of entries with C(name), C(nodes) (a hostlist of O(nodes), or V(ALL)), optionally C(default) (a boolean, true
-        for one of them), and any parameter of a C(PartitionName) line.
+      - A list of entries with C(name), C(nodes) (a hostlist of O(nodes), or V(ALL)), optionally C(default) (a boolean,
+        true for one of them), and any parameter of a C(PartitionName) line.
     type: list
     elements: dict
     required: true
@@ -153,13 +154,18 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = True) -> None:
         """Fill the inventory from a cluster file."""
         super().parse(inventory, loader, path, cache)
-        measured = hardware_file(path)
+        document, measured = self._document(path), hardware_file(path)
         try:
-            cluster = load(self._document(path), self._document(measured) if Path(measured).exists() else None)
+            cluster = load(document, self._document(measured) if Path(measured).exists() else None)
         except ModelError as error:
-            raise AnsibleParserError(f"the cluster file is wrong:\n{error}") from None
-        self._read_config_data(path)  # the options of the fragment `constructed`, as templates
+            # Ansible shows the message of an exception several times, and each plugin that it tries adds its own.
+            # So the problems are shown here, once.
+            self.display.error(f"The cluster is not described right:\n{error}", wrap_text=False)
+            raise AnsibleParserError(f"{path}: {len(error.problems)} problem(s), named above") from None
         self._populate(cluster)
+        if document.data.keys() & {"compose", "groups", "keyed_groups"}:
+            self._read_config_data(path)  # again, by Ansible, which marks their values as templates
+            self._construct(cluster)
 
     def _document(self, path: str) -> Document:
         """A file of the cluster, decrypted if need be."""
@@ -178,15 +184,13 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                 self.inventory.add_host(host, group=group)
         for host, address in cluster.addresses.items():
             self.inventory.set_variable(host, "ansible_host", address)
-        if any(self.get_option(option) for option in ("compose", "groups", "keyed_groups")):
-            self._construct(cluster)
 
     def _construct(self, cluster: Cluster) -> None:
         """Add what the templates of the file ask for, host by host."""
-        strict = self.get_option("strict")
+        compose, groups, keyed_groups, strict = map(self.get_option, ("compose", "groups", "keyed_groups", "strict"))
         for host in dict.fromkeys(host for hosts in cluster.groups.values() for host in hosts):
             variables: dict[str, Any] = {**cluster.variables, **self.inventory.get_host(host).get_vars()}
-            self._set_composite_vars(self.get_option("compose"), variables, host, strict)
+            self._set_composite_vars(compose, variables, host, strict)
             variables.update(self.inventory.get_host(host).get_vars())
-            self._add_host_to_composed_groups(self.get_option("groups"), variables, host, strict, fetch_hostvars=False)
-            self._add_host_to_keyed_groups(self.get_option("keyed_groups"), variables, host, strict, fetch_hostvars=False)
+            self._add_host_to_composed_groups(groups, variables, host, strict, fetch_hostvars=False)
+            self._add_host_to_keyed_groups(keyed_groups, variables, host, strict, fetch_hostvars=False)

@@ -83,7 +83,7 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
     nodes = [judge.judge(schema.NODE, f"nodes[{i}]", node) for i, node in enumerate(file.get("nodes", []))]
     for i, node in enumerate(nodes):
         if node.get("hardware", DETECTED) not in {*hardware, DETECTED}:
-            what = unknown("machine type", node["hardware"], hardware, ", ".join([*hardware, DETECTED]))
+            what = unknown("machine type", node["hardware"], hardware, ", ".join({**hardware, DETECTED: None}))
             judge.problem(f"nodes[{i}].hardware", f"found '{node['hardware']}', {what}")
     node_hosts = _unique_hosts(judge, nodes)
     complete = all("hosts" in node for node in nodes)
@@ -257,7 +257,7 @@ def _addressed(
     for key, entry in entries:
         hosts, addresses = expand(entry.get("hosts", "")), expand(entry.get("address", ""))
         if len(hosts) != len(addresses):
-            judge.problem(key, f"found {len(addresses)} addresses for {len(hosts)} hosts")
+            judge.problem(key, f"found {len(addresses)} for {len(hosts)} hosts, allowed: one address for each host")
         for host, address in zip(hosts, addresses):
             if host not in known:
                 what = unknown("host", host, known, "the hosts of controllers, database, login and nodes")

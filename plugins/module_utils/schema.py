@@ -21,6 +21,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.render import value_text
 
+PLUGIN = "gpucluster.slurm.cluster"
+
 _CLUSTER = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]*")
@@ -38,6 +40,13 @@ def text(value: Any) -> str:
     if "{{" in str(value):
         raise ValueError("templates are not evaluated here; set the variable in group_vars instead")
     return str(value)
+
+
+def plugin(value: Any) -> str:
+    """The name of the inventory plugin, which makes a file a cluster file."""
+    if value != PLUGIN:
+        raise ValueError(f"allowed: {PLUGIN}")
+    return text(value)
 
 
 def cluster_name(value: Any) -> str:
@@ -173,7 +182,7 @@ class Kind:
 
 CLUSTER = Kind(
     own={
-        "plugin": {"type": text, "required": True},
+        "plugin": {"type": plugin, "required": True},
         "name": {"type": cluster_name, "required": True},
         "controllers": {"type": hostlist, "required": True},
         "database": {"type": host},

@@ -33,8 +33,10 @@ def _problems(node: yaml.Node, key: str) -> Iterator[tuple[str, str]]:
         for name, value in node.value:
             child = f"{key}.{name.value}" if key else str(name.value)
             line = name.start_mark.line + 1
-            if isinstance(name, yaml.ScalarNode) and lines.setdefault(name.value, line) != line:
-                yield child, f"is given twice, in lines {lines[name.value]} and {line}"
+            if isinstance(name, yaml.ScalarNode):
+                if name.value in lines:
+                    yield child, f"is given twice, in lines {lines[name.value]} and {line}"
+                lines[name.value] = line
             yield from _problems(value, child)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
