@@ -33,13 +33,24 @@ lock: $(ready) ## requirements.lock anew, the newest versions
 test: $(ready) ## everything below, two stages at a time, with a count at the end
 	@tests/tools/stages 'lint unit molecule-machines' 'doc-lint sanity molecule-single molecule-default runner'
 
-lint: $(ready) ## yamllint, ruff, mypy, shellcheck, ansible-lint
+lint: $(ready) ## yamllint, ruff, mypy, shellcheck, ansible-lint; each is a target, too
+	@$(MAKE) --no-print-directory --keep-going yamllint ruff mypy shellcheck ansible-lint
+
+yamllint: $(ready)
 	yamllint --strict .
+
+ruff: $(ready)
 	ruff check
 	ruff format --check
-	mkdir -p .cache/types/ansible_collections/gpucluster && ln -sfn $(CURDIR) $(typed)
+
+mypy: $(ready)
+	@mkdir -p $(dir $(typed)) && ln -sfn $(CURDIR) $(typed)
 	mypy $(typed)/plugins $(typed)/tests
+
+shellcheck:
 	shellcheck .ci/run $$(grep -rlE '^#!.*(ba)?sh$$' tests/tools)
+
+ansible-lint: $(ready)
 	ansible-lint --profile production --offline --nocolor
 
 sanity: $(ready) ## ansible-test sanity, with each environment
@@ -79,4 +90,4 @@ demo: $(ready) ## a cluster in containers on this machine: made, set up, validat
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help setup lock test lint sanity unit doc-lint docs runner demo demo-clean
+.PHONY: help setup lock test lint yamllint ruff mypy shellcheck ansible-lint sanity unit doc-lint docs runner demo demo-clean
