@@ -10,9 +10,10 @@ module: slurm_service
 short_description: Run a daemon with what its files say now
 version_added: 0.1.0
 description:
-  - Enables and starts a systemd service, and restarts or reloads it if one of its O(files) is newer than what it has loaded.
-  - Unlike a handler, it does not depend on the run that changed a file. A run that was killed between the change and the restart,
-    or a file that was changed by hand, is repaired by the next run.
+  - Enables and starts a systemd service, and restarts or reloads it if one of its O(files) is newer than what it has
+    loaded.
+  - Unlike a handler, it does not depend on the run that changed a file. A run that was killed between the change and
+    the restart, or a file that was changed by hand, is repaired by the next run.
   - A service that has loaded its files is left alone.
 options:
   name:
@@ -81,7 +82,8 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-# A reload leaves no trace in systemd that tells when it was: the time of this file does. It is gone after a reboot, as it must be.
+# A reload leaves no trace in systemd that tells when it was: the time of a file here does. It is gone after a reboot,
+# as it must be.
 STAMPS = "/run/gpucluster-slurm"
 
 
@@ -121,8 +123,8 @@ def plan(unit: dict[str, str], params: dict, loaded: float) -> tuple[list[str], 
         return [*actions, "start"], f"{params['name']} is {unit['ActiveState']}"
     stale = newer_file(params["files"], loaded)
     if stale or params["pending"]:
-        what = stale or "a file that is to change"
-        return [*actions, "reload" if params["reload"] else "restart"], f"{what} is newer than what {params['name']} has loaded"
+        reason = f"{stale or 'a file that is to change'} is newer than what {params['name']} has loaded"
+        return [*actions, "reload" if params["reload"] else "restart"], reason
     return actions, ""
 
 
@@ -142,7 +144,8 @@ def act(module: AnsibleModule, name: str, action: str, reload: list[str] | None,
     if rc != 0:
         journal = ""
         if action in ("start", "restart"):
-            journal = module.run_command(["journalctl", "--no-pager", "--output=cat", "--lines=15", f"--unit={name}"])[1]
+            last_words = ["journalctl", "--no-pager", "--output=cat", "--lines=15", f"--unit={name}"]
+            journal = module.run_command(last_words)[1]
         raise ServiceError(f"{' '.join(argv)}: {(stderr or stdout).strip()}\n{journal}".strip())
     if action == "reload":
         os.makedirs(STAMPS, mode=0o755, exist_ok=True)
@@ -163,7 +166,9 @@ def main() -> None:
     name, stamp = module.params["name"], os.path.join(STAMPS, module.params["name"])
     unit = show(module, name)
     if unit["LoadState"] != "loaded":
-        module.fail_json(msg=f"service {name}: systemd knows no such unit ({unit['LoadState']}); is its package installed?")
+        module.fail_json(
+            msg=f"service {name}: systemd says {unit['LoadState']} of this unit; is its package installed?"
+        )
     loaded = loaded_at(unit, stamp)
     params = dict(module.params, pending=module.params["pending"] and module.check_mode)
     actions, reason = plan(unit, params, loaded)
@@ -173,15 +178,10 @@ def main() -> None:
                 act(module, name, action, module.params["reload"], stamp)
         except ServiceError as error:
             module.fail_json(msg=f"service {name} ({reason or action}): {error}", actions=actions, reason=reason)
-    module.exit_json(
-        changed=bool(actions),
-        actions=actions,
-        reason=reason,
-        diff={
-            "before": f"{name}: {unit['ActiveState']}, {unit['UnitFileState']}\n",
-            "after": f"{name}: {', '.join(actions)} ({reason})\n" if actions else f"{name}: {unit['ActiveState']}, {unit['UnitFileState']}\n",
-        },
-    )
+    before = f"{name}: {unit['ActiveState']}, {unit['UnitFileState']}\n"
+    after = f"{name}: {', '.join(actions)} ({reason})\n" if actions else before
+    diff = {"before": before, "after": after}
+    module.exit_json(changed=bool(actions), actions=actions, reason=reason, diff=diff)
 
 
 if __name__ == "__main__":
