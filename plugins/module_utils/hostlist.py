@@ -48,7 +48,7 @@ def _expand_term(term: str) -> list[str]:
         return [term]
     # Slurm runs through the last brackets fastest, then through the first, the second and so on.
     *outer, last = brackets
-    names = []
+    names: list[str] = []
     for numbers in product(*reversed(outer)):
         prefix = "".join(text + number for text, number in zip(fixed, reversed(numbers)))
         names.extend(f"{prefix}{fixed[-2]}{number}{fixed[-1]}" for number in last)

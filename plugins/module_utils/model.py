@@ -248,9 +248,9 @@ def _addressed(
 ) -> list[dict[str, str]]:
     """All hosts with an address, as `{hosts: HOSTLIST, address: HOSTLIST}`; `known` are all hosts of the cluster."""
     entries = [(f"nodes[{i}].address", node) for i, node in enumerate(nodes) if "hosts" in node and "address" in node]
-    for hosts, address in found.items():
-        key = f"addresses.{hosts}"
-        entries.append((key, judge.judge(_ADDRESSES, key, {"hosts": hosts, "address": address})))
+    for name, value in found.items():
+        key = f"addresses.{name}"
+        entries.append((key, judge.judge(_ADDRESSES, key, {"hosts": name, "address": value})))
     host_of: dict[str, str] = {}
     address_of: dict[str, str] = {}
     addressed = []

@@ -16,8 +16,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import REPEATED
 
 HARDWARE_KEYS = (
-    "sockets", "cores_per_socket", "threads_per_core", "real_memory", "boards", "tmp_disk", "gres",
-)  # fmt: skip
+    "sockets",
+    "cores_per_socket",
+    "threads_per_core",
+    "real_memory",
+    "boards",
+    "tmp_disk",
+    "gres",
+)
 """Keys of a machine type that are not spelled as Slurm spells them: the model writes those parameters itself."""
 
 NODE_KEYS = ("hosts", "hardware", "address")
@@ -145,16 +151,18 @@ def gres_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mappin
     equal: dict[str, list[str]] = {}
     for node in nodes:
         for gres in machine_of(node, hardware).get("gres") or ():
-            line = _line({
-                "AutoDetect": gres.get("autodetect"),
-                "Name": _need(gres, "name"),
-                "Type": gres.get("type"),
-                "Count": None if gres.get("file") else gres_count(gres),
-                "File": gres.get("file"),
-                "Cores": gres.get("cores"),
-                "Links": gres.get("links"),
-                "Flags": gres.get("flags"),
-            })  # fmt: skip
+            line = _line(
+                {
+                    "AutoDetect": gres.get("autodetect"),
+                    "Name": _need(gres, "name"),
+                    "Type": gres.get("type"),
+                    "Count": None if gres.get("file") else gres_count(gres),
+                    "File": gres.get("file"),
+                    "Cores": gres.get("cores"),
+                    "Links": gres.get("links"),
+                    "Flags": gres.get("flags"),
+                }
+            )
             equal.setdefault(line, []).extend(expand(_need(node, "hosts")))
     return _text(f"NodeName={fold(names)} {line}" for line, names in equal.items())
 
@@ -162,14 +170,16 @@ def gres_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mappin
 def partition_lines(partitions: Iterable[Mapping[str, Any]]) -> str:
     """The PartitionName lines of slurm.conf."""
     return _text(
-        _line({
-            "PartitionName": _need(partition, "name"),
-            "Nodes": fold(expand(_need(partition, "nodes"))),
-            "Default": partition.get("default"),
-            **_others(partition, PARTITION_KEYS),
-        })
+        _line(
+            {
+                "PartitionName": _need(partition, "name"),
+                "Nodes": fold(expand(_need(partition, "nodes"))),
+                "Default": partition.get("default"),
+                **_others(partition, PARTITION_KEYS),
+            }
+        )
         for partition in partitions
-    )  # fmt: skip
+    )
 
 
 def slurm_conf(*layers: Mapping[str, Any] | None) -> str:
@@ -186,7 +196,7 @@ def slurm_conf(*layers: Mapping[str, Any] | None) -> str:
                 merged.pop(key.lower(), None)
             else:
                 merged[key.lower()] = (merged.get(key.lower(), (key,))[0], value)
-    lines = []
+    lines: list[str] = []
     for key, value in merged.values():
         values = value if isinstance(value, (list, tuple)) and key.lower() in _REPEATED else [value]
         lines.extend(_line(element if isinstance(element, Mapping) else {key: element}) for element in values)

@@ -177,7 +177,8 @@ class Kind:
     @cached_property
     def allowed(self) -> str:
         """All of it in words."""
-        return " and ".join(filter(None, [", ".join(self.own), self.slurm and f"the parameters of {self.slurm_file}"]))
+        slurm = [f"the parameters of {self.slurm_file}"] if self.slurm_file else []
+        return " and ".join([*([", ".join(self.own)] if self.own else []), *slurm])
 
 
 CLUSTER = Kind(
