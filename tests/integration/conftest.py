@@ -1,0 +1,15 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fixtures of the integration tests. A test's folder is the scenario it belongs to: tests/integration/SCENARIO."""
+
+from __future__ import annotations
+
+import pytest
+from lab import Lab
+
+
+@pytest.fixture(scope="module")
+def lab(request: pytest.FixtureRequest) -> Lab:
+    """The scenario that the test's folder is named after."""
+    return Lab(request.path.parent.name)

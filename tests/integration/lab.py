@@ -1,0 +1,160 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A scenario of the lab as the tests see it: its hosts over ssh, and the playbooks as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import testinfra
+import yaml
+
+ROOT = Path(__file__).parents[2]
+# Where connections that are kept open have their sockets: a short path, since its length is limited.
+SOCKETS = tempfile.TemporaryDirectory(prefix="lab-")
+
+
+@dataclass
+class Run:
+    """What a run of ansible-playbook has done. Its fields follow from `events`, the lines of the jsonl callback.
+
+    rc: the exit status; negative is the signal that ended it. output: all that was printed, stderr included.
+    """
+
+    rc: int
+    output: str
+
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        """The callback's events, in order."""
+        return [json.loads(line) for line in self.output.splitlines() if line.startswith('{"_event"')]
+
+    @property
+    def results(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Host, name of the task and the module's result, for each task that a host has ended."""
+        for event in self.events:
+            for host, result in event.get("hosts", {}).items():
+                yield host, event["task"]["name"], result
+
+    @property
+    def changed(self) -> dict[str, list[str]]:
+        """Names of the tasks that changed something, or would have in check mode, by host; other hosts are left out."""
+        tasks: dict[str, list[str]] = {}
+        for host, task, result in self.results:
+            if result.get("changed"):
+                tasks.setdefault(host, []).append(task)
+        return tasks
+
+    @property
+    def failed(self) -> dict[str, list[str]]:
+        """Name and message of the tasks that failed or found their host unreachable, by host."""
+        tasks: dict[str, list[str]] = {}
+        for host, task, result in self.results:
+            if result.get("failed") or result.get("unreachable"):
+                tasks.setdefault(host, []).append(f"{task}: {result.get('msg', result)}")
+        return tasks
+
+    @property
+    def stats(self) -> dict[str, dict[str, int]]:
+        """The recap: ok, changed, failures, unreachable, skipped and so on, by host; empty if the run was ended."""
+        return next((event["stats"] for event in self.events if "stats" in event), {})
+
+
+@dataclass
+class LiveRun:
+    """A run of ansible-playbook that goes on while the test does."""
+
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+
+    def tasks(self) -> Iterator[str]:
+        """Yield the name of each task as it starts, until the run ends."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if line.startswith('{"_event":"v2_playbook_on_task_start"'):
+                yield json.loads(line)["task"]["name"]
+
+    def wait_for_task(self, name: str) -> None:
+        """Return when a task whose name contains `name` starts; AssertionError if the run ends before."""
+        assert any(name in task for task in self.tasks()), f"the run ended before {name!r}:\n{''.join(self.lines[-5:])}"
+
+    def finish(self) -> Run:
+        """Let the run end by itself."""
+        for _task in self.tasks():
+            pass
+        return Run(self.process.wait(), "".join(self.lines))
+
+    def kill(self) -> Run:
+        """End the run at once, with all of its processes and without any clean-up, as a lost machine would."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        return self.finish()
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One scenario, by the name of its folder in molecule/, on hosts that `molecule create` has made."""
+
+    scenario: str
+
+    @cached_property
+    def inventory(self) -> Path:
+        """The cluster file, from the scenario's molecule.yml."""
+        config = yaml.safe_load((ROOT / "molecule" / self.scenario / "molecule.yml").read_text())
+        (argument,) = config["ansible"]["executor"]["args"]["ansible_playbook"]
+        return Path(argument.removeprefix("--inventory=").replace("${MOLECULE_PROJECT_DIRECTORY}", str(ROOT)))
+
+    @property
+    def ssh_config(self) -> Path:
+        """How to reach the hosts, by name and by address."""
+        return ROOT / ".lab" / self.scenario / "ssh_config"
+
+    def host(self, name: str) -> testinfra.host.Host:
+        """Return a host of the scenario, commanded as root through sudo."""
+        return testinfra.get_host(
+            f"ssh://{name}",
+            ssh_config=str(self.ssh_config),
+            sudo=True,
+            ssh_extra_args=f"-o ControlMaster=auto -o ControlPersist=60s -o ControlPath={SOCKETS.name}/%C",
+        )
+
+    def start(self, playbook: str, *arguments: str) -> LiveRun:
+        """Start a playbook of the collection, by its short name, or one by its path, on the scenario's hosts.
+
+        Events come one a line. `--diff` and other arguments of ansible-playbook can be given.
+        """
+        process = subprocess.Popen(
+            [
+                "ansible-playbook",
+                playbook if "/" in playbook else f"gpucluster.slurm.{playbook}",
+                f"--inventory={self.inventory}",
+                *arguments,
+            ],
+            cwd=ROOT,
+            env=os.environ
+            | {
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_SSH_COMMON_ARGS": f"-F {self.ssh_config}",
+                "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.jsonl",
+                "ANSIBLE_NOCOLOR": "1",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # a process group of its own, for kill()
+        )
+        return LiveRun(process)
+
+    def playbook(self, playbook: str, *arguments: str) -> Run:
+        """Run a playbook to its end, as `start` does. Whether it succeeded is in the result."""
+        return self.start(playbook, *arguments).finish()
