@@ -21,24 +21,22 @@ REFUSED = "REFUSED"
 UNKNOWN = "UNKNOWN"
 """Our word for a job that slurmctld has forgotten (`MinJobAge`) before anybody saw its end."""
 
-SBATCH_OPTIONS = tuple(
-    [
-        "partition",
-        "nodelist",
-        "nodes",
-        "ntasks",
-        "cpus_per_task",
-        "memory",
-        "gres",
-        "array",
-        "time",
-        "account",
-        "qos",
-        "begin",
-        "output",
-    ]
-)
-"""Options of a job that are options of sbatch too: `cpus_per_task` is `--cpus-per-task`."""
+SBATCH_OPTIONS = {
+    "partition": "str",
+    "nodelist": "str",
+    "nodes": "str",
+    "ntasks": "int",
+    "cpus_per_task": "int",
+    "memory": "str",
+    "gres": "str",
+    "array": "str",
+    "time": "str",
+    "account": "str",
+    "qos": "str",
+    "begin": "str",
+    "output": "str",
+}
+"""Options of a job that are options of sbatch too, with Ansible's types: `cpus_per_task` is `--cpus-per-task`."""
 
 SQUEUE_FIELDS = ("ArrayJobID", "ArrayTaskID", "State", "exit_code", "TimeUsed", "SubmitTime", "NodeList", "Reason")
 SACCT_FIELDS = ("JobID", "State", "ExitCode", "ElapsedRaw", "Submit", "NodeList")

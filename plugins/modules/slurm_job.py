@@ -217,6 +217,12 @@ jobs:
       description: Slurm's reason for the state, or its words of refusal.
       type: str
       sample: "ReqNodeNotAvail, UnavailableNodes:gpu002"
+    node_states:
+      description:
+        - For a job that is V(waiting), Slurm's state of each node in its O(nodelist), with the administrator's reason.
+        - It tells more than RV(jobs.reason), which can call a busy node down.
+      type: dict
+      sample: {gpu002: drained (bad DIMM)}
     message:
       description: What is not as expected; empty for a job that passed.
       type: str
@@ -248,9 +254,8 @@ SUBMITTERS = 8
 """Jobs that are submitted at the same time: sbatch mostly waits."""
 
 JOB_OPTIONS: dict[str, dict[str, Any]] = {
-    **{option: {"type": "str"} for option in ("command", "script", "name", *slurm.SBATCH_OPTIONS, "expect_reason")},
-    "ntasks": {"type": "int"},
-    "cpus_per_task": {"type": "int"},
+    **{option: {"type": "str"} for option in ("command", "script", "name", "expect_reason")},
+    **{option: {"type": of_type} for option, of_type in slurm.SBATCH_OPTIONS.items()},
     "options": {"type": "dict"},
     "expect": {
         "type": "str",
@@ -365,7 +370,8 @@ def node_states(jobs: list[dict[str, Any]]) -> dict[str, str]:
     _status, output, _errors = run(
         ["sinfo", "--all", "--Node", "--noheader", f"--nodes={','.join(sorted(hostlists))}", "--format=%N|%T|%E"]
     )
-    return slurm.parse_sinfo(output)
+    states: dict[str, str] = slurm.parse_sinfo(output)
+    return states
 
 
 def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting: bool) -> list[dict[str, Any]]:
@@ -400,6 +406,7 @@ def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting:
                 "nodes": record.nodes,
                 "elapsed": record.elapsed,
                 "reason": record.reason,
+                "node_states": {},
                 "message": message,
             }
         )
@@ -407,8 +414,8 @@ def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting:
     waiting = [(result, job) for result, job in zip(results, wanted) if result["status"] == "waiting"]
     states = node_states([job for _, job in waiting])
     for result, job in waiting:
-        nodes = [name for name in expand(job.get("nodelist", "")) if name in states]
-        result["message"] += "".join(f"; {name} is {states[name]}" for name in nodes)
+        result["node_states"] = {name: states[name] for name in expand(job.get("nodelist", "")) if name in states}
+        result["message"] += "".join(f"; {name} is {state}" for name, state in result["node_states"].items())
     return results
 
 
