@@ -18,8 +18,14 @@ JOB_MEMORY = 64
 TOO_MUCH_MEMORY = "ulimit -v 1048576; exec tail /dev/zero"
 """Takes memory until it is killed, or, where nothing confines it, until it has 1 GiB and fails."""
 
-NODE_COUNT_REFUSED = "Node count specification invalid|Requested node configuration is not available"
-"""Slurm's words for more nodes than there are (`src/common/slurm_errno.c`)."""
+TOO_MANY_NODES = 65_536
+"""As many as Slurm can know (`MAX_SLURM_NODES`, slurm.h): no cluster has them."""
+
+TOO_MANY_REFUSED = (
+    "More processors requested than permitted|Node count specification invalid"
+    "|Requested node configuration is not available"
+)
+"""Slurm's words for it (`src/common/slurm_errno.c`); which it says depends on the size of the partition."""
 
 WORKING = re.compile(r"(idle|allocated|mixed|completing|planned)[~^#%$@+-]?( \(.*)?")
 """sinfo's states of a node that takes jobs, sooner or later. Not so `idle*`, which does not respond."""
@@ -78,15 +84,15 @@ def validation_jobs(
     }
     jobs = [_node_job(partition, node, gpus[node]) for partition, of_it in members.items() for node in of_it]
     special: list[dict[str, Any]] = [
-        {"name": "array", "array": "0-3", "command": "true"},
+        {"name": "array", "array": "0-1", "command": "true"},
         {"name": "cancelled", "command": "sleep 300", "cancel_when": "running", "expect": "CANCELLED"},
         {"name": "out-of-memory", "command": TOO_MUCH_MEMORY, "expect": "OUT_OF_MEMORY"},
         {
             "name": "refused",
             "command": "true",
-            "nodes": str(len(gpus) + 1),
+            "nodes": str(TOO_MANY_NODES),
             "expect": "REFUSED",
-            "expect_reason": NODE_COUNT_REFUSED,
+            "expect_reason": TOO_MANY_REFUSED,
         },
     ]
     first = next(iter(members), None)
@@ -94,7 +100,7 @@ def validation_jobs(
 
 
 def _why_waiting(job: Mapping[str, Any]) -> str:
-    """Why a job has not started: its nodes are `unavailable` (drained, down) or `busy`, or there is an `other` reason."""
+    """Why a job has not started: its nodes are `unavailable` (drained, down) or `busy`, or it has an `other` reason."""
     if not all(WORKING.fullmatch(state) for state in job["node_states"].values()):
         return "unavailable"
     return "busy" if job["reason"].startswith(BUSY) else "other"
