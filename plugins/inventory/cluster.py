@@ -154,8 +154,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = True) -> None:
         """Fill the inventory from a cluster file."""
         super().parse(inventory, loader, path, cache)
-        document, measured = self._document(path), hardware_file(path)
+        measured = hardware_file(path)
         try:
+            document = self._document(path)
             cluster = load(document, self._document(measured) if Path(measured).exists() else None)
         except ModelError as error:
             # Ansible shows the message of an exception several times, and each plugin that it tries adds its own.

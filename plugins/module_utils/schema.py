@@ -26,7 +26,7 @@ PLUGIN = "gpucluster.slurm.cluster"
 _CLUSTER = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]*")
-_RESERVED = ("all", "default")  # words that stand for something else on Slurm's node and partition lines
+_NO_HOSTS = ("all", "default")  # words that mean something else where Slurm and Ansible expect hosts
 
 
 # The types. Each is a callable, as Ansible's argument specs allow: it gives the value, or raises ValueError with what
@@ -57,9 +57,16 @@ def cluster_name(value: Any) -> str:
 
 
 def name(value: Any) -> str:
-    """The name of a machine type, a partition or a generic resource."""
-    if not _NAME.fullmatch(text(value)) or text(value).lower() in _RESERVED:
-        raise ValueError(f"allowed: letters, digits, '.', '-' and '_', but not {' or '.join(_RESERVED)}")
+    """The name of a machine type or a generic resource."""
+    if not _NAME.fullmatch(text(value)):
+        raise ValueError("allowed: letters, digits, '.', '-' and '_'")
+    return text(value)
+
+
+def partition_name(value: Any) -> str:
+    """The name of a partition. PartitionName=DEFAULT gives defaults to the lines below it."""
+    if name(value).lower() == "default":
+        raise ValueError("allowed: any other name, since this one means something else to Slurm")
     return text(value)
 
 
@@ -67,7 +74,7 @@ def _hostlist(value: Any, pattern: re.Pattern[str], allowed: str) -> str:
     """A hostlist with at least one name, all of a pattern, none twice."""
     seen = set()
     for host in expand(text(value)):
-        if not pattern.fullmatch(host) or host.lower() in _RESERVED:
+        if not pattern.fullmatch(host) or host.lower() in _NO_HOSTS:
             raise ValueError(f"{host!r} is no name of a host, allowed: {allowed}")
         if host in seen:
             raise ValueError(f"{host} is in it twice")
@@ -165,8 +172,10 @@ class Kind:
     @cached_property
     def spec(self) -> dict[str, dict[str, Any]]:
         """All of it as an argument spec."""
-        lines = parameters.LINES
-        slurm = {key: {"type": parameter_lines if key in lines else parameter} for key in self.slurm - set(self.made)}
+        slurm = {
+            key: {"type": parameter_lines if key in parameters.LINES else parameter}
+            for key in sorted(self.slurm - set(self.made))
+        }
         return {**slurm, **self.own}
 
     @cached_property
@@ -268,7 +277,7 @@ DETECTED_NODE = Kind(own={key: NODE.own[key] for key in ("hosts", "hardware")})
 
 PARTITION = Kind(
     own={
-        "name": {"type": name, "required": True},
+        "name": {"type": partition_name, "required": True},
         "nodes": {"type": partition_nodes, "required": True},
         "default": {"type": flag},
     },

@@ -9,19 +9,22 @@ from collections.abc import Iterator
 
 import yaml
 from ansible.module_utils.common.yaml import SafeLoader
-from ansible_collections.gpucluster.slurm.plugins.module_utils.model import Document
+from ansible_collections.gpucluster.slurm.plugins.module_utils.model import Document, ModelError
 
 
 def read(file: str, text: bytes) -> Document:
-    """Read the text of a file; what YAML would pass over in silence is a problem here."""
+    """Read the text of a file; what YAML would pass over in silence is a problem here.
+
+    Raises ModelError for a text that is no YAML.
+    """
     loader = SafeLoader(text)
     try:
         root = loader.get_single_node()
         problems = list(_problems(root, "")) if root else []
         return Document(file, loader.construct_document(root) if root else None, problems)
     except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        return Document(file, {}, [(line, f"is no YAML that can be read here: {error.problem}")])
+        line = error.problem_mark.line + 1 if error.problem_mark else "?"
+        raise ModelError([f"{file}: line {line}: no YAML that can be read here: {error.problem}"]) from None
     finally:
         loader.dispose()
 
