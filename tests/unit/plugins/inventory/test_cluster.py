@@ -89,7 +89,7 @@ def test_constructed(tmp_path: Path) -> None:
         GUIDE.read_text()
         + "compose: {where: inventory_hostname ~ '.' ~ slurm_cluster_name}\n"
         + "groups: {gpus: \"'hardware_n1_t4' in group_names\"}\n"
-        + "keyed_groups: [{prefix: at, key: where[:4]}]\n"
+        + "keyed_groups: [{prefix: at, key: 'where[:4]'}]\n"
     )
     inventory = InventoryManager(DataLoader(), sources=[str(path)])
     assert inventory.get_host("head").vars["where"] == "head.hpc-demo-cluster"
