@@ -73,14 +73,14 @@ molecule-%: $(ready) ## one scenario: molecule-default, molecule-single, molecul
 runner: $(ready) ## the playbooks through ansible-runner, from bare hosts, cancelled at three points
 	molecule destroy -s default
 	molecule create -s default
-	pytest -q tests/integration/runner
+	pytest -v tests/integration/runner
 	molecule destroy -s default
 
 demo: $(ready) ## a cluster in containers on this machine: made, set up, validated; run again, it repairs
 	@echo '==> containers'
 	@molecule create -s default
 	@echo '==> gpucluster.slurm.site'
-	@$(demo-ssh) ansible-playbook gpucluster.slurm.site -i $(demo)
+	@$(demo-ssh) ansible-playbook gpucluster.slurm.site -i $(demo) --skip-tags validate
 	@echo '==> gpucluster.slurm.validate'
 	@$(demo-ssh) ansible-playbook gpucluster.slurm.validate -i $(demo)
 	@echo '==> sinfo'
