@@ -10,7 +10,8 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export MOLECULE_GLOB := molecule/*/molecule.yml
 
 ready := .venv/.ready
-environments = $(wildcard .venv .venv-new)
+in-each-environment = status=0; for environment in $(wildcard .venv .venv-new); do \
+  echo "==> $$environment"; $(1) || status=1; done; exit $$status
 typed := .cache/types/ansible_collections/gpucluster/slurm
 demo := inventory/demo/demo.cluster.yml
 demo-hosts := .lab/default/ssh_config
@@ -54,10 +55,10 @@ ansible-lint: $(ready)
 	ansible-lint --profile production --offline --nocolor
 
 sanity: $(ready) ## ansible-test sanity, with each environment
-	@for environment in $(environments); do echo "==> $$environment"; tests/tools/sanity $$environment; done
+	@$(call in-each-environment, tests/tools/sanity $$environment)
 
 unit: $(ready) ## unit tests, with each environment
-	@for environment in $(environments); do echo "==> $$environment"; $$environment/bin/pytest -q tests/unit; done
+	@$(call in-each-environment, $$environment/bin/pytest -q tests/unit)
 
 doc-lint: $(ready) ## changelog, documentation of plugins and roles, tables in the roles' READMEs
 	antsibull-changelog lint
