@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from ipaddress import ip_address
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -26,6 +27,7 @@ PLUGIN = "gpucluster.slurm.cluster"
 _CLUSTER = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]*")
+_IP = re.compile(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*")  # no name: all digits, or with a colon
 _NO_HOSTS = ("all", "default")  # words that mean something else where Slurm and Ansible expect hosts
 
 
@@ -97,8 +99,11 @@ def host(value: Any) -> str:
 
 
 def addresses(value: Any) -> str:
-    """A hostlist of addresses, none twice."""
-    return _hostlist(value, _ADDRESS, "a list of addresses such as 10.1.0.[1-16]")
+    """A hostlist of addresses, none twice: IP addresses, or names that resolve."""
+    for address in expand(_hostlist(value, _ADDRESS, "a list of addresses such as 10.1.0.[1-16]")):
+        if _IP.fullmatch(address):
+            ip_address(address)  # its ValueError says what is wrong
+    return str(value)
 
 
 def partition_nodes(value: Any) -> str:
@@ -142,6 +147,8 @@ def sequence(value: Any) -> list[Any]:
 def parameter(value: Any) -> Any:
     """The value of a Slurm parameter: a scalar, or a list of scalars."""
     for element in value if isinstance(value, list) else [value]:
+        if isinstance(element, (dict, list)):
+            raise ValueError("allowed: a value, or a list of values")
         if not isinstance(element, bool):
             text(element)
     value_text(value)
@@ -151,7 +158,9 @@ def parameter(value: Any) -> Any:
 def parameter_lines(value: Any) -> Any:
     """The value of a Slurm parameter whose lines have parameters of their own: mappings, a line each."""
     for line in value if isinstance(value, list) else [value]:
-        for element in mapping(line).values():
+        if not isinstance(line, dict) or next(iter(line), None) not in parameters.LINES:
+            raise ValueError("allowed: a mapping that starts with the parameter, {NodeSet: fast, Feature: h100}")
+        for element in line.values():
             parameter(element)
     return value
 
@@ -197,12 +206,12 @@ CLUSTER = Kind(
         "controllers": {"type": hostlist, "required": True},
         "database": {"type": host},
         "login": {"type": hostlist},
-        "hardware": {"type": mapping, "default": {}},
+        "hardware": {"type": mapping},
         "nodes": {"type": sequence, "required": True},
         "partitions": {"type": sequence, "required": True},
-        "addresses": {"type": mapping, "default": {}},
-        "slurm_conf": {"type": mapping, "default": {}},
-        "cgroup_conf": {"type": mapping, "default": {}},
+        "addresses": {"type": mapping},
+        "slurm_conf": {"type": mapping},
+        "cgroup_conf": {"type": mapping},
         # Those of Ansible's fragment `constructed`; Ansible judges them further.
         "strict": {"type": flag},
         "compose": {"type": mapping},
@@ -214,7 +223,7 @@ CLUSTER = Kind(
 )
 
 DETECTED_FILE = Kind(
-    own={"hardware": {"type": mapping, "default": {}}, "nodes": {"type": sequence, "default": []}},
+    own={"hardware": {"type": mapping}, "nodes": {"type": sequence}},
 )
 
 HARDWARE = Kind(
@@ -308,6 +317,12 @@ _TYPE_MESSAGE = re.compile(r"argument '(.*?)' is of type .*? and we were unable 
 """How the validator words an ArgumentTypeError: the key, and the message of the type."""
 
 
+def shown(found: Any) -> str:
+    """What was found, cut where it is long."""
+    words = repr(found)
+    return words if len(words) <= 80 else f"{words[:77]}..."
+
+
 def unknown(what: str, found: str, names: Iterable[str], allowed: str) -> str:
     """What to say of an unknown name: the nearest known one, and what is allowed."""
     match = parameters.nearest(found, names)
@@ -328,7 +343,7 @@ class Judge:
     def judge(self, kind: Kind, key: str, found: Any) -> dict[str, Any]:
         """Judge a mapping and give the part of it that is right; keys without a value are as if they were not there."""
         if not isinstance(found, Mapping):
-            self.problem(key, f"found {found!r}, allowed: a mapping with {kind.allowed}")
+            self.problem(key, f"found {shown(found)}, allowed: a mapping with {kind.allowed}")
             return {}
         given = {str(name): value for name, value in found.items() if value is not None}
         result = kind.validator.validate(given)
@@ -340,7 +355,7 @@ class Judge:
             typed = _TYPE_MESSAGE.fullmatch(error.msg)
             if isinstance(error, ArgumentTypeError) and typed:
                 wrong.add(typed[1])
-                self.problem(_join(key, typed[1]), f"found {given[typed[1]]!r}, {typed[2]}")
+                self.problem(_join(key, typed[1]), f"found {shown(given[typed[1]])}, {typed[2]}")
             elif isinstance(error, RequiredError):
                 for name in error.msg.rpartition(": ")[2].split(", "):
                     self.problem(_join(key, name), "missing")

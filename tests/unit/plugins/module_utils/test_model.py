@@ -134,7 +134,7 @@ def test_nodesets() -> None:
     assert load_text(changed(slurm_conf=conf)).variables["slurm_conf"] == conf
 
 
-DETECTED_NODES = [
+DETECTED_NODES: list[dict[str, Any]] = [
     {"hosts": "head", "hardware": "e2-standard-4"},
     {"hosts": "g[1-5]", "hardware": "detected", "address": "10.0.0.[1-5]", "Weight": 9},
 ]
@@ -143,7 +143,7 @@ DETECTED = changed(nodes=DETECTED_NODES, partitions=[{"name": "all", "nodes": "A
 
 def test_hardware_that_is_not_measured_yet() -> None:
     cluster = load_text(DETECTED)
-    assert cluster.variables["slurm_nodes"][1] == {**DETECTED_NODES[1], "address": "10.0.0.[1-5]"}
+    assert cluster.variables["slurm_nodes"][1] == DETECTED_NODES[1]
     assert cluster.groups["hardware_detected"] == ["g1", "g2", "g3", "g4", "g5"]
     assert cluster.addresses["g5"] == "10.0.0.5"
 
@@ -301,7 +301,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         nodes({"hosts": "a", "hardware": "n1-t4", "Weight": {"a": 1}, "Reason": "a\nb"}),
         [
             "nodes[2].Reason: found 'a\\nb', 'a\\nb' is no value for a Slurm configuration: it has more than one line",
-            "nodes[2].Weight: found {'a': 1}, allowed: a text",
+            "nodes[2].Weight: found {'a': 1}, allowed: a value, or a list of values",
         ],
     ),
     "node twice": (
@@ -329,6 +329,14 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "nodes[2].address: found '10.0.0.1/8', '10.0.0.1/8' is no name of a host, "
             "allowed: a list of addresses such as 10.1.0.[1-16]"
         ],
+    ),
+    "no IP address": (
+        nodes({"hosts": "a[1-2]", "hardware": "n1-t4", "address": "10.0.0.[255-256]"}),
+        ["nodes[2].address: found '10.0.0.[255-256]', '10.0.0.256' does not appear to be an IPv4 or IPv6 address"],
+    ),
+    "long value": (
+        changed(slurm_conf=["KillWait=30"] * 20),
+        [f"slurm_conf: found {str(['KillWait=30'] * 20)[:77]}..., allowed: a mapping, key: value"],
     ),
     "address of a host that is none": (
         changed(addresses={"login1": "10.0.0.1", "logn2": "10.0.0.2"}),
@@ -437,7 +445,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "slurm_conf: lines": (
         changed(slurm_conf={"NodeSet": "fast"}),
-        ["slurm_conf.NodeSet: found 'fast', allowed: a mapping, key: value"],
+        [
+            "slurm_conf.NodeSet: found 'fast', "
+            "allowed: a mapping that starts with the parameter, {NodeSet: fast, Feature: h100}"
+        ],
     ),
     "cgroup_conf": (
         changed(cgroup_conf={"ConstrainCore": True}),
