@@ -220,7 +220,7 @@ jobs:
     node_states:
       description:
         - For a job that is V(waiting), Slurm's state of each node in its O(nodelist), with the administrator's reason.
-        - It tells more than RV(jobs.reason), which can call a busy node down.
+        - It tells more than RV(jobs[].reason), which can call a busy node down.
       type: dict
       sample: {gpu002: drained (bad DIMM)}
     message:
