@@ -94,7 +94,7 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
     controllers = expand(file.get("controllers", ""))
     login = expand(file.get("login", ""))
     database = file.get("database", "")
-    if len(controllers) > 1 and "StateSaveLocation" not in slurm_conf:
+    if len(controllers) > 1 and not slurm_conf.get("StateSaveLocation"):
         judge.problem(
             "slurm_conf.StateSaveLocation",
             f"missing: {len(controllers)} controllers share their state, so name a directory that all of them mount",
