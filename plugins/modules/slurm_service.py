@@ -33,8 +33,8 @@ options:
     elements: str
   pending:
     description:
-      - Whether an earlier task of this run changed one of the files.
-      - It only matters in check mode, where the files do not tell.
+      - Whether an earlier task of this run changed one of the files, or would have.
+      - In check mode the files themselves do not tell.
     type: bool
     default: false
 attributes:
@@ -123,7 +123,7 @@ def plan(unit: dict[str, str], params: dict, loaded: float) -> tuple[list[str], 
         return [*actions, "start"], f"{params['name']} is {unit['ActiveState']}"
     stale = newer_file(params["files"], loaded)
     if stale or params["pending"]:
-        reason = f"{stale or 'a file that is to change'} is newer than what {params['name']} has loaded"
+        reason = f"{stale or 'a changed file'} is newer than what {params['name']} has loaded"
         return [*actions, "reload" if params["reload"] else "restart"], reason
     return actions, ""
 
@@ -170,8 +170,7 @@ def main() -> None:
             msg=f"service {name}: systemd says {unit['LoadState']} of this unit; is its package installed?"
         )
     loaded = loaded_at(unit, stamp)
-    params = dict(module.params, pending=module.params["pending"] and module.check_mode)
-    actions, reason = plan(unit, params, loaded)
+    actions, reason = plan(unit, module.params, loaded)
     if not module.check_mode:
         try:
             for action in actions:

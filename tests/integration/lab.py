@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -127,6 +128,20 @@ class Lab:
             sudo=True,
             ssh_extra_args=f"-o ControlMaster=auto -o ControlPersist=60s -o ControlPath={SOCKETS.name}/%C",
         )
+
+    def command(self, host: str, command: str, rc: int = 0) -> str:
+        """Run a command as root, which must end with `rc`; return what it printed."""
+        result = self.host(host).run(command)
+        assert result.rc == rc, f"{host}: {command}: exit status {result.rc}\n{result.stdout}{result.stderr}"
+        return str(result.stdout.strip())
+
+    def wait_for(self, host: str, command: str, text: str, seconds: int = 60) -> str:
+        """Repeat a command until its output contains `text`; return that output. AssertionError after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while text not in (output := self.host(host).run(command).stdout):
+            assert time.monotonic() < deadline, f"{host}: {command}: no {text!r} within {seconds} s, but {output!r}"
+            time.sleep(0.5)
+        return str(output.strip())
 
     def start(self, playbook: str, *arguments: str) -> LiveRun:
         """Start a playbook of the collection, by its short name, or one by its path, on the scenario's hosts.

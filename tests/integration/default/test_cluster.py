@@ -1,0 +1,108 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What users and administrators find on the cluster that site.yml made.
+
+Its GPUs are stand-ins: device nodes without a driver.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from lab import Lab
+
+HOSTS = ("head", "login1", "compute01", "compute02")
+
+
+def test_a_user_runs_a_job_on_both_nodes(lab: Lab) -> None:
+    hosts = lab.command("login1", "runuser -u alice -- timeout 60 srun -N2 hostname")
+    assert sorted(hosts.split()) == ["compute01", "compute02"]
+
+
+def test_a_job_gets_the_gpu_and_the_core_that_it_asked_for_and_no_other(lab: Lab) -> None:
+    # A device node without a driver: opening one that was allocated gives ENXIO, another one EPERM.
+    probe = "echo $CUDA_VISIBLE_DEVICES; nproc; for n in 0 1; do head -c1 /dev/nvidia$n 2>&1; done; true"
+    lines = lab.command("login1", f"runuser -u alice -- timeout 60 srun --gres=gpu:h100:1 sh -c '{probe}'").splitlines()
+    assert lines[:2] == ["0", "1"]
+    assert "No such device or address" in lines[2]
+    assert "Operation not permitted" in lines[3]
+
+
+def test_jobs_on_one_node_do_not_share_a_gpu(lab: Lab) -> None:
+    job = "timeout 60 srun -w compute01 --gres=gpu:1 sh -c 'sleep 2; echo $CUDA_VISIBLE_DEVICES'"
+    assert sorted(lab.command("login1", f"{job} & {job} & wait").split()) == ["0", "1"]
+
+
+def test_a_job_that_can_never_run_is_refused_with_slurms_reason(lab: Lab) -> None:
+    refused = lab.host("login1").run("timeout 60 srun --gres=gpu:3 true")
+    assert refused.rc != 0
+    assert "Requested node configuration is not available" in refused.stderr
+
+
+def test_jobs_are_booked(lab: Lab) -> None:
+    submit = "runuser -u alice -- timeout 60 sbatch --parsable --wait --output=/dev/null --wrap 'exit 3'"
+    job = lab.command("login1", submit, rc=3)
+    time.sleep(2)  # slurmctld sends what it knows to slurmdbd in batches
+    booked = lab.command("login1", f"sacct -nPX -j {job} -o User,State,ExitCode,AllocTRES")
+    assert booked.startswith("alice|FAILED|3:0|")
+    assert "cpu=1" in booked
+
+
+def test_a_job_survives_a_restart_of_every_daemon(lab: Lab) -> None:
+    job = lab.command("login1", "sbatch --parsable -w compute01 --output=/dev/null --wrap 'sleep 300'")
+    before = lab.wait_for("login1", f"squeue -h -j {job} -o '%T %S'", "RUNNING")
+    lab.command("compute01", "systemctl restart munge slurmd")
+    lab.command("head", "systemctl restart slurmdbd slurmctld")
+    lab.wait_for("login1", "sinfo -h -n compute01 -o %T", "mixed")
+    assert lab.command("login1", f"squeue -h -j {job} -o '%T %S'") == before
+    lab.command("login1", f"scancel {job}")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_credential_of_each_host_decodes_on_the_others(lab: Lab, host: str) -> None:
+    credential = lab.command(host, "munge -n")
+    for other in HOSTS:
+        assert "Success" in lab.command(other, f"echo {credential} | unmunge")
+
+
+def test_the_munge_key_is_the_same_and_only_munge_can_read_it(lab: Lab) -> None:
+    show = "stat -c '%U:%G %a %s' /etc/munge/munge.key; sha256sum /etc/munge/munge.key"
+    keys = {lab.command(host, show) for host in HOSTS}
+    assert len(keys) == 1
+    assert keys.pop().splitlines()[0] == "munge:munge 400 1024"
+
+
+@pytest.mark.parametrize("user", ["munge", "slurm"])
+def test_service_users_have_the_same_ids_everywhere(lab: Lab, user: str) -> None:
+    assert len({lab.command(host, f"id {user}") for host in HOSTS}) == 1
+
+
+@pytest.mark.parametrize("host", ["login1", "compute01", "compute02"])
+def test_configuration_lives_on_the_controller_alone(lab: Lab, host: str) -> None:
+    assert not lab.host(host).file("/etc/slurm/slurm.conf").exists
+    assert "ClusterName             = demo" in lab.command(host, "scontrol show config")
+
+
+def test_the_database_is_closed(lab: Lab) -> None:
+    users = lab.command("head", "mariadb -NBe \"SELECT CONCAT(user, '@', host) FROM mysql.user ORDER BY 1\"").split()
+    assert users == ["mariadb.sys@localhost", "mysql@localhost", "root@localhost", "slurm@localhost"]
+    assert "test" not in lab.command("head", "mariadb -NBe 'SHOW DATABASES'").split()
+    assert lab.command("head", "ss -Hltn sport = :3306 | tr -s ' ' | cut -d' ' -f4") == "127.0.0.1:3306"
+    assert lab.host("head").run("runuser -u alice -- mariadb -u root -e 'SELECT 1'").rc != 0
+
+
+def test_the_files_with_access_to_the_database_are_slurms_alone(lab: Lab) -> None:
+    for name in ("slurmdbd.conf", "slurmdbd_storage.conf"):
+        assert lab.command("head", f"stat -c '%U:%G %a' /etc/slurm/{name}") == "slurm:slurm 600"
+
+
+def test_logs_are_rotated(lab: Lab) -> None:
+    rotated = lab.command("head", "logrotate --debug /etc/logrotate.conf 2>&1")
+    for log in ("slurmctld.log", "slurmdbd.log", "job_completions"):
+        assert f"considering log /var/log/slurm/{log}" in rotated
+
+
+def test_hosts_know_each_other_by_name(lab: Lab) -> None:
+    assert lab.command("compute01", "getent hosts login1").split() == ["10.213.7.11", "login1"]

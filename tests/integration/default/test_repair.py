@@ -1,0 +1,99 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A cluster that is right is left alone; one that was damaged is repaired, and nothing but the damage is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from lab import Lab
+
+ROLE = "gpucluster.slurm."
+
+# What is done to the cluster by hand, by host, and the tasks that say so and mend it, in their order.
+DAMAGE = {
+    "daemons and a key": {
+        "head": (
+            "systemctl kill --signal=KILL slurmctld",
+            ["slurmctld : Run slurmctld with its configuration"],
+        ),
+        "login1": (
+            "systemctl stop munge sackd",
+            ["munge : Run munge", "slurm_client : Run sackd"],
+        ),
+        "compute02": (
+            "head -c 1024 /dev/urandom >/etc/munge/munge.key && systemctl restart munge",
+            ["munge : Give the host the key", "munge : Run munge"],
+        ),
+    },
+    "files": {
+        "head": (
+            "echo NoSuchKey=1 >>/etc/slurm/slurm.conf; chmod 644 /etc/slurm/slurmdbd.conf",
+            [
+                "slurmdbd : Configure slurmdbd",
+                "slurmdbd : Run slurmdbd",
+                "slurmctld : Configure the cluster",
+                "slurmctld : Run slurmctld with its configuration",
+            ],
+        ),
+        "login1": (
+            "sed -i /compute01/d /etc/hosts",
+            ["base : Name the hosts of the cluster in the hosts file"],
+        ),
+        "compute01": (
+            "sed -i s/head:6817/elsewhere:6817/ /etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf",
+            ["slurmd : Tell slurmd where its configuration is", "slurmd : Run slurmd"],
+        ),
+    },
+}
+
+
+@pytest.fixture(name="job")
+def job_that_runs(lab: Lab) -> Iterator[str]:
+    """A job that runs on compute01; nothing here may end it."""
+    job = lab.command("login1", "sbatch --parsable -w compute01 --output=/dev/null --wrap 'sleep 900'")
+    lab.wait_for("login1", f"squeue -h -j {job} -o %T", "RUNNING")
+    yield job
+    lab.command("login1", f"scancel {job}")
+
+
+def test_a_second_run_changes_nothing_and_warns_of_nothing(lab: Lab) -> None:
+    run = lab.playbook("site")
+    assert (run.rc, run.changed, run.failed) == (0, {}, {})
+    assert "WARNING" not in run.output
+
+
+def test_check_mode_predicts_no_change(lab: Lab) -> None:
+    run = lab.playbook("site", "--check", "--diff")
+    assert (run.rc, run.changed, run.failed) == (0, {}, {})
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_damage_is_named_and_repaired(lab: Lab, job: str, damage: dict[str, tuple[str, list[str]]]) -> None:
+    for host, (command, _) in damage.items():
+        lab.command(host, command)
+    expected = {host: [ROLE + task for task in tasks] for host, (_, tasks) in damage.items()}
+
+    plan = lab.playbook("site", "--check", "--diff", "--skip-tags=validate")
+    assert (plan.rc, plan.changed, plan.failed) == (0, expected, {})
+
+    run = lab.playbook("site", "--diff", "--skip-tags=validate")
+    assert (run.rc, run.changed, run.failed) == (0, expected, {})
+
+    assert lab.command("login1", f"squeue -h -j {job} -o '%T %r %N'") == "RUNNING None compute01"
+    assert lab.command("login1", f"sacct -nPX -j {job} -o State,Restarts") == "RUNNING|0"
+    assert lab.command("login1", "timeout 60 srun -w compute02 hostname") == "compute02"
+
+
+def test_one_node_alone_is_repaired_with_limit(lab: Lab) -> None:
+    lab.command("compute02", "systemctl stop slurmd")
+    run = lab.playbook("site", "--limit=compute02", "--skip-tags=validate")
+    assert (run.rc, run.changed, run.failed) == (0, {"compute02": [ROLE + "slurmd : Run slurmd"]}, {})
+
+
+def test_a_stage_runs_alone_by_its_tag(lab: Lab) -> None:
+    lab.command("login1", "systemctl stop sackd")
+    run = lab.playbook("site", "--tags=login")
+    assert (run.rc, run.changed, run.failed) == (0, {"login1": [ROLE + "slurm_client : Run sackd"]}, {})
