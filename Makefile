@@ -8,6 +8,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 # molecule/shared is no scenario.
 export MOLECULE_GLOB := molecule/*/molecule.yml
+# Hosts can be made and removed whatever state the cluster file is in.
+export MOLECULE_ANSIBLE_ARGS_STRICT_MODE := 1
 
 ready := .venv/.ready
 in-each-environment = status=0; for environment in $(wildcard .venv .venv-new); do \
@@ -79,6 +81,7 @@ runner: $(ready) ## the playbooks through ansible-runner, from bare hosts, cance
 
 demo: $(ready) ## a cluster in containers on this machine: made, set up, validated; run again, it repairs
 	@echo '==> containers'
+	@molecule reset -s default
 	@molecule create -s default
 	@echo '==> gpucluster.slurm.site'
 	@$(demo-ssh) ansible-playbook gpucluster.slurm.site -i $(demo) --skip-tags validate

@@ -79,6 +79,7 @@ reason:
 
 import os
 import time
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -112,7 +113,7 @@ def newer_file(files: list[str], when: float) -> str:
     return next((path for path in files if os.path.exists(path) and os.stat(path).st_mtime > when), "")
 
 
-def plan(unit: dict[str, str], params: dict, loaded: float) -> tuple[list[str], str]:
+def plan(unit: dict[str, str], params: dict[str, Any], loaded: float) -> tuple[list[str], str]:
     """The actions that are needed, in their order, and the reason for the last one."""
     actions = []
     if unit["NeedDaemonReload"] == "yes":
@@ -128,28 +129,27 @@ def plan(unit: dict[str, str], params: dict, loaded: float) -> tuple[list[str], 
     return actions, ""
 
 
-def act(module: AnsibleModule, name: str, action: str, reload: list[str] | None, stamp: str) -> None:
+def act(module: AnsibleModule, action: str, stamp: str) -> None:
     """Does one action.
 
     Raises:
         ServiceError: it failed; with the command's own words and, where the service did not come up, its journal.
     """
-    if action == "reload":
-        # Stamped with the time before the command: what is written while it runs is read by the next one.
-        before = time.time()
-        argv = reload
-    else:
-        argv = ["systemctl", action] if action == "daemon-reload" else ["systemctl", action, name]
-    rc, stdout, stderr = module.run_command(argv)
+    name = module.params["name"]
+    argv = {"daemon-reload": ["systemctl", action], "reload": module.params["reload"]}
+    command = argv.get(action, ["systemctl", action, name])
+    before = time.time()
+    rc, stdout, stderr = module.run_command(command)
     if rc != 0:
         journal = ""
         if action in ("start", "restart"):
             last_words = ["journalctl", "--no-pager", "--output=cat", "--lines=15", f"--unit={name}"]
             journal = module.run_command(last_words)[1]
-        raise ServiceError(f"{' '.join(argv)}: {(stderr or stdout).strip()}\n{journal}".strip())
+        raise ServiceError(f"{' '.join(command)}: {(stderr or stdout).strip()}\n{journal}".strip())
     if action == "reload":
         os.makedirs(STAMPS, mode=0o755, exist_ok=True)
         with open(stamp, "w", encoding="utf-8"):
+            # The time before the command: what is written while it runs is for the next reload.
             os.utime(stamp, (before, before))
 
 
@@ -174,7 +174,7 @@ def main() -> None:
     if not module.check_mode:
         try:
             for action in actions:
-                act(module, name, action, module.params["reload"], stamp)
+                act(module, action, stamp)
         except ServiceError as error:
             module.fail_json(msg=f"service {name} ({reason or action}): {error}", actions=actions, reason=reason)
     before = f"{name}: {unit['ActiveState']}, {unit['UnitFileState']}\n"

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run that dies anywhere is finished by the next one, which has the cluster in the same state as an undisturbed run."""
+"""A run that dies anywhere is finished by the next one, and the cluster is then as after an undisturbed run."""
 
 from __future__ import annotations
 

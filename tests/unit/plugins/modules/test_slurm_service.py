@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_service
 
 UNIT = {"NeedDaemonReload": "no", "UnitFileState": "enabled", "ActiveState": "active"}
-PARAMS = {"name": "munge", "files": [], "reload": None, "pending": False}
+PARAMS: dict[str, Any] = {"name": "munge", "files": [], "reload": None, "pending": False}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How long site.yml takes, as ratios to a bare shell script (bare.sh) for the same three hosts, in one run.
+
+Uses the containers of the lab's scenario `default`, which are made anew for each measurement.    usage: site.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+SSH_CONFIG = ROOT / ".lab/default/ssh_config"
+
+
+def bare_hosts() -> None:
+    """Make the lab's hosts anew."""
+    for action in ("destroy", "create"):
+        subprocess.run(["molecule", action, "-s", "default"], cwd=ROOT, check=True, capture_output=True)
+
+
+def bare_script() -> float:
+    """Seconds of the bare script."""
+    start = time.monotonic()
+    subprocess.run([HERE / "bare.sh", SSH_CONFIG], check=True)
+    return time.monotonic() - start
+
+
+def site() -> tuple[float, dict[str, dict[str, int]]]:
+    """Seconds of site.yml with a job on both nodes at its end, as in the script; and Ansible's recap."""
+    environment = os.environ | {
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_SSH_COMMON_ARGS": f"-F {SSH_CONFIG}",
+        "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.json",
+    }
+    argv = ["ansible-playbook", "gpucluster.slurm.site", "-i", str(HERE / "bare.cluster.yml"), "--skip-tags=validate"]
+    start = time.monotonic()
+    output = subprocess.run(argv, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
+    job = ["ssh", "-F", str(SSH_CONFIG), "head", "sudo", "timeout", "60", "srun", "-N2", "hostname"]
+    subprocess.run(job, check=True, capture_output=True)
+    return time.monotonic() - start, json.loads(output[output.index("{") :])["stats"]
+
+
+def main() -> None:
+    """Measure and print."""
+    bare_hosts()
+    reference = bare_script()
+    bare_hosts()
+    first, _ = site()
+    again, stats = site()
+    assert all(host["changed"] == 0 for host in stats.values()), stats
+    print(f"bare script                      {reference:5.1f} s   1.00")
+    print(f"site.yml, bare hosts             {first:5.1f} s   {first / reference:.2f}   (at most 2)")
+    print(f"site.yml, again, nothing to do   {again:5.1f} s   {again / reference:.2f}   (at most 0.65)")
+    print(f"tasks of a compute node that ran in the last run: {stats['compute01']['ok']}")
+
+
+if __name__ == "__main__":
+    main()
