@@ -51,7 +51,7 @@ mypy: $(ready)
 	mypy $(typed)/plugins $(typed)/tests
 
 shellcheck:
-	shellcheck .ci/run $$(grep -rlE '^#!.*(ba)?sh$$' tests/tools)
+	shellcheck .ci/run $$(grep -rlE '^#!.*(ba)?sh$$' tests)
 
 ansible-lint: $(ready)
 	ansible-lint --profile production --offline --nocolor
@@ -69,6 +69,9 @@ doc-lint: $(ready) ## changelog, documentation of plugins and roles, tables in t
 
 docs: $(ready) ## write the tables of variables in the roles' READMEs, from their argument specs
 	tests/tools/role_tables
+
+# One machine is enough to show that the collection runs on the newest ansible-core as well.
+molecule-single: export PATH := $(CURDIR)/$(lastword $(wildcard .venv .venv-new))/bin:$(PATH)
 
 molecule-%: $(ready) ## one scenario: molecule-default, molecule-single, molecule-machines
 	molecule test -s $*

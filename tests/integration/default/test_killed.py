@@ -14,13 +14,17 @@ from lab import Lab
 HOSTS = ("head", "login1", "compute01", "compute02")
 UNITS = "munge mariadb slurmdbd slurmctld slurmd sackd"
 FILES = "/etc/munge /etc/slurm /etc/hosts /etc/tmpfiles.d /etc/systemd/system/*.service.d"
+SLURMD = "/etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf"
 
-# The task at whose start the run is killed, and what is to do for it at that moment.
-POINTS = {
-    "packages, with dpkg": ("Install packages", "apt-get -qy purge slurmd slurm-client munge libpmix2t64"),
-    "key written, not loaded": ("munge : Run munge", ""),
-    "configuration written, not loaded": ("Run slurmctld with its configuration", ""),
-    "settings of slurmd written, not loaded": ("slurmd : Run slurmd", ""),
+# The cluster goes back and forth between two wanted states, each with a key and a configuration of its own.
+NEW = """--extra-vars={"slurm_conf": {"KillWait": 31}}"""
+
+# Where it is to go, the task at whose start the run is killed, and what is done to compute02 before.
+CASES = {
+    "packages, with dpkg": ("new", "Install packages", "apt-get -qy purge slurmd slurm-client munge libpmix2t64"),
+    "key written, not loaded": ("old", "munge : Run munge", "true"),
+    "configuration written, not loaded": ("new", "Run slurmctld with its configuration", "true"),
+    "settings of slurmd written, not loaded": ("old", "slurmd : Run slurmd", f"echo >>{SLURMD}"),
 }
 
 
@@ -33,33 +37,36 @@ def state(lab: Lab) -> dict[str, str]:
     return {host: lab.command(host, show) for host in HOSTS}
 
 
-@pytest.mark.parametrize(("task", "before"), POINTS.values(), ids=POINTS.keys())
-def test_the_next_run_finishes_what_a_killed_one_began(lab: Lab, task: str, before: str) -> None:
-    wanted = state(lab)
+@pytest.fixture(name="wanted", scope="module")
+def wanted_states(lab: Lab) -> dict[str, tuple[bytes, dict[str, str]]]:
+    """Key and state of each of the two; the old one is what the scenario's undisturbed run has left."""
     key = lab.inventory.parent / "secrets/demo/munge.key"
-    old_key = key.read_bytes()
-    drop_in = "/etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf"
-    # Work for every stage: a new key, changed configuration, changed settings, and packages where the case asks for it.
-    key.write_bytes(os.urandom(1024))
-    new_conf = """--extra-vars={"slurm_conf": {"KillWait": 31}}"""
-    lab.command("compute02", f"echo >>{drop_in}; {before or 'true'}")
+    return {"old": (key.read_bytes(), state(lab)), "new": (os.urandom(1024), {})}
 
-    run = lab.start("site", new_conf, "--skip-tags=validate")
+
+@pytest.mark.parametrize(("to", "task", "before"), CASES.values(), ids=CASES.keys())
+def test_the_next_run_finishes_what_a_killed_one_began(
+    lab: Lab, wanted: dict[str, tuple[bytes, dict[str, str]]], to: str, task: str, before: str
+) -> None:
+    key, expected = wanted[to]
+    (lab.inventory.parent / "secrets/demo/munge.key").write_bytes(key)
+    arguments = ["--skip-tags=validate", *([NEW] if to == "new" else [])]
+    lab.command("compute02", before)
+
+    run = lab.start("site", *arguments)
     run.wait_for_task(task)
-    if before:
+    if "purge" in before:
         time.sleep(2)
         lab.command("compute02", "pkill -KILL -x apt-get; pkill -KILL -x dpkg; true")
     run.kill()
+    following = lab.playbook("site", *arguments)
 
-    # The run that follows is the real thing, back to the old key and configuration in the last step.
-    following = lab.playbook("site", new_conf)
     assert (following.rc, following.failed) == (0, {}), following.failed
-    assert "KillWait                = 31" in lab.command("login1", "scontrol show config")
+    assert f"KillWait                = {31 if to == 'new' else 30}" in lab.command("login1", "scontrol show config")
     credential = lab.command("head", "munge -n")
     for host in HOSTS:
         assert "Success" in lab.command(host, f"echo {credential} | unmunge")
-
-    key.write_bytes(old_key)
-    last = lab.playbook("site", "--skip-tags=validate")
-    assert (last.rc, last.failed) == (0, {}), last.failed
-    assert state(lab) == wanted
+    if expected:
+        assert state(lab) == expected
+    else:
+        wanted[to] = (key, state(lab))
