@@ -136,12 +136,22 @@ class Lab:
         return str(result.stdout.strip())
 
     def wait_for(self, host: str, command: str, text: str, seconds: int = 60) -> str:
-        """Repeat a command until its output contains `text`; return that output. AssertionError after `seconds`."""
+        """Repeat a command until its output contains `text`; return that output. AssertionError after `seconds`.
+
+        A host that cannot be reached, because it reboots, has no output.
+        """
+
+        def output_now() -> str:
+            try:
+                return str(self.host(host).run(command).stdout)
+            except RuntimeError:
+                return ""
+
         deadline = time.monotonic() + seconds
-        while text not in (output := self.host(host).run(command).stdout):
+        while text not in (output := output_now()):
             assert time.monotonic() < deadline, f"{host}: {command}: no {text!r} within {seconds} s, but {output!r}"
             time.sleep(0.5)
-        return str(output.strip())
+        return output.strip()
 
     def start(self, playbook: str, *arguments: str) -> LiveRun:
         """Start a playbook of the collection, by its short name, or one by its path, on the scenario's hosts.
