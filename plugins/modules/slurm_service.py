@@ -7,34 +7,58 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_service
-short_description: Run a daemon with what its files say now
+short_description: Run a daemon with its files
 version_added: 0.1.0
 description:
-  - Enables and starts a systemd service, and restarts or reloads it if one of its O(files) is newer than what it has
-    loaded.
+  - Writes the files that a systemd service reads when it starts, enables and starts it, and restarts or reloads it if
+    one of the files is newer than what it has loaded. One task, and one connection, for what would be a task a file,
+    a handler and a service.
   - Unlike a handler, it does not depend on the run that changed a file. A run that was killed between the change and
     the restart, or a file that was changed by hand, is repaired by the next run.
-  - A service that has loaded its files is left alone.
+  - No file is written if one of them is not valid. Each is replaced in one step, and never readable by others than
+    wanted.
+  - A service that has loaded its files is left alone, also if only an owner or a mode had to be mended.
 options:
   name:
     description: Name of the service.
     type: str
     required: true
   files:
-    description: Files that the service reads when it starts. Those that do not exist do not count.
+    description: Files that the service reads when it starts. Directories that are missing are made.
     type: list
-    elements: path
+    elements: dict
     default: []
+    suboptions:
+      path:
+        description: Where the file is.
+        type: path
+        required: true
+      content:
+        description: The text of the file.
+        type: str
+      secret:
+        description: The content of a file that must not be shown, encoded in base64; instead of O(files[].content).
+        type: str
+      owner:
+        description: User and group that own the file, by name.
+        type: str
+        default: root
+      mode:
+        description: Permissions of the file, in octal.
+        type: str
+        default: "0644"
+      validate:
+        description: Command, as a list of arguments, that accepts the new file, whose path stands for C(%s) in them.
+        type: list
+        elements: str
   reload:
     description:
       - Command that makes the running service read its files anew, as a list of arguments.
       - Without it the service is restarted.
     type: list
     elements: str
-  pending:
-    description:
-      - Whether an earlier task of this run changed one of the files, or would have.
-      - In check mode the files themselves do not tell.
+  stale:
+    description: Whether the service has to load its files anew for another reason.
     type: bool
     default: false
 attributes:
@@ -54,18 +78,31 @@ EXAMPLES = r"""
 - name: Run munge with its key
   gpucluster.slurm.slurm_service:
     name: munge
-    files: [/etc/munge/munge.key]
+    files:
+      - path: /etc/munge/munge.key
+        secret: "{{ lookup('ansible.builtin.file', 'munge.key', rstrip=false) | b64encode }}"
+        owner: munge
+        mode: "0400"
 
 - name: Run slurmctld, and let it read a changed configuration without a restart
   gpucluster.slurm.slurm_service:
     name: slurmctld
-    files: [/etc/slurm/slurm.conf, /etc/slurm/gres.conf]
+    files:
+      - path: /etc/slurm/slurm.conf
+        content: "{{ lookup('ansible.builtin.template', 'slurm.conf.j2') }}"
+        validate: [env, "SLURM_CONF=%s", sinfo, --version]
     reload: [scontrol, reconfigure]
 """
 
 RETURN = r"""
+files:
+  description: Paths of the files that were written or whose owner or mode was mended, or would be in check mode.
+  type: list
+  elements: str
+  returned: always
+  sample: [/etc/munge/munge.key]
 actions:
-  description: What was done, or would be done in check mode.
+  description: What was done with the service, or would be done in check mode.
   type: list
   elements: str
   returned: always
@@ -77,7 +114,11 @@ reason:
   sample: /etc/munge/munge.key is newer than what munge has loaded
 """
 
+import base64
+import grp
 import os
+import pwd
+import tempfile
 import time
 from typing import Any
 
@@ -89,7 +130,85 @@ STAMPS = "/run/gpucluster-slurm"
 
 
 class ServiceError(Exception):
-    """What systemd or the reload command said when it failed."""
+    """What a validation, systemd or the reload command said when it failed."""
+
+
+class File:
+    """A file as it is wanted, and what of it is not so."""
+
+    def __init__(self, wanted: dict[str, Any]) -> None:
+        """Look at the file. Raises ServiceError where its owner does not exist."""
+        self.path: str = wanted["path"]
+        self.owner: str = wanted["owner"]
+        self.mode = int(wanted["mode"], 8)
+        self.secret = wanted["secret"] is not None
+        self.validate: list[str] = wanted["validate"] or []
+        self.content = base64.b64decode(wanted["secret"]) if self.secret else (wanted["content"] or "").encode()
+        try:
+            self.ids = pwd.getpwnam(self.owner).pw_uid, grp.getgrnam(self.owner).gr_gid
+        except KeyError:
+            raise ServiceError(f"{self.path}: there is no user or group {self.owner}") from None
+        try:
+            with open(self.path, "rb") as file:
+                self.found: bytes | None = file.read()
+                status = os.fstat(file.fileno())
+                self.found_as = (status.st_uid, status.st_gid), status.st_mode & 0o7777
+        except FileNotFoundError:
+            self.found, self.found_as = None, ((-1, -1), 0)
+
+    @property
+    def differs(self) -> bool:
+        """Whether the content is another one."""
+        return self.found != self.content
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything has to be done."""
+        return self.differs or self.found_as != (self.ids, self.mode)
+
+    @property
+    def diff(self) -> dict[str, str]:
+        """What Ansible shows of the change."""
+        shown = {"before_header": self.path, "after_header": self.path}
+        if not self.differs:
+            (uid, gid), mode = self.found_as
+            return {
+                **shown,
+                "before": f"{uid}:{gid} {mode:04o}\n",
+                "after": "{}:{} {:04o}\n".format(*self.ids, self.mode),
+            }
+        if self.secret:
+            return {**shown, "before": "(a secret)\n", "after": "(another secret)\n"}
+        return {**shown, "before": (self.found or b"").decode(errors="replace"), "after": self.content.decode()}
+
+    def write(self) -> None:
+        """Replace the file in one step, or mend its owner and mode."""
+        if not self.differs:
+            os.chown(self.path, *self.ids)
+            os.chmod(self.path, self.mode)
+            return
+        directory, name = os.path.split(self.path)
+        os.makedirs(directory, mode=0o755, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=directory)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(self.content)
+            os.fchown(file.fileno(), *self.ids)
+            os.fchmod(file.fileno(), self.mode)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path)
+
+
+def check(module: AnsibleModule, file: File) -> None:
+    """Raises ServiceError with the command's own words if the wanted content is not valid."""
+    with tempfile.NamedTemporaryFile(suffix=f".{os.path.basename(file.path)}") as candidate:
+        candidate.write(file.content)
+        candidate.flush()
+        command = [argument.replace("%s", candidate.name) for argument in file.validate]
+        rc, stdout, stderr = module.run_command(command)
+    if rc != 0:
+        words = (stderr or stdout).strip().replace(candidate.name, file.path)
+        raise ServiceError(f"{file.path} is as it was, the new one is not valid: {words}")
 
 
 def show(module: AnsibleModule, name: str) -> dict[str, str]:
@@ -108,24 +227,25 @@ def loaded_at(unit: dict[str, str], stamp: str) -> float:
         return started
 
 
-def newer_file(files: list[str], when: float) -> str:
+def newer_file(paths: list[str], when: float) -> str:
     """The first of the files that was written after `when`, or an empty string."""
-    return next((path for path in files if os.path.exists(path) and os.stat(path).st_mtime > when), "")
+    return next((path for path in paths if os.path.exists(path) and os.stat(path).st_mtime > when), "")
 
 
-def plan(unit: dict[str, str], params: dict[str, Any], loaded: float) -> tuple[list[str], str]:
-    """The actions that are needed, in their order, and the reason for the last one."""
+def plan(name: str, unit: dict[str, str], stale: str, reload: bool) -> tuple[list[str], str]:
+    """The actions that are needed, in their order, and the reason for the last one.
+
+    stale: what is newer than what the service has loaded, or empty. reload: whether it can load it without a restart.
+    """
     actions = []
     if unit["NeedDaemonReload"] == "yes":
         actions.append("daemon-reload")
     if unit["UnitFileState"] not in ("enabled", "enabled-runtime", "static", "alias"):
         actions.append("enable")
     if unit["ActiveState"] not in ("active", "reloading"):
-        return [*actions, "start"], f"{params['name']} is {unit['ActiveState']}"
-    stale = newer_file(params["files"], loaded)
-    if stale or params["pending"]:
-        reason = f"{stale or 'a changed file'} is newer than what {params['name']} has loaded"
-        return [*actions, "reload" if params["reload"] else "restart"], reason
+        return [*actions, "start"], f"{name} is {unit['ActiveState']}"
+    if stale:
+        return [*actions, "reload" if reload else "restart"], f"{stale} is newer than what {name} has loaded"
     return actions, ""
 
 
@@ -153,34 +273,73 @@ def act(module: AnsibleModule, action: str, stamp: str) -> None:
             os.utime(stamp, (before, before))
 
 
+def converge(module: AnsibleModule) -> dict[str, Any]:
+    """Write the files, act on the service, and say what was done. Raises ServiceError."""
+    params = module.params
+    name, stamp = params["name"], os.path.join(STAMPS, params["name"])
+    files = [File(wanted) for wanted in params["files"]]
+    changes = [file for file in files if file.changes]
+    for file in changes:
+        if file.differs and file.validate:
+            check(module, file)
+    if not module.check_mode:
+        for file in changes:
+            file.write()
+
+    unit = show(module, name)
+    if unit["LoadState"] != "loaded":
+        raise ServiceError(f"systemd says {unit['LoadState']} of this unit; is its package installed?")
+    stale = next((file.path for file in files if file.differs), "")
+    stale = stale or newer_file([file.path for file in files], loaded_at(unit, stamp))
+    stale = stale or ("something" if params["stale"] else "")
+    actions, reason = plan(name, unit, stale, bool(params["reload"]))
+    if not module.check_mode:
+        for action in actions:
+            act(module, action, stamp)
+
+    diff = [file.diff for file in changes]
+    if actions:
+        before = f"{unit['ActiveState']}, {unit['UnitFileState']}\n"
+        after = f"{', '.join(actions)} ({reason})\n"
+        diff.append({"before_header": name, "after_header": name, "before": before, "after": after})
+    return {
+        "changed": bool(changes or actions),
+        "files": [file.path for file in changes],
+        "actions": actions,
+        "reason": reason,
+        "diff": diff,
+    }
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
-            "files": {"type": "list", "elements": "path", "default": []},
+            "files": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "path": {"type": "path", "required": True},
+                    "content": {"type": "str"},
+                    "secret": {"type": "str", "no_log": True},
+                    "owner": {"type": "str", "default": "root"},
+                    "mode": {"type": "str", "default": "0644"},
+                    "validate": {"type": "list", "elements": "str"},
+                },
+                "mutually_exclusive": [("content", "secret")],
+                "required_one_of": [("content", "secret")],
+            },
             "reload": {"type": "list", "elements": "str"},
-            "pending": {"type": "bool", "default": False},
+            "stale": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
-    name, stamp = module.params["name"], os.path.join(STAMPS, module.params["name"])
-    unit = show(module, name)
-    if unit["LoadState"] != "loaded":
-        module.fail_json(
-            msg=f"service {name}: systemd says {unit['LoadState']} of this unit; is its package installed?"
-        )
-    loaded = loaded_at(unit, stamp)
-    actions, reason = plan(unit, module.params, loaded)
-    if not module.check_mode:
-        try:
-            for action in actions:
-                act(module, action, stamp)
-        except ServiceError as error:
-            module.fail_json(msg=f"service {name} ({reason or action}): {error}", actions=actions, reason=reason)
-    before = f"{name}: {unit['ActiveState']}, {unit['UnitFileState']}\n"
-    after = f"{name}: {', '.join(actions)} ({reason})\n" if actions else before
-    diff = {"before": before, "after": after}
-    module.exit_json(changed=bool(actions), actions=actions, reason=reason, diff=diff)
+    try:
+        result = converge(module)
+    except (ServiceError, OSError, ValueError) as error:
+        module.fail_json(msg=f"service {module.params['name']}: {error}")
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

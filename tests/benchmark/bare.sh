@@ -32,7 +32,8 @@ printf 'Constrain%s=yes\n' Cores Devices RAMSpace >"$tree/etc/slurm/cgroup.conf"
 host() {
   tar -C "$tree" -c etc | ssh -F "$ssh_config" "$1" "sudo sh -euc '
     tar -C / --no-same-owner -x
-    DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends munge $2 slurm-client logrotate
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends munge $2 slurm-client logrotate \
+      systemd-timesyncd
     systemctl restart munge $2'" >/dev/null
 }
 host head slurmctld & host compute01 slurmd & host compute02 slurmd &

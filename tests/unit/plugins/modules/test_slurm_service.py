@@ -1,10 +1,12 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What slurm_service decides; what it does to real services is shown in tests/integration."""
+"""What slurm_service decides and writes; what it does to real services is shown in tests/integration."""
 
 from __future__ import annotations
 
+import base64
+import getpass
 import os
 import time
 from pathlib import Path
@@ -14,35 +16,41 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_service
 
 UNIT = {"NeedDaemonReload": "no", "UnitFileState": "enabled", "ActiveState": "active"}
-PARAMS: dict[str, Any] = {"name": "munge", "files": [], "reload": None, "pending": False}
+
+
+def wanted(path: Path, **options: Any) -> dict[str, Any]:
+    """A file as the module's parameters describe it."""
+    defaults = {"content": None, "secret": None, "owner": getpass.getuser(), "mode": "0644", "validate": None}
+    return {"path": str(path), **defaults, **options}
 
 
 @pytest.mark.parametrize(
-    ("unit", "params", "actions"),
+    ("unit", "stale", "reload", "actions"),
     [
-        ({}, {}, []),
-        ({"ActiveState": "reloading"}, {}, []),
-        ({"ActiveState": "inactive"}, {}, ["start"]),
-        ({"ActiveState": "failed", "UnitFileState": "disabled"}, {}, ["enable", "start"]),
-        ({"UnitFileState": "static"}, {}, []),
-        ({"NeedDaemonReload": "yes"}, {}, ["daemon-reload"]),
-        ({}, {"pending": True}, ["restart"]),
-        ({}, {"pending": True, "reload": ["scontrol", "reconfigure"]}, ["reload"]),
-        ({"ActiveState": "inactive"}, {"pending": True}, ["start"]),
+        ({}, "", False, []),
+        ({"ActiveState": "reloading"}, "", False, []),
+        ({"ActiveState": "inactive"}, "", False, ["start"]),
+        ({"ActiveState": "failed", "UnitFileState": "disabled"}, "", False, ["enable", "start"]),
+        ({"UnitFileState": "static"}, "", False, []),
+        ({"NeedDaemonReload": "yes"}, "", False, ["daemon-reload"]),
+        ({"NeedDaemonReload": "yes"}, "/etc/unit.d", False, ["daemon-reload", "restart"]),
+        ({}, "/etc/key", False, ["restart"]),
+        ({}, "/etc/key", True, ["reload"]),
+        ({"ActiveState": "inactive"}, "/etc/key", True, ["start"]),
     ],
 )
-def test_actions(unit: dict[str, str], params: dict[str, object], actions: list[str]) -> None:
-    assert slurm_service.plan(UNIT | unit, PARAMS | params, loaded=0.0)[0] == actions
+def test_actions(unit: dict[str, str], stale: str, reload: bool, actions: list[str]) -> None:
+    assert slurm_service.plan("munge", UNIT | unit, stale, reload)[0] == actions
 
 
-def test_a_file_that_is_newer_than_the_service_is_the_reason(tmp_path: Path) -> None:
+def test_a_file_that_is_newer_than_the_service_is_named(tmp_path: Path) -> None:
     key = tmp_path / "munge.key"
     key.write_text("")
-    absent = str(tmp_path / "absent")
-    params = PARAMS | {"files": [absent, str(key)]}
+    paths = [str(tmp_path / "absent"), str(key)]
     written = key.stat().st_mtime
-    assert slurm_service.plan(UNIT, params, written + 1) == ([], "")
-    assert slurm_service.plan(UNIT, params, written - 1) == (["restart"], f"{key} is newer than what munge has loaded")
+    assert slurm_service.newer_file(paths, written + 1) == ""
+    assert slurm_service.newer_file(paths, written - 1) == str(key)
+    assert slurm_service.plan("munge", UNIT, str(key), False)[1] == f"{key} is newer than what munge has loaded"
 
 
 def test_a_reload_counts_as_loading_and_an_older_one_does_not(tmp_path: Path) -> None:
@@ -53,3 +61,38 @@ def test_a_reload_counts_as_loading_and_an_older_one_does_not(tmp_path: Path) ->
     assert slurm_service.loaded_at(started, str(stamp)) == stamp.stat().st_mtime
     os.utime(stamp, (0, 0))
     assert slurm_service.loaded_at(started, str(stamp)) == pytest.approx(time.time() - 60, abs=5)
+
+
+def test_a_file_is_written_with_its_directory_and_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "slurmd.service.d/options.conf"
+    slurm_service.File(wanted(path, content="a\n", mode="0600")).write()
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("a\n", 0o600)
+    assert [file.name for file in path.parent.iterdir()] == ["options.conf"]
+    again = slurm_service.File(wanted(path, content="a\n", mode="0600"))
+    assert (again.differs, again.changes) == (False, False)
+
+
+def test_a_mode_is_mended_without_a_new_content(tmp_path: Path) -> None:
+    path = tmp_path / "slurmdbd.conf"
+    path.write_text("a\n")
+    path.chmod(0o644)
+    os.utime(path, (0, 0))
+    file = slurm_service.File(wanted(path, content="a\n", mode="0600"))
+    assert (file.differs, file.changes) == (False, True)
+    assert file.diff["before"].endswith("0644\n")
+    file.write()
+    assert (path.stat().st_mode & 0o777, path.stat().st_mtime) == (0o600, 0)
+
+
+def test_a_secret_is_any_bytes_and_never_in_a_diff(tmp_path: Path) -> None:
+    path = tmp_path / "munge.key"
+    key = bytes(range(256))
+    file = slurm_service.File(wanted(path, secret=base64.b64encode(key).decode(), mode="0400"))
+    assert (file.diff["before"], file.diff["after"]) == ("(a secret)\n", "(another secret)\n")
+    file.write()
+    assert path.read_bytes() == key
+
+
+def test_an_owner_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(slurm_service.ServiceError, match="there is no user or group nobody-here"):
+        slurm_service.File(wanted(tmp_path / "file", content="", owner="nobody-here"))
