@@ -82,6 +82,9 @@ runner: $(ready) ## the playbooks through ansible-runner, from bare hosts, cance
 	pytest -v tests/integration/runner
 	molecule destroy -s default
 
+benchmark: $(ready) ## how long site.yml takes, as ratios to a bare script (docs/benchmarks.md)
+	tests/benchmark/site.py
+
 demo: $(ready) ## a cluster in containers on this machine: made, set up, validated; run again, it repairs
 	@echo '==> containers'
 	@molecule reset -s default
@@ -97,4 +100,4 @@ demo: $(ready) ## a cluster in containers on this machine: made, set up, validat
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help setup lock test lint yamllint ruff mypy shellcheck ansible-lint sanity unit doc-lint docs runner demo demo-clean
+.PHONY: help setup lock test lint yamllint ruff mypy shellcheck ansible-lint sanity unit doc-lint docs runner benchmark demo demo-clean

@@ -22,9 +22,9 @@ NEW = """--extra-vars={"slurm_conf": {"KillWait": 31}}"""
 # Where it is to go, the task at whose start the run is killed, and what is done to compute02 before.
 CASES = {
     "packages, with dpkg": ("new", "Install packages", "apt-get -qy purge slurmd slurm-client munge libpmix2t64"),
-    "key written, not loaded": ("old", "munge : Run munge", "true"),
-    "configuration written, not loaded": ("new", "Run slurmctld with its configuration", "true"),
-    "settings of slurmd written, not loaded": ("old", "slurmd : Run slurmd", f"echo >>{SLURMD}"),
+    "key": ("old", "munge : Run munge", "true"),
+    "configuration": ("new", "Run slurmctld with its configuration", "true"),
+    "settings of slurmd": ("old", "slurmd : Run slurmd", f"echo >>{SLURMD}"),
 }
 
 

@@ -21,22 +21,17 @@ DAMAGE = {
         ),
         "login1": (
             "systemctl stop munge sackd",
-            ["munge : Run munge", "slurm_client : Run sackd"],
+            ["munge : Run munge with its key", "slurm_client : Run sackd with its settings"],
         ),
         "compute02": (
             "head -c 1024 /dev/urandom >/etc/munge/munge.key && systemctl restart munge",
-            ["munge : Give the host the key", "munge : Run munge"],
+            ["munge : Run munge with its key"],
         ),
     },
     "files": {
         "head": (
             "echo NoSuchKey=1 >>/etc/slurm/slurm.conf; chmod 644 /etc/slurm/slurmdbd.conf",
-            [
-                "slurmdbd : Configure slurmdbd",
-                "slurmdbd : Run slurmdbd",
-                "slurmctld : Configure the cluster",
-                "slurmctld : Run slurmctld with its configuration",
-            ],
+            ["slurmdbd : Run slurmdbd with its configuration", "slurmctld : Run slurmctld with its configuration"],
         ),
         "login1": (
             "sed -i /compute01/d /etc/hosts",
@@ -44,7 +39,7 @@ DAMAGE = {
         ),
         "compute01": (
             "sed -i s/head:6817/elsewhere:6817/ /etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf",
-            ["slurmd : Tell slurmd where its configuration is", "slurmd : Run slurmd"],
+            ["slurmd : Run slurmd with its settings"],
         ),
     },
 }
@@ -90,10 +85,27 @@ def test_damage_is_named_and_repaired(lab: Lab, job: str, damage: dict[str, tupl
 def test_one_node_alone_is_repaired_with_limit(lab: Lab) -> None:
     lab.command("compute02", "systemctl stop slurmd")
     run = lab.playbook("site", "--limit=compute02", "--skip-tags=validate")
-    assert (run.rc, run.changed, run.failed) == (0, {"compute02": [ROLE + "slurmd : Run slurmd"]}, {})
+    assert (run.rc, run.changed, run.failed) == (0, {"compute02": [ROLE + "slurmd : Run slurmd with its settings"]}, {})
 
 
 def test_a_stage_runs_alone_by_its_tag(lab: Lab) -> None:
     lab.command("login1", "systemctl stop sackd")
     run = lab.playbook("site", "--tags=login")
-    assert (run.rc, run.changed, run.failed) == (0, {"login1": [ROLE + "slurm_client : Run sackd"]}, {})
+    expected = {"login1": [ROLE + "slurm_client : Run sackd with its settings"]}
+    assert (run.rc, run.changed, run.failed) == (0, expected, {})
+
+
+def test_a_configuration_that_slurm_does_not_accept_is_not_written(lab: Lab) -> None:
+    before = lab.command("head", "sha256sum /etc/slurm/slurm.conf; pidof slurmctld")
+    run = lab.playbook("site", "--tags=controller", """--extra-vars={"slurm_conf": {"NoSuchParameter": 1}}""")
+    (message,) = run.failed["head"]
+    assert "/etc/slurm/slurm.conf is as it was, the new one is not valid" in message
+    assert "NoSuchParameter" in message
+    assert lab.command("head", "sha256sum /etc/slurm/slurm.conf; pidof slurmctld") == before
+
+
+def test_a_host_that_does_not_fit_is_refused_before_it_is_changed(lab: Lab) -> None:
+    run = lab.playbook("site", "--limit=compute01", "--tags=base", "--extra-vars=slurm_user_id=4711")
+    (message,) = run.failed["compute01"]
+    assert "the user slurm has id 64030 here and 4711 in this cluster" in message
+    assert run.changed == {}
