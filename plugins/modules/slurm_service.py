@@ -187,16 +187,21 @@ class File:
             os.chown(self.path, *self.ids)
             os.chmod(self.path, self.mode)
             return
-        directory, name = os.path.split(self.path)
+        target = os.path.realpath(self.path)
+        directory, name = os.path.split(target)
         os.makedirs(directory, mode=0o755, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=directory)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(self.content)
-            os.fchown(file.fileno(), *self.ids)
-            os.fchmod(file.fileno(), self.mode)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self.content)
+                os.fchown(file.fileno(), *self.ids)
+                os.fchmod(file.fileno(), self.mode)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except OSError:
+            os.unlink(temporary)
+            raise
 
 
 def check(module: AnsibleModule, file: File) -> None:

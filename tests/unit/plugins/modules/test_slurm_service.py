@@ -96,3 +96,24 @@ def test_a_secret_is_any_bytes_and_never_in_a_diff(tmp_path: Path) -> None:
 def test_an_owner_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(slurm_service.ServiceError, match="there is no user or group nobody-here"):
         slurm_service.File(wanted(tmp_path / "file", content="", owner="nobody-here"))
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text("old\n")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(slurm_service.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        slurm_service.File(wanted(path, content="new\n")).write()
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("slurm.conf", "old\n")]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "file").write_text("old\n")
+    slurm_service.File(wanted(tmp_path / "link", content="new\n")).write()
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new\n"
