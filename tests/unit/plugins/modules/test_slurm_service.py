@@ -105,7 +105,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path, mon
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(slurm_service.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         slurm_service.File(wanted(path, content="new\n")).write()
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("slurm.conf", "old\n")]
