@@ -83,7 +83,7 @@ runner: $(ready) ## the playbooks through ansible-runner, from bare hosts, cance
 	molecule destroy -s default
 
 benchmark: $(ready) ## how long site.yml takes, as ratios to a bare script (docs/benchmarks.md)
-	tests/benchmark/site.py
+	python tests/benchmark/site.py
 
 demo: $(ready) ## a cluster in containers on this machine: made, set up, validated; run again, it repairs
 	@echo '==> containers'

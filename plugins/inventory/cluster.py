@@ -163,7 +163,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             # So the problems are shown here, once.
             self.display.error(f"The cluster is not described right:\n{error}", wrap_text=False)
             raise AnsibleParserError(f"{path}: {len(error.problems)} problem(s), named above") from None
-        self._populate(cluster)
+        self._populate(cluster, path)
         if document.data.keys() & {"compose", "groups", "keyed_groups"}:
             self._read_config_data(path)  # again, by Ansible, which marks their values as templates
             self._construct(cluster)
@@ -172,9 +172,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         """A file of the cluster, decrypted if need be."""
         return read(Path(path).name, self.loader.get_text_file_contents(path).encode())
 
-    def _populate(self, cluster: Cluster) -> None:
+    def _populate(self, cluster: Cluster, path: str) -> None:
         """Put groups, hosts and variables into the inventory."""
         self.inventory.add_group("slurm_cluster")
+        # Not Ansible's inventory_dir, which is another one when several inventories are given.
+        self.inventory.set_variable("slurm_cluster", "slurm_cluster_dir", str(Path(path).resolve().parent))
         for name, value in cluster.variables.items():
             self.inventory.set_variable("slurm_cluster", name, value)
         for group, hosts in cluster.groups.items():

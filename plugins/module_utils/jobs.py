@@ -135,7 +135,7 @@ def parse_sacct(text: str) -> list[Record]:
     records = []
     for line in text.splitlines():
         name, state, exit_code, elapsed, submitted, nodes = line.split("|")
-        job_id, _, task = name.partition("_")
+        job_id, _separator, task = name.partition("_")
         # "CANCELLED by 1000"
         state = state.split(" ")[0]
         nodes = nodes.replace("None assigned", "")
@@ -157,7 +157,7 @@ def updated(known: Known, answer: Iterable[Record], job_ids: Iterable[int]) -> K
     news = {(record.job_id, record.task): record for record in answer if record.job_id in ours}
     lost = {key: replace(old, state=UNKNOWN) for key, old in known.items() if key not in news and not old.ended}
     result = {**known, **lost, **news}
-    never_seen = ours - {job_id for job_id, _ in result}
+    never_seen = ours - {job_id for job_id, _task in result}
     return {**result, **{(job_id, ""): Record(job_id) for job_id in never_seen}}
 
 

@@ -287,7 +287,8 @@ def run(arguments: list[str], stdin: str = "") -> tuple[int, str, str]:
     """Run one of Slurm's commands: its exit status (124 for no answer in time), output and errors."""
     environment = {**os.environ, "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
     try:
-        done = subprocess.run(
+        # Not run_command: jobs are submitted by several threads, and a command has to answer in time.
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
             arguments,
             input=stdin,
             env=environment,
@@ -378,7 +379,7 @@ def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting:
     """Submit the jobs, wait for them, and say what became of each."""
     with ThreadPoolExecutor(SUBMITTERS) as pool:
         submitted = list(pool.map(submit, wanted))
-    jobs = {job_id: job for (job_id, _), job in zip(submitted, wanted) if job_id}
+    jobs = {job_id: job for (job_id, _refusal), job in zip(submitted, wanted) if job_id}
     seen = slurm.by_job(wait(jobs, time.monotonic() + timeout, poll).values()) if jobs else {}
     ended = {job_id: records for job_id, records in seen.items() if slurm.whole(records).ended}
     final = from_accounting(ended, poll) if accounting else ended
@@ -412,7 +413,7 @@ def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting:
         )
 
     waiting = [(result, job) for result, job in zip(results, wanted) if result["status"] == "waiting"]
-    states = node_states([job for _, job in waiting])
+    states = node_states([job for _result, job in waiting])
     for result, job in waiting:
         result["node_states"] = {name: states[name] for name in expand(job.get("nodelist", "")) if name in states}
         result["message"] += "".join(f"; {name} is {state}" for name, state in result["node_states"].items())

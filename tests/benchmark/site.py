@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How long site.yml takes, as ratios to a bare shell script (bare.sh) for the same three hosts, in one run.
 
-Uses the containers of the lab's scenario `default`, which are made anew for each measurement.    usage: site.py
+Uses the containers of the lab's scenario `default`, which are made anew for each measurement.    usage: python site.py
 """
 
 from __future__ import annotations

@@ -31,8 +31,10 @@ def test_a_job_gets_the_gpu_and_the_core_that_it_asked_for_and_no_other(lab: Lab
 
 
 def test_jobs_on_one_node_do_not_share_a_gpu(lab: Lab) -> None:
-    job = "timeout 60 srun -w compute01 --gres=gpu:1 sh -c 'sleep 2; echo $CUDA_VISIBLE_DEVICES'"
-    assert sorted(lab.command("login1", f"{job} & {job} & wait").split()) == ["0", "1"]
+    # Each waits until the other runs as well; /home is shared.
+    meet = "touch /home/$SLURM_JOB_ID.meet; until test $(ls /home/*.meet | wc -l) = 2; do sleep 0.2; done"
+    job = f"timeout 60 srun -w compute01 --gres=gpu:1 sh -c '{meet}; echo $CUDA_VISIBLE_DEVICES'"
+    assert sorted(lab.command("login1", f"{job} & {job} & wait; rm /home/*.meet").split()) == ["0", "1"]
 
 
 def test_a_job_that_can_never_run_is_refused_with_slurms_reason(lab: Lab) -> None:

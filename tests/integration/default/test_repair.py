@@ -67,9 +67,9 @@ def test_check_mode_predicts_no_change(lab: Lab) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_damage_is_named_and_repaired(lab: Lab, job: str, damage: dict[str, tuple[str, list[str]]]) -> None:
-    for host, (command, _) in damage.items():
+    for host, (command, _tasks) in damage.items():
         lab.command(host, command)
-    expected = {host: [ROLE + task for task in tasks] for host, (_, tasks) in damage.items()}
+    expected = {host: [ROLE + task for task in tasks] for host, (_command, tasks) in damage.items()}
 
     plan = lab.playbook("site", "--check", "--diff", "--skip-tags=validate")
     assert (plan.rc, plan.changed, plan.failed) == (0, expected, {})

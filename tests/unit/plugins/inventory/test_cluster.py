@@ -39,6 +39,7 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
     assert sorted(inventory.groups["slurm_cluster"].vars) == [
         "slurm_addresses",
         "slurm_cgroup_conf",
+        "slurm_cluster_dir",
         "slurm_cluster_name",
         "slurm_conf",
         "slurm_controllers",
