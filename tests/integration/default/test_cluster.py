@@ -31,9 +31,11 @@ def test_a_job_gets_the_gpu_and_the_core_that_it_asked_for_and_no_other(lab: Lab
 
 
 def test_jobs_on_one_node_do_not_share_a_gpu(lab: Lab) -> None:
-    # Each waits until the other runs as well; /home is shared.
+    # Each waits until the other runs as well (/home is shared), then names the devices that it may open. Not
+    # CUDA_VISIBLE_DEVICES: it counts within a job's own devices and is 0 in both.
     meet = "touch /home/$SLURM_JOB_ID.meet; until test $(ls /home/*.meet | wc -l) = 2; do sleep 0.2; done"
-    job = f"timeout 60 srun -w compute01 --gres=gpu:1 sh -c '{meet}; echo $CUDA_VISIBLE_DEVICES'"
+    mine = 'for n in 0 1; do head -c1 /dev/nvidia$n 2>&1 | grep -q "No such device" && echo $n; done; true'
+    job = f"timeout 60 srun -w compute01 --gres=gpu:1 sh -c '{meet}; {mine}'"
     assert sorted(lab.command("login1", f"{job} & {job} & wait; rm /home/*.meet").split()) == ["0", "1"]
 
 
