@@ -54,8 +54,26 @@ options:
       - Machine types by name.
       - Each has C(sockets) (of all boards), C(cores_per_socket), C(threads_per_core) and C(real_memory) (MiB),
         optionally C(boards), C(tmp_disk) (MiB), C(gres), and any parameter of a C(NodeName) line.
-      - C(gres) is a list of generic resources with C(name), optionally C(type), C(file) (device files, a hostlist),
-        C(count), C(cores), C(links), C(flags) and C(autodetect), which mean what they mean in C(gres.conf).
+      - "C(gres) is a list of generic resources. Each entry has a C(name), C(gpu) or another one, and optionally:"
+      - C(type), the name that jobs ask for, V(h100); either all or none of a name on a machine have one.
+      - C(file), the device files, a hostlist. GPUs have it, or C(autodetect).
+      - C(count), how many there are; the number of files where there is a C(file), else 1.
+      - C(cores), Slurm's indexes of the cores next to it, V(0-55), all of a socket together.
+      - C(links), the connections of one device to all devices, V([-1, 16]).
+      - C(flags), a list out of C(CountOnly), C(explicit), C(one_sharing), C(all_sharing), C(nvidia_gpu_env),
+        C(amd_gpu_env), C(intel_gpu_env), C(opencl_env) and C(no_gpu_env). Flags of C(gpu) name an environment, since
+        Slurm sets none beside other flags.
+      - C(autodetect), how Slurm finds the GPUs of a node and their files, cores and links, C(nvml), C(nvidia)
+        (Slurm 24.11 or later), C(rsmi), C(oneapi) or C(nrt). C(type) and C(count) say what must be found; the type is
+        part of the name that is detected, V(h100) of C(nvidia_h100_80gb_hbm3). Not for nodes with C(State=CLOUD).
+      - "C(mig), the layout of each GPU of the entry as profile to number of instances, V({1g.10gb: 7}), with
+        C(autodetect=nvml). C(count) is the number of GPUs, not of instances."
+      - Slurm counts the MIG instances with the type C(TYPE_PROFILE), where C(type) ends as the GPU's name ends, or as
+        the part of it before its first hyphen does. It is V(a100) of C(NVIDIA A100-SXM4-80GB), but V(h100_80gb_hbm3)
+        of C(NVIDIA H100 80GB HBM3). Slurm 22.05 names a profile by the rounded size of its memory, V(3g.39gb) for
+        C(3g.40gb).
+      - The names C(shard) and C(mps) are parts of the GPUs of the machine, one of the two. They have a C(count),
+        spread over all GPUs, or over those in C(file), and optionally C(flags).
     type: dict
     default: {}
   nodes:
@@ -115,6 +133,16 @@ partitions:
   - {name: gpu, nodes: "compute[01-02]", MaxTime: "2-00:00:00", AllowAccounts: [vision]}
 addresses: {login1: 10.182.0.9}
 slurm_conf: {UnkillableStepTimeout: 240}
+
+# Generic resources in other ways, each the gres of a machine type.
+# Slurm finds 8 GPUs:
+#   gres: [{name: gpu, type: h100, count: 8, autodetect: nvml}]
+# Six GPUs as they are and two in 7 MIG instances each, asked for as gpu:h100 and gpu:h100_80gb_hbm3_1g.10gb:
+#   gres:
+#     - {name: gpu, type: h100, count: 6, autodetect: nvml}
+#     - {name: gpu, type: h100_80gb_hbm3, count: 2, autodetect: nvml, mig: {1g.10gb: 7}}
+# Two GPUs of which jobs can ask for eighths:
+#   gres: [{name: gpu, type: t4, file: "/dev/nvidia[0-1]"}, {name: shard, count: 16}]
 
 # Groups of your own. Here: one for all compute nodes by name, and one for each rack (gpu-1-07 is in rack_1).
 groups:

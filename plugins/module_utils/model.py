@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils import gres, schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.render import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.schema import Judge, unknown
@@ -85,6 +85,7 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
         if node.get("hardware", DETECTED) not in {*hardware, DETECTED}:
             what = unknown("machine type", node["hardware"], hardware, ", ".join({**hardware, DETECTED: None}))
             judge.problem(f"nodes[{i}].hardware", f"found '{node['hardware']}', {what}")
+    gres.judge_nodes(judge, nodes, hardware)
     node_hosts = _unique_hosts(judge, nodes)
     complete = all("hosts" in node for node in nodes)
     partitions = _partitions(judge, file.get("partitions", []), node_hosts if complete else None)
@@ -156,30 +157,9 @@ def _hardware(judge: Judge, found: dict[str, Any]) -> dict[str, dict[str, Any]]:
         if sockets % boards:
             judge.problem(f"{key}.sockets", f"found {sockets}, allowed: a multiple of boards, {boards}")
         if "gres" in machine:
-            machine["gres"] = _gres(judge, f"{key}.gres", machine["gres"])
+            machine["gres"] = gres.judge_machine(judge, f"{key}.gres", machine)
         hardware[str(name)] = machine
     return hardware
-
-
-def _gres(judge: Judge, key: str, found: list[Any]) -> list[dict[str, Any]]:
-    """The generic resources of a machine type."""
-    entries = []
-    typed: dict[str, bool] = {}
-    devices: set[str] = set()
-    for i, value in enumerate(found):
-        gres = judge.judge(schema.GRES, f"{key}[{i}]", value)
-        entries.append(gres)
-        files = len(expand(gres.get("file", "")))
-        if files and gres.get("count", files) != files:
-            judge.problem(f"{key}[{i}].count", f"found {gres['count']}, but '{gres['file']}' are {files} files")
-        # Slurm cannot tell which of its devices a job that asks for a type may have, if some have none.
-        if "name" in gres and typed.setdefault(gres["name"], "type" in gres) != ("type" in gres):
-            judge.problem(f"{key}[{i}].type", f"either all or none of the '{gres['name']}' of a machine have a type")
-        twice = [device for device in expand(gres.get("file", "")) if device in devices]
-        if twice:
-            judge.problem(f"{key}[{i}].file", f"{fold(twice)} is in another entry already")
-        devices.update(expand(gres.get("file", "")))
-    return entries
 
 
 def _measured(judge: Judge, found: Any) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:

@@ -35,6 +35,9 @@ PARTITION_KEYS = ("name", "nodes", "default")
 DETECTED = "detected"
 """The machine type of nodes whose hardware is measured (playbook discover), not declared."""
 
+SHARED = ("mps", "shard")
+"""Generic resources that are parts of GPUs (`gres_is_shared_name` in `src/interfaces/gres.c`): a file has many."""
+
 _REPEATED = {key.lower() for key in REPEATED}
 
 
@@ -96,18 +99,60 @@ def machine_of(node: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]
     raise ValueError(f"{_need(node, 'hosts')}: unknown hardware '{name}', known: {', '.join(hardware) or 'none'}")
 
 
+def gres_kinds(gres: Mapping[str, Any]) -> list[tuple[str | None, int]]:
+    """The types of a generic resource and how many there are of each; None without a type.
+
+    One for each device file, or else the count, or else one. A GPU with a MIG layout has the instances of the layout
+    instead of itself; their type is that of the GPU and the profile, as Slurm's NVML plugin joins them
+    (`_handle_mig` in `src/plugins/gpu/nvml/gpu_nvml.c`).
+    """
+    files = gres.get("file") if _need(gres, "name") not in SHARED else None
+    count = len(expand(files)) if files else int(gres.get("count") or 1)
+    layout: Mapping[str, int] = gres.get("mig") or {}
+    if layout:
+        return [(f"{_need(gres, 'type')}_{profile}", count * instances) for profile, instances in layout.items()]
+    return [(gres.get("type"), count)]
+
+
 def gres_count(gres: Mapping[str, Any]) -> int:
-    """How many of a generic resource there are: one per device file, or else its count, or else one."""
-    return len(expand(gres["file"])) if gres.get("file") else int(gres.get("count") or 1)
+    """How many of a generic resource there are, of all types."""
+    return sum(count for _kind, count in gres_kinds(gres))
 
 
 def _gres(machine: Mapping[str, Any]) -> str | None:
-    """The value of a node's Gres, such as `gpu:t4:2`; None without."""
+    """The value of a node's Gres, such as `gpu:t4:2,shard:8`; None without."""
     counts: dict[str, int] = {}
     for gres in machine.get("gres") or ():
-        kind = ":".join(str(part) for part in (_need(gres, "name"), gres.get("type")) if part)
-        counts[kind] = counts.get(kind, 0) + gres_count(gres)
-    return ",".join(f"{kind}:{count}" for kind, count in counts.items()) or None
+        for kind, count in gres_kinds(gres):
+            name = f"{gres['name']}:{kind}" if kind else gres["name"]
+            counts[name] = counts.get(name, 0) + count
+    return ",".join(f"{name}:{count}" for name, count in counts.items()) or None
+
+
+def _gres_records(gres: Mapping[str, Any]) -> list[str]:
+    """The lines of an entry in gres.conf, without the nodes.
+
+    What AutoDetect finds needs no line of its own: slurm.conf says how many of which type (`_merge_gres2` in
+    `src/interfaces/gres.c`). Only what it cannot find, which files to take and flags, is written.
+    """
+    autodetect, files = gres.get("autodetect"), gres.get("file")
+    if autodetect and not files and not gres.get("flags"):
+        return [_line({"AutoDetect": autodetect})]
+    return [
+        _line(
+            {
+                "AutoDetect": autodetect,
+                "Name": gres["name"],
+                "Type": kind,
+                "Count": count if not files or gres["name"] in SHARED else None,
+                "File": files,
+                "Cores": gres.get("cores"),
+                "Links": gres.get("links"),
+                "Flags": gres.get("flags"),
+            }
+        )
+        for kind, count in gres_kinds(gres)
+    ]
 
 
 def _node_parameters(node: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,19 +195,8 @@ def gres_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mappin
     """The lines of gres.conf."""
     equal: dict[str, list[str]] = {}
     for node in nodes:
-        for gres in machine_of(node, hardware).get("gres") or ():
-            line = _line(
-                {
-                    "AutoDetect": gres.get("autodetect"),
-                    "Name": _need(gres, "name"),
-                    "Type": gres.get("type"),
-                    "Count": None if gres.get("file") else gres_count(gres),
-                    "File": gres.get("file"),
-                    "Cores": gres.get("cores"),
-                    "Links": gres.get("links"),
-                    "Flags": gres.get("flags"),
-                }
-            )
+        lines = [line for gres in machine_of(node, hardware).get("gres") or () for line in _gres_records(gres)]
+        for line in dict.fromkeys(lines):
             equal.setdefault(line, []).extend(expand(_need(node, "hosts")))
     return _text(f"NodeName={fold(names)} {line}" for line, names in equal.items())
 

@@ -28,7 +28,18 @@ _CLUSTER = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]*")
 _IP = re.compile(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*")  # no name: all digits, or with a colon
+_INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
+_PROFILE = re.compile(r"([1-7]c\.)?[1-7]g\.[0-9]+gb([+-][a-z]+(\.[a-z]+)*)?")
 _NO_HOSTS = ("all", "default")  # words that mean something else where Slurm and Ansible expect hosts
+
+
+AUTODETECT = ("nvml", "nvidia", "rsmi", "oneapi", "nrt")
+"""What AutoDetect may be; `off` only undoes a line for all nodes, which is never written."""
+
+GPU_ENVIRONMENT = ("nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env")
+SHARING = ("one_sharing", "all_sharing")
+GRES_FLAGS = ("CountOnly", "explicit", *SHARING, *GPU_ENVIRONMENT, "no_gpu_env")
+"""What Flags of gres.conf may hold; Slurm ignores any other word (`gres_flags_parse` in `src/interfaces/gres.c`)."""
 
 
 # The types. Each is a callable, as Ansible's argument specs allow: it gives the value, or raises ValueError with what
@@ -114,6 +125,51 @@ def partition_nodes(value: Any) -> str:
 def files(value: Any) -> str:
     """A hostlist of device files, none twice."""
     return _hostlist(value, re.compile(r"/\S+"), "device files such as /dev/nvidia[0-7]")
+
+
+def autodetect(value: Any) -> str:
+    """A mechanism of Slurm that finds GPUs."""
+    if value not in AUTODETECT:
+        raise ValueError(f"allowed: {', '.join(AUTODETECT)}")
+    return str(value)
+
+
+def gres_flags(value: Any) -> list[str]:
+    """Flags of a generic resource: a list, or a text with commas."""
+    flags = [text(flag).strip() for flag in (value if isinstance(value, list) else text(value).split(","))]
+    if not flags or not {*flags} <= {*GRES_FLAGS}:
+        raise ValueError(f"allowed: {', '.join(GRES_FLAGS)}")
+    return flags
+
+
+def cores(value: Any) -> str:
+    """Slurm's indexes of cores: a number, a text such as 0-3,8-11, or a list of them."""
+    words = ",".join(map(text, value)) if isinstance(value, list) else text(value)
+    if not _INDEXES.fullmatch(words):
+        raise ValueError("allowed: indexes of cores such as 0-3,8-11")
+    expand(f"[{words}]")  # its ValueError says what is wrong
+    return words
+
+
+def links(value: Any) -> str:
+    """The connections of a device to all devices, a list or a text with commas (`gres_links_validate` in Slurm)."""
+    words = ",".join(map(text, value)) if isinstance(value, list) else text(value)
+    numbers = words.split(",")
+    if numbers.count("-1") != 1 or not all(number == "-1" or number.isdecimal() for number in numbers):
+        raise ValueError("allowed: a number from 0 for each device, and -1 for the device itself, such as -1,16,16")
+    return words
+
+
+def mig(value: Any) -> dict[str, int]:
+    """The layout of a GPU: how many instances of which profile; a GPU has seven compute slices at most."""
+    for profile, instances in mapping(value).items():
+        if not _PROFILE.fullmatch(str(profile)):
+            raise ValueError(f"{profile!r} is no profile, allowed: profiles of nvidia-smi such as 1g.10gb")
+        count(instances)
+    slices = sum(int(str(profile)[0]) * instances for profile, instances in value.items())
+    if not 1 <= slices <= 7:
+        raise ValueError(f"allowed: instances of 1 to 7 compute slices on each GPU, these have {slices}")
+    return dict(value)
 
 
 def count(value: Any) -> int:
@@ -260,10 +316,11 @@ GRES = Kind(
         "type": {"type": name},
         "file": {"type": files},
         "count": {"type": count},
-        "cores": {"type": parameter},
-        "links": {"type": parameter},
-        "flags": {"type": parameter},
-        "autodetect": {"type": text},
+        "cores": {"type": cores},
+        "links": {"type": links},
+        "flags": {"type": gres_flags},
+        "autodetect": {"type": autodetect},
+        "mig": {"type": mig},
     }
 )
 
@@ -305,6 +362,7 @@ SLURM_CONF = Kind(
         "ClusterName": "name",
         "ControlAddr": "controllers and addresses",
         "ControlMachine": "controllers",
+        "GresTypes": "gres of hardware",
         "NodeName": "nodes",
         "PartitionName": "partitions",
         "SlurmctldHost": "controllers",

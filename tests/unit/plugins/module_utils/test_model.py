@@ -385,7 +385,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         gres({"name": "gpu", "File": "/dev/nvidia0"}),
         [
             "hardware.a.gres[0].File: unknown key, did you mean 'file'? "
-            "allowed: name, type, file, count, cores, links, flags, autodetect"
+            "allowed: name, type, file, count, cores, links, flags, autodetect, mig"
         ],
     ),
     "gres: count of files": (
@@ -393,8 +393,8 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         ["hardware.a.gres[0].count: found 8, but '/dev/nvidia[0-3]' are 4 files"],
     ),
     "gres: typed and untyped": (
-        gres({"name": "gpu", "type": "t4"}, {"name": "gpu"}),
-        ["hardware.a.gres[1].type: either all or none of the 'gpu' of a machine have a type"],
+        gres({"name": "gpu", "type": "t4", "file": "/dev/nvidia0"}, {"name": "gpu", "file": "/dev/nvidia1"}),
+        ["hardware.a.gres[1].type: either all or none of the 'gpu' of a machine have 'type'"],
     ),
     "gres: file twice": (
         gres({"name": "gpu", "file": "/dev/nvidia[0-3]"}, {"name": "gpu", "file": "/dev/nvidia[2-4]"}),
@@ -435,9 +435,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "slurm_conf: keys": (
-        changed(slurm_conf={"ClusterName": "x", "KilWait": 3, "Nope": None, "nodename": "x"}),
+        changed(slurm_conf={"ClusterName": "x", "GresTypes": "gpu", "KilWait": 3, "Nope": None, "nodename": "x"}),
         [
             "slurm_conf.ClusterName: Slurm's ClusterName is made from name: set that",
+            "slurm_conf.GresTypes: Slurm's GresTypes is made from gres of hardware: set that",
             "slurm_conf.KilWait: unknown key, did you mean 'KillWait'? allowed: the parameters of slurm.conf",
             "slurm_conf.nodename: Slurm's nodename is made from nodes: set that",
             "slurm_conf.Nope: unknown key, allowed: the parameters of slurm.conf",

@@ -29,8 +29,8 @@ HARDWARE: dict[str, dict[str, Any]] = {
     "mixed": {
         **CPU,
         "gres": [
-            {"name": "gpu", "type": "h100", "file": "/dev/nvidia[0-3]", "cores": "0-3", "links": [-1, 16]},
-            {"name": "gpu", "type": "h100", "file": "/dev/nvidia[4-7]", "cores": "4-7", "autodetect": "nvidia"},
+            {"name": "gpu", "type": "h100", "file": "/dev/nvidia[0-3]", "cores": "0-3"},
+            {"name": "gpu", "type": "h100", "file": "/dev/nvidia[4-7]", "cores": "4-7"},
             {"name": "licence", "count": 5, "flags": ["CountOnly"]},
         ],
     },
@@ -87,8 +87,8 @@ def test_gres_lines() -> None:
     ]
     assert render.gres_lines(nodes, HARDWARE).splitlines() == [
         "NodeName=a[1-2] Name=gpu Type=t4 File=/dev/nvidia[0-1]",
-        "NodeName=d[1-2] Name=gpu Type=h100 File=/dev/nvidia[0-3] Cores=0-3 Links=-1,16",
-        "NodeName=d[1-2] AutoDetect=nvidia Name=gpu Type=h100 File=/dev/nvidia[4-7] Cores=4-7",
+        "NodeName=d[1-2] Name=gpu Type=h100 File=/dev/nvidia[0-3] Cores=0-3",
+        "NodeName=d[1-2] Name=gpu Type=h100 File=/dev/nvidia[4-7] Cores=4-7",
         "NodeName=d[1-2] Name=licence Count=5 Flags=CountOnly",
     ]
 
@@ -176,6 +176,13 @@ ERRORS = [
     (
         lambda: render.partition_lines([{"name": "p", "nodes": "n[1-"}]),
         "bad hostlist 'n[1-': its brackets do not match",
+    ),
+    (
+        lambda: render.gres_lines(
+            [{"hosts": "n1", "hardware": "x"}],
+            {"x": {"gres": [{"name": "gpu", "autodetect": "nvml", "flags": "explicit", "mig": {"1g.5gb": 7}}]}},
+        ),
+        "{'name': 'gpu', 'autodetect': 'nvml', 'flags': 'explicit', 'mig': {'1g.5gb': 7}} has no 'type'",
     ),
     (
         lambda: render.slurm_conf({"Prolog": "a\nb"}),
