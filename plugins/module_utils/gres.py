@@ -8,6 +8,7 @@ The rules are those of gres.conf(5) and of `src/interfaces/gres.c`; each names i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,18 +27,27 @@ MAX_FILES = 1024
 
 
 def judge_machine(judge: schema.Judge, key: str, machine: dict[str, Any]) -> list[Gres]:
-    """Judge the generic resources of a machine type, whose other keys are judged already, and give them."""
+    """Judge the generic resources of a machine type, whose other keys are judged already, and give them.
+
+    None if one of them is no entry yet: that says nothing about the others.
+    """
     before = len(judge.problems)
     found = [judge.judge(schema.GRES, f"{key}[{i}]", value) for i, value in enumerate(machine["gres"])]
-    # What is no entry yet says nothing about the others.
-    if len(judge.problems) == before:
-        for rule in (_keys, _counts, _alike, _devices, _shares, _cores):
-            for i, name, what in rule(found, machine):
-                judge.problem(f"{key}[{i}].{name}", what)
+    if len(judge.problems) > before:
+        return []
+    for rule in (_keys, _counts, _alike, _devices, _shares, _cores):
+        for i, name, what in rule(found, machine):
+            judge.problem(f"{key}[{i}].{name}", what)
     return found
 
 
-def judge_nodes(judge: schema.Judge, nodes: list[dict[str, Any]], hardware: dict[str, dict[str, Any]]) -> None:
+def judge_cluster(judge: schema.Judge, nodes: list[dict[str, Any]], hardware: dict[str, dict[str, Any]]) -> None:
+    """Judge the generic resources of all nodes together."""
+    _clouds(judge, nodes, hardware)
+    _files_everywhere(judge, hardware)
+
+
+def _clouds(judge: schema.Judge, nodes: list[dict[str, Any]], hardware: dict[str, dict[str, Any]]) -> None:
     """Nodes of a cloud have no AutoDetect, since the controller must know them (`gres_g_node_config_load`)."""
     for i, node in enumerate(nodes):
         entries = hardware.get(node.get("hardware", ""), {}).get("gres", [])
@@ -45,6 +55,18 @@ def judge_nodes(judge: schema.Judge, nodes: list[dict[str, Any]], hardware: dict
         if state == "CLOUD" and any("autodetect" in gres for gres in entries):
             what = "Slurm detects nothing on nodes of a cloud: give the gres of their hardware a file"
             judge.problem(f"nodes[{i}].State", f"found '{node['State']}', {what}")
+
+
+def _files_everywhere(judge: schema.Judge, hardware: dict[str, dict[str, Any]]) -> None:
+    """A name has files on all nodes or on none (gres.conf(5), File). GPUs always do, and their shares have theirs."""
+    first: dict[str, tuple[str, bool]] = {}
+    for machine, keys in hardware.items():
+        for i, gres in enumerate(keys.get("gres", [])):
+            name = gres["name"]
+            other, has = first.setdefault(name, (machine, "file" in gres))
+            if name not in ("gpu", *SHARED) and other != machine and has != ("file" in gres):
+                what = f"either all or none of the '{name}' of a cluster have 'file', see hardware.{other}"
+                judge.problem(f"hardware.{machine}.gres[{i}].file", what)
 
 
 def _keys(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
@@ -86,6 +108,7 @@ def _gpu_keys(i: int, gres: Gres) -> Iterator[Problem]:
 
 def _counts(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
     """Counts that are not those of the files (`_parse_gres_config`, `_build_shared_list`, MAX_GRES_BITMAP)."""
+    total: Counter[str] = Counter()
     for i, gres in enumerate(found):
         files = len(expand(gres.get("file", "")))
         count = gres.get("count", files)
@@ -93,8 +116,9 @@ def _counts(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
             yield i, "count", f"found {count}, allowed: a multiple of {files}, the files in '{gres['file']}'"
         elif files and gres["name"] not in SHARED and count != files:
             yield i, "count", f"found {count}, but '{gres['file']}' are {files} files"
-        if files > MAX_FILES:
-            yield i, "file", f"found {files} files, allowed: up to {MAX_FILES}"
+        total[gres["name"]] += files
+        if total[gres["name"]] > MAX_FILES:
+            yield i, "file", f"found {total[gres['name']]} files of '{gres['name']}', allowed: up to {MAX_FILES}"
         if "links" in gres and files != 1:
             yield i, "links", f"found for {files} files, allowed: an entry for each file"
 

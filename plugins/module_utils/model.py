@@ -85,7 +85,7 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
         if node.get("hardware", DETECTED) not in {*hardware, DETECTED}:
             what = unknown("machine type", node["hardware"], hardware, ", ".join({**hardware, DETECTED: None}))
             judge.problem(f"nodes[{i}].hardware", f"found '{node['hardware']}', {what}")
-    gres.judge_nodes(judge, nodes, hardware)
+    gres.judge_cluster(judge, nodes, hardware)
     node_hosts = _unique_hosts(judge, nodes)
     complete = all("hosts" in node for node in nodes)
     partitions = _partitions(judge, file.get("partitions", []), node_hosts if complete else None)

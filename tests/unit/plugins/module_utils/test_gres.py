@@ -274,8 +274,8 @@ WRONG: dict[str, tuple[list[Gres], list[str]]] = {
         ],
     ),
     "too many files": (
-        [{"name": "x", "file": "/dev/a[1-1025]"}],
-        ["[0].file: found 1025 files, allowed: up to 1024"],
+        [{"name": "x", "file": "/dev/a[1-1000]"}, {"name": "x", "file": "/dev/a[1001-1025]"}],
+        ["[1].file: found 1025 files of 'x', allowed: up to 1024"],
     ),
     "links of several": (
         [gpu(file="/dev/a[0-1]", links="-1,4")],
@@ -341,6 +341,23 @@ def test_nothing_is_detected_in_a_cloud() -> None:
         "give the gres of their hardware a file"
     ]
     load(file(gpu(file="/dev/nvidia0"), State="CLOUD"))
+
+
+def test_files_everywhere_or_nowhere() -> None:
+    document = file({"name": "nic", "file": "/dev/nic0"}, gpu(file="/dev/nvidia0"), shard(count=2))
+    document.data["hardware"]["b"] = {**MACHINE, "gres": [gpu(autodetect="nvml"), {"name": "nic"}]}
+    assert problems(document) == [
+        "hardware.b.gres[1].file: either all or none of the 'nic' of a cluster have 'file', see hardware.a"
+    ]
+
+
+def test_what_is_no_entry_says_nothing_about_others() -> None:
+    document = file({"name": "nic", "file": "dev/nic0"}, gpu())
+    document.data["hardware"]["b"] = {**MACHINE, "gres": [{"name": "nic", "file": "/dev/nic0"}]}
+    assert problems(document) == [
+        "hardware.a.gres[0].file: found 'dev/nic0', 'dev/nic0' is no name of a host, "
+        "allowed: device files such as /dev/nvidia[0-7]"
+    ]
 
 
 def test_cores_of_a_machine_that_is_wrong_are_not_judged() -> None:
