@@ -413,7 +413,7 @@ def test_lines_parsed_back_give_the_model(entries: list[Gres]) -> None:
         for profile, instances in gres.get("mig", {"": 1}).items():
             model[kind_of(gres, profile)] += count * instances
     value, types, lines = rendered(*entries)
-    assert {kind: int(count) for kind, _, count in (part.rpartition(":") for part in value.split(","))} == model
+    assert {kind: int(count) for kind, _colon, count in (part.rpartition(":") for part in value.split(","))} == model
     assert types.split(",") == sorted({kind.partition(":")[0] for kind in model})
 
     written: Counter[str] = Counter()
