@@ -86,7 +86,7 @@ def plays() -> list[str]:
     return play_names(SITE)
 
 
-@pytest.mark.parametrize("stage", ["MariaDB and slurmdbd", "Controllers", "Compute nodes"])
+@pytest.mark.parametrize("stage", ["What every host needs", "MariaDB and slurmdbd", "Controllers"])
 def test_a_run_can_be_cancelled(plays: list[str], stage: str) -> None:
     assert stage in plays
     progress = Progress(len(plays), cancel_in=stage)
