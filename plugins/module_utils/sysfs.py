@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Optional
 
 _SPAN = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -58,19 +57,16 @@ def format_list(cpus: int) -> str:
 
 
 def parse_mask(text: str) -> int:
-    """The set that a mask of the kernel names: words of 32 bits in hexadecimal, the highest first, "00000001,ffffffff"."""
+    """The set that a mask of the kernel names: hexadecimal words of 32 bits, the highest first; nothing if it is none."""
     result = 0
-    for word in text.strip().split(","):
-        try:
-            result = result << 32 | int(word, 16)
-        except ValueError:
-            break
+    for word in re.findall(r"[0-9a-fA-F]+", text):
+        result = result << 32 | int(word, 16)
     return result
 
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of a machine below a directory; C(/) is this machine. What cannot be read is None: no file is certain to be there."""
+    """The files of a machine below a directory; C(/) is this machine. No file is certain to be there: it is None then."""
 
     root: str = "/"
 
@@ -87,7 +83,7 @@ class Tree:
         except OSError:
             return []
 
-    def text(self, name: str) -> Optional[str]:
+    def text(self, name: str) -> str | None:
         """What a file holds, without blanks around it."""
         try:
             with open(self.path(name), encoding="utf-8", errors="replace") as file:
@@ -95,16 +91,16 @@ class Tree:
         except OSError:
             return None
 
-    def number(self, name: str) -> Optional[int]:
+    def number(self, name: str) -> int | None:
         """The number that a file begins with."""
         match = re.match(r"-?\d+", self.text(name) or "")
         return int(match[0]) if match else None
 
-    def mask(self, name: str) -> Optional[int]:
+    def cpu_mask(self, name: str) -> int | None:
         text = self.text(name)
         return None if text is None else parse_mask(text)
 
-    def list(self, name: str) -> Optional[int]:
+    def cpu_list(self, name: str) -> int | None:
         text = self.text(name)
         return None if text is None else parse_list(text)
 

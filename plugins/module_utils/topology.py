@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The boards, sockets, cores and threads that slurmd finds on a machine, from /sys and /proc alone.
 
-slurmd counts the objects of a tree that hwloc makes (src/slurmd/common/xcpuinfo.c, xcpuinfo_hwloc_topo_get, Slurm 24.11). The tree
-is made here by hwloc's rules (hwloc/topology-linux.c, topology.c, distances.c and cpukinds.c of hwloc 2.12), as far as slurmd's
-numbers depend on them: packages, dies, third-level caches, cores and threads, groups of all kinds, NUMA nodes.
+slurmd counts the objects of a tree that hwloc makes (src/slurmd/common/xcpuinfo.c, xcpuinfo_hwloc_topo_get, Slurm
+24.11). The tree is made here by hwloc's rules (hwloc/topology-linux.c, topology.c, distances.c and cpukinds.c of hwloc
+2.12), as far as slurmd's numbers depend on them: packages, dies, third-level caches, cores and threads, groups of all
+kinds, NUMA nodes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree, bits, first, of
 
@@ -32,7 +33,7 @@ class TopologyError(Exception):
 
 @dataclass(frozen=True)
 class Topology:
-    """The words of a node line, as C(slurmd -C) prints them, and the CPUs of each core in the order of Slurm's core indexes."""
+    """The words of a node line, as C(slurmd -C) prints them, and the CPUs of each core in the order of their indexes."""
 
     cpus: int
     boards: int
@@ -44,7 +45,7 @@ class Topology:
 
 @dataclass(eq=False)
 class Object:
-    """A part of the machine: its CPUs, its children in the order of their first CPU, and how many NUMA nodes are attached to it."""
+    """A part of the machine: its CPUs, its children by their first CPU, and how many NUMA nodes are attached to it."""
 
     type: str
     cpus: int
@@ -71,11 +72,14 @@ class Object:
         return any(child.sort == sort or child.has(sort) for child in self.children)
 
 
-# -- the tree -----------------------------------------------------------------------------------------------------------------
+# -- the tree --------------------------------------------------------------------------------------------------------
 
 
 def merged(old: Object, new: Object) -> bool:
-    """Whether an object is already there: a group gives way to anything with the same CPUs (hwloc__insert_try_merge_group)."""
+    """Whether an object is already there: a group gives way to anything with the same CPUs.
+
+    hwloc__insert_try_merge_group.
+    """
     if old.type == new.type == "group":
         if new.kind < old.kind:
             old.become(new)
@@ -104,11 +108,11 @@ def relation(new: Object, old: Object) -> str:
     return "around" if common == old.cpus else "across"
 
 
-def insert(parent: Object, new: Object) -> Optional[Object]:
-    """Put an object where its CPUs belong; the object that stands there afterwards, or None if it would cut another in two.
+def insert(parent: Object, new: Object) -> Object | None:
+    """Put an object where its CPUs belong; gives what stands there then, or None if it would cut another in two.
 
-    hwloc___insert_object_by_cpuset: the children of an object never share CPUs and are sorted by their first one, those without
-    CPUs last.
+    hwloc___insert_object_by_cpuset: the children of an object never share CPUs and are sorted by their first one,
+    those without CPUs last.
     """
     inside: list[Object] = []
     for child in parent.children:
@@ -137,7 +141,10 @@ def _before(one: Object, other: Object) -> bool:
 
 
 def attach_node(root: Object, cpus: int) -> None:
-    """Attach a NUMA node to the highest object that has its CPUs; a group is made if there is none (hwloc__find_insert_memory_parent)."""
+    """Attach a NUMA node to the highest object that has its CPUs; a group is made if there is none.
+
+    hwloc__find_insert_memory_parent.
+    """
     path = [root]
     while cpus and (path[-1] is root or path[-1].cpus != cpus):
         child = next((child for child in path[-1].children if cpus & ~child.cpus == 0), None)
@@ -151,7 +158,10 @@ def attach_node(root: Object, cpus: int) -> None:
 
 
 def restrict(parent: Object, cpus: int) -> None:
-    """Leave only these CPUs, and no part without CPUs unless it has memory (fixup_sets and remove_empty, restrict_object_by_cpuset)."""
+    """Leave only these CPUs, and no part without CPUs unless it has memory.
+
+    fixup_sets and remove_empty, restrict_object_by_cpuset.
+    """
     for child in parent.children:
         child.cpus &= cpus
         restrict(child, child.cpus)
@@ -175,7 +185,10 @@ def levels(root: Object) -> list[list[Object]]:
 
 
 def drop_plain_levels(root: Object) -> None:
-    """Remove groups that say nothing, a level at a time: each has one child, or is the only child (hwloc_filter_levels_keep_structure)."""
+    """Remove groups that say nothing, a level at a time: each has one child, or is the only child.
+
+    hwloc_filter_levels_keep_structure.
+    """
     table = levels(root)
     for i in range(len(table) - 1, 0, -1):
         above, below = table[i - 1], table[i]
@@ -198,13 +211,14 @@ def drop_plain_levels(root: Object) -> None:
         del table[i]
 
 
-# -- CPUs ---------------------------------------------------------------------------------------------------------------------
+# -- CPUs ------------------------------------------------------------------------------------------------------------
 
 
 def architecture(tree: Tree) -> str:
     """The machine's name as C(uname -m) gives it; a dump has it in /proc/hwloc-nofile-info, or nobody knows.
 
-    hwloc_gather_system_info: for a dump hwloc knows no architecture either, and then leaves out what only one of them has.
+    hwloc_gather_system_info: for a dump hwloc knows no architecture either, and then leaves out what only one of them
+    has.
     """
     if os.path.realpath(tree.root) == "/":
         return os.uname().machine
@@ -213,7 +227,7 @@ def architecture(tree: Tree) -> str:
 
 
 def has_compute_units(tree: Tree, machine: str) -> bool:
-    """Whether the CPUs are of AMD's families 21 and 22, whose "threads" are cores of their own if they have own core ids."""
+    """Whether the CPUs are of AMD's families 21 and 22, whose threads are cores if they have own core ids."""
     if not re.fullmatch(r"x86_64|i.86|k1om", machine):
         return False
     processor = (tree.text("/proc/cpuinfo") or "").split("\n\n")[0]
@@ -221,8 +235,11 @@ def has_compute_units(tree: Tree, machine: str) -> bool:
     return words.get("vendor_id") == "AuthenticAMD" and words.get("cpu family") in ("21", "22")
 
 
-def topology_names(tree: Tree) -> Optional[tuple[str, str]]:
-    """The names of the files with the CPUs of a core and of a package; None if the kernel has neither (check_sysfs_cpu_path)."""
+def topology_names(tree: Tree) -> tuple[str, str] | None:
+    """The names of the files with the CPUs of a core and of a package; None if the kernel has neither.
+
+    check_sysfs_cpu_path.
+    """
     online = tree.number(f"{CPU}/online")
     for cpu in (0, *([] if online is None else [online])):
         for names in (("core_cpus", "package_cpus"), ("thread_siblings", "core_siblings")):
@@ -234,14 +251,14 @@ def topology_names(tree: Tree) -> Optional[tuple[str, str]]:
 def online_cpus(tree: Tree) -> int:
     """The CPUs that are online, those without a directory of their own excepted."""
     present = tree.numbered(CPU, "cpu")
-    online = tree.list(f"{CPU}/online")
+    online = tree.cpu_list(f"{CPU}/online")
     if online is not None:
         return present & online
     return of(cpu for cpu in bits(present) if tree.number(f"{CPU}/cpu{cpu}/online") != 0)
 
 
 def counted_cpus(tree: Tree) -> int:
-    """The CPUs of a machine whose kernel has no topology: the processors of /proc/cpuinfo stand in where /sys has no CPUs."""
+    """The CPUs of a machine whose kernel has no topology: those of /proc/cpuinfo where /sys has none."""
     online = online_cpus(tree)
     if online:
         return online
@@ -258,14 +275,14 @@ class CpuFiles:
     tree: Tree
     cpus: int
     names: tuple[str, str]
-    units: Optional[bool]  # each thread is a core of its own; None: not known yet
+    units: bool | None  # each thread is a core of its own; None: not known yet
 
-    def siblings(self, cpu: int, name: str) -> Optional[int]:
+    def siblings(self, cpu: int, name: str) -> int | None:
         """The CPUs that share something with this one, of those with a topology; None if the kernel does not tell."""
-        found = self.tree.mask(f"{CPU}/cpu{cpu}/topology/{name}")
+        found = self.tree.cpu_mask(f"{CPU}/cpu{cpu}/topology/{name}")
         return None if found is None else found & self.cpus
 
-    def core_id(self, cpu: int) -> Optional[int]:
+    def core_id(self, cpu: int) -> int | None:
         return self.tree.number(f"{CPU}/cpu{cpu}/topology/core_id")
 
     def add_core(self, root: Object, cpu: int) -> bool:
@@ -283,15 +300,15 @@ class CpuFiles:
             insert(root, Object("core", core))
         return later
 
-    def shared(self, cpu: int, name: str) -> tuple[Optional[int], bool]:
-        """The CPUs of a cluster or die, if this CPU is its first one and not its only one; and whether another is the first one."""
+    def shared(self, cpu: int, name: str) -> tuple[int | None, bool]:
+        """The CPUs of a cluster or die of several, if this CPU is its first one; and whether another one is."""
         found = self.siblings(cpu, name)
-        if found is None or found & (found - 1) == 0 and found:
+        if found is None or bin(found).count("1") == 1:
             return None, False
         return (found, False) if first(found) == cpu else (None, True)
 
     def add_parts(self, root: Object, cpu: int) -> None:
-        """Add the core, package, cluster and die that begin with this CPU; what begins with another CPU has been added already."""
+        """Add the core, package, cluster and die that begin with this CPU; the others are there already."""
         cluster = die = None
         later = self.add_core(root, cpu)
         if not later:
@@ -326,9 +343,9 @@ class CpuFiles:
             directory = f"{CPU}/cpu{cpu}/cache/index{index}"
             if self.tree.number(f"{directory}/level") != 3 or self.tree.text(f"{directory}/type") == "Instruction":
                 continue
-            cpus = self.tree.mask(f"{directory}/shared_cpu_map")
+            cpus = self.tree.cpu_mask(f"{directory}/shared_cpu_map")
             if cpus == 0:
-                cpus = self.tree.mask(f"{CPU}/cpu{cpu}/topology/{self.names[0]}") or 0
+                cpus = self.tree.cpu_mask(f"{CPU}/cpu{cpu}/topology/{self.names[0]}") or 0
             if cpus is not None and first(cpus & self.cpus) == cpu:
                 insert(root, Object("l3cache", cpus & self.cpus))
 
@@ -351,16 +368,19 @@ def cpu_tree(tree: Tree, machine: str) -> Object:
     return root
 
 
-# -- NUMA nodes ---------------------------------------------------------------------------------------------------------------
+# -- NUMA nodes ------------------------------------------------------------------------------------------------------
 
 
 def node_cpus(tree: Tree, numbers: list[int]) -> dict[int, int]:
-    """The CPUs of each NUMA node, by number; a node without a cpumap, or with CPUs of another node, is left out (look_sysfsnode)."""
+    """The CPUs of each NUMA node, by number; a node without a cpumap, or with CPUs of another node, is left out.
+
+    look_sysfsnode.
+    """
     result: dict[int, int] = {}
     seen = 0
     overlap = "numa=fake=" in (tree.text("/proc/cmdline") or "")
     for number in numbers:
-        cpus = tree.mask(f"{NODE}/node{number}/cpumap")
+        cpus = tree.cpu_mask(f"{NODE}/node{number}/cpumap")
         if cpus is None or (cpus & seen and not overlap):
             continue
         seen |= cpus
@@ -378,11 +398,14 @@ def place_gpu_memory(tree: Tree, machine: str, nodes: dict[int, int]) -> None:
         if machine.startswith(("ppc", "power")):
             del nodes[int(match[1])]
         else:
-            nodes[int(match[1])] = tree.mask(f"/sys/bus/pci/devices/{address}/local_cpus") or 0
+            nodes[int(match[1])] = tree.cpu_mask(f"/sys/bus/pci/devices/{address}/local_cpus") or 0
 
 
-def node_distances(tree: Tree, numbers: list[int]) -> Optional[list[list[int]]]:
-    """How far the nodes are from each other; None if that is not known for all of them (hwloc_parse_nodes_distances)."""
+def node_distances(tree: Tree, numbers: list[int]) -> list[list[int]] | None:
+    """How far the nodes are from each other; None if that is not known for all of them.
+
+    hwloc_parse_nodes_distances.
+    """
     rows = [list(map(int, re.findall(r"\d+", tree.text(f"{NODE}/node{number}/distance") or ""))) for number in numbers]
     size = len(numbers)
     return [row[:size] for row in rows] if size > 1 and all(len(row) >= size for row in rows) else None
@@ -399,7 +422,10 @@ def add_initiators(tree: Tree, number: int, nodes: dict[int, int]) -> None:
 
 
 def place_by_distance(number: int, numbers: list[int], nodes: dict[int, int], distances: list[list[int]]) -> None:
-    """A node without CPUs is near the CPUs of the nearest nodes, unless all are as near (fixup_cpuless_node_locality_from_distances)."""
+    """A node without CPUs is near the CPUs of the nearest nodes, unless all are as near.
+
+    fixup_cpuless_node_locality_from_distances.
+    """
     row = dict(zip(numbers, distances[numbers.index(number)]))
     others = {other: row[other] for other in nodes if other != number}
     if not others:
@@ -413,16 +439,16 @@ def place_by_distance(number: int, numbers: list[int], nodes: dict[int, int], di
 
 def add_nodes(root: Object, tree: Tree, machine: str) -> None:
     """Attach the NUMA nodes; a machine that names none has one (hwloc_discover)."""
-    online = tree.list(f"{NODE}/online")
+    online = tree.cpu_list(f"{NODE}/online")
     numbers = list(bits(tree.numbered(NODE, "node") if online is None else online))
     nodes = node_cpus(tree, numbers)
     place_gpu_memory(tree, machine, nodes)
     distances = node_distances(tree, numbers)
-    uniform = "numa=fake=" not in (tree.text("/proc/cmdline") or "")
+    honest = "numa=fake=" not in (tree.text("/proc/cmdline") or "")
     order = sorted(nodes, key=lambda number: nodes[number] == 0)
     for number in order:
         alone = nodes[number] == 0
-        if uniform:
+        if honest:
             add_initiators(tree, number, nodes)
         if alone and nodes[number] == 0 and distances:
             place_by_distance(number, numbers, nodes, distances)
@@ -444,7 +470,10 @@ def is_metric(distances: list[list[int]]) -> bool:
 
 
 def nearest_groups(distances: list[list[int]]) -> list[list[int]]:
-    """Those that the smallest distance connects, directly or through others; none if that is all of them (hwloc__find_groups_by_min_distance)."""
+    """Those that the smallest distance connects, directly or through others; none if that is all of them.
+
+    hwloc__find_groups_by_min_distance.
+    """
     size = range(len(distances))
     smallest = min(distances[i][j] for i in size for j in size if i != j)
     groups: list[list[int]] = []
@@ -484,7 +513,7 @@ def group_by_distance(root: Object, members: list[int], distances: list[list[int
     group_by_distance(root, [found.cpus for found in placed if found], means, depth + 1)
 
 
-# -- kinds of CPUs ------------------------------------------------------------------------------------------------------------
+# -- kinds of CPUs ---------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -493,11 +522,14 @@ class Kind:
 
     cpus: int
     facts: dict[str, Any]
-    rank: Optional[int] = None
+    rank: int | None = None
 
 
-def register(kinds: list[Kind], cpus: int, name: str, value: Any, rank: Optional[int] = None) -> None:
-    """A new fact about some CPUs splits the kinds that it is only partly true of (hwloc_internal_cpukinds_register)."""
+def register(kinds: list[Kind], cpus: int, name: str, value: Any, rank: int | None = None) -> None:
+    """A new fact about some CPUs splits the kinds that it is only partly true of.
+
+    hwloc_internal_cpukinds_register.
+    """
     for kind in list(kinds):
         common = kind.cpus & cpus
         if not common:
@@ -514,7 +546,10 @@ def register(kinds: list[Kind], cpus: int, name: str, value: Any, rank: Optional
 
 
 def ranked(kinds: list[Kind]) -> list[Kind]:
-    """The kinds from the slowest to the fastest, or as they came if that cannot be told (hwloc_internal_cpukinds_rank)."""
+    """The kinds from the slowest to the fastest, or as they came if that cannot be told.
+
+    hwloc_internal_cpukinds_rank.
+    """
     forced = [kind.rank for kind in kinds]
     core_types = [{"IntelAtom": 1, "IntelCore": 2}.get(kind.facts.get("type", ""), 0) for kind in kinds]
     base = [kind.facts.get("base", 0) for kind in kinds]
@@ -527,7 +562,7 @@ def ranked(kinds: list[Kind]) -> list[Kind]:
 
 
 def adjusted(base: dict[int, int], top: dict[int, int]) -> dict[int, int]:
-    """The highest frequencies, in kHz: those of one base frequency that differ by less than a tenth count as the lowest of them."""
+    """The highest frequencies, in kHz: of one base frequency, and less than a tenth apart, they count as the lowest."""
     result = dict(top)
     for value in set(base.values()):
         same = [cpu for cpu in base if base[cpu] == value]
@@ -538,9 +573,12 @@ def adjusted(base: dict[int, int], top: dict[int, int]) -> dict[int, int]:
 
 
 def frequencies(tree: Tree, cpus: int) -> tuple[dict[int, int], dict[int, int]]:
-    """The base and the highest frequency of each CPU, in kHz, 0 where the kernel does not tell (look_sysfscpukinds)."""
+    """The base and the highest frequency of each CPU, in kHz, 0 where the kernel does not tell.
+
+    look_sysfscpukinds.
+    """
     base, top = {}, {}
-    nominal: Optional[bool] = None  # whether to ask ACPI for what the driver does not tell: decided by the first CPU
+    nominal: bool | None = None  # whether to ask ACPI for what the driver does not tell: decided by the first CPU
     blind = False
     for cpu in bits(cpus):
         directory = f"{CPU}/cpu{cpu}"
@@ -558,11 +596,11 @@ def frequencies(tree: Tree, cpus: int) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def fast_cpus(tree: Tree, cpus: int) -> int:
-    """The CPUs that slurmd keeps: without the efficient cores of an Intel hybrid (_remove_ecores in Slurm's xcpuinfo.c).
+    """The CPUs that slurmd keeps: not the efficient cores of an Intel hybrid (_remove_ecores in Slurm's xcpuinfo.c).
 
     Those are dropped that are not of the first kind of type IntelCore, unless they are as fast as that kind.
     """
-    core = (tree.list("/sys/devices/cpu_core/cpus") or 0) & cpus
+    core = (tree.cpu_list("/sys/devices/cpu_core/cpus") or 0) & cpus
     if not core:
         return cpus
     kinds: list[Kind] = []
@@ -576,9 +614,9 @@ def fast_cpus(tree: Tree, cpus: int) -> int:
         for rank, value in enumerate(sorted(set(values.values()))):
             same = of(cpu for cpu in values if values[cpu] == value)
             register(kinds, same, name, value, rank if name == "capacity" else None)
-    register(kinds, (tree.list("/sys/devices/cpu_atom/cpus") or 0) & cpus, "type", "IntelAtom")
+    register(kinds, (tree.cpu_list("/sys/devices/cpu_atom/cpus") or 0) & cpus, "type", "IntelAtom")
     register(kinds, core, "type", "IntelCore")
-    register(kinds, (tree.list("/sys/devices/cpu_lowpower/cpus") or 0) & cpus, "type", "IntelLowPower")
+    register(kinds, (tree.cpu_list("/sys/devices/cpu_lowpower/cpus") or 0) & cpus, "type", "IntelLowPower")
     kinds = ranked(kinds)
     chosen = next((kind for kind in kinds if kind.facts.get("type") == "IntelCore"), None)
     if chosen is None:
@@ -587,11 +625,11 @@ def fast_cpus(tree: Tree, cpus: int) -> int:
     return chosen.cpus | of(c for kind in kinds if speed and kind.facts.get("max") == speed for c in bits(kind.cpus))
 
 
-# -- what Slurm makes of it ---------------------------------------------------------------------------------------------------
+# -- what Slurm makes of it ------------------------------------------------------------------------------------------
 
 
 def count(root: Object) -> Topology:
-    """Slurm's numbers (xcpuinfo_hwloc_topo_get): averages, so that an irregular machine has fewer CPUs in its node line."""
+    """Slurm's numbers (xcpuinfo_hwloc_topo_get): averages, rounded down where a machine is irregular."""
     table = levels(root)
     boards = 1
     if root.children[0].type == "group":
@@ -630,7 +668,33 @@ def read_topology(tree: Tree) -> Topology:
     return count(root)
 
 
-def read_memory(tree: Tree) -> Optional[int]:
+def read_memory(tree: Tree) -> int | None:
     """The machine's memory in MiB, as slurmd counts it: rounded down. None if a dump does not tell."""
     match = re.search(r"^MemTotal:\s*(\d+) kB", tree.text("/proc/meminfo") or "", re.MULTILINE)
     return int(match[1]) // 1024 if match else None
+
+
+# -- slurmd's own word -----------------------------------------------------------------------------------------------
+
+WORDS = {
+    "CPUs": "cpus",
+    "Boards": "boards",
+    "SocketsPerBoard": "sockets_per_board",
+    "CoresPerSocket": "cores_per_socket",
+    "ThreadsPerCore": "threads_per_core",
+    "RealMemory": "real_memory",
+}
+
+
+def parse_node_line(text: str) -> dict[str, int]:
+    """The numbers in what C(slurmd -C) prints, by the names that they have in the facts."""
+    return {WORDS[word]: int(value) for word, value in re.findall(r"(\w+)=(\d+)", text) if word in WORDS}
+
+
+def differences(facts: dict[str, Any], words: dict[str, int]) -> list[dict[str, Any]]:
+    """Where slurmd says something else than the facts."""
+    return [
+        {"name": name, "measured": facts[name], "slurmd": value}
+        for name, value in words.items()
+        if facts[name] != value
+    ]

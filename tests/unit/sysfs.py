@@ -9,7 +9,6 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Optional
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
@@ -36,7 +35,7 @@ class Gpu:
     address: str
     model: str = "NVIDIA H100 80GB HBM3"
     node: int = 0
-    minor: Optional[int] = None
+    minor: int | None = None
     pci_class: str = "0x030200"
     vendor: str = "0x10de"
     device: str = "0x2330"
@@ -46,7 +45,8 @@ class Gpu:
 class Machine:
     """A machine: every package has the same cores, unless some of them are efficient ones or offline.
 
-    Cores that share a die, a cluster, a cache or a NUMA node are neighbours; their numbers per package divide its cores.
+    Cores that share a die, a cluster, a cache or a NUMA node are neighbours; their numbers per package divide its
+    cores.
     """
 
     packages: int = 1
@@ -123,8 +123,8 @@ class Machine:
         for core_number, core in enumerate(package):
             for cpu in set(core) - self.offline:
                 known = {names[0]: core, names[1]: everything}
-                known.update({"die_cpus": part for part in dies if cpu in part})
-                known.update({"cluster_cpus": part for part in clusters if cpu in part})
+                known.update(("die_cpus", part) for part in dies if cpu in part)
+                known.update(("cluster_cpus", part) for part in clusters if cpu in part)
                 topology = {name: mask(set(cpus) - self.offline) for name, cpus in known.items()}
                 topology.update(core_id=str(core_number), physical_package_id=str(number), die_id="0", cluster_id="0")
                 topology.update(self.book_files(number))
@@ -183,7 +183,7 @@ class Machine:
         yield f"{device}/numa_node", str(gpu.node)
         yield f"{device}/local_cpulist", listing(nodes[gpu.node] - self.offline)
         if gpu.minor is not None:
-            lines = f"Model: \t\t {gpu.model}\nIRQ:   \t\t 42\nBus Location: \t {gpu.address}\nDevice Minor: \t {gpu.minor}\n"
+            lines = f"Model: \t\t {gpu.model}\nIRQ:   \t\t 42\nDevice Minor: \t {gpu.minor}\n"
             yield f"proc/driver/nvidia/gpus/{gpu.address}/information", lines
 
     def write(self, directory: Path) -> Path:
