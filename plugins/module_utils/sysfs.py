@@ -57,7 +57,7 @@ def format_list(cpus: int) -> str:
 
 
 def parse_mask(text: str) -> int:
-    """The set that a mask of the kernel names: hexadecimal words of 32 bits, the highest first; nothing if it is none."""
+    """The set that a mask of the kernel names: hexadecimal words of 32 bits, the highest first."""
     result = 0
     for word in re.findall(r"[0-9a-fA-F]+", text):
         result = result << 32 | int(word, 16)
@@ -66,7 +66,7 @@ def parse_mask(text: str) -> int:
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of a machine below a directory; C(/) is this machine. No file is certain to be there: it is None then."""
+    """The files of a machine below a directory; / is this machine. A file that is not there is None."""
 
     root: str = "/"
 

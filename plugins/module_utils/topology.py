@@ -33,7 +33,7 @@ class TopologyError(Exception):
 
 @dataclass(frozen=True)
 class Topology:
-    """The words of a node line, as C(slurmd -C) prints them, and the CPUs of each core in the order of their indexes."""
+    """The words of a node line, as C(slurmd -C) prints them, and the CPUs of each core by its index."""
 
     cpus: int
     boards: int

@@ -65,7 +65,8 @@ class Machine:
     offline: frozenset[int] = frozenset()
     distances: tuple[tuple[int, ...], ...] = ()
     speeds: tuple[int, ...] = ()  # highest frequencies of the CPUs, in kHz, repeated
-    base_speed: int = 0
+    base_speeds: tuple[int, ...] = ()  # base frequencies, likewise
+    nominal_speeds: tuple[int, ...] = ()  # what ACPI says of them, in MHz
     books: int = 0  # books of an s390; the machine has as many packages times this
     architecture: str = ""
     cpuinfo: str = ""
@@ -148,10 +149,13 @@ class Machine:
 
     def speed_files(self, cpus: list[int]) -> Iterator[tuple[str, str]]:
         for i, cpu in enumerate(cpus):
-            if self.speeds:
-                yield f"{CPU}/cpu{cpu}/cpufreq/cpuinfo_max_freq", str(self.speeds[i % len(self.speeds)])
-            if self.base_speed:
-                yield f"{CPU}/cpu{cpu}/cpufreq/base_frequency", str(self.base_speed)
+            for name, speeds in (
+                ("cpufreq/cpuinfo_max_freq", self.speeds),
+                ("cpufreq/base_frequency", self.base_speeds),
+                ("acpi_cppc/nominal_freq", self.nominal_speeds),
+            ):
+                if speeds:
+                    yield f"{CPU}/cpu{cpu}/{name}", str(speeds[i % len(speeds)])
 
     def numa(self, packages: list[list[tuple[int, ...]]]) -> list[set[int]]:
         """The CPUs of each NUMA node."""
@@ -249,7 +253,9 @@ def random_machine(choice: random.Random) -> Machine:
         machine = replace(machine, architecture="x86_64", cpuinfo=model, efficient=0)
     if choice.random() < 0.5:
         speeds = choice.choice([(3000000,), (5100000, 5200000), (5000000, 3500000), (4000000, 4000000, 2500000)])
-        machine = replace(machine, speeds=speeds, base_speed=choice.choice([0, 2000000]))
+        base = choice.choice([(), (2000000,), (3200000, 2400000)])
+        nominal = choice.choice([(), (2000,), (0, 3200), (3200, 2400)])
+        machine = replace(machine, speeds=speeds, base_speeds=base, nominal_speeds=nominal)
     total = machine.packages * machine.cores * machine.threads + machine.efficient
     if choice.random() < 0.3:
         away = choice.sample(range(total), choice.randrange(total))

@@ -1,0 +1,164 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The topology of generated machines, and of dumps of real ones where a folder of them lies beside the checkout.
+
+What Slurm 24.11 says of the generated machines was taken from slurmd itself, by tests/tools/judge_topology.
+"""
+
+from __future__ import annotations
+
+import random
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils import topology
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree, bits
+from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import Topology, TopologyError, read_topology
+from sysfs import Machine, random_machine
+
+DUMPS = Path(__file__).resolve().parents[5] / "shared" / "topologies"
+ANSWERS = DUMPS / "slurmd-C.tsv"
+REAL = [line.split("\t") for line in ANSWERS.read_text("utf-8").splitlines()] if ANSWERS.exists() else []
+
+E_CORES = Machine(cores=4, threads=2, efficient=8)
+BULLDOZER = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 21\nmodel\t\t: 2\n\n"
+
+
+def words(found: Topology) -> tuple[int, ...]:
+    """CPUs, boards, sockets of a board, cores of a socket, threads of a core."""
+    return found.cpus, found.boards, found.sockets_per_board, found.cores_per_socket, found.threads_per_core
+
+
+def line(found: Topology) -> str:
+    names = ("CPUs", "Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore")
+    return " ".join(f"{name}={number}" for name, number in zip(names, words(found)))
+
+
+def pairs(count: int, near: int = 2) -> tuple[tuple[int, ...], ...]:
+    """Distances of nodes of which each few are near to each other."""
+    return tuple(
+        tuple(10 if i == j else 12 if i // near == j // near else 32 for j in range(count)) for i in range(count)
+    )
+
+
+@pytest.mark.parametrize(("name", "answer"), REAL, ids=[name for name, _answer in REAL])
+def test_agrees_with_slurmd_on_real_machines(name: str, answer: str, tmp_path: Path) -> None:
+    with tarfile.open(DUMPS / f"{name}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    assert line(read_topology(Tree(str(tmp_path / name)))) == answer
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        pytest.param(Machine(), (4, 1, 1, 4, 1), id="one package"),
+        pytest.param(Machine(packages=2, cores=32, threads=2, nodes=1), (128, 1, 2, 32, 2), id="server"),
+        pytest.param(Machine(packages=2, cores=4, threads=2, interleaved=False), (16, 1, 2, 4, 2), id="neighbours"),
+        pytest.param(Machine(packages=2, cores=4, threads=2, old_names=True), (16, 1, 2, 4, 2), id="old kernel"),
+        pytest.param(Machine(packages=2, cores=8, nodes=4, caches=4), (16, 1, 2, 8, 1), id="nodes inside packages"),
+        pytest.param(Machine(cores=8, dies=2, clusters=4), (8, 1, 1, 8, 1), id="dies and clusters"),
+        pytest.param(Machine(packages=4, nodes=1, distances=pairs(4)), (16, 2, 2, 4, 1), id="near packages are boards"),
+        pytest.param(Machine(packages=8, nodes=1, distances=pairs(8, 4)), (32, 2, 4, 4, 1), id="boards of four"),
+        pytest.param(Machine(packages=4, wide_nodes=2), (16, 2, 2, 4, 1), id="nodes of several packages are boards"),
+        pytest.param(Machine(packages=2, wide_nodes=1, memory_nodes=1), (8, 2, 1, 4, 1), id="memory without CPUs"),
+        pytest.param(Machine(packages=2, nodes=1, memory_nodes=1), (8, 1, 2, 4, 1), id="memory beside packages"),
+        pytest.param(Machine(packages=4, books=2, architecture="s390x"), (16, 2, 2, 4, 1), id="books are boards"),
+        pytest.param(Machine(packages=4, books=2), (16, 1, 4, 4, 1), id="books of an unknown architecture"),
+        pytest.param(
+            Machine(threads=2, offline=frozenset({4, 5, 6, 7})), (4, 1, 1, 4, 1), id="second threads are offline"
+        ),
+        pytest.param(Machine(threads=2, offline=frozenset({0})), (7, 1, 1, 4, 1), id="first CPU is offline"),
+        pytest.param(
+            Machine(packages=2, cores=2, offline=frozenset({2, 3})), (2, 1, 1, 2, 1), id="a package is offline"
+        ),
+        pytest.param(E_CORES, (8, 1, 1, 4, 2), id="efficient cores are dropped"),
+        pytest.param(Machine(cores=4, threads=2, efficient=8, speeds=(3_000_000,)), (16, 1, 1, 12, 1), id="as fast"),
+        pytest.param(
+            Machine(
+                cores=2,
+                efficient=2,
+                interleaved=False,
+                speeds=(5_200_000, 5_100_000, 3_000_000, 3_000_000),
+                base_speeds=(3_000_000, 3_000_000, 2_000_000, 2_000_000),
+            ),
+            (2, 1, 1, 2, 1),
+            id="nearly as fast is as fast",
+        ),
+        pytest.param(
+            Machine(cores=2, efficient=2, interleaved=False, speeds=(5_200_000, 5_100_000, 3_000_000, 3_000_000)),
+            (1, 1, 1, 1, 1),
+            id="without base frequencies slurmd keeps the slower of the fast cores",
+        ),
+        pytest.param(
+            Machine(
+                cores=2,
+                efficient=2,
+                interleaved=False,
+                speeds=(5_200_000, 5_100_000, 3_000_000, 3_000_000),
+                nominal_speeds=(3_000, 3_000, 2_000, 2_000),
+            ),
+            (2, 1, 1, 2, 1),
+            id="base frequencies from ACPI",
+        ),
+        pytest.param(Machine(without=frozenset({"core_cpus"})), (4, 1, 1, 1, 4), id="kernel without cores"),
+        pytest.param(Machine(without=frozenset({"package_cpus"})), (4, 1, 1, 4, 1), id="kernel without packages"),
+        pytest.param(
+            Machine(cores=2, threads=2, architecture="x86_64", cpuinfo=BULLDOZER), (4, 1, 1, 2, 2), id="compute units"
+        ),
+    ],
+)
+def test_generated_machines(machine: Machine, expected: tuple[int, ...], tmp_path: Path) -> None:
+    assert words(read_topology(Tree(str(machine.write(tmp_path))))) == expected
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_cores_are_those_of_the_machine(seed: int, tmp_path: Path) -> None:
+    """Whatever the machine, Slurm's cores hold each of its CPUs once."""
+    machine = random_machine(random.Random(seed))
+    found = read_topology(Tree(str(machine.write(tmp_path))))
+    cpus = [cpu for core in found.cores for cpu in bits(core)]
+    assert len(cpus) == len(set(cpus)) == found.cpus
+    assert not set(cpus) & machine.offline
+    size = found.boards * found.sockets_per_board * found.cores_per_socket * found.threads_per_core
+    assert size <= found.cpus
+
+
+def test_cores_are_counted_package_by_package(tmp_path: Path) -> None:
+    machine = Machine(packages=2, cores=2, threads=2)
+    found = read_topology(Tree(str(machine.write(tmp_path))))
+    assert [list(bits(core)) for core in found.cores] == [[0, 4], [1, 5], [2, 6], [3, 7]]
+
+
+@pytest.mark.parametrize(
+    "cpuinfo", ["processor\t: 0\n\nprocessor\t: 1\n", "processor 0: version = FF\nprocessor 1: version = FF\n"]
+)
+def test_kernel_without_topology(cpuinfo: str, tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(cpuinfo)
+    assert words(read_topology(Tree(str(tmp_path)))) == (2, 1, 1, 1, 2)
+
+
+def test_no_machine_at_all(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError, match="no CPUs in"):
+        read_topology(Tree(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("memory_kb", "mib"), [(3_749_888, 3662), (3_748_863, 3660), (0, None), (1024, 1), (2_113_535_999, 2_063_999)]
+)
+def test_memory_is_rounded_down(memory_kb: int, mib: Any, tmp_path: Path) -> None:
+    assert topology.read_memory(Tree(str(Machine(memory_kb=memory_kb).write(tmp_path)))) == mib
+
+
+def test_slurmd_has_its_own_word() -> None:
+    said = topology.parse_node_line(
+        "NodeName=n1 CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=3661 "
+        "Gres=gpu:t4:1\nUpTime=0-01:02:03\n"
+    )
+    facts = {**said, "real_memory": 3662, "gpus": []}
+    assert len(said) == 6
+    assert topology.differences(facts, said) == [{"name": "real_memory", "measured": 3662, "slurmd": 3661}]
+    assert topology.differences(facts, {}) == []
