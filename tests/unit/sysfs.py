@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 CPU = "sys/devices/system/cpu"
@@ -17,7 +18,7 @@ NODE = "sys/devices/system/node"
 def mask(cpus: Iterable[int]) -> str:
     """CPUs as the kernel writes a mask: words of 32 bits, the highest first."""
     value = sum(1 << cpu for cpu in cpus)
-    words = []
+    words: list[str] = []
     while value or not words:
         words.append(f"{value & 0xFFFFFFFF:08x}")
         value >>= 32
@@ -78,10 +79,10 @@ class Machine:
         total = self.packages * self.cores
         counter = iter(range(total * self.threads + self.efficient))
         if self.interleaved:
-            rounds = [[next(counter) for _ in range(total)] for _ in range(self.threads)]
+            rounds = [list(islice(counter, total)) for _thread in range(self.threads)]
             flat = [tuple(cpus) for cpus in zip(*rounds)]
         else:
-            flat = [tuple(next(counter) for _ in range(self.threads)) for _ in range(total)]
+            flat = [tuple(islice(counter, self.threads)) for _core in range(total)]
         result = [flat[i * self.cores : (i + 1) * self.cores] for i in range(self.packages)]
         result[0].extend((cpu,) for cpu in counter)
         return result
@@ -167,7 +168,7 @@ class Machine:
             ]
         else:
             found = [part for package in packages for part in (self.parts(package, self.nodes) if self.nodes else [])]
-        return found + [set() for _ in range(self.memory_nodes)]
+        return found + [set[int]() for _node in range(self.memory_nodes)]
 
     def node_files(self, packages: list[list[tuple[int, ...]]]) -> Iterator[tuple[str, str]]:
         nodes = self.numa(packages)

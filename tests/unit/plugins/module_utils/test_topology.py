@@ -114,6 +114,51 @@ def test_generated_machines(machine: Machine, expected: tuple[int, ...], tmp_pat
     assert words(read_topology(Tree(str(machine.write(tmp_path))))) == expected
 
 
+@pytest.mark.parametrize(
+    ("machine", "files", "boards"),
+    [
+        pytest.param(Machine(packages=2, wide_nodes=1, memory_nodes=1), {}, 2, id="memory is nowhere"),
+        pytest.param(
+            Machine(packages=2, wide_nodes=1, memory_nodes=1),
+            {"sys/devices/system/node/node1/access0/initiators/node0/read_latency": "1"},
+            1,
+            id="memory is near the CPUs that reach it fastest",
+        ),
+        pytest.param(
+            Machine(packages=2, wide_nodes=1, memory_nodes=1, architecture="aarch64"),
+            {
+                "proc/driver/nvidia/gpus/0008:01:00.0/numa_status": "Node: 1\nStatus: online",
+                "sys/bus/pci/devices/0008:01:00.0/local_cpus": "ff",
+            },
+            1,
+            id="memory of a GPU is near the CPUs of the GPU",
+        ),
+        pytest.param(
+            Machine(packages=2, wide_nodes=1, memory_nodes=1, architecture="ppc64le"),
+            {"proc/driver/nvidia/gpus/0008:01:00.0/numa_status": "Node: 1\nStatus: online"},
+            1,
+            id="memory of a GPU does not count on POWER",
+        ),
+        pytest.param(
+            Machine(packages=2, wide_nodes=1, memory_nodes=1),
+            {
+                "proc/cmdline": "quiet numa=fake=2",
+                "sys/devices/system/node/node1/access0/initiators/node0/read_latency": "1",
+            },
+            2,
+            id="what the kernel says of invented nodes is not believed",
+        ),
+    ],
+)
+def test_memory_without_cpus(machine: Machine, files: dict[str, str], boards: int, tmp_path: Path) -> None:
+    machine.write(tmp_path)
+    for name, content in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content + "\n")
+    assert words(read_topology(Tree(str(tmp_path)))) == (8, boards, 2 // boards, 4, 1)
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_cores_are_those_of_the_machine(seed: int, tmp_path: Path) -> None:
     """Whatever the machine, Slurm's cores hold each of its CPUs once."""
