@@ -51,7 +51,7 @@ mypy: $(ready)
 	mypy $(typed)/plugins $(typed)/tests
 
 shellcheck:
-	shellcheck .ci/run $$(grep -rlE '^#!.*(ba)?sh$$' tests)
+	shellcheck .ci/run $$(git grep -lE '^#!.*(ba)?sh$$' -- tests)
 
 ansible-lint: $(ready)
 	ansible-lint --profile production --offline --nocolor
