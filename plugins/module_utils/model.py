@@ -124,7 +124,7 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
             "slurm_controllers": controllers,
             "slurm_database": database,
             "slurm_addresses": addressed,
-            "slurm_hardware": {**hardware, **measured_hardware},
+            "slurm_hardware_types": {**hardware, **measured_hardware},
             "slurm_nodes": [entry for node in nodes for entry in _resolved(node, types)],
             "slurm_partitions": partitions,
             "slurm_conf": slurm_conf,

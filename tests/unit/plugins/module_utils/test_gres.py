@@ -38,7 +38,7 @@ def file(*gres: Any, **node: Any) -> Document:
 def rendered(*gres: Any) -> tuple[str, str, list[str]]:
     """Gres and GresTypes of slurm.conf, and gres.conf without `NodeName=n[1-2] `."""
     variables = load(file(*gres)).variables
-    nodes, hardware = variables["slurm_nodes"], variables["slurm_hardware"]
+    nodes, hardware = variables["slurm_nodes"], variables["slurm_hardware_types"]
     lines = render.gres_lines(nodes, hardware).splitlines()
     assert all(line.startswith("NodeName=n[1-2] ") for line in lines)
     return (

@@ -100,7 +100,7 @@ def test_variables() -> None:
             {"hosts": "compute[01-02]", "address": "10.182.0.[2-3]"},
             {"hosts": "login1", "address": "10.182.0.9"},
         ],
-        "slurm_hardware": file["hardware"],
+        "slurm_hardware_types": file["hardware"],
         "slurm_nodes": file["nodes"],
         "slurm_partitions": file["partitions"],
         "slurm_conf": {"UnkillableStepTimeout": 240, "KillWait": None},
@@ -161,7 +161,7 @@ def test_hardware_that_is_measured() -> None:
         {"hosts": "g[2,5]", "hardware": "new-b", "address": "10.0.0.[2,5]", "Weight": 9},
         {"hosts": "g4", "hardware": "detected", "address": "10.0.0.4", "Weight": 9},
     ]
-    assert set(cluster.variables["slurm_hardware"]) == {"e2-standard-4", "n1-t4", "new-a", "new-b"}
+    assert set(cluster.variables["slurm_hardware_types"]) == {"e2-standard-4", "n1-t4", "new-a", "new-b"}
     assert cluster.groups["hardware_detected"] == ["g1", "g2", "g3", "g4", "g5"]
     assert cluster.groups["hardware_new_a"] == ["g1", "g3"]
 
