@@ -205,6 +205,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         self.inventory.add_group("slurm_cluster")
         # Not Ansible's inventory_dir, which is another one when several inventories are given.
         self.inventory.set_variable("slurm_cluster", "slurm_cluster_dir", str(Path(path).resolve().parent))
+        self.inventory.set_variable("slurm_cluster", "slurm_hardware_file", str(Path(hardware_file(path)).resolve()))
         for name, value in cluster.variables.items():
             self.inventory.set_variable("slurm_cluster", name, value)
         for group, hosts in cluster.groups.items():

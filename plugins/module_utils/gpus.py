@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,26 @@ def gres_type(model: str) -> str:
     while end < len(words) and words[end] in _VARIANTS:
         end += 1
     return "".join(words[:end])
+
+
+def detected_name(model: str) -> str:
+    """The name that AutoDetect gives a model (`gpu_common_underscorify_tolower`): nvidia_h100_80gb_hbm3."""
+    return model.lower().replace(" ", "_")
+
+
+def mig_name(model: str) -> str:
+    """The name that the instances of a GPU with MIG begin with: that of the GPU, up to its first hyphen.
+
+    Place: `_get_system_gpu_list_nvml` in `src/plugins/gpu/nvml/gpu_nvml.c`.
+    """
+    return detected_name(model).partition("-")[0]
+
+
+def detected_names(gpu: Mapping[str, Any]) -> list[str]:
+    """The names that AutoDetect=nvml gives what it finds of a GPU of a known model: its MIG instances, or itself."""
+    if gpu["mig"]:
+        return [f"{mig_name(gpu['model'])}_{instance['profile']}" for instance in gpu["mig"]]
+    return [detected_name(gpu["model"])]
 
 
 def pci_address(text: str) -> str:
