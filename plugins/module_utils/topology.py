@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,11 @@ class Topology:
     cores_per_socket: int
     threads_per_core: int
     cores: tuple[int, ...]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The words of the node line alone, by the names of the facts."""
+        return {name: value for name, value in vars(self).items() if name != "cores"}
 
 
 @dataclass(eq=False)
@@ -628,14 +634,57 @@ def fast_cpus(tree: Tree, cpus: int) -> int:
 # -- what Slurm makes of it ------------------------------------------------------------------------------------------
 
 
-def count(root: Object) -> Topology:
+@dataclass(frozen=True)
+class View:
+    """What the cluster's SlurmdParameters make of a machine, beyond what C(slurmd -C) says, which knows none."""
+
+    l3cache_as_socket: bool = False
+    numa_node_as_socket: bool = False
+    allow_ecores: bool = False
+
+
+def parse_view(parameters: Sequence[str]) -> View:
+    """The parameters that matter here. Slurm looks for their names anywhere in the value, in letters of any size.
+
+    Of both kinds of sockets third-level caches win (parse_slurmd_params in Slurm's read_config.c). Slurm 22.05 does
+    not know allow_ecores: it always has all cores.
+    """
+    text = ",".join(parameters).lower()
+    caches = "l3cache_as_socket" in text
+    return View(caches, not caches and "numa_node_as_socket" in text, "allow_ecores" in text)
+
+
+def first_with_memory(part: Object) -> Object | None:
+    """What the first NUMA node is attached to: parts come before the whole (hwloc_list_special_objects)."""
+    return next(filter(None, map(first_with_memory, part.children)), part if part.nodes else None)
+
+
+def socket_type(root: Object, table: list[list[Object]], view: View) -> str:
+    """The type of the objects that Slurm counts as sockets.
+
+    Raises:
+        TopologyError: slurmd would not start, because such objects are parts of each other.
+    """
+    if view.l3cache_as_socket:
+        return "l3cache"
+    if not view.numa_node_as_socket:
+        return "package"
+    home = first_with_memory(root) or root
+    if home.type == "group" and len([level for level in table if level[0].type == "group"]) > 1:
+        raise TopologyError(
+            "slurmd does not start with numa_node_as_socket here: its sockets would be groups in groups"
+        )
+    return home.type
+
+
+def count(root: Object, view: View) -> Topology:
     """Slurm's numbers (xcpuinfo_hwloc_topo_get): averages, rounded down where a machine is irregular."""
     table = levels(root)
     boards = 1
     if root.children[0].type == "group":
         boards = next(len(level) for level in table if root.children[0] in level)
-    packages, cores, threads = (root.all(kind) for kind in ("package", "core", "pu"))
-    sockets = len([package for package in packages if package.all("core")]) or len(packages) or 1
+    parts, cores, threads = (root.all(kind) for kind in (socket_type(root, table, view), "core", "pu"))
+    sockets = len([part for part in parts if part.all("core")]) or len(parts) or 1
     number = len(cores) or 1
     return Topology(
         cpus=len(threads),
@@ -647,25 +696,30 @@ def count(root: Object) -> Topology:
     )
 
 
-def read_topology(tree: Tree) -> Topology:
+def read_topology(tree: Tree, slurmd_parameters: Sequence[str] = ()) -> Topology:
     """What slurmd sees of the machine's CPUs, offline ones left out.
 
+    Args:
+        tree: the machine's files.
+        slurmd_parameters: the cluster's SlurmdParameters; those that do not change what slurmd sees do not matter.
+
     Raises:
-        TopologyError: no CPU is online, or the files are missing.
+        TopologyError: no CPU is online, the files are missing, or slurmd would not start with these parameters.
     """
+    view = parse_view(slurmd_parameters)
     machine = architecture(tree)
     root = cpu_tree(tree, machine)
     if not root.cpus:
         raise TopologyError(f"no CPU with a topology is online in {tree.path(CPU)}")
-    fast = fast_cpus(tree, root.cpus)
+    kept = root.cpus if view.allow_ecores else fast_cpus(tree, root.cpus)
     add_nodes(root, tree, machine)
     restrict(root, root.cpus)
     drop_plain_levels(root)
-    if fast != root.cpus:
-        root.cpus = fast
-        restrict(root, fast)
+    if kept != root.cpus:
+        root.cpus = kept
+        restrict(root, kept)
         drop_plain_levels(root)
-    return count(root)
+    return count(root, view)
 
 
 def read_memory(tree: Tree) -> int | None:

@@ -22,6 +22,27 @@ options:
         for which no command is asked.
     type: path
     default: /
+  slurmd_parameters:
+    description:
+      - The cluster's C(SlurmdParameters). V(l3cache_as_socket), V(numa_node_as_socket) and V(allow_ecores) change what
+        slurmd takes for a socket and for a core, as slurmd has it; others do not matter here.
+      - Of both kinds of sockets slurmd takes the caches. Slurm 22.05 does not know V(allow_ecores); it always has all
+        cores.
+    type: list
+    elements: str
+    default: []
+  device_files:
+    description:
+      - Device files to look for, such as those of generic resources, each element a hostlist as Slurm writes it. An
+        element may hold commas, so give a list.
+    type: list
+    elements: str
+    default: []
+  tmp_fs:
+    description:
+      - The file system that Slurm's C(TmpFS) names.
+    type: path
+    default: /tmp
 notes:
   - Known limits are hwloc's special treatment of Xeon Phi and of Fujitsu's SPARC64 processors, which is not done here.
 attributes:
@@ -50,6 +71,11 @@ EXAMPLES = r"""
       Boards={{ slurm_hardware.boards }} SocketsPerBoard={{ slurm_hardware.sockets_per_board }}
       CoresPerSocket={{ slurm_hardware.cores_per_socket }} ThreadsPerCore={{ slurm_hardware.threads_per_core }}
       RealMemory={{ slurm_hardware.real_memory }}
+
+- name: Measure it as slurmd does where each third-level cache counts as a socket, and look for its GPUs
+  gpucluster.slurm.slurm_hardware_facts:
+    slurmd_parameters: [l3cache_as_socket]
+    device_files: ["/dev/nvidia[0-7]"]
 
 - name: Refuse a host that slurmd would report otherwise
   ansible.builtin.assert:
@@ -87,7 +113,9 @@ ansible_facts:
           returned: always
           sample: 2
         cores_per_socket:
-          description: Cores of a socket, on average, rounded down.
+          description:
+            - Cores of a socket, on average, rounded down.
+            - It is 0 where the kernel tells of sockets but not of cores. A node line that says so is read as 1.
           type: int
           returned: always
           sample: 32
@@ -101,6 +129,17 @@ ansible_facts:
           type: int
           returned: always
           sample: 515655
+        tmp_disk:
+          description: Size of the file system O(tmp_fs) in MiB, rounded down, 0 if there is none; null for a dump.
+          type: int
+          returned: always
+          sample: 915715
+        device_files:
+          description: Those of O(device_files) that exist, in order.
+          type: list
+          elements: str
+          returned: always
+          sample: [/dev/nvidia0, /dev/nvidia1]
         gpus:
           description: The NVIDIA GPUs by minor number, those that no driver has taken last.
           type: list
@@ -163,7 +202,9 @@ ansible_facts:
                   returned: always
                   sample: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f
 differences:
-  description: Facts for which slurmd's own word is another one; empty if it agrees or is not installed.
+  description:
+    - Facts for which the word of C(slurmd -C) is another one; empty if it agrees or is not installed.
+    - It knows no C(SlurmdParameters), so it is compared with what is measured without O(slurmd_parameters).
   type: list
   elements: dict
   returned: always
@@ -191,6 +232,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import (
     TopologyError,
@@ -224,26 +266,40 @@ def ask(module: AnsibleModule, command: str, *arguments: str) -> str:
         return ""
 
 
+def disk_size(path: str) -> int:
+    """The size of a file system in MiB, as get_tmp_disk counts it (Slurm's get_mach_stat.c); 0 if there is none."""
+    try:
+        status = os.statvfs(path)
+    except OSError:
+        return 0
+    return status.f_blocks * status.f_frsize // 1024**2
+
+
 def measure(module: AnsibleModule) -> dict[str, Any]:
     """The module's result."""
     root = os.path.realpath(module.params["sysroot"])
     if not os.path.isdir(root):
         module.fail_json(msg=f"sysroot {root}: no such directory")
     tree, here = Tree(root), root == "/"
-    topology = read_topology(tree)
+    parameters = module.params["slurmd_parameters"]
+    try:
+        devices = [path for hostlist in module.params["device_files"] for path in expand(hostlist)]
+    except ValueError as error:
+        module.fail_json(msg=f"device_files: {error}")
+    topology = read_topology(tree, parameters)
     usage = {}
     if here and tree.exists(gpus.DRIVER):
         usage = gpus.parse_usage(ask(module, "nvidia-smi", *gpus.QUERY), ask(module, "nvidia-smi", *gpus.LIST))
     facts: dict[str, Any] = {
-        "cpus": topology.cpus,
-        "boards": topology.boards,
-        "sockets_per_board": topology.sockets_per_board,
-        "cores_per_socket": topology.cores_per_socket,
-        "threads_per_core": topology.threads_per_core,
+        **topology.numbers,
         "real_memory": read_memory(tree),
+        "tmp_disk": disk_size(module.params["tmp_fs"]) if here else None,
+        "device_files": [path for path in devices if tree.exists(path)],
         "gpus": gpus.read_gpus(tree, topology.cores, usage),
     }
-    found = differences(facts, parse_node_line(ask(module, "slurmd", "-C") if here else ""))
+    words = parse_node_line(ask(module, "slurmd", "-C") if here else "")
+    # slurmd -C does not know the cluster's parameters.
+    found = differences({**facts, **read_topology(tree).numbers} if words and parameters else facts, words)
     for item in found:
         module.warn(f"{item['name']}: {item['measured']} was measured, slurmd says {item['slurmd']}")
     return {"changed": False, "ansible_facts": {"slurm_hardware": facts}, "differences": found}
@@ -251,7 +307,12 @@ def measure(module: AnsibleModule) -> dict[str, Any]:
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={"sysroot": {"type": "path", "default": "/"}},
+        argument_spec={
+            "sysroot": {"type": "path", "default": "/"},
+            "slurmd_parameters": {"type": "list", "elements": "str", "default": []},
+            "device_files": {"type": "list", "elements": "str", "default": []},
+            "tmp_fs": {"type": "path", "default": "/tmp"},
+        },
         supports_check_mode=True,
     )
     try:

@@ -115,6 +115,49 @@ def test_generated_machines(machine: Machine, expected: tuple[int, ...], tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("machine", "parameters", "expected"),
+    [
+        pytest.param(
+            Machine(packages=2, cores=8, caches=4), ["l3cache_as_socket"], (16, 1, 8, 2, 1), id="caches are sockets"
+        ),
+        pytest.param(Machine(packages=2), ["l3cache_as_socket"], (8, 1, 1, 8, 1), id="no caches"),
+        pytest.param(
+            Machine(packages=2, cores=8, nodes=4, caches=2),
+            ["numa_node_as_socket"],
+            (16, 1, 8, 2, 1),
+            id="inside caches",
+        ),
+        pytest.param(
+            Machine(packages=2, cores=8, nodes=2, caches=2), ["numa_node_as_socket"], (16, 1, 4, 4, 1), id="at caches"
+        ),
+        pytest.param(
+            Machine(packages=2, nodes=1, memory_nodes=1), ["numa_node_as_socket"], (8, 1, 2, 4, 1), id="at packages"
+        ),
+        pytest.param(Machine(packages=2), ["numa_node_as_socket"], (8, 1, 1, 8, 1), id="memory of all packages"),
+        pytest.param(
+            Machine(packages=4, wide_nodes=2), ["numa_node_as_socket"], (16, 2, 1, 8, 1), id="memory of two packages"
+        ),
+        pytest.param(
+            Machine(packages=2, cores=8, nodes=2, caches=4),
+            ["config_overrides", "Numa_Node_as_socket,L3Cache_as_socket"],
+            (16, 1, 8, 2, 1),
+            id="both, in letters of any size",
+        ),
+        pytest.param(E_CORES, ["allow_ecores"], (16, 1, 1, 12, 1), id="efficient cores"),
+        pytest.param(E_CORES, ["shutdown_on_reboot"], (8, 1, 1, 4, 2), id="nothing that matters here"),
+    ],
+)
+def test_slurmd_parameters(machine: Machine, parameters: list[str], expected: tuple[int, ...], tmp_path: Path) -> None:
+    assert words(read_topology(Tree(str(machine.write(tmp_path))), parameters)) == expected
+
+
+def test_sockets_that_are_parts_of_each_other(tmp_path: Path) -> None:
+    machine = Machine(packages=4, cores=4, clusters=2, wide_nodes=2)
+    with pytest.raises(TopologyError, match="groups in groups"):
+        read_topology(Tree(str(machine.write(tmp_path))), ["numa_node_as_socket"])
+
+
+@pytest.mark.parametrize(
     ("machine", "files", "boards"),
     [
         pytest.param(Machine(packages=2, wide_nodes=1, memory_nodes=1), {}, 2, id="memory is nowhere"),

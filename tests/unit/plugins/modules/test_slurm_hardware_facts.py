@@ -5,17 +5,31 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import read_topology
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_hardware_facts
 from sysfs import Gpu, Machine
 
 
-def measured(sysroot: Path, **programs: Path) -> tuple[dict[str, Any], Mock]:
+class FailedError(Exception):
+    """The module has given up, with this message."""
+
+
+def fail(msg: str) -> None:
+    raise FailedError(msg)
+
+
+def measured(sysroot: Path, options: dict[str, Any] | None = None, **programs: Path) -> tuple[dict[str, Any], Mock]:
     """The result for a machine on which only these programs are installed."""
-    module = Mock(params={"sysroot": str(sysroot)})
+    defaults = {"slurmd_parameters": [], "device_files": [], "tmp_fs": "/tmp"}
+    module = Mock(params={"sysroot": str(sysroot), **defaults, **(options or {})})
+    module.fail_json.side_effect = fail
     module.get_bin_path.side_effect = lambda name, **_options: str(programs[name]) if name in programs else None
     return slurm_hardware_facts.measure(module), module
 
@@ -37,6 +51,8 @@ def test_a_dump_is_asked_for_files_only(tmp_path: Path) -> None:
         "cores_per_socket": 4,
         "threads_per_core": 2,
         "real_memory": 4096,
+        "tmp_disk": None,
+        "device_files": [],
     }
     assert [gpu["type"] for gpu in facts["gpus"]] == ["h100"]
     assert result["differences"] == []
@@ -55,3 +71,42 @@ def test_slurmd_fails(tmp_path: Path) -> None:
     result, module = measured(Path("/"), slurmd=program(tmp_path / "slurmd", "exit 3"))
     assert result["differences"] == []
     assert "exit status 3" in module.warn.call_args[0][0]
+
+
+def test_slurmd_knows_no_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump = Tree(str(Machine(cores=8, caches=4).write(tmp_path / "dump")))
+    monkeypatch.setattr(slurm_hardware_facts, "read_topology", lambda _tree, given=(): read_topology(dump, given))
+    says = "echo NodeName=n1 CPUs=8 SocketsPerBoard=1 CoresPerSocket=9999"
+    options = {"slurmd_parameters": ["l3cache_as_socket"]}
+    result, _module = measured(Path("/"), options, slurmd=program(tmp_path / "slurmd", says))
+    assert result["differences"] == [{"name": "cores_per_socket", "measured": 8, "slurmd": 9999}]
+    assert result["ansible_facts"]["slurm_hardware"]["sockets_per_board"] == 4
+
+
+def test_slurmd_parameters(tmp_path: Path) -> None:
+    dump = Machine(cores=8, caches=4).write(tmp_path)
+    facts = measured(dump, {"slurmd_parameters": ["l3cache_as_socket"]})[0]["ansible_facts"]["slurm_hardware"]
+    assert (facts["sockets_per_board"], facts["cores_per_socket"]) == (4, 2)
+
+
+def test_device_files(tmp_path: Path) -> None:
+    dump = Machine().write(tmp_path)
+    (dump / "dev").mkdir()
+    for name in ("nvidia1", "nvidia3", "fpga0"):
+        (dump / "dev" / name).touch()
+    facts = measured(dump, {"device_files": ["/dev/nvidia[3,0-2]", "/dev/fpga0"]})[0]["ansible_facts"]["slurm_hardware"]
+    assert facts["device_files"] == ["/dev/nvidia3", "/dev/nvidia1", "/dev/fpga0"]
+
+
+def test_device_files_that_are_no_hostlist(tmp_path: Path) -> None:
+    with pytest.raises(FailedError, match="device_files: bad hostlist"):
+        measured(Machine().write(tmp_path), {"device_files": ["/dev/nvidia[0-x]"]})
+
+
+def test_size_of_the_temporary_file_system(tmp_path: Path) -> None:
+    found, missing = (
+        measured(Path("/"), {"tmp_fs": str(path)})[0]["ansible_facts"]["slurm_hardware"]["tmp_disk"]
+        for path in (tmp_path, tmp_path / "missing")
+    )
+    assert found == shutil.disk_usage(tmp_path).total // 2**20
+    assert missing == 0
