@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import gres, schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils import gres, schema, specialized
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.render import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.schema import Judge, unknown
@@ -86,6 +86,7 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
             what = unknown("machine type", node["hardware"], hardware, ", ".join({**hardware, DETECTED: None}))
             judge.problem(f"nodes[{i}].hardware", f"found '{node['hardware']}', {what}")
     gres.judge_cluster(judge, nodes, hardware)
+    _specialized(judge, nodes, types, {**hardware, **measured_hardware}, file.get("slurm_conf", {}))
     node_hosts = _unique_hosts(judge, nodes)
     complete = all("hosts" in node for node in nodes)
     partitions = _partitions(judge, file.get("partitions", []), node_hosts if complete else None)
@@ -176,6 +177,29 @@ def _measured(judge: Judge, found: Any) -> tuple[dict[str, dict[str, Any]], dict
             judge.problem(f"nodes[{i}].hardware", f"found '{name}', {what}")
         types.update(dict.fromkeys(expand(node.get("hosts", "")), str(name)))
     return hardware, types
+
+
+def _specialized(
+    judge: Judge,
+    nodes: list[dict[str, Any]],
+    types: dict[str, str],
+    hardware: dict[str, dict[str, Any]],
+    slurm_conf: dict[str, Any],
+) -> None:
+    """What nodes set aside for the system, on each of the machine types that they have."""
+    select = slurm_conf.get("SelectTypeParameters")
+    for i, node in enumerate(nodes):
+        hosts = expand(node.get("hosts", ""))
+        names = {types.get(host) for host in hosts} if node.get("hardware") == DETECTED else {node.get("hardware")}
+        machines = [hardware[str(name)] for name in sorted(map(str, names)) if name in hardware]
+        found = [
+            problem
+            for machine in machines
+            if machine.keys() >= schema.REQUIRED_OF_HARDWARE  # else it has a problem of its own
+            for problem in specialized.problems(node, machine, select)
+        ]
+        for key, what in dict.fromkeys(found):
+            judge.problem(f"nodes[{i}].{key}", what)
 
 
 def _unique_hosts(judge: Judge, nodes: list[dict[str, Any]]) -> list[str]:

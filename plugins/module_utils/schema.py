@@ -310,6 +310,8 @@ HARDWARE = Kind(
     },
 )
 
+REQUIRED_OF_HARDWARE = {key for key, spec in HARDWARE.own.items() if spec.get("required")}
+
 GRES = Kind(
     own={
         "name": {"type": name, "required": True},

@@ -104,13 +104,19 @@ class LiveRun:
 
 @dataclass(frozen=True)
 class Lab:
-    """One scenario, by the name of its folder in molecule/, on hosts that `molecule create` has made."""
+    """One scenario, by the name of its folder in molecule/, on hosts that `molecule create` has made.
+
+    cluster_file: another one than the scenario's own.
+    """
 
     scenario: str
+    cluster_file: Path | None = None
 
     @cached_property
     def inventory(self) -> Path:
-        """The cluster file, from the scenario's molecule.yml."""
+        """The cluster file, from the scenario's molecule.yml unless another one was given."""
+        if self.cluster_file:
+            return self.cluster_file
         config = yaml.safe_load((ROOT / "molecule" / self.scenario / "molecule.yml").read_text())
         (argument,) = config["ansible"]["executor"]["args"]["ansible_playbook"]
         return Path(argument.removeprefix("--inventory=").replace("${MOLECULE_PROJECT_DIRECTORY}", str(ROOT)))

@@ -458,6 +458,21 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "allowed: the parameters of cgroup.conf"
         ],
     ),
+    "specialized resources": (
+        nodes(
+            {"hosts": "c0", "hardware": "e2-standard-4", "MemSpecLimit": 15990, "CoreSpecCount": 2},
+            {"hosts": "c1", "hardware": "e2-standard-4", "CPUSpecList": "0-4", "CoreSpecCount": 1},
+            {"hosts": "c2", "hardware": "e2-standard-4", "CPUSpecList": "x"},
+            {"hosts": "c3", "hardware": "e2-standard-4", "CPUSpecList": "0-3", "MemSpecLimit": 15989},
+        ),
+        [
+            "nodes[2].MemSpecLimit: found 15990, allowed: a number below 15990, the real_memory of the hardware",
+            "nodes[2].CoreSpecCount: found 2, allowed: a number below 2, the cores of the hardware",
+            "nodes[3].CPUSpecList: found '0-4', allowed: indexes of CPUs from 0 to 3, such as 0-1",
+            "nodes[3].CoreSpecCount: Slurm ignores it beside CPUSpecList: leave one of the two out",
+            "nodes[4].CPUSpecList: found 'x', allowed: indexes of CPUs from 0 to 3, such as 0-1",
+        ],
+    ),
     "one group for two names": (
         partitions({"name": "gpu_all", "nodes": "head"}),
         ["partition: 'gpu_all' and 'gpu-all' are one group, partition_gpu_all: rename one"],
@@ -469,6 +484,24 @@ WRONG: dict[str, tuple[str, list[str]]] = {
 def test_wrong(case: str) -> None:
     text, expected = WRONG[case]
     assert problems(text) == [f"my.cluster.yml: {problem}" for problem in expected]
+
+
+@pytest.mark.parametrize(("select", "wrong"), [(None, False), ("CR_Socket_Memory", False), ("CR_Core", True)])
+def test_memory_is_set_aside_where_it_is_a_resource(select: str | None, wrong: bool) -> None:
+    text = changed(
+        hardware={"m": {**MACHINE, "MemSpecLimit": 1}},
+        nodes=[{"hosts": "head", "hardware": "m"}],
+        partitions=[{"name": "p", "nodes": "ALL"}],
+        addresses=None,
+        slurm_conf={"SelectTypeParameters": select},
+    )
+    if not wrong:
+        load_text(text)
+        return
+    assert problems(text) == [
+        "my.cluster.yml: nodes[0].MemSpecLimit: needs memory as a resource, but "
+        "slurm_conf.SelectTypeParameters is CR_Core: CR_Core_Memory, for example, makes it one"
+    ]
 
 
 def test_problems_of_the_hardware_file_name_it() -> None:

@@ -1,0 +1,143 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hardware that is declared wrongly is refused before anything changes, as Slurm would refuse it; discover is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lab import ROOT, Lab
+
+HOSTS = ("head", "login1", "compute01", "compute02")
+SECRETS = f"--extra-vars=slurm_secrets_dir={ROOT}/inventory/demo/secrets/demo"
+
+
+def with_nodes(lab: Lab, directory: Path, odd: str, hardware: dict[str, Any] | str) -> Lab:
+    """The lab with another cluster file: one compute node has other hardware, as keys of a machine type or its name."""
+    cluster = yaml.safe_load(lab.inventory.read_text())
+    (entry,), (machine,) = cluster["nodes"], cluster["hardware"].values()
+    if isinstance(hardware, dict):
+        cluster["hardware"]["odd"] = {**machine, **hardware}
+    cluster["nodes"] = [
+        {
+            "hosts": host,
+            "address": address,
+            "hardware": entry["hardware"] if host != odd else hardware if isinstance(hardware, str) else "odd",
+        }
+        for host, address in (("compute01", "10.213.7.21"), ("compute02", "10.213.7.22"))
+    ]
+    path = directory / "demo.cluster.yml"
+    path.write_text(yaml.safe_dump(cluster))
+    return Lab(lab.scenario, path)
+
+
+@pytest.fixture(scope="module", name="memory")
+def memory_that_is_present(lab: Lab) -> int:
+    """The memory of a node in MiB, as slurmd counts it."""
+    return int(lab.command("compute01", "slurmd -C").partition("RealMemory=")[2].split()[0])
+
+
+@pytest.fixture(name="untouched")
+def nothing_has_changed(lab: Lab) -> Iterator[None]:
+    """Sees to it that no host has a newer file than the test, where hosts keep what they are configured with."""
+    for host in HOSTS:
+        lab.command(host, "touch /run/before")
+    yield
+    for host in HOSTS:
+        changed = lab.command(host, "find /etc /usr /opt /var/lib/dpkg /var/lib/slurm -xdev -type f -newer /run/before")
+        assert [line for line in changed.splitlines() if "/var/lib/slurm/" not in line] == []
+
+
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize("check", [["--check", "--diff"], []], ids=["check", "apply"])
+def test_what_slurm_would_refuse_is_refused_before(lab: Lab, memory: int, tmp_path: Path, check: list[str]) -> None:
+    gpus = [{"name": "gpu", "type": "h100", "file": "/dev/nvidia[0-3]"}]
+    wrong = {"real_memory": memory + 39, "sockets": 64, "gres": gpus}
+    run = with_nodes(lab, tmp_path, "compute01", wrong).playbook("site", *check)
+    assert run.rc == 2
+    assert run.changed == {}
+    (message,) = (message for messages in run.failed.values() for message in messages)
+    shape = lab.command("compute01", "slurmd -C")
+    cpus = int(shape.partition("CPUs=")[2].split()[0])
+    for expected in (
+        f"compute01 would become INVAL: RealMemory {memory + 39} configured, {memory} present; "
+        f"lower it to {memory} or run discover",
+        f"compute01 would become INVAL: CPUs 128 (64 x 2 x 1 sockets x cores x threads) configured, {cpus} (",
+        "compute01: slurmd would not start: /dev/nvidia[2-3] configured, /dev/nvidia[0-1] present",
+    ):
+        assert expected in message
+    assert "compute02" not in message
+
+
+def test_slurm_agrees(lab: Lab, memory: int, tmp_path: Path) -> None:
+    """What is refused by one MiB, Slurm refuses, and takes what is said to be right."""
+    too_much = with_nodes(lab, tmp_path, "compute02", {"real_memory": memory + 1})
+    assert "would become INVAL" in str(too_much.playbook("site", "--tags=controller").failed)
+    try:
+        run = too_much.playbook("site", "--tags=controller", "--skip-tags=preflight", SECRETS)
+        assert (run.rc, run.failed) == (0, {})
+        lab.wait_for("head", "sinfo -h -N -n compute02 -o %T", "inval")
+        right = with_nodes(lab, tmp_path, "compute02", {"real_memory": memory})
+        run = right.playbook("site", "--tags=controller", SECRETS)
+        assert (run.rc, run.failed) == (0, {})
+        lab.command("head", "scontrol update nodename=compute02 state=resume")
+        lab.wait_for("head", "sinfo -h -N -n compute02 -o '%T %m'", f"idle {memory}")
+    finally:
+        restored = lab.playbook("site", "--tags=controller")
+        lab.host("head").run("scontrol update nodename=compute02 state=resume")
+    assert (restored.rc, restored.failed) == (0, {})
+    lab.wait_for("head", "sinfo -h -N -n compute02 -o %T", "idle")
+
+
+@pytest.mark.usefixtures("untouched")
+def test_hardware_is_discovered(lab: Lab, memory: int, tmp_path: Path) -> None:
+    detected = with_nodes(lab, tmp_path, "compute02", "detected")
+    refused = detected.playbook("site", "--tags=preflight")
+    assert "the hardware of compute02 is not known yet: run gpucluster.slurm.discover" in str(refused.failed)
+
+    plan = detected.playbook("discover", "--check", "--diff")
+    assert plan.rc == 0
+    assert not (tmp_path / "demo.hardware.yml").exists()
+    run = detected.playbook("discover")
+    assert (run.rc, [*run.changed.values()]) == (0, [["gpucluster.slurm.hardware : Write the hardware file"]])
+    text = (tmp_path / "demo.hardware.yml").read_text()
+    hardware = yaml.safe_load(text)
+    (name,) = hardware["hardware"]
+    assert hardware["nodes"] == [{"hosts": "compute[01-02]", "hardware": name}]
+    machine = hardware["hardware"][name]
+    assert memory * 0.99 < machine["real_memory"] <= memory
+    line = "NodeName=compute02 CPUs=%(cpus)d Boards=1 SocketsPerBoard=%(sockets)d CoresPerSocket=%(cores_per_socket)d "
+    cpus = machine["sockets"] * machine["cores_per_socket"] * machine["threads_per_core"]
+    assert line % {**machine, "cpus": cpus} in lab.command("compute02", "slurmd -C")
+
+    # Again, in part, and with a node that cannot be reached.
+    assert detected.playbook("discover").changed == {}
+    assert detected.playbook("discover", "--limit=compute01").changed == {}
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars/compute02.yml").write_text("ansible_host: 10.213.7.99\nansible_ssh_timeout: 3\n")
+    run = detected.playbook("discover")
+    assert (run.rc, run.changed) == (4, {})
+    assert "Not measured, with the entry that they had: compute02" in run.output
+    assert (tmp_path / "demo.hardware.yml").read_text() == text
+    (tmp_path / "host_vars/compute02.yml").unlink()
+
+
+def test_measured_nodes_run_jobs(lab: Lab, tmp_path: Path) -> None:
+    detected = with_nodes(lab, tmp_path, "compute02", "detected")
+    assert detected.playbook("discover").rc == 0
+    (machine,) = yaml.safe_load((tmp_path / "demo.hardware.yml").read_text())["hardware"].values()
+    try:
+        run = detected.playbook("site", "--tags=controller", SECRETS)
+        assert (run.rc, run.failed) == (0, {})
+        lab.wait_for("head", "sinfo -h -N -n compute02 -o '%T %m'", f"idle {machine['real_memory']}")
+        memory = machine["real_memory"] - 100
+        assert lab.command("login1", f"timeout 30 srun -w compute02 --mem={memory} hostname") == "compute02"
+    finally:
+        restored = lab.playbook("site", "--tags=controller")
+    assert (restored.rc, restored.failed) == (0, {})
+    lab.wait_for("head", "sinfo -h -N -n compute02 -o '%T %G'", "idle gpu:h100:2")
