@@ -659,31 +659,31 @@ def first_with_memory(part: Object) -> Object | None:
     return next(filter(None, map(first_with_memory, part.children)), part if part.nodes else None)
 
 
-def socket_type(root: Object, table: list[list[Object]], view: View) -> str:
-    """The type of the objects that Slurm counts as sockets.
-
-    Raises:
-        TopologyError: slurmd would not start, because such objects are parts of each other.
-    """
+def socket_type(root: Object, view: View) -> str:
+    """The type of the objects that Slurm counts as sockets."""
     if view.l3cache_as_socket:
         return "l3cache"
-    if not view.numa_node_as_socket:
-        return "package"
-    home = first_with_memory(root) or root
-    if home.type == "group" and len([level for level in table if level[0].type == "group"]) > 1:
-        raise TopologyError(
-            "slurmd does not start with numa_node_as_socket here: its sockets would be groups in groups"
-        )
-    return home.type
+    if view.numa_node_as_socket:
+        return (first_with_memory(root) or root).type
+    return "package"
 
 
 def count(root: Object, view: View) -> Topology:
-    """Slurm's numbers (xcpuinfo_hwloc_topo_get): averages, rounded down where a machine is irregular."""
-    table = levels(root)
+    """Slurm's numbers (xcpuinfo_hwloc_topo_get): averages, rounded down where a machine is irregular.
+
+    Raises:
+        TopologyError: hwloc has what is counted on several levels of the tree, and then does not count it.
+    """
+    table, socket = levels(root), socket_type(root, view)
+    for kind in (socket, "core"):
+        if len([level for level in table if level[0].type == kind]) > 1:
+            raise TopologyError(
+                f"slurmd does not start here: its sockets are of type {socket}, and it cannot count {kind}s"
+            )
     boards = 1
     if root.children[0].type == "group":
         boards = next(len(level) for level in table if root.children[0] in level)
-    parts, cores, threads = (root.all(kind) for kind in (socket_type(root, table, view), "core", "pu"))
+    parts, cores, threads = (root.all(kind) for kind in (socket, "core", "pu"))
     sockets = len([part for part in parts if part.all("core")]) or len(parts) or 1
     number = len(cores) or 1
     return Topology(

@@ -10,8 +10,9 @@ show generic resources, reads a slurm.conf and logs what it has found.
 from __future__ import annotations
 
 import io
+import random
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
@@ -20,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import (
     parse_node_line,
     read_topology,
 )
+from sysfs import random_machine
 
 # Runs a shell script with this input, and gives its output.
 Runner = Callable[[str, bytes], str]
@@ -62,6 +64,12 @@ END
     done
 done
 """
+
+
+def write_random_machines(dumps: Path, seeds: Iterable[int]) -> None:
+    """Make dumps of random machines, each named after its seed."""
+    for seed in seeds:
+        random_machine(random.Random(seed)).write(dumps / str(seed))
 
 
 def slurm_says(dumps: Path, run: Runner, variants: Sequence[str]) -> dict[tuple[str, str], dict[str, int]]:

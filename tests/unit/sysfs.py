@@ -262,4 +262,8 @@ def random_machine(choice: random.Random) -> Machine:
         away = choice.sample(range(total), choice.randrange(total))
         machine = replace(machine, offline=frozenset(away[: max(1, total // 2)]) if total > 1 else frozenset())
     count = len(machine.numa(machine.threads_by_core()))
-    return replace(machine, distances=random_distances(choice, count)) if count and choice.random() < 0.6 else machine
+    if count and choice.random() < 0.6:
+        machine = replace(machine, distances=random_distances(choice, count))
+    gpus = range(choice.choice([0, 0, 1, 4, 8]))
+    near = [choice.randrange(max(count, 1)) for _gpu in gpus]
+    return replace(machine, gpus=tuple(Gpu(f"0000:{i + 1:02x}:00.0", node=near[i], minor=i) for i in gpus))

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils import topology
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree, bits
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import read_gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree, bits, parse_list
 from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import Topology, TopologyError, read_topology
 from sysfs import Machine, random_machine
 
@@ -151,10 +152,20 @@ def test_slurmd_parameters(machine: Machine, parameters: list[str], expected: tu
     assert words(read_topology(Tree(str(machine.write(tmp_path))), parameters)) == expected
 
 
-def test_sockets_that_are_parts_of_each_other(tmp_path: Path) -> None:
-    machine = Machine(packages=4, cores=4, clusters=2, wide_nodes=2)
-    with pytest.raises(TopologyError, match="groups in groups"):
-        read_topology(Tree(str(machine.write(tmp_path))), ["numa_node_as_socket"])
+@pytest.mark.parametrize(
+    ("machine", "parameter"),
+    [
+        pytest.param(Machine(packages=4, clusters=2, wide_nodes=2), "numa_node_as_socket", id="groups in groups"),
+        pytest.param(
+            Machine(packages=2, threads=2, dies=4, caches=2, offline=frozenset({1, 9})),
+            "l3cache_as_socket",
+            id="caches in and on dies",
+        ),
+    ],
+)
+def test_sockets_that_slurmd_cannot_count(machine: Machine, parameter: str, tmp_path: Path) -> None:
+    with pytest.raises(TopologyError, match="it cannot count"):
+        read_topology(Tree(str(machine.write(tmp_path))), [parameter])
 
 
 @pytest.mark.parametrize(
@@ -204,12 +215,17 @@ def test_memory_without_cpus(machine: Machine, files: dict[str, str], boards: in
 
 @pytest.mark.parametrize("seed", range(25))
 def test_cores_are_those_of_the_machine(seed: int, tmp_path: Path) -> None:
-    """Whatever the machine, Slurm's cores hold each of its CPUs once."""
+    """Whatever the machine, Slurm's cores hold each of its CPUs once, and a GPU is near the cores of its NUMA node."""
     machine = random_machine(random.Random(seed))
-    found = read_topology(Tree(str(machine.write(tmp_path))))
+    tree = Tree(str(machine.write(tmp_path)))
+    found = read_topology(tree)
     cpus = [cpu for core in found.cores for cpu in bits(core)]
     assert len(cpus) == len(set(cpus)) == found.cpus
     assert not set(cpus) & machine.offline
+    nodes = machine.numa(machine.threads_by_core()) or [set(cpus)]
+    for gpu, facts in zip(machine.gpus, read_gpus(tree, found.cores, {})):
+        near = {i for i, core in enumerate(found.cores) if nodes[gpu.node] & set(bits(core))}
+        assert set(bits(parse_list(facts["cores"]))) == near
     size = found.boards * found.sockets_per_board * found.cores_per_socket * found.threads_per_core
     assert size <= found.cpus
 
