@@ -18,6 +18,9 @@ description:
   - Sets the variables that the roles of this collection share (C(slurm_cluster_name), C(slurm_nodes) and so on) on the
     group C(slurm_cluster), and C(ansible_host) on hosts with an address. C(group_vars) and C(host_vars) beside the file
     win over them as always.
+  - Those that grow with the cluster (C(slurm_addresses), C(slurm_hardware_types), C(slurm_nodes) and
+    C(slurm_partitions)) are on the group C(slurm_controller), and C(slurm_cluster) has a template that leads there. So
+    they can be used on every host, but are written out for the controllers alone.
   - The whole file is judged before any host is contacted. All that is wrong is one error, with a line for each problem
     that names the key, what was found, what is allowed and the nearest valid key.
   - Hosts and addresses are Slurm's hostlists, such as V(compute[01-16]), wherever they are named.
@@ -159,6 +162,7 @@ from ansible.errors import AnsibleParserError
 from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
+from ansible.template import trust_as_template
 from ansible_collections.gpucluster.slurm.plugins.module_utils.model import (
     SLURM_GROUPS,
     Cluster,
@@ -168,6 +172,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.model import (
     load,
 )
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
+
+GROWING = ("slurm_addresses", "slurm_hardware_types", "slurm_nodes", "slurm_partitions")
+"""Variables that grow with the cluster. Written out for each host, as `ansible-inventory --list` does with all that a
+host has, they would make it grow with the square of the hosts. So the controllers have them, and the others the way.
+"""
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable):
@@ -202,14 +211,17 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
     def _populate(self, cluster: Cluster, path: str) -> None:
         """Put groups, hosts and variables into the inventory."""
-        self.inventory.add_group("slurm_cluster")
+        for group in ("slurm_cluster", *cluster.groups):
+            self.inventory.add_group(group)
         # Not Ansible's inventory_dir, which is another one when several inventories are given.
         self.inventory.set_variable("slurm_cluster", "slurm_cluster_dir", str(Path(path).resolve().parent))
         self.inventory.set_variable("slurm_cluster", "slurm_hardware_file", str(Path(hardware_file(path)).resolve()))
         for name, value in cluster.variables.items():
+            if name in GROWING:
+                self.inventory.set_variable("slurm_controller", name, value)
+                value = trust_as_template(f"{{{{ hostvars[groups.slurm_controller | first].{name} }}}}")
             self.inventory.set_variable("slurm_cluster", name, value)
         for group, hosts in cluster.groups.items():
-            self.inventory.add_group(group)
             if group in SLURM_GROUPS:
                 self.inventory.add_child("slurm_cluster", group)
             for host in hosts:

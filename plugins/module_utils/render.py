@@ -255,10 +255,12 @@ def node_parameters(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, M
     return {**parameters, "DefMemPerCPU": min(memory_per_cpu)} if memory_per_cpu else parameters
 
 
-def host_addresses(addresses: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Each host and its address, in order."""
+def host_addresses(addresses: Iterable[Mapping[str, Any]], hosts: Iterable[str] | None = None) -> list[dict[str, str]]:
+    """Each host and its address, in order; those of `hosts` alone if these are given."""
+    wanted = None if hosts is None else set(hosts)
     return [
         {"name": name, "address": address}
         for entry in addresses
         for name, address in pair(_need(entry, "hosts"), _need(entry, "address"))
+        if wanted is None or name in wanted
     ]

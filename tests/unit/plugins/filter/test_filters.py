@@ -43,8 +43,8 @@ CALLS: dict[str, tuple[str, Any]] = {
         {"GresTypes": ["gpu"], "DefMemPerCPU": 500},
     ),
     "host_addresses": (
-        "nodes | gpucluster.slurm.host_addresses",
-        [{"name": "n1", "address": "10.0.0.1"}, {"name": "n2", "address": "10.0.0.2"}],
+        "nodes | gpucluster.slurm.host_addresses(hosts=['n2'])",
+        [{"name": "n2", "address": "10.0.0.2"}],
     ),
 }
 

@@ -160,6 +160,10 @@ def test_host_addresses() -> None:
         {"name": "n2", "address": "10.0.0.10"},
         {"name": "head", "address": "fd00::1"},
     ]
+    assert render.host_addresses(entries, ["head", "n2", "other"]) == [
+        {"name": "n2", "address": "10.0.0.10"},
+        {"name": "head", "address": "fd00::1"},
+    ]
 
 
 ERRORS = [
