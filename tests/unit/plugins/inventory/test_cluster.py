@@ -43,6 +43,7 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
         "slurm_conf",
         "slurm_controllers",
         "slurm_database",
+        "slurm_hardware_file",
         "slurm_hardware_types",
         "slurm_nodes",
         "slurm_partitions",
