@@ -82,8 +82,9 @@ runner: $(ready) ## the playbooks through ansible-runner, from bare hosts, cance
 	pytest -v tests/integration/runner
 	molecule destroy -s default
 
-benchmark: $(ready) ## how long site.yml takes, as ratios to a bare script (docs/benchmarks.md)
+benchmark: $(ready) ## what site.yml and 10,000 nodes take, as ratios (docs/benchmarks.md)
 	python tests/benchmark/site.py
+	python tests/benchmark/scale.py
 
 demo: $(ready) ## a cluster in containers on this machine: made, set up, validated; run again, it repairs
 	@echo '==> containers'

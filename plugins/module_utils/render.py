@@ -9,11 +9,13 @@ Equal nodes become one line, in the order in which they first appear. All proble
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import REPEATED
+
+Made = TypeVar("Made")
 
 HARDWARE_KEYS = (
     "sockets",
@@ -99,6 +101,23 @@ def machine_of(node: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]
     raise ValueError(f"{_need(node, 'hosts')}: unknown hardware '{name}', known: {', '.join(hardware) or 'none'}")
 
 
+def _by_type(
+    nodes: Iterable[Mapping[str, Any]],
+    hardware: Mapping[str, Mapping[str, Any]],
+    function: Callable[[Mapping[str, Any]], Made],
+) -> Iterator[tuple[Mapping[str, Any], Made]]:
+    """Each node entry with what a function makes of its machine type.
+
+    The function is called once for each type: in a template, what it reads costs Ansible a look at each value.
+    """
+    made: dict[str, Made] = {}
+    for node in nodes:
+        name = _need(node, "hardware")
+        if name not in made:
+            made[name] = function(machine_of(node, hardware))
+        yield node, made[name]
+
+
 def gres_kinds(gres: Mapping[str, Any]) -> list[tuple[str | None, int]]:
     """The types of a generic resource and how many there are of each; None without a type.
 
@@ -155,8 +174,13 @@ def _gres_records(gres: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _node_parameters(node: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, Any]:
-    """All of a NodeName line but the node's name and address; what the node entry says wins over its machine type."""
+def _machine_records(machine: Mapping[str, Any]) -> list[str]:
+    """The lines of a machine type in gres.conf, without the nodes, none twice."""
+    return list(dict.fromkeys(line for gres in machine.get("gres") or () for line in _gres_records(gres)))
+
+
+def _machine_parameters(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """What a NodeName line has of the machine type."""
     sockets, boards = int(_need(machine, "sockets")), int(machine.get("boards") or 1)
     # With more than one board, Slurm reads Sockets as sockets per board.
     topology = {"Boards": boards, "SocketsPerBoard": sockets // boards} if boards > 1 else {"Sockets": sockets}
@@ -168,7 +192,6 @@ def _node_parameters(node: Mapping[str, Any], machine: Mapping[str, Any]) -> dic
         "TmpDisk": machine.get("tmp_disk"),
         "Gres": _gres(machine),
         **_others(machine, HARDWARE_KEYS),
-        **_others(node, NODE_KEYS),
     }
 
 
@@ -176,8 +199,9 @@ def node_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mappin
     """The NodeName lines of slurm.conf."""
     # Nodes with and without an address cannot share a line: NodeAddr must have as many entries as NodeName.
     equal: dict[tuple[str, bool], tuple[list[str], list[str]]] = {}
-    for node in nodes:
-        parameters = _line(_node_parameters(node, machine_of(node, hardware)))
+    for node, machine in _by_type(nodes, hardware, _machine_parameters):
+        # What the node entry says wins over its machine type.
+        parameters = _line({**machine, **_others(node, NODE_KEYS)})
         names, addresses = equal.setdefault((parameters, bool(node.get("address"))), ([], []))
         if node.get("address"):
             pairs = pair(_need(node, "hosts"), node["address"])
@@ -194,9 +218,8 @@ def node_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mappin
 def gres_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]) -> str:
     """The lines of gres.conf."""
     equal: dict[str, list[str]] = {}
-    for node in nodes:
-        lines = [line for gres in machine_of(node, hardware).get("gres") or () for line in _gres_records(gres)]
-        for line in dict.fromkeys(lines):
+    for node, lines in _by_type(nodes, hardware, _machine_records):
+        for line in lines:
             equal.setdefault(line, []).extend(expand(_need(node, "hosts")))
     return _text(f"NodeName={fold(names)} {line}" for line, names in equal.items())
 
@@ -237,6 +260,13 @@ def slurm_conf(*layers: Mapping[str, Any] | None) -> str:
     return _text(lines)
 
 
+def _resources(machine: Mapping[str, Any]) -> tuple[set[str], int, int, Any]:
+    """The names of the generic resources, CPUs, MiB and the MemSpecLimit of a machine type."""
+    names = {_need(gres, "name") for gres in machine.get("gres") or ()}
+    cpus = int(machine["sockets"]) * int(machine["cores_per_socket"]) * int(machine["threads_per_core"])
+    return names, cpus, int(machine["real_memory"]), machine.get("MemSpecLimit")
+
+
 def node_parameters(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The parameters of slurm.conf that follow from the nodes.
 
@@ -245,12 +275,9 @@ def node_parameters(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, M
     """
     gres_types: set[str] = set()
     memory_per_cpu: list[int] = []
-    for node in nodes:
-        machine = machine_of(node, hardware)
-        settings = {**machine, **node}
-        gres_types.update(_need(gres, "name") for gres in machine.get("gres") or ())
-        cpus = int(machine["sockets"]) * int(machine["cores_per_socket"]) * int(machine["threads_per_core"])
-        memory_per_cpu.append((int(machine["real_memory"]) - int(settings.get("MemSpecLimit") or 0)) // cpus)
+    for node, (names, cpus, memory, reserve) in _by_type(nodes, hardware, _resources):
+        gres_types |= names
+        memory_per_cpu.append((memory - int(node.get("MemSpecLimit", reserve) or 0)) // cpus)
     parameters: dict[str, Any] = {"GresTypes": sorted(gres_types)} if gres_types else {}
     return {**parameters, "DefMemPerCPU": min(memory_per_cpu)} if memory_per_cpu else parameters
 

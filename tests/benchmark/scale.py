@@ -1,0 +1,161 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a cluster of 1,000, 3,000 and 10,000 nodes costs on the control host: the inventory, slurm.conf, memory.
+
+All times are of the processor, so that other work on the machine hardly counts.    usage: python scale.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import correlation, linear_regression
+from typing import Any
+
+import yaml
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import init_plugin_loader
+from ansible.template import Templar, trust_as_template
+from ansible.vars.hostvars import HostVars
+from ansible.vars.manager import VariableManager
+
+init_plugin_loader()
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand  # noqa: E402
+from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+SIZES = (1_000, 3_000, 10_000)
+
+FIELDS = ("NodeAddr", "CoresPerSocket", "ThreadsPerCore", "RealMemory", "Gres")
+LOOP = "\n".join(
+    [
+        "{% for host in groups.slurm_compute %}",
+        " ".join(["NodeName={{ host }}", *(f"{key}={{{{ hostvars[host].{key} | default('') }}}}" for key in FIELDS)]),
+        "{% endfor %}",
+    ]
+)
+"""What comparable projects have instead of lists: a line for each node, each field from the facts of its host."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A command that has ended: seconds of the processor, MiB of memory at most, what it printed."""
+
+    seconds: float
+    memory: float
+    output: str
+
+
+def run(*argv: str | Path) -> Process:
+    """Run a command of Ansible and its children to their end."""
+    environment = os.environ | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=output)
+        status, usage = os.wait4(process.pid, 0)[1:]
+        assert status == 0, argv
+        output.seek(0)
+        return Process(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, output.read())
+
+
+def listed(inventory: Path) -> Process:
+    """`ansible-inventory --list`."""
+    return run("ansible-inventory", "--list", "-i", inventory)
+
+
+def content(found: Any) -> Any:
+    """The data of an inventory: without the order of hosts in groups and Ansible's mark of what is no template."""
+    if isinstance(found, list):
+        return sorted(map(content, found), key=str)
+    if isinstance(found, dict):
+        return found.get("__ansible_unsafe", {key: content(value) for key, value in found.items()})
+    return found
+
+
+def seconds(function: Callable[[], Any]) -> float:
+    """Seconds of the processor that a call takes."""
+    start = time.process_time()
+    function()
+    return time.process_time() - start
+
+
+def lines(text: str) -> dict[str, dict[str, str]]:
+    """The FIELDS of each node, by name."""
+    nodes = {}
+    for line in text.splitlines():
+        if line.startswith("NodeName="):
+            fields = dict(word.split("=", 1) for word in line.split(" ") if "=" in word)
+            names = expand(fields["NodeName"])
+            for name, address in zip(names, expand(fields["NodeAddr"])):
+                nodes[name] = {key: fields.get(key, "") for key in FIELDS} | {"NodeAddr": address}
+    return nodes
+
+
+def rendered(inventory: Path) -> tuple[float, float]:
+    """Seconds of rendering the role's slurm.conf, and of the loop that makes the same nodes."""
+    loader = DataLoader()
+    hosts = InventoryManager(loader, sources=[str(inventory)])
+    manager = VariableManager(loader, hosts)
+    variables = manager.get_vars(host=hosts.get_host("head"))
+    variables["hostvars"] = HostVars(hosts, manager, loader)
+    for role in ("slurm", "slurmctld"):
+        variables |= loader.load_from_file(str(ROOT / f"roles/{role}/vars/main.yml"), trusted_as_template=True)
+    templar = Templar(loader, variables=variables)
+    template = trust_as_template((ROOT / "roles/slurmctld/templates/slurm.conf.j2").read_text())
+    ours = seconds(lambda: templar.template(template))
+    nodes = lines(templar.template(template))
+    for name, fields in nodes.items():
+        manager.set_nonpersistent_facts(name, fields)
+    loop = seconds(lambda: templar.template(trust_as_template(LOOP)))
+    assert lines(templar.template(trust_as_template(LOOP))) == nodes
+    return ours, loop
+
+
+def main() -> None:
+    """Measure and print."""
+    figures: dict[str, list[float]] = {}
+
+    def note(what: str, value: float, limit: str = "") -> None:
+        """Keep a figure and print it."""
+        figures.setdefault(what, []).append(value)
+        print(f"  {what:44} {value:8.2f}{f'   ({limit})' if limit else ''}", flush=True)
+
+    with tempfile.TemporaryDirectory() as directory:
+        for size in SIZES:
+            print(f"{size} nodes")
+            file, plain = Path(directory, f"{size}.cluster.yml"), Path(directory, f"{size}.yml")
+            file.write_text(yaml.dump(cluster(size)))
+            run("ansible-inventory", "--list", "--export", "--yaml", "--output", plain, "-i", file)
+            ours, theirs = listed(file), listed(plain)
+            assert content(json.loads(ours.output)) == content(json.loads(theirs.output))
+            note("ansible-inventory --list, s", ours.seconds)
+            note("  ratio to the same written out in YAML", ours.seconds / theirs.seconds, "at most 0.8")
+            note("  memory, MiB", ours.memory, "at most 1024")
+            render, loop = rendered(file)
+            note("slurm.conf, s", render, "at most 2")
+            note("  ratio of a loop over hostvars to it", loop / render, "at least 20" if size == SIZES[-1] else "")
+            play = run("ansible-playbook", HERE / "slurm_conf.yml", "-i", file, "-e", f"directory={directory}")
+            note("ansible-playbook that writes it, s", play.seconds)
+            note("  memory, MiB", play.memory, "at most 1024")
+    print("Cost of 1,000 more nodes, between the sizes, and how well a straight line fits")
+    for what in ("ansible-inventory --list, s", "slurm.conf, s", "ansible-playbook that writes it, s"):
+        values = figures[what]
+        steps = [(b - a) / (y - x) * 1000 for a, b, x, y in zip(values, values[1:], SIZES, SIZES[1:])]
+        line = linear_regression(SIZES, values)
+        print(
+            f"  {what:44} {steps[0]:.3f} {steps[1]:.3f}   {line.intercept:.2f} + {line.slope * 1000:.3f} x, "
+            f"r = {correlation(SIZES, values):.4f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
