@@ -1,0 +1,145 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Real daemons with the files that the collection renders for many nodes, beside the cluster that runs on the host."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.tests.benchmark import large
+from lab import ROOT, Lab
+
+THERE = "/var/lib/gpucluster-scale"
+ENVIRONMENT = f"SLURM_CONF={THERE}/slurm.conf timeout 60"
+
+SETTINGS: dict[str, Any] = {
+    "StateSaveLocation": THERE,
+    "SlurmdSpoolDir": f"{THERE}/%n",
+    "SlurmctldPidFile": f"{THERE}/slurmctld.pid",
+    "SlurmdPidFile": f"{THERE}/%n.pid",
+    "SlurmctldLogFile": f"{THERE}/slurmctld.log",
+    "SlurmdLogFile": f"{THERE}/%n.log",
+    "JobCompLoc": f"{THERE}/jobs",
+    "SlurmctldPort": 16817,
+    "SlurmdPort": 16818,
+    # The daemons of 50 nodes share the host's cgroups with the cluster that runs there.
+    "ProctrackType": "proctrack/pgid",
+    "TaskPlugin": None,
+    "JobAcctGatherType": None,
+}
+"""Files and ports apart from those of the cluster that runs on the host."""
+
+GRES = {
+    "t4": "gpu:t4:4",
+    "v100": "gpu:v100:4",
+    "a100": "gpu:a100:8",
+    "shards": "gpu:l40s:4,shard:32",
+    "two-types": "gpu:a40:2,gpu:a16:4",
+    "h100": "gpu:h100:8",
+    "h100-mig": "gpu:h100:6,gpu:h100_80gb_hbm3_1g.10gb:14",
+    "b200": "gpu:b200:8",
+}
+"""What Slurm is to have of the kinds of machines in tests/benchmark/large.py."""
+
+
+def render(cluster: dict[str, Any], directory: Path) -> dict[str, str]:
+    """Render slurm.conf and gres.conf of a cluster whose controller is the host of the scenario."""
+    cluster |= {"controllers": "single", "addresses": {"single": "127.0.0.1"}, "slurm_conf": SETTINGS}
+    for key in ("database", "login"):
+        cluster.pop(key, None)
+    file = directory / "scale.cluster.yml"
+    file.write_text(yaml.dump(cluster))
+    subprocess.run(
+        ["ansible-playbook", "tests/benchmark/slurm_conf.yml", "-i", file, "-e", f"directory={directory}"],
+        cwd=ROOT,
+        env=os.environ | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+        check=True,
+    )
+    return {name: (directory / name).read_text() for name in ("slurm.conf", "gres.conf")}
+
+
+def send(lab: Lab, files: dict[str, str]) -> None:
+    """Write files to the directory on the host."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text.encode())
+            tar.addfile(member, io.BytesIO(text.encode()))
+    argv = ["ssh", "-F", lab.ssh_config, "single", "sudo", "tar", "-C", THERE, "--no-same-owner", "-x"]
+    subprocess.run(argv, input=archive.getvalue(), check=True)
+
+
+@pytest.fixture
+def slurmctld(lab: Lab) -> Iterator[str]:
+    """The command that starts a slurmctld with the files in the directory; everything is removed afterwards."""
+    lab.command("single", f"install -d -o slurm -m 755 {THERE}")
+    yield f"systemd-run --quiet --collect --unit=scale-slurmctld --uid=slurm slurmctld -D -f {THERE}/slurm.conf"
+    lab.command("single", f"systemctl stop 'scale-*'; rm -r {THERE}")
+    assert lab.command("single", "systemctl list-units --all --plain --no-legend 'scale-*'") == ""
+
+
+def test_slurmctld_has_10000_nodes(lab: Lab, slurmctld: str, tmp_path: Path) -> None:
+    cluster = large.cluster(10_000, network=127)
+    send(lab, render(cluster, tmp_path) | {"cgroup.conf": "CgroupPlugin=disabled\n"})
+    lab.command("single", slurmctld)
+    lab.wait_for("single", f"{ENVIRONMENT} scontrol ping", "is UP")
+
+    expected = {}
+    for entry in cluster["nodes"]:
+        kind = entry["hardware"].removesuffix("-half")
+        machine = cluster["hardware"][entry["hardware"]]
+        cpus = machine["sockets"] * machine["cores_per_socket"] * machine["threads_per_core"]
+        for name, address in zip(expand(entry["hosts"]), expand(entry["address"]), strict=True):
+            expected[name] = [
+                address,
+                str(cpus),
+                str(machine["real_memory"]),
+                GRES.get(kind, "(null)"),
+                str(entry.get("Weight", machine.get("Weight", 1))),
+                ",".join(entry.get("Features", ["(null)"])),
+            ]
+    assert len(expected) == 10_000
+    output = lab.command(
+        "single", f"{ENVIRONMENT} sinfo --noheader --Node --partition=all --format='%N|%o|%c|%m|%G|%w|%f'"
+    )
+    assert {name: fields for name, *fields in (line.split("|") for line in output.splitlines())} == expected
+    assert len(output.splitlines()) == 10_000
+
+
+def test_50_slurmd_on_one_host(lab: Lab, slurmctld: str, tmp_path: Path) -> None:
+    names = [f"n{number:02d}" for number in range(1, 51)]
+    machine = {"sockets": 1, "cores_per_socket": 1, "threads_per_core": 1, "real_memory": 100}
+    node = {"hosts": "n[01-50]", "hardware": "tiny", "address": "127.0.1.[1-50]", "Port": "[17001-17050]"}
+    files = render(
+        {
+            "plugin": "gpucluster.slurm.cluster",
+            "name": "fifty",
+            "hardware": {"tiny": machine},
+            "nodes": [node],
+            "partitions": [{"name": "all", "nodes": "ALL", "default": True}],
+        },
+        tmp_path,
+    )
+    # No cluster file names the host of a node, since a node is a host: this is the test's own.
+    files["slurm.conf"] = files["slurm.conf"].replace("NodeName=n[01-50] ", "NodeName=n[01-50] NodeHostname=single ")
+    send(lab, files | {"cgroup.conf": "CgroupPlugin=disabled\n"})
+    lab.command("single", slurmctld)
+    lab.wait_for("single", f"{ENVIRONMENT} scontrol ping", "is UP")
+    start = f"for name in {' '.join(names)}; do slurmd -D -N $name -f {THERE}/slurm.conf & done; wait"
+    # A daemon has about ten threads; a unit may have 15 % of what the container may.
+    unit = "systemd-run --quiet --collect --unit=scale-slurmd -p TasksMax=infinity -p KillSignal=SIGKILL"
+    lab.command("single", f"{unit} sh -c '{start}'")
+    lab.wait_for("single", f"{ENVIRONMENT} sinfo --noheader --format=%T/%D", "idle/50")
+    answers = lab.command("single", f"{ENVIRONMENT} srun -N50 sh -c 'echo $SLURMD_NODENAME $(hostname)'")
+    assert sorted(answers.splitlines()) == [f"{name} single" for name in names]
