@@ -21,6 +21,8 @@ import testinfra
 import yaml
 
 ROOT = Path(__file__).parents[2]
+# For a cluster file elsewhere: the secrets are those of the demo cluster.
+SECRETS = f"--extra-vars=slurm_secrets_dir={ROOT}/inventory/demo/secrets/demo"
 # Where connections that are kept open have their sockets: a short path, since its length is limited.
 SOCKETS = tempfile.TemporaryDirectory(prefix="lab-")
 
@@ -189,3 +191,22 @@ class Lab:
     def playbook(self, playbook: str, *arguments: str) -> Run:
         """Run a playbook to its end, as `start` does. Whether it succeeded is in the result."""
         return self.start(playbook, *arguments).finish()
+
+
+def with_nodes(lab: Lab, directory: Path, odd: str, hardware: dict[str, Any] | str) -> Lab:
+    """The lab with another cluster file: one compute node has other hardware, as keys of a machine type or its name."""
+    cluster = yaml.safe_load(lab.inventory.read_text())
+    (entry,), (machine,) = cluster["nodes"], cluster["hardware"].values()
+    if isinstance(hardware, dict):
+        cluster["hardware"]["odd"] = {**machine, **hardware}
+    cluster["nodes"] = [
+        {
+            "hosts": host,
+            "address": address,
+            "hardware": entry["hardware"] if host != odd else hardware if isinstance(hardware, str) else "odd",
+        }
+        for host, address in (("compute01", "10.213.7.21"), ("compute02", "10.213.7.22"))
+    ]
+    path = directory / "demo.cluster.yml"
+    path.write_text(yaml.safe_dump(cluster))
+    return Lab(lab.scenario, path)

@@ -3,14 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """AutoDetect with Slurm's own NVML plugin on compute01, over a stand-in for NVIDIA's library with eight GPUs.
 
-Two of the GPUs have MIG instances. The cluster file declares what is to be found; site.yml makes Slurm's files of it.
-The tests run in this order; afterwards the node is as it was.
+Two of the GPUs have MIG instances. What the driver says in /proc, and nvidia-smi, have stand-ins that say the same, for
+the collection's own check. The cluster file declares what is to be found; site.yml makes Slurm's files of it. The tests
+run in this order; afterwards the node is as it was.
 """
 
 from __future__ import annotations
 
 import base64
-import copy
 import re
 import subprocess
 from collections import Counter
@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from lab import ROOT, Lab, Run
+from lab import ROOT, SECRETS, Lab, with_nodes
 
 NODE = "compute01"
 GPU = "NVIDIA H100 80GB HBM3"
@@ -40,6 +39,12 @@ MINORS = "\n".join(
     for gpu in (6, 7)
     for i in range(1, len(INSTANCES) + 1)
 )
+SMI_GPUS = "\n".join(f"{gpu}, 00000000:{gpu + 1:02X}:00.0, 81559" for gpu in range(8))
+SMI_INSTANCES = "\n".join(
+    f"GPU {gpu}: {GPU} (UUID: GPU-{gpu})\n"
+    + "\n".join(f"  MIG {name}  Device  {i}: (UUID: MIG-{gpu}-{i + 1})" for i, name in enumerate(INSTANCES))
+    for gpu in (6, 7)
+)
 INSTALL = f"""set -e
 apt-get install --quiet=2 --yes --no-install-recommends slurm-wlm-nvml-plugin
 base64 -d >/usr/local/lib/libnvidia-ml.so.1 <<END
@@ -55,28 +60,28 @@ mkdir /proc/driver/nvidia-caps /dev/nvidia-caps
 cat >/proc/driver/nvidia-caps/mig-minors <<END
 {MINORS}
 END
+for n in $(seq 0 7); do
+    mkdir -p /proc/driver/nvidia/gpus/0000:0$((n + 1)):00.0
+    printf 'Model: {GPU}\\nDevice Minor: %s\\n' $n >/proc/driver/nvidia/gpus/0000:0$((n + 1)):00.0/information
+done
+(echo '#!/bin/sh'; cat) >/usr/local/bin/nvidia-smi <<'END'
+test "$1" = -L && exec cat <<LIST
+{SMI_INSTANCES}
+LIST
+cat <<GPUS
+{SMI_GPUS}
+GPUS
+END
+chmod 755 /usr/local/bin/nvidia-smi
 cd /dev/nvidia-caps
 for n in $(cut -d' ' -f2 /proc/driver/nvidia-caps/mig-minors); do mknod -m 666 nvidia-cap$n c 236 $n; done
 """
 REMOVE = """set -e
 umount /proc/driver
-rm -rf /dev/nvidia-caps /dev/nvidia[2-7] /etc/nvml-stand-in /usr/local/lib/libnvidia-ml.so.1
+rm -rf /dev/nvidia-caps /dev/nvidia[2-7] /etc/nvml-stand-in /usr/local/lib/libnvidia-ml.so.1 /usr/local/bin/nvidia-smi
 ldconfig
 apt-get purge --quiet=2 --yes slurm-wlm-nvml-plugin
 """
-
-
-def apply(lab: Lab, gres: list[dict[str, Any]], directory: Path, *arguments: str) -> Run:
-    """Run site.yml with a cluster file in which the node has these generic resources."""
-    cluster = copy.deepcopy(yaml.safe_load(lab.inventory.read_text()))
-    cluster["hardware"]["detecting"] = cluster["hardware"]["gpu-container"] | {"gres": gres}
-    rest = {"hosts": "compute02", "hardware": "gpu-container", "address": "10.213.7.22"}
-    cluster["nodes"] = [{"hosts": NODE, "hardware": "detecting", "address": "10.213.7.21"}, rest]
-    path = directory / "demo.cluster.yml"
-    path.write_text(yaml.safe_dump(cluster))
-    # The later inventory wins; secrets stay where they are.
-    secrets = f"--extra-vars=slurm_cluster_dir={lab.inventory.parent}"
-    return lab.playbook("site", f"--inventory={path}", secrets, *arguments)
 
 
 def node(lab: Lab, field: str) -> str:
@@ -99,15 +104,15 @@ def detecting(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library, source], check=True)
     lab.command(NODE, INSTALL.replace("LIBRARY", base64.encodebytes(library.read_bytes()).decode().strip()))
     yield
+    lab.command(NODE, REMOVE)
     lab.playbook("site", "--tags=controller")
     lab.host("head").run(f"scontrol update nodename={NODE} state=resume")  # refused where it is not needed
-    lab.command(NODE, REMOVE)
     run = lab.playbook("site", "--skip-tags=validate")
     assert (run.rc, run.changed) == (0, {})
 
 
 def test_slurm_finds_what_the_cluster_file_declares(lab: Lab, tmp_path: Path) -> None:
-    run = apply(lab, DECLARED, tmp_path, "--tags=controller,compute")
+    run = with_nodes(lab, tmp_path, NODE, {"gres": DECLARED}).playbook("site", SECRETS, "--tags=controller,compute")
     assert (run.rc, run.failed) == (0, {})
     detected = lab.command(NODE, "slurmd -G -f /run/slurm/conf/slurm.conf 2>&1")
     counts: Counter[str] = Counter()
@@ -143,11 +148,16 @@ def test_a_job_has_the_mig_instances_that_it_asks_for(lab: Lab, profile: str) ->
 def test_a_wrong_declaration_makes_the_node_invalid(
     lab: Lab, gres: list[dict[str, Any]], counts: str, tmp_path: Path
 ) -> None:
-    # Without the compute stage, which would wait for the node in vain and say so.
-    assert apply(lab, gres, tmp_path, "--tags=controller").rc == 0
+    wrong = with_nodes(lab, tmp_path, NODE, {"gres": gres})
+    refused = wrong.playbook("site", SECRETS, "--tags=controller")
+    assert f"{NODE} would become INVAL: gres/gpu" in str(refused.failed)
+
+    # Slurm judges likewise if it is let.
+    assert wrong.playbook("site", SECRETS, "--tags=controller", "--skip-tags=preflight").rc == 0
     lab.wait_for("head", f"scontrol --oneliner show node {NODE}", "INVALID_REG")
     assert f"gres/gpu count reported lower than configured {counts}" in node(lab, "Reason")
 
-    assert apply(lab, DECLARED, tmp_path, "--tags=controller").rc == 0
+    right = with_nodes(lab, tmp_path, NODE, {"gres": DECLARED})
+    assert right.playbook("site", SECRETS, "--tags=controller").rc == 0
     lab.command("head", f"scontrol update nodename={NODE} state=resume")
     lab.wait_for("head", f"sinfo --noheader --nodes={NODE} --format=%T", "idle")

@@ -7,33 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from lab import ROOT, Lab
+from lab import SECRETS, Lab, with_nodes
 
 HOSTS = ("head", "login1", "compute01", "compute02")
-SECRETS = f"--extra-vars=slurm_secrets_dir={ROOT}/inventory/demo/secrets/demo"
-
-
-def with_nodes(lab: Lab, directory: Path, odd: str, hardware: dict[str, Any] | str) -> Lab:
-    """The lab with another cluster file: one compute node has other hardware, as keys of a machine type or its name."""
-    cluster = yaml.safe_load(lab.inventory.read_text())
-    (entry,), (machine,) = cluster["nodes"], cluster["hardware"].values()
-    if isinstance(hardware, dict):
-        cluster["hardware"]["odd"] = {**machine, **hardware}
-    cluster["nodes"] = [
-        {
-            "hosts": host,
-            "address": address,
-            "hardware": entry["hardware"] if host != odd else hardware if isinstance(hardware, str) else "odd",
-        }
-        for host, address in (("compute01", "10.213.7.21"), ("compute02", "10.213.7.22"))
-    ]
-    path = directory / "demo.cluster.yml"
-    path.write_text(yaml.safe_dump(cluster))
-    return Lab(lab.scenario, path)
 
 
 @pytest.fixture(scope="module", name="memory")
