@@ -21,8 +21,6 @@ import testinfra
 import yaml
 
 ROOT = Path(__file__).parents[2]
-# For a cluster file elsewhere: the secrets are those of the demo cluster.
-SECRETS = f"--extra-vars=slurm_secrets_dir={ROOT}/inventory/demo/secrets/demo"
 # Where connections that are kept open have their sockets: a short path, since its length is limited.
 SOCKETS = tempfile.TemporaryDirectory(prefix="lab-")
 
@@ -193,20 +191,24 @@ class Lab:
         return self.start(playbook, *arguments).finish()
 
 
-def with_nodes(lab: Lab, directory: Path, odd: str, hardware: dict[str, Any] | str) -> Lab:
-    """The lab with another cluster file: one compute node has other hardware, as keys of a machine type or its name."""
+def with_hardware(lab: Lab, directory: Path, node: str, hardware: dict[str, Any] | str) -> Lab:
+    """The lab of scenario default with a cluster file in a directory, in which one node has other hardware.
+
+    hardware: other keys of its machine type, or `detected`. The secrets are those of the lab.
+    """
     cluster = yaml.safe_load(lab.inventory.read_text())
-    (entry,), (machine,) = cluster["nodes"], cluster["hardware"].values()
+    ((name, machine),) = cluster["hardware"].items()
     if isinstance(hardware, dict):
-        cluster["hardware"]["odd"] = {**machine, **hardware}
+        cluster["hardware"]["other"] = machine | hardware
+        hardware = "other"
+    addresses = {"compute01": "10.213.7.21", "compute02": "10.213.7.22"}
     cluster["nodes"] = [
-        {
-            "hosts": host,
-            "address": address,
-            "hardware": entry["hardware"] if host != odd else hardware if isinstance(hardware, str) else "odd",
-        }
-        for host, address in (("compute01", "10.213.7.21"), ("compute02", "10.213.7.22"))
+        {"hosts": host, "address": address, "hardware": hardware if host == node else name}
+        for host, address in addresses.items()
     ]
     path = directory / "demo.cluster.yml"
     path.write_text(yaml.safe_dump(cluster))
+    (directory / "group_vars").mkdir(exist_ok=True)
+    secrets = {"slurm_secrets_dir": str(lab.inventory.parent / "secrets" / cluster["name"])}
+    (directory / "group_vars/all.yml").write_text(yaml.safe_dump(secrets))
     return Lab(lab.scenario, path)

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import ROOT, SECRETS, Lab, with_nodes
+import yaml
+from lab import ROOT, Lab, with_hardware
 
 NODE = "compute01"
 GPU = "NVIDIA H100 80GB HBM3"
@@ -111,8 +112,15 @@ def detecting(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     assert (run.rc, run.changed) == (0, {})
 
 
+def test_discover_finds_what_the_cluster_file_declares(lab: Lab, tmp_path: Path) -> None:
+    run = with_hardware(lab, tmp_path, NODE, "detected").playbook("discover", f"--limit={NODE}")
+    assert (run.rc, run.failed) == (0, {})
+    (machine,) = yaml.safe_load((tmp_path / "demo.hardware.yml").read_text())["hardware"].values()
+    assert machine["gres"] == DECLARED
+
+
 def test_slurm_finds_what_the_cluster_file_declares(lab: Lab, tmp_path: Path) -> None:
-    run = with_nodes(lab, tmp_path, NODE, {"gres": DECLARED}).playbook("site", SECRETS, "--tags=controller,compute")
+    run = with_hardware(lab, tmp_path, NODE, {"gres": DECLARED}).playbook("site", "--tags=controller,compute")
     assert (run.rc, run.failed) == (0, {})
     detected = lab.command(NODE, "slurmd -G -f /run/slurm/conf/slurm.conf 2>&1")
     counts: Counter[str] = Counter()
@@ -148,16 +156,16 @@ def test_a_job_has_the_mig_instances_that_it_asks_for(lab: Lab, profile: str) ->
 def test_a_wrong_declaration_makes_the_node_invalid(
     lab: Lab, gres: list[dict[str, Any]], counts: str, tmp_path: Path
 ) -> None:
-    wrong = with_nodes(lab, tmp_path, NODE, {"gres": gres})
-    refused = wrong.playbook("site", SECRETS, "--tags=controller")
+    wrong = with_hardware(lab, tmp_path, NODE, {"gres": gres})
+    refused = wrong.playbook("site", "--tags=controller")
     assert f"{NODE} would become INVAL: gres/gpu" in str(refused.failed)
 
     # Slurm judges likewise if it is let.
-    assert wrong.playbook("site", SECRETS, "--tags=controller", "--skip-tags=preflight").rc == 0
+    assert wrong.playbook("site", "--tags=controller", "--skip-tags=preflight").rc == 0
     lab.wait_for("head", f"scontrol --oneliner show node {NODE}", "INVALID_REG")
     assert f"gres/gpu count reported lower than configured {counts}" in node(lab, "Reason")
 
-    right = with_nodes(lab, tmp_path, NODE, {"gres": DECLARED})
-    assert right.playbook("site", SECRETS, "--tags=controller").rc == 0
+    right = with_hardware(lab, tmp_path, NODE, {"gres": DECLARED})
+    assert right.playbook("site", "--tags=controller").rc == 0
     lab.command("head", f"scontrol update nodename={NODE} state=resume")
     lab.wait_for("head", f"sinfo --noheader --nodes={NODE} --format=%T", "idle")

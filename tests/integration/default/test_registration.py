@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from lab import SECRETS, Lab, with_nodes
+from lab import Lab, with_hardware
 
 HOSTS = ("head", "login1", "compute01", "compute02")
 
@@ -37,7 +37,7 @@ def nothing_has_changed(lab: Lab) -> Iterator[None]:
 def test_what_slurm_would_refuse_is_refused_before(lab: Lab, memory: int, tmp_path: Path, check: list[str]) -> None:
     gpus = [{"name": "gpu", "type": "h100", "file": "/dev/nvidia[0-3]"}]
     wrong = {"real_memory": memory + 39, "sockets": 64, "gres": gpus}
-    run = with_nodes(lab, tmp_path, "compute01", wrong).playbook("site", *check)
+    run = with_hardware(lab, tmp_path, "compute01", wrong).playbook("site", *check)
     assert run.rc == 2
     assert run.changed == {}
     (message,) = (message for messages in run.failed.values() for message in messages)
@@ -55,14 +55,14 @@ def test_what_slurm_would_refuse_is_refused_before(lab: Lab, memory: int, tmp_pa
 
 def test_slurm_agrees(lab: Lab, memory: int, tmp_path: Path) -> None:
     """What is refused by one MiB, Slurm refuses, and takes what is said to be right."""
-    too_much = with_nodes(lab, tmp_path, "compute02", {"real_memory": memory + 1})
+    too_much = with_hardware(lab, tmp_path, "compute02", {"real_memory": memory + 1})
     assert "would become INVAL" in str(too_much.playbook("site", "--tags=controller").failed)
     try:
-        run = too_much.playbook("site", "--tags=controller", "--skip-tags=preflight", SECRETS)
+        run = too_much.playbook("site", "--tags=controller", "--skip-tags=preflight")
         assert (run.rc, run.failed) == (0, {})
         lab.wait_for("head", "sinfo -h -N -n compute02 -o %T", "inval")
-        right = with_nodes(lab, tmp_path, "compute02", {"real_memory": memory})
-        run = right.playbook("site", "--tags=controller", SECRETS)
+        right = with_hardware(lab, tmp_path, "compute02", {"real_memory": memory})
+        run = right.playbook("site", "--tags=controller")
         assert (run.rc, run.failed) == (0, {})
         lab.command("head", "scontrol update nodename=compute02 state=resume")
         lab.wait_for("head", "sinfo -h -N -n compute02 -o '%T %m'", f"idle {memory}")
@@ -75,7 +75,7 @@ def test_slurm_agrees(lab: Lab, memory: int, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("untouched")
 def test_hardware_is_discovered(lab: Lab, memory: int, tmp_path: Path) -> None:
-    detected = with_nodes(lab, tmp_path, "compute02", "detected")
+    detected = with_hardware(lab, tmp_path, "compute02", "detected")
     refused = detected.playbook("site", "--tags=preflight")
     assert "the hardware of compute02 is not known yet: run gpucluster.slurm.discover" in str(refused.failed)
 
@@ -107,11 +107,11 @@ def test_hardware_is_discovered(lab: Lab, memory: int, tmp_path: Path) -> None:
 
 
 def test_measured_nodes_run_jobs(lab: Lab, tmp_path: Path) -> None:
-    detected = with_nodes(lab, tmp_path, "compute02", "detected")
+    detected = with_hardware(lab, tmp_path, "compute02", "detected")
     assert detected.playbook("discover").rc == 0
     (machine,) = yaml.safe_load((tmp_path / "demo.hardware.yml").read_text())["hardware"].values()
     try:
-        run = detected.playbook("site", "--tags=controller", SECRETS)
+        run = detected.playbook("site", "--tags=controller")
         assert (run.rc, run.failed) == (0, {})
         lab.wait_for("head", "sinfo -h -N -n compute02 -o '%T %m'", f"idle {machine['real_memory']}")
         memory = machine["real_memory"] - 100
