@@ -1,0 +1,60 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The variables of all hosts, judged at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.arguments import argument_errors
+
+ROOT = Path(__file__).parents[4]
+OPTIONS = {
+    "clock": {"type": "str", "choices": ["chrony", "none"], "default": "{{ a_template }}"},
+    "user_id": {"type": "int", "default": "{{ a_template }}"},
+    "names": {"type": "list", "elements": "int"},
+}
+
+
+def test_what_is_right_is_empty() -> None:
+    hosts = {"n1": {"other": {}}, "n2": {"clock": "none", "user_id": "7", "names": [1]}}
+    assert argument_errors(hosts, hosts, OPTIONS) == []
+
+
+def test_equal_hosts_are_one_line_and_only_the_hosts_asked_for_are_judged() -> None:
+    wrong = {"clock": "ntp"}
+    hosts = {
+        "n1": wrong,
+        "n2": dict(wrong),
+        "n3": {},
+        "n4": {"names": ["x"]},
+        "n5": {**wrong, "names": [1]},
+        "n6": wrong,
+    }
+    clock = "value of clock must be one of: chrony, none, got: ntp"
+    errors = argument_errors(hosts, ["n1", "n2", "n3", "n4", "n5"], OPTIONS)
+    assert errors[0] == f"n[1-2]: {clock}"
+    assert errors[1].startswith("n4: Elements value for option 'names' is of type")
+    assert errors[2:] == [f"n5: {clock}"]
+
+
+def test_preflight_judges_every_role_of_the_playbooks() -> None:
+    """A stage leaves the check out of exactly the roles that preflight judges."""
+    judged = yaml.safe_load((ROOT / "roles/preflight/vars/main.yml").read_text())["__preflight_roles"]
+    stages = [play for path in ROOT.glob("playbooks/stages/*.yml") for play in yaml.safe_load(path.read_text())]
+    unchecked = {
+        role["name"].rpartition(".")[2]
+        for play in stages
+        for task in play.get("tasks", [])
+        if (role := task.get("ansible.builtin.import_role")) and not role.get("rolespec_validate", True)
+    }
+    assert unchecked == set(judged)
+
+
+def test_no_option_of_these_roles_is_required() -> None:
+    judged = yaml.safe_load((ROOT / "roles/preflight/vars/main.yml").read_text())["__preflight_roles"]
+    for role in judged:
+        specs = yaml.safe_load((ROOT / f"roles/{role}/meta/argument_specs.yml").read_text())["argument_specs"]
+        assert not [name for name, option in specs["main"]["options"].items() if option.get("required")]
