@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.arguments import argument_errors
 
 ROOT = Path(__file__).parents[4]
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "clock": {"type": "str", "choices": ["chrony", "none"], "default": "{{ a_template }}"},
     "user_id": {"type": "int", "default": "{{ a_template }}"},
     "names": {"type": "list", "elements": "int"},
@@ -19,12 +20,12 @@ OPTIONS = {
 
 
 def test_what_is_right_is_empty() -> None:
-    hosts = {"n1": {"other": {}}, "n2": {"clock": "none", "user_id": "7", "names": [1]}}
+    hosts: dict[str, dict[str, Any]] = {"n1": {"other": {}}, "n2": {"clock": "none", "user_id": "7", "names": [1]}}
     assert argument_errors(hosts, hosts, OPTIONS) == []
 
 
 def test_equal_hosts_are_one_line_and_only_the_hosts_asked_for_are_judged() -> None:
-    wrong = {"clock": "ntp"}
+    wrong: dict[str, Any] = {"clock": "ntp"}
     hosts = {
         "n1": wrong,
         "n2": dict(wrong),
