@@ -115,14 +115,13 @@ reason:
 """
 
 import base64
-import grp
 import os
-import pwd
 import tempfile
 import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 
 # A reload leaves no trace in systemd that tells when it was: the time of a file here does. It is gone after a reboot,
 # as it must be.
@@ -133,83 +132,19 @@ class ServiceError(Exception):
     """What a validation, systemd or the reload command said when it failed."""
 
 
-class File:
-    """A file as it is wanted, and what of it is not so."""
-
-    def __init__(self, wanted: dict[str, Any]) -> None:
-        """Look at the file. Raises ServiceError where its owner does not exist."""
-        self.path: str = wanted["path"]
-        self.owner: str = wanted["owner"]
-        self.mode = int(wanted["mode"], 8)
-        self.secret = wanted["secret"] is not None
-        self.validate: list[str] = wanted["validate"] or []
-        self.content = base64.b64decode(wanted["secret"]) if self.secret else (wanted["content"] or "").encode()
-        try:
-            self.ids = pwd.getpwnam(self.owner).pw_uid, grp.getgrnam(self.owner).gr_gid
-        except KeyError:
-            raise ServiceError(f"{self.path}: there is no user or group {self.owner}") from None
-        try:
-            with open(self.path, "rb") as file:
-                self.found: bytes | None = file.read()
-                status = os.fstat(file.fileno())
-                self.found_as = (status.st_uid, status.st_gid), status.st_mode & 0o7777
-        except FileNotFoundError:
-            self.found, self.found_as = None, ((-1, -1), 0)
-
-    @property
-    def differs(self) -> bool:
-        """Whether the content is another one."""
-        return self.found != self.content
-
-    @property
-    def changes(self) -> bool:
-        """Whether anything has to be done."""
-        return self.differs or self.found_as != (self.ids, self.mode)
-
-    @property
-    def diff(self) -> dict[str, str]:
-        """What Ansible shows of the change."""
-        shown = {"before_header": self.path, "after_header": self.path}
-        if not self.differs:
-            (uid, gid), mode = self.found_as
-            return {
-                **shown,
-                "before": f"{uid}:{gid} {mode:04o}\n",
-                "after": "{}:{} {:04o}\n".format(*self.ids, self.mode),
-            }
-        if self.secret:
-            return {**shown, "before": "(a secret)\n", "after": "(another secret)\n"}
-        return {**shown, "before": (self.found or b"").decode(errors="replace"), "after": self.content.decode()}
-
-    def write(self) -> None:
-        """Replace the file in one step, or mend its owner and mode."""
-        if not self.differs:
-            os.chown(self.path, *self.ids)
-            os.chmod(self.path, self.mode)
-            return
-        target = os.path.realpath(self.path)
-        directory, name = os.path.split(target)
-        os.makedirs(directory, mode=0o755, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=directory)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(self.content)
-                os.fchown(file.fileno(), *self.ids)
-                os.fchmod(file.fileno(), self.mode)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except OSError:
-            os.unlink(temporary)
-            raise
+def wanted_file(wanted: dict[str, Any]) -> File:
+    """A file as the option describes it. Raises FileError where its owner does not exist."""
+    secret = wanted["secret"]
+    content = (wanted["content"] or "").encode() if secret is None else base64.b64decode(secret)
+    return File(wanted["path"], content, wanted["owner"], int(wanted["mode"], 8), secret is not None)
 
 
-def check(module: AnsibleModule, file: File) -> None:
+def check(module: AnsibleModule, file: File, validate: list[str]) -> None:
     """Raises ServiceError with the command's own words if the wanted content is not valid."""
     with tempfile.NamedTemporaryFile(suffix=f".{os.path.basename(file.path)}") as candidate:
         candidate.write(file.content)
         candidate.flush()
-        command = [argument.replace("%s", candidate.name) for argument in file.validate]
+        command = [argument.replace("%s", candidate.name) for argument in validate]
         rc, stdout, stderr = module.run_command(command)
     if rc != 0:
         words = (stderr or stdout).strip().replace(candidate.name, file.path)
@@ -282,14 +217,13 @@ def converge(module: AnsibleModule) -> dict[str, Any]:
     """Write the files, act on the service, and say what was done. Raises ServiceError."""
     params = module.params
     name, stamp = params["name"], os.path.join(STAMPS, params["name"])
-    files = [File(wanted) for wanted in params["files"]]
+    files = [wanted_file(wanted) for wanted in params["files"]]
     changes = [file for file in files if file.changes]
-    for file in changes:
-        if file.differs and file.validate:
-            check(module, file)
+    for file, wanted in zip(files, params["files"]):
+        if file.differs and wanted["validate"]:
+            check(module, file, wanted["validate"])
     if not module.check_mode:
-        for file in changes:
-            file.write()
+        write(changes)
 
     unit = show(module, name)
     if unit["LoadState"] != "loaded":
@@ -342,7 +276,7 @@ def main() -> None:
     )
     try:
         result = converge(module)
-    except (ServiceError, OSError, ValueError) as error:
+    except (ServiceError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=f"service {module.params['name']}: {error}")
     module.exit_json(**result)
 

@@ -1,0 +1,111 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files as modules want them: content, owner and mode, replaced in one step."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import tempfile
+from collections.abc import Sequence
+
+
+class FileError(Exception):
+    """A file cannot be made as it is wanted."""
+
+
+class File:
+    """A file as it is wanted, and what of it is not so."""
+
+    def __init__(self, path: str, content: bytes, owner: str = "root", mode: int = 0o644, secret: bool = False) -> None:
+        """Look at the file. `secret`: it is never shown. Raises FileError where its owner does not exist."""
+        self.path, self.content, self.owner, self.mode, self.secret = path, content, owner, mode, secret
+        self._staged = ""
+        try:
+            self.ids = pwd.getpwnam(self.owner).pw_uid, grp.getgrnam(self.owner).gr_gid
+        except KeyError:
+            raise FileError(f"{self.path}: there is no user or group {self.owner}") from None
+        try:
+            with open(self.path, "rb") as file:
+                self.found: bytes | None = file.read()
+                status = os.fstat(file.fileno())
+                self.found_as = (status.st_uid, status.st_gid), status.st_mode & 0o7777
+        except FileNotFoundError:
+            self.found, self.found_as = None, ((-1, -1), 0)
+
+    @property
+    def differs(self) -> bool:
+        """Whether the content is another one."""
+        return self.found != self.content
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything has to be done."""
+        return self.differs or self.found_as != (self.ids, self.mode)
+
+    @property
+    def diff(self) -> dict[str, str]:
+        """What Ansible shows of the change."""
+        shown = {"before_header": self.path, "after_header": self.path}
+        if not self.differs:
+            (uid, gid), mode = self.found_as
+            return {
+                **shown,
+                "before": f"{uid}:{gid} {mode:04o}\n",
+                "after": "{}:{} {:04o}\n".format(*self.ids, self.mode),
+            }
+        if self.secret:
+            return {**shown, "before": "(a secret)\n", "after": "(another secret)\n"}
+        return {**shown, "before": (self.found or b"").decode(errors="replace"), "after": self.content.decode()}
+
+    def stage(self) -> None:
+        """Write the content beside the file, where a full disk or a wrong owner shows before anything is replaced."""
+        if not self.differs:
+            return
+        directory, name = os.path.split(os.path.realpath(self.path))
+        os.makedirs(directory, mode=0o755, exist_ok=True)
+        descriptor, self._staged = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=directory)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self.content)
+                os.fchown(file.fileno(), *self.ids)
+                os.fchmod(file.fileno(), self.mode)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            self.discard()
+            raise
+
+    def commit(self) -> None:
+        """Put what was staged in the file's place, or mend its owner and mode."""
+        if self._staged:
+            os.replace(self._staged, os.path.realpath(self.path))
+            self._staged = ""
+        elif self.changes:
+            os.chown(self.path, *self.ids)
+            os.chmod(self.path, self.mode)
+
+    def discard(self) -> None:
+        """Take away what was staged."""
+        if self._staged:
+            os.unlink(self._staged)
+            self._staged = ""
+
+
+def write(files: Sequence[File]) -> None:
+    """Make files as they are wanted: all, or none of them where one cannot be written.
+
+    Raises:
+        OSError: the disk is full, for example. Nothing has changed.
+    """
+    try:
+        for file in files:
+            file.stage()
+    except OSError:
+        for file in files:
+            file.discard()
+        raise
+    for file in files:
+        file.commit()

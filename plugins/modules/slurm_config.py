@@ -1,0 +1,498 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_config
+short_description: Plan, validate, apply, verify and roll back Slurm's configuration
+version_added: 0.1.0
+description:
+  - Runs on a controller. It takes all files of the configuration at once, and either all of them are in force
+    afterwards, or none.
+  - B(Validates) them, before anything is written. Every key is known to the installed release, or the nearest known
+    one is named. Slurm's own parser reads them. A second slurmctld starts with them for a moment, with a state
+    directory of its own, no accounting, and a network namespace of its own, where it reaches no node.
+  - B(Plans) what changes, key by key, node by node and partition by partition, what each change needs
+    (C(scontrol reconfigure), or a restart), and which jobs it would end. Slurm itself is asked for the jobs.
+  - B(Refuses) what would end jobs, unless O(end_jobs) allows it.
+  - B(Applies) them. All files are written or none, then slurmctld is reconfigured or restarted, whichever they need.
+  - B(Verifies) that slurmctld answers, that it has the numbers of the files, and that every node that was up is up
+    again within O(patience).
+  - B(Rolls back) to the last good files if not, and says why. The last good files are kept in
+    C(/var/lib/gpucluster-slurm/good), so that a run that was killed is repaired by the next one.
+  - Two runs at once do not meet, the second one is refused.
+options:
+  directory:
+    description: Where Slurm reads its configuration from.
+    type: path
+    default: /etc/slurm
+  files:
+    description: The text of each file, by its name in O(directory). V(slurm.conf) is among them.
+    type: dict
+    required: true
+  end_jobs:
+    description: Whether changes that end jobs may be applied.
+    type: bool
+    default: false
+  patience:
+    description: How many seconds nodes that were up may take to be up again.
+    type: int
+    default: 60
+attributes:
+  check_mode:
+    description: Can run in check mode and return changed status prediction without modifying target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
+    support: full
+seealso:
+  - module: gpucluster.slurm.slurm_service
+author:
+  - gpucluster.slurm contributors (@gpucluster)
+"""
+
+EXAMPLES = r"""
+- name: Apply Slurm's configuration
+  gpucluster.slurm.slurm_config:
+    files:
+      slurm.conf: "{{ lookup('ansible.builtin.template', 'slurm.conf.j2') }}"
+      cgroup.conf: "{{ lookup('ansible.builtin.template', 'cgroup.conf.j2') }}"
+  register: config
+
+- name: Show the plan
+  ansible.builtin.debug:
+    msg: "{{ config.table | join('\n') }}"
+"""
+
+RETURN = r"""
+plan:
+  description: The changes. Empty where only comments or the order of lines differ.
+  type: list
+  elements: dict
+  returned: always
+  contains:
+    what:
+      description: What changes.
+      type: str
+      returned: always
+      sample: slurm.conf KillWait
+    before:
+      description: Its value before; null if it had none.
+      type: str
+      returned: always
+      sample: "30"
+    after:
+      description: Its value afterwards; null if it has none.
+      type: str
+      returned: always
+      sample: "60"
+    needs:
+      description: What it needs.
+      type: str
+      returned: always
+      sample: reconfigure
+    ends:
+      description: Numbers of the jobs that it would end.
+      type: list
+      elements: str
+      returned: always
+      sample: []
+table:
+  description: The plan as text, a line for each change.
+  type: list
+  elements: str
+  returned: always
+  sample: ["slurm.conf KillWait  30 -> 60  reconfigure"]
+actions:
+  description: What was done with slurmctld, or would be in check mode.
+  type: list
+  elements: str
+  returned: always
+  sample: [reconfigure]
+remarks:
+  description: What Slurm ignores of the files, and what else a reader should know.
+  type: list
+  elements: str
+  returned: always
+  sample: []
+"""
+
+import fcntl
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Job, Step, steps, table
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import (
+    Configuration,
+    ConfigurationError,
+    changes,
+    lines,
+    read,
+    table_of,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+
+RUN = "/run/gpucluster-slurm"
+GOOD = "/var/lib/gpucluster-slurm/good"
+SERVICE = "slurmctld"
+# Seconds that one command of Slurm may take, and a second slurmctld to start or to refuse.
+COMMAND, TRIAL = 60, 30
+# What the trial has for itself. Keys that a release does not know are not among them.
+TRIAL_SETTINGS = {
+    "AccountingStorageType": "accounting_storage/none",
+    "AccountingStorageEnforce": None,
+    "AccountingStorageTRES": None,
+    "JobCompType": "jobcomp/none",
+    "SlurmctldLogFile": None,
+    "PrologSlurmctld": None,
+    "EpilogSlurmctld": None,
+    "SlurmctldParameters": None,
+}
+STARTED = "Running as primary controller"
+# States of a node that cannot have jobs (slurm.conf(5) and sinfo(1)); one that does not answer has a star.
+LOST = re.compile(r"down|unknown|inval|fail|.*\*$")
+
+
+class ConfigError(Exception):
+    """Why the configuration is not in force; the files are as they were."""
+
+
+class Slurm:
+    """The commands of Slurm on this host."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+
+    def ask(self, *command: str, conf: str = "") -> tuple[int, str, str]:
+        """A command's status and output. It must not wait for a daemon that hangs."""
+        environment = {"SLURM_CONF": conf} if conf else {}
+        result: tuple[int, str, str] = self.module.run_command(
+            ["timeout", str(COMMAND), *command], environ_update=environment
+        )
+        return result
+
+    def version(self) -> str:
+        """The installed release, such as 24.11.5. Raises ConfigError without one."""
+        stdout = self.ask("slurmctld", "-V")[1]
+        if not (match := re.search(r"\d+\.\d+\.\d+", stdout)):
+            raise ConfigError(f"slurmctld -V says {stdout.strip()!r}; is its package installed?")
+        return match[0]
+
+    def answers(self) -> bool:
+        """Whether a slurmctld on this host answers."""
+        return self.ask("scontrol", "ping")[0] == 0
+
+    def jobs(self) -> list[Job]:
+        """The jobs that have not ended."""
+        fields = ["JobArrayID", "Partition", "NodeList", "tres-per-job", "tres-per-node", "tres-per-task", "tres-alloc"]
+        rc, stdout, stderr = self.ask("squeue", "--noheader", "--Format", ",".join(f"{field}:|" for field in fields))
+        if rc != 0:
+            raise ConfigError(f"squeue: {stderr.strip()}")
+        rows = [line.split("|") for line in stdout.splitlines()]
+        return [
+            Job(row[0], row[1], frozenset(expand(row[2])), any("gres" in field for field in row[3:])) for row in rows
+        ]
+
+    def nodes_up(self) -> set[str]:
+        """The nodes that can have jobs, drained ones among them."""
+        stdout = self.ask("sinfo", "--noheader", "--Node", "--all", "--format=%N %T")[1]
+        rows = [line.split() for line in stdout.splitlines()]
+        return {row[0] for row in rows if len(row) == 2 and not LOST.match(row[1])}
+
+    def settings(self) -> dict[str, str]:
+        """What slurmctld has in force, by key in small letters."""
+        stdout = self.ask("scontrol", "show", "config")[1]
+        pairs = (line.split("=", 1) for line in stdout.splitlines() if "=" in line)
+        return {key.strip().lower(): value.strip() for key, value in pairs}
+
+
+# -- validate --------------------------------------------------------------------------------------------------------
+
+
+def judge(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]:
+    """What the release would refuse, and what it would ignore."""
+    refused, ignored = [], []
+    for file, text in files.items():
+        if file not in parameters.FILES:
+            continue
+        own: list[tuple[str, str]] = []
+        for pairs in lines(file, text):
+            kind = table_of(file, pairs)
+            if kind == file:
+                own.extend(pairs)
+                continue
+            for problem in parameters.problems(kind, pairs, version):
+                place = refused if problem.effect == parameters.REFUSED else ignored
+                place.append(f"{file}: {pairs[0][0]}={pairs[0][1]}: {problem.key}: {problem.text}")
+        for problem in parameters.problems(file, own, version):
+            place = refused if problem.effect == parameters.REFUSED else ignored
+            place.append(f"{file}: {problem.key}: {problem.text}")
+    return refused, ignored
+
+
+@contextmanager
+def candidate(module: AnsibleModule, files: Mapping[str, str]) -> Iterator[str]:
+    """A directory with the files and all others of the configuration, for Slurm's own judgement."""
+    os.makedirs(RUN, mode=0o755, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="candidate-", dir=RUN) as directory:
+        os.chmod(directory, 0o755)
+        current = module.params["directory"]
+        for name in os.listdir(current) if os.path.isdir(current) else []:
+            if name not in files and name != "slurmdbd.conf":
+                os.symlink(os.path.join(current, name), os.path.join(directory, name))
+        for name, text in files.items():
+            with open(os.path.join(directory, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        yield directory
+
+
+def parse(slurm: Slurm, directory: str) -> None:
+    """Let Slurm's parser read the files. Raises ConfigError with its words."""
+    rc, stdout, stderr = slurm.ask("sinfo", "--version", conf=f"{directory}/slurm.conf")
+    if rc != 0:
+        raise ConfigError((stderr or stdout).strip().replace(f"{directory}/", ""))
+
+
+def trial_conf(text: str, directory: str) -> str:
+    """slurm.conf for a second slurmctld: its own state, no accounting, nothing that it would run."""
+    own = {**TRIAL_SETTINGS, "StateSaveLocation": f"{directory}/state", "SlurmctldPidFile": f"{directory}/pid"}
+    kept = [line for line in text.splitlines() if line.split("=")[0].strip().lower() not in {key.lower() for key in own}]
+    return "\n".join([*kept, *(f"{key}={value}" for key, value in own.items() if value), ""])
+
+
+def try_out(directory: str, user: str) -> None:
+    """Start a second slurmctld with the files, until it runs or refuses them.
+
+    Raises:
+        ConfigError: it refuses them; with its words.
+    """
+    path = os.path.join(directory, "slurm.conf")
+    with open(path, encoding="utf-8") as file:
+        text = trial_conf(file.read(), directory)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.mkdir(os.path.join(directory, "state"), mode=0o700)
+    shutil.chown(os.path.join(directory, "state"), user, user)
+    shutil.chown(directory, user, user)
+    # No network: it must not speak to the nodes of the cluster, whose jobs it does not know.
+    command = ["unshare", "--net", "slurmctld", "-D", "-c", "-f", path]
+    with subprocess.Popen(  # pylint: disable=ansible-bad-function
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
+    ) as process:
+        alarm = time.monotonic() + TRIAL
+        said: list[str] = []
+        try:
+            assert process.stdout
+            for line in process.stdout:
+                said.append(re.sub(r"^\[\S+\] |^slurmctld: ", "", line.strip()))
+                if STARTED in line or time.monotonic() > alarm:
+                    return
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    words = [line for line in said if re.match(r"fatal|error", line)] or said[-3:]
+    raise ConfigError("slurmctld does not start with these files: " + "; ".join(words).replace(f"{directory}/", ""))
+
+
+def validate(module: AnsibleModule, slurm: Slurm, files: Mapping[str, str], version: str) -> list[str]:
+    """Judge the wanted files. Gives what Slurm would ignore; raises ConfigError with all that it would refuse."""
+    refused, ignored = judge(files, version)
+    if refused:
+        raise ConfigError("\n".join(refused))
+    settings = read({"slurm.conf": files["slurm.conf"]}).settings
+    user = settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
+    with candidate(module, files) as directory:
+        parse(slurm, directory)
+        try_out(directory, pwd.getpwnam(user).pw_name)
+    return ignored
+
+
+# -- plan ------------------------------------------------------------------------------------------------------------
+
+
+def last_good(module: AnsibleModule, names: Sequence[str]) -> dict[str, str]:
+    """The files that were in force last: what was kept, or what is there where nothing was kept."""
+    found = {}
+    for name in names:
+        for directory in (GOOD, module.params["directory"]):
+            try:
+                with open(os.path.join(directory, name), encoding="utf-8") as file:
+                    found[name] = file.read()
+                    break
+            except FileNotFoundError:
+                continue
+    return found
+
+
+def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
+    """What the files in force say, and a remark where they cannot be read."""
+    try:
+        return read(files), []
+    except ConfigurationError as error:
+        return Configuration(), [f"the files that are there cannot be read, so all is new: {error}"]
+
+
+# -- apply, verify, roll back ----------------------------------------------------------------------------------------
+
+
+def action_for(plan: Sequence[Step], running: bool) -> str:
+    """What slurmctld needs for the plan."""
+    if not running:
+        return "start"
+    return "restart" if any(SERVICE in step.needs.restart for step in plan) else "reconfigure"
+
+
+def act(module: AnsibleModule, slurm: Slurm, action: str) -> None:
+    """Do it. Raises ConfigError with the words of the command, and the journal where slurmctld did not come up."""
+    command = ["scontrol", "reconfigure"] if action == "reconfigure" else ["systemctl", action, SERVICE]
+    rc, stdout, stderr = slurm.ask(*command)
+    if rc != 0:
+        journal = ["journalctl", "--no-pager", "--output=cat", "--lines=8", f"--unit={SERVICE}"]
+        words = "" if action == "reconfigure" else module.run_command(journal)[1]
+        raise ConfigError(f"{' '.join(command)}: {(stderr or stdout).strip()}\n{words}".strip())
+
+
+def verify(slurm: Slurm, plan: Sequence[Step], up: set[str], patience: int) -> None:
+    """See that slurmctld has the configuration in force. Raises ConfigError if not."""
+    deadline = time.monotonic() + patience
+    while not slurm.answers():
+        if time.monotonic() > deadline:
+            raise ConfigError(f"slurmctld does not answer after {patience} s")
+        time.sleep(1)
+    in_force = slurm.settings()
+    for change in (step.change for step in plan):
+        found = in_force.get(change.key.lower(), "").split()
+        if change.file == "slurm.conf" and change.after and change.after.isdigit() and found and found[0].isdigit():
+            if int(found[0]) != int(change.after):
+                raise ConfigError(f"slurmctld has {change.key}={found[0]}, the file {change.after}")
+    gone = {node for step in plan if step.what == "NodeName" and not step.change.after for node in expand(step.change.subject)}
+    while missing := up - gone - slurm.nodes_up():
+        if time.monotonic() > deadline:
+            raise ConfigError(f"{fold(sorted(missing))} were up and are not after {patience} s")
+        time.sleep(1)
+
+
+def keep(files: Mapping[str, str]) -> None:
+    """Keep the files as the last good ones."""
+    os.makedirs(GOOD, mode=0o700, exist_ok=True)
+    write([File(os.path.join(GOOD, name), text.encode(), mode=0o600) for name, text in files.items()])
+
+
+def apply(module: AnsibleModule, slurm: Slurm, files: Sequence[File], plan: Sequence[Step], action: str) -> None:
+    """Put the files in force, or leave everything as it was. Raises ConfigError."""
+    up = slurm.nodes_up() if action != "start" else set()
+    write(files)
+    try:
+        act(module, slurm, action)
+        verify(slurm, plan, up, module.params["patience"])
+    except ConfigError as error:
+        raise ConfigError(f"{error}\n{roll_back(module, slurm, files, action)}") from None
+
+
+def roll_back(module: AnsibleModule, slurm: Slurm, files: Sequence[File], action: str) -> str:
+    """Put the files back that were there, and slurmctld with them. Says how that went."""
+    old = [File(file.path, file.found, file.owner, file.mode) for file in files if file.found is not None]
+    if len(old) < len(files):
+        return "There were no files before to go back to."
+    write(old)
+    try:
+        act(module, slurm, "restart" if action == "start" else action)
+    except ConfigError:
+        try:  # a slurmctld that is gone cannot be reconfigured
+            act(module, slurm, "restart")
+        except ConfigError as error:
+            return f"The old files are back, but slurmctld did not come up with them: {error}"
+    return "Rolled back: the old files are in force again."
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Hold the lock of this module. Raises ConfigError where another run has it."""
+    os.makedirs(RUN, mode=0o755, exist_ok=True)
+    with open(os.path.join(RUN, "slurm_config.lock"), "a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError("another run is applying a configuration on this host; let it end first") from None
+        yield
+
+
+def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
+    """The module's work, and its result."""
+    wanted: dict[str, str] = module.params["files"]
+    directory = module.params["directory"]
+    files = [File(os.path.join(directory, name), text.encode()) for name, text in wanted.items()]
+    version = slurm.version()
+    good = last_good(module, list(wanted))
+    old, remarks = understood(good)
+    running = slurm.answers()
+    plan = steps(changes(old, read(wanted)), slurm.jobs() if running else [], version)
+    different = [file for file in files if file.changes]
+    result = {
+        "changed": bool(different) or good != wanted or not running,
+        "plan": [
+            {
+                "what": step.what,
+                "before": step.change.before,
+                "after": step.change.after,
+                "needs": step.action,
+                "ends": list(step.ends),
+            }
+            for step in plan
+        ],
+        "table": table(plan),
+        "actions": [],
+        "remarks": remarks,
+        "diff": [file.diff for file in different],
+    }
+    if not result["changed"]:
+        return result
+    result["remarks"] = remarks + validate(module, slurm, wanted, version)
+    ending = sorted({number for step in plan for number in step.ends})
+    if ending and not module.params["end_jobs"]:
+        shown = "\n".join(table([step for step in plan if step.ends]))
+        raise ConfigError(f"this would end {len(ending)} jobs; drain the nodes first, or set end_jobs:\n{shown}")
+    action = action_for(plan, running)
+    result["actions"] = [action]
+    if not module.check_mode:
+        apply(module, slurm, files, plan, action)
+        keep(wanted)
+    return result
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "directory": {"type": "path", "default": "/etc/slurm"},
+            "files": {"type": "dict", "required": True},
+            "end_jobs": {"type": "bool", "default": False},
+            "patience": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    # A connection that is lost must not end the work in the middle.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with alone():
+            result = converge(module, Slurm(module))
+    except (ConfigError, ConfigurationError, FileError, OSError, ValueError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
