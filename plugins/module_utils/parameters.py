@@ -1,105 +1,252 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The names of Slurm's parameters, as data.
+"""Slurm's parameters: what they may hold, which releases have them, and what a change of one needs.
 
-Each set is the union of the option tables of Slurm 22.05, 24.11 and 26.05 (`src/common/read_config.c`,
-`src/interfaces/cgroup.c`), in Slurm's spelling. Whether a release knows a parameter, and what values it takes, Slurm's
-own parser judges.
+The facts are in `parameter_tables`, one line for each parameter, in columns that two blanks or more part:
+
+    name  value  change  releases
+
+The value is one of these; what Slurm's parser accepts is accepted here (`src/common/parse_value.c`):
+
+- `text`, and as words for a reader `host`, `hosts`, `user`, `path`, `dir`, `program`: any text.
+- `bool`; `u16`, `u32`, `u64`, `float`, with a unit or the limits `LOW..HIGH`; `minutes` and `seconds`: Slurm's times,
+  stored in that unit; `ports`: one or a range; `purge`: an age in slurmdbd.conf.
+- `one SET`, `flags SET`, `hints SET`, `plugin KIND`, `plugins KIND`: words, see `parameter_tables/words.py`. A set of
+  the parameter's own name is not repeated.
+
+The change is one of these. Since 23.11 a reconfigure starts slurmctld and every slurmd anew, with the state and the
+sockets of the old ones (`_try_to_reconfig` in `src/slurmctld/controller.c` and `src/slurmd/slurmd/slurmd.c`): what
+needed a restart before needs a reconfigure since, but for what an exclamation mark follows.
+
+- `client`: nothing, commands read it.
+- `reconfigure`: `scontrol reconfigure`.
+- `slurmctld`, `slurmd`, `slurmdbd`, `daemons`: a restart of these (`daemons`: slurmctld and slurmd).
+- `nodes`: a restart of slurmd and slurmctld while no job runs on the nodes that it is about.
+- `cluster`: a restart of all daemons while there is no job at all.
+
+The releases are `23.02+`, `-24.11` or `23.11-24.11`; none: all. `defunct 23.11+`: since then Slurm only says that it
+ignores the parameter. `refused 23.11+`: since then Slurm knows the parameter to refuse it. `use X` is what replaces it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables import (
+    acct_gather_conf,
+    cgroup_conf,
+    gres_conf,
+    job_container_conf,
+    mpi_conf,
+    plugstack_conf,
+    slurm_conf,
+    slurmdbd_conf,
+    topology,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import (
+    FOREIGN,
+    IGNORED,
+    REFUSED,
+    RELEASES,
+    Span,
+    judge,
+    nearest,
+)
+
+__all__ = ["FILES", "FOREIGN", "IGNORED", "REFUSED", "RELEASES", "find", "nearest", "needs", "problems", "release_of"]
 
 
-def _names(text: str) -> frozenset[str]:
-    """The words of a text."""
-    return frozenset(text.split())
+class Problem(NamedTuple):
+    """What is wrong with a parameter."""
+
+    key: str
+    text: str
+    """What was found, what is allowed, and the nearest that is."""
+    effect: str
+    """REFUSED, IGNORED or FOREIGN."""
 
 
-SLURM_CONF = _names("""
-    AccountingStorageBackupHost AccountingStorageEnforce AccountingStorageExternalHost AccountingStorageHost
-    AccountingStorageLoc AccountingStorageParameters AccountingStoragePass AccountingStoragePort
-    AccountingStorageTRES AccountingStorageType AccountingStorageUser AccountingStoreFlags
-    AccountingStoreJobComment AcctGatherEnergyType AcctGatherFilesystemType AcctGatherInfinibandType
-    AcctGatherInterconnectType AcctGatherNodeFreq AcctGatherProfileType AllowSpecResourcesUsage
-    AuthAltParameters AuthAltTypes AuthInfo AuthType BackupAddr BackupController BatchStartTimeout BcastExclude
-    BcastParameters BurstBufferParameters BurstBufferType CertgenParameters CertgenType CertmgrParameters
-    CertmgrType CliFilterParameters CliFilterPlugins ClusterName CommunicationParameters CompleteWait
-    ControlAddr ControlMachine CoreSpecPlugin CpuFreqDef CpuFreqGovernors CredType CryptoType
-    DataParserParameters DebugFlags DefMemPerCPU DefMemPerNode DependencyParameters DisableRootJobs DownNodes
-    EioTimeout EnforcePartLimits Epilog EpilogMsgTime EpilogSlurmctld EpilogTimeout ExtSensorsFreq
-    ExtSensorsType FairShareDampeningFactor FastSchedule FederationParameters FirstJobId FrontendName
-    GetEnvTimeout GpuFreqDef GresTypes GroupUpdateForce GroupUpdateTime HashPlugin HealthCheckInterval
-    HealthCheckNodeState HealthCheckProgram HealthCheckTimeout HttpParserType InactiveLimit
-    InteractiveStepOptions JobAcctGatherFrequency JobAcctGatherParams JobAcctGatherType JobCompHost JobCompLoc
-    JobCompParams JobCompPass JobCompPassScript JobCompPort JobCompType JobCompUser JobContainerType
-    JobCredentialPrivateKey JobCredentialPublicCertificate JobFileAppend JobRequeue JobSubmitPlugins
-    KeepAliveTime KillOnBadExit KillWait LaunchParameters LaunchType LicenseParameters Licenses LogTimeFormat
-    MailDomain MailProg MaxArraySize MaxBatchRequeue MaxDBDMsgs MaxJobCount MaxJobId MaxMemPerCPU MaxMemPerNode
-    MaxNodeCount MaxStepCount MaxTasksPerNode MCSParameters MCSPlugin MessageTimeout MetricsAuthUsers
-    MetricsParameters MetricsType MinJobAge MpiDefault MpiParams NamespaceType NodeFeaturesPlugins NodeName
-    NodeSet OverTimeLimit PartitionName PluginDir PlugStackConfig PowerAction PowerParameters PowerPlugin
-    PreemptExemptTime PreemptMode PreemptParameters PreemptType PrEpParameters PrEpPlugins PriorityCalcPeriod
-    PriorityDecayHalfLife PriorityFavorSmall PriorityFlags PriorityMaxAge PriorityParameters
-    PrioritySiteFactorParameters PrioritySiteFactorPlugin PriorityType PriorityUsageResetPeriod
-    PriorityWeightAge PriorityWeightAssoc PriorityWeightFairshare PriorityWeightJobSize PriorityWeightPartition
-    PriorityWeightQOS PriorityWeightTRES PrivateData ProctrackType Prolog PrologEpilogTimeout PrologFlags
-    PrologSlurmctld PrologTimeout PropagatePrioProcess PropagateResourceLimits PropagateResourceLimitsExcept
-    RebootProgram ReconfigFlags RequeueExit RequeueExitHold ResumeFailProgram ResumeProgram ResumeRate
-    ResumeTimeout ResvEpilog ResvOverRun ResvProlog ReturnToService RoutePlugin SallocDefaultCommand
-    SbcastParameters SchedulerAuth SchedulerParameters SchedulerTimeSlice SchedulerType ScronParameters
-    SelectType SelectTypeParameters SlurmctldAddr SlurmctldDebug SlurmctldHost SlurmctldHttpAuthParameters
-    SlurmctldLogFile SlurmctldParameters SlurmctldPidFile SlurmctldPlugstack SlurmctldPort
-    SlurmctldPrimaryOffProg SlurmctldPrimaryOnProg SlurmctldSyslogDebug SlurmctldTimeout SlurmdDebug
-    SlurmdHttpAuthParameters SlurmdLogFile SlurmdParameters SlurmdPidFile SlurmdPort SlurmdSpoolDir
-    SlurmdSyslogDebug SlurmdTimeout SlurmdUser SlurmSchedLogFile SlurmSchedLogLevel SlurmUser SrunEpilog
-    SrunPortRange SrunProlog StateSaveLocation SuspendExcNodes SuspendExcParts SuspendExcStates SuspendProgram
-    SuspendRate SuspendTime SuspendTimeout SwitchParameters SwitchType TaskEpilog TaskPlugin TaskPluginParam
-    TaskProlog TCPTimeout TLSParameters TLSType TmpFS TopologyParam TopologyPlugin TrackWCKey TreeWidth
-    UnkillableStepProgram UnkillableStepTimeout UrlParserType UsePAM VSizeFactor WaitTime X11Parameters
-""")
-"""Keys of slurm.conf."""
+class Needs(NamedTuple):
+    """What a change of a parameter needs before Slurm obeys it."""
 
-NODE = _names("""
-    BcastAddr Boards CoreSpecCount CoresPerSocket CpuBind CPUs CPUSpecList Feature Features Gres GresConf
-    MemSpecLimit NodeAddr NodeHostname Parameters Port Procs RealMemory Reason RestrictedCoresPerGPU Sockets
-    SocketsPerBoard State SuspendTime ThreadsPerCore TmpDisk Topology TRESWeights Weight
-""")
-"""Keys of a NodeName line."""
+    reconfigure: bool
+    """`scontrol reconfigure`; a restart makes it unnecessary."""
+    restart: tuple[str, ...]
+    """The daemons to restart, in this order."""
+    idle: str
+    """What must have no job meanwhile: `nodes` (those that the change is about), `cluster`, or nothing."""
 
-PARTITION = _names("""
-    AllocNodes AllowAccounts AllowGroups AllowQos Alternate CpuBind Default DefaultTime DefMemPerCPU
-    DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveTopo ExclusiveUser GraceTime Hidden LLN
-    MaxCPUsPerNode MaxCPUsPerSocket MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe
-    OverTimeLimit PowerDownOnIdle PreemptMode Priority PriorityJobFactor PriorityTier QOS ReqResv ResumeTimeout
-    RootOnly SelectTypeParameters Shared State SuspendTime SuspendTimeout Topology TRESBillingWeights
-""")
-"""Keys of a PartitionName line."""
 
-CGROUP_CONF = _names("""
-    AllowedDevicesFile AllowedKmemSpace AllowedRAMSpace AllowedSwapSpace CgroupAutomount CgroupJobIdPaths
-    CgroupMountpoint CgroupPlugin CgroupReleaseAgentDir CgroupSlice ConstrainCores ConstrainDevices
-    ConstrainKmemSpace ConstrainRAMSpace ConstrainSwapSpace EnableControllers EnableExtraControllers
-    IgnoreSystemd IgnoreSystemdOnFailure MaxKmemPercent MaxRAMPercent MaxSwapPercent MemoryLimitEnforcement
-    MemoryLimitThreshold MemorySwappiness MinKmemSpace MinRAMSpace SignalChildrenProcesses SystemdTimeout
-""")
-"""Keys of cgroup.conf."""
+@dataclass(frozen=True)
+class Parameter:
+    """A line of a table."""
 
-REPEATED = _names("DownNodes Epilog EpilogSlurmctld NodeSet PowerAction Prolog PrologSlurmctld SlurmctldHost")
-"""Keys of slurm.conf of which each value has a line of its own (`S_P_ARRAY` in Slurm's tables).
+    name: str
+    value: str
+    change: str
+    releases: Span
+    defunct: Span | None
+    refused: Span | None
+    instead: str
+    """What replaces it, with the first release that has it where this is not the first of all; or nothing."""
+
+
+def _parameter(line: str) -> Parameter:
+    """A line of a table."""
+    name, value, change, releases = [*re.split(r"\s{2,}", line), ""][:4]
+    notes = {"defunct": "", "refused": "", "use": "", "releases": ""}
+    for note in filter(None, releases.split("; ")):
+        word, _blank, rest = note.partition(" ")
+        if word in ("defunct", "refused", "use"):
+            notes[word] = rest or "-" + RELEASES[-1]
+        else:
+            notes["releases"] = note
+    return Parameter(
+        name,
+        value if " " in value or value not in ("one", "flags", "hints") else f"{value} {name}",
+        change,
+        Span.parse(notes["releases"]),
+        Span.parse(notes["defunct"]) if notes["defunct"] else None,
+        Span.parse(notes["refused"]) if notes["refused"] else None,
+        notes["use"],
+    )
+
+
+def _table(text: str) -> dict[str, Parameter]:
+    """A table by the names in lower case, in its order."""
+    return {parameter.name.lower(): parameter for parameter in map(_parameter, text.strip().splitlines())}
+
+
+FILES: Mapping[str, Mapping[str, Parameter]] = {
+    "slurm.conf": _table(slurm_conf.SLURM_CONF),
+    "NodeName": _table(slurm_conf.NODE),
+    "PartitionName": _table(slurm_conf.PARTITION),
+    "DownNodes": _table(slurm_conf.DOWN_NODES),
+    "NodeSet": _table(slurm_conf.NODE_SET),
+    "FrontendName": _table(slurm_conf.FRONTEND),
+    "PowerAction": _table(slurm_conf.POWER_ACTION),
+    "gres.conf": _table(gres_conf.GRES_CONF),
+    "cgroup.conf": _table(cgroup_conf.CGROUP_CONF),
+    "slurmdbd.conf": _table(slurmdbd_conf.SLURMDBD_CONF),
+    "topology.conf": _table(topology.TOPOLOGY_CONF),
+    "topology.yaml": _table(topology.TOPOLOGY_YAML),
+    "acct_gather.conf": _table(acct_gather_conf.ACCT_GATHER_CONF),
+    "job_container.conf": _table(job_container_conf.JOB_CONTAINER_CONF),
+    "namespace.yaml": _table(job_container_conf.NAMESPACE_YAML),
+    "mpi.conf": _table(mpi_conf.MPI_CONF),
+    "plugstack.conf": _table(plugstack_conf.PLUGSTACK_CONF),
+}
+"""Parameters by file, or by the kind of line in slurm.conf that has parameters of its own, and name in lower case."""
+
+
+def _names(file: str) -> frozenset[str]:
+    """The names of a file in Slurm's spelling, of all releases."""
+    return frozenset(parameter.name for parameter in FILES[file].values())
+
+
+SLURM_CONF, CGROUP_CONF = _names("slurm.conf"), _names("cgroup.conf")
+NODE, PARTITION = _names("NodeName") - {"NodeName"}, _names("PartitionName") - {"PartitionName"}
+
+LINES = frozenset({"DownNodes", "NodeSet", "PowerAction"})
+"""Keys of slurm.conf whose lines have parameters of their own, `NodeSet=fast Feature=h100`.
 
 NodeName and PartitionName are such keys too; the model writes them.
 """
 
-LINES = _names("DownNodes NodeSet PowerAction")
-"""Those of them whose lines have parameters of their own, `NodeSet=fast Feature=h100`."""
+REPEATED = LINES | {"Epilog", "EpilogSlurmctld", "Prolog", "PrologSlurmctld", "SlurmctldHost"}
+"""Keys of slurm.conf of which each value has a line of its own (`S_P_ARRAY` in Slurm's tables)."""
+
+_REPEATED = {key.lower() for key in {*REPEATED, "NodeName", "PartitionName", "FrontendName"}}
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant: equal but for case, or else the most similar one; None if none is similar."""
-    lower = {candidate.lower(): candidate for candidate in sorted(names)}
-    matches = get_close_matches(name.lower(), lower, n=1)
-    return lower[matches[0]] if matches else None
+def release_of(version: str) -> str:
+    """The release whose tables judge a version such as 24.11.5, the last one for later versions.
+
+    Raises:
+        ValueError: it is no version, or one before the first release of the tables.
+    """
+    match = re.match(r"(\d\d)\.(\d\d?)", version)
+    found = f"{match[1]}.{int(match[2]):02}" if match else ""
+    if found < RELEASES[0]:
+        raise ValueError(f"found Slurm {version!r}, known: {RELEASES[0]} and later")
+    return max(release for release in RELEASES if release <= found)
+
+
+def find(file: str, key: str) -> Parameter | None:
+    """A parameter by its file and its name in any case; None if no release has it."""
+    return FILES[file].get(key.lower())
+
+
+def needs(file: str, key: str, version: str) -> Needs:
+    """What a change of a parameter needs. An unknown one needs a restart of all daemons.
+
+    Raises:
+        ValueError: see `release_of`.
+    """
+    release = release_of(version)
+    parameter = find(file, key)
+    change = parameter.change if parameter else "daemons!"
+    if change == "client":
+        return Needs(False, (), "")
+    if change == "nodes":
+        return Needs(False, ("slurmctld", "slurmd"), "nodes")
+    if change == "cluster":
+        return Needs(False, ("slurmdbd", "slurmctld", "slurmd"), "cluster")
+    if change == "reconfigure" or (not change.endswith("!") and release >= "23.11"):
+        return Needs(True, (), "")
+    daemon = change.rstrip("!")
+    return Needs(False, ("slurmctld", "slurmd") if daemon == "daemons" else (daemon,), "")
+
+
+def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list[Problem]:
+    """What a release would refuse or ignore of the parameters of a file, or of a line with several.
+
+    Args:
+        file: a key of FILES.
+        values: names and values as they are in the file, without quotes and escapes.
+        version: of Slurm, such as 24.11 or 24.11.5.
+
+    Raises:
+        ValueError: see `release_of`.
+    """
+    release = release_of(version)
+    found: list[Problem] = []
+    seen: set[str] = set()
+    for key, value in values:
+        parameter = find(file, key)
+        if parameter is None:
+            match = nearest(key, _names(file))
+            guess = f", did you mean {match!r}?" if match else ""
+            found.append(Problem(key, f"unknown to Slurm{guess}", REFUSED))
+            continue
+        if key.lower() in seen and key.lower() not in _REPEATED and file != "plugstack.conf":
+            found.append(Problem(key, "is there more than once: Slurm takes the last", IGNORED))
+        seen.add(key.lower())
+        found.extend(_of_release(parameter, release) or _of_value(parameter, value, release))
+    return found
+
+
+def _of_release(parameter: Parameter, release: str) -> list[Problem]:
+    """Whether a release has a parameter."""
+    instead = f", use {parameter.instead}" if parameter.instead else ""
+    if release not in parameter.releases:
+        what = f"Slurm {release} has it not, {parameter.releases} have{instead}"
+        return [Problem(parameter.name, what, REFUSED)]
+    if parameter.refused and release in parameter.refused:
+        return [Problem(parameter.name, f"Slurm {release} refuses it{instead or ': remove it'}", REFUSED)]
+    if parameter.defunct and release in parameter.defunct:
+        return [Problem(parameter.name, f"Slurm {release} ignores it{instead or ': remove it'}", IGNORED)]
+    return []
+
+
+def _of_value(parameter: Parameter, value: str, release: str) -> list[Problem]:
+    """Whether a release takes a value."""
+    shown = value if len(value) <= 60 else f"{value[:57]}..."
+    return [
+        Problem(parameter.name, f"found {shown!r}, {what}", effect)
+        for effect, what in judge(parameter.value, value, release)
+    ]
