@@ -102,21 +102,28 @@ def read(files: Mapping[str, str]) -> Configuration:
     return result
 
 
+_LINES = {"nodename": "NodeName", "partitionname": "PartitionName", "downnodes": "DownNodes", "nodeset": "NodeSet"}
+"""Lines of slurm.conf that have parameters of their own, by their first key."""
+
+
+def table_of(file: str, pairs: Pairs) -> str:
+    """The table of parameters for a line: its file, or the kind of line in slurm.conf."""
+    return _LINES.get(pairs[0][0].lower(), file) if file == "slurm.conf" else file
+
+
 def _add(result: Configuration, file: str, pairs: Pairs, defaults: dict[str, Pairs]) -> None:
     """Take in a line; `defaults` are those that lines named DEFAULT have set so far."""
-    first, value = pairs[0]
-    kind = first.lower() if file == "slurm.conf" else ""
-    if kind in ("nodename", "partitionname"):
-        if value.upper() == _DEFAULT:
-            defaults[kind] = _over(defaults.get(kind, ()), pairs[1:])
-            return
+    kind, value = table_of(file, pairs), pairs[0][1]
+    if kind in ("NodeName", "PartitionName"):
         settings = _over(defaults.get(kind, ()), pairs[1:])
-        if kind == "partitionname":
+        if value.upper() == _DEFAULT:
+            defaults[kind] = settings
+        elif kind == "PartitionName":
             result.partitions[value] = settings
         else:
             _add_nodes(result, value, settings)
-    elif kind in ("downnodes", "nodeset", "frontendname", "poweraction"):
-        result.settings[file, f"{kind} {value}"] = (f"{first} {value}", _text(pairs[1:]))
+    elif kind != file:
+        result.settings[file, f"{kind} {value}".lower()] = (f"{kind}={value}", _text(pairs[1:]))
     elif file == "gres.conf":
         named = next((hosts for key, hosts in pairs if key.lower() == "nodename"), None)
         text = _text(pair for pair in pairs if pair[0].lower() != "nodename")
@@ -124,7 +131,7 @@ def _add(result: Configuration, file: str, pairs: Pairs, defaults: dict[str, Pai
             result.gres[node] = (*result.gres.get(node, ()), text)
     else:
         for key, setting in pairs:
-            _, before = result.settings.get((file, key.lower()), ("", ""))
+            before = result.settings.get((file, key.lower()), ("", ""))[1]
             several = before and key.lower() in _SEVERAL
             result.settings[file, key.lower()] = (key, f"{before} {setting}" if several else setting)
 
@@ -138,7 +145,7 @@ def _add_nodes(result: Configuration, hosts: str, settings: Pairs) -> None:
     names = expand(hosts)
     own = [pair for pair in settings if pair[0].lower() in ("nodeaddr", "nodehostname", "port")]
     shared = tuple(sorted((pair for pair in settings if pair not in own), key=lambda pair: pair[0].lower()))
-    columns = [(key, expand(f"[{values}]" if values[0].isdigit() and "," in values else values)) for key, values in own]
+    columns = [(key, expand(f"[{values}]" if values[0].isdigit() and key == "Port" else values)) for key, values in own]
     for i, name in enumerate(names):
         mine = tuple((key, values[i] if len(values) == len(names) else values[0]) for key, values in columns)
         result.nodes[name] = (*shared, *mine) if mine else shared
@@ -146,7 +153,7 @@ def _add_nodes(result: Configuration, hosts: str, settings: Pairs) -> None:
 
 def _over(defaults: Pairs, pairs: Pairs) -> Pairs:
     """Pairs over defaults."""
-    given = {key.lower() for key, _ in pairs}
+    given = {key.lower() for key, value in pairs}
     return (*(pair for pair in defaults if pair[0].lower() not in given), *pairs)
 
 
@@ -229,7 +236,7 @@ def _gres(old: Configuration, new: Configuration) -> Iterator[Change]:
     for name in dict.fromkeys([*new.gres, *old.gres]):
         before, after = old.gres.get(name), new.gres.get(name)
         if before != after and (not name or (name in old.nodes and name in new.nodes)):
-            pair = (before and "; ".join(before), after and "; ".join(after))
+            pair = ("; ".join(before) if before else None, "; ".join(after) if after else None)
             found.setdefault(pair, []).append(name)
     for (was, becomes), names in found.items():
-        yield Change("gres.conf", fold(names) if names != [""] else "", "Name", was or None, becomes or None)
+        yield Change("gres.conf", fold(names) if names != [""] else "", "Name", was, becomes)

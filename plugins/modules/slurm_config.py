@@ -226,22 +226,21 @@ class Slurm:
 
 def judge(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]:
     """What the release would refuse, and what it would ignore."""
-    refused, ignored = [], []
-    for file, text in files.items():
-        if file not in parameters.FILES:
-            continue
+    refused: list[str] = []
+    ignored: list[str] = []
+    for file in files.keys() & parameters.FILES.keys():
         own: list[tuple[str, str]] = []
-        for pairs in lines(file, text):
+        judged = [(f"{file}: ", file, own)]
+        for pairs in lines(file, files[file]):
             kind = table_of(file, pairs)
-            if kind == file:
+            if kind == file != "gres.conf":
                 own.extend(pairs)
-                continue
-            for problem in parameters.problems(kind, pairs, version):
-                place = refused if problem.effect == parameters.REFUSED else ignored
-                place.append(f"{file}: {pairs[0][0]}={pairs[0][1]}: {problem.key}: {problem.text}")
-        for problem in parameters.problems(file, own, version):
-            place = refused if problem.effect == parameters.REFUSED else ignored
-            place.append(f"{file}: {problem.key}: {problem.text}")
+            else:  # its parameters are its own
+                judged.append((f"{file}: {pairs[0][0]}={pairs[0][1]}: ", kind, [*pairs]))
+        for place, kind, values in judged:
+            for problem in parameters.problems(kind, values, version):
+                words = refused if problem.effect == parameters.REFUSED else ignored
+                words.append(f"{place}{problem.key}: {problem.text}")
     return refused, ignored
 
 
@@ -271,7 +270,9 @@ def parse(slurm: Slurm, directory: str) -> None:
 def trial_conf(text: str, directory: str) -> str:
     """slurm.conf for a second slurmctld: its own state, no accounting, nothing that it would run."""
     own = {**TRIAL_SETTINGS, "StateSaveLocation": f"{directory}/state", "SlurmctldPidFile": f"{directory}/pid"}
-    kept = [line for line in text.splitlines() if line.split("=")[0].strip().lower() not in {key.lower() for key in own}]
+    kept = [
+        line for line in text.splitlines() if line.split("=")[0].strip().lower() not in {key.lower() for key in own}
+    ]
     return "\n".join([*kept, *(f"{key}={value}" for key, value in own.items() if value), ""])
 
 
@@ -376,10 +377,16 @@ def verify(slurm: Slurm, plan: Sequence[Step], up: set[str], patience: int) -> N
     in_force = slurm.settings()
     for change in (step.change for step in plan):
         found = in_force.get(change.key.lower(), "").split()
-        if change.file == "slurm.conf" and change.after and change.after.isdigit() and found and found[0].isdigit():
-            if int(found[0]) != int(change.after):
-                raise ConfigError(f"slurmctld has {change.key}={found[0]}, the file {change.after}")
-    gone = {node for step in plan if step.what == "NodeName" and not step.change.after for node in expand(step.change.subject)}
+        wanted = change.after or ""
+        numbers = change.file == "slurm.conf" and wanted.isdigit() and found and found[0].isdigit()
+        if numbers and int(found[0]) != int(wanted):
+            raise ConfigError(f"slurmctld has {change.key}={found[0]}, the file {wanted}")
+    gone = {
+        node
+        for step in plan
+        if step.what == "NodeName" and not step.change.after
+        for node in expand(step.change.subject)
+    }
     while missing := up - gone - slurm.nodes_up():
         if time.monotonic() > deadline:
             raise ConfigError(f"{fold(sorted(missing))} were up and are not after {patience} s")
@@ -460,6 +467,8 @@ def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
         "diff": [file.diff for file in different],
     }
     if not result["changed"]:
+        if not module.check_mode and not os.path.isdir(GOOD):
+            keep(wanted)
         return result
     result["remarks"] = remarks + validate(module, slurm, wanted, version)
     ending = sorted({number for step in plan for number in step.ends})

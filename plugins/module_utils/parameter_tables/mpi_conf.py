@@ -1,8 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""mpi.conf: `pmix_options` in `src/plugins/mpi/pmix/mpi_pmix.c`, mpi.conf(5).
-"""
+"""mpi.conf: `pmix_options` in `src/plugins/mpi/pmix/mpi_pmix.c`, mpi.conf(5)."""
 
 from __future__ import annotations
 

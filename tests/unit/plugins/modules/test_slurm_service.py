@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError, write
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_service
 
 UNIT = {"NeedDaemonReload": "no", "UnitFileState": "enabled", "ActiveState": "active"}
@@ -65,7 +66,7 @@ def test_a_reload_counts_as_loading_and_an_older_one_does_not(tmp_path: Path) ->
 
 def test_a_file_is_written_with_its_directory_and_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "slurmd.service.d/options.conf"
-    slurm_service.write([slurm_service.wanted_file(wanted(path, content="a\n", mode="0600"))])
+    write([slurm_service.wanted_file(wanted(path, content="a\n", mode="0600"))])
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("a\n", 0o600)
     assert [file.name for file in path.parent.iterdir()] == ["options.conf"]
     again = slurm_service.wanted_file(wanted(path, content="a\n", mode="0600"))
@@ -80,7 +81,7 @@ def test_a_mode_is_mended_without_a_new_content(tmp_path: Path) -> None:
     file = slurm_service.wanted_file(wanted(path, content="a\n", mode="0600"))
     assert (file.differs, file.changes) == (False, True)
     assert file.diff["before"].endswith("0644\n")
-    slurm_service.write([file])
+    write([file])
     assert (path.stat().st_mode & 0o777, path.stat().st_mtime) == (0o600, 0)
 
 
@@ -89,12 +90,12 @@ def test_a_secret_is_any_bytes_and_never_in_a_diff(tmp_path: Path) -> None:
     key = bytes(range(256))
     file = slurm_service.wanted_file(wanted(path, secret=base64.b64encode(key).decode(), mode="0400"))
     assert (file.diff["before"], file.diff["after"]) == ("(a secret)\n", "(another secret)\n")
-    slurm_service.write([file])
+    write([file])
     assert path.read_bytes() == key
 
 
 def test_an_owner_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(slurm_service.FileError, match="there is no user or group nobody-here"):
+    with pytest.raises(FileError, match="there is no user or group nobody-here"):
         slurm_service.wanted_file(wanted(tmp_path / "file", content="", owner="nobody-here"))
 
 
@@ -107,13 +108,13 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path, mon
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        slurm_service.write([slurm_service.wanted_file(wanted(path, content="new\n"))])
+        write([slurm_service.wanted_file(wanted(path, content="new\n"))])
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("slurm.conf", "old\n")]
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
     (tmp_path / "file").write_text("old\n")
-    slurm_service.write([slurm_service.wanted_file(wanted(tmp_path / "link", content="new\n"))])
+    write([slurm_service.wanted_file(wanted(tmp_path / "link", content="new\n"))])
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_text() == "new\n"
