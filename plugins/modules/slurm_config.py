@@ -193,9 +193,13 @@ class Slurm:
             raise ConfigError(f"slurmctld -V says {stdout.strip()!r}; is its package installed?")
         return match[0]
 
+    def active(self) -> bool:
+        """Whether systemd runs slurmctld here."""
+        return self.ask("systemctl", "is-active", "--quiet", SERVICE)[0] == 0
+
     def answers(self) -> bool:
-        """Whether a slurmctld on this host answers."""
-        return self.ask("scontrol", "ping")[0] == 0
+        """Whether slurmctld answers."""
+        return self.active() and self.ask("scontrol", "ping")[0] == 0
 
     def jobs(self) -> list[Job]:
         """The jobs that have not ended."""
@@ -350,10 +354,10 @@ def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
 # -- apply, verify, roll back ----------------------------------------------------------------------------------------
 
 
-def action_for(plan: Sequence[Step], running: bool) -> str:
-    """What slurmctld needs for the plan."""
-    if not running:
-        return "start"
+def action_for(plan: Sequence[Step], answers: bool, active: bool) -> str:
+    """What slurmctld needs for the plan; one that runs but does not answer is started anew."""
+    if not answers:
+        return "restart" if active else "start"
     return "restart" if any(SERVICE in step.needs.restart for step in plan) else "reconfigure"
 
 
@@ -401,7 +405,7 @@ def keep(files: Mapping[str, str]) -> None:
 
 def apply(module: AnsibleModule, slurm: Slurm, files: Sequence[File], plan: Sequence[Step], action: str) -> None:
     """Put the files in force, or leave everything as it was. Raises ConfigError."""
-    up = slurm.nodes_up() if action != "start" else set()
+    up = slurm.nodes_up() if slurm.answers() else set()
     write(files)
     try:
         act(module, slurm, action)
@@ -475,7 +479,7 @@ def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
     if ending and not module.params["end_jobs"]:
         shown = "\n".join(table([step for step in plan if step.ends]))
         raise ConfigError(f"this would end {len(ending)} jobs; drain the nodes first, or set end_jobs:\n{shown}")
-    action = action_for(plan, running)
+    action = action_for(plan, running, slurm.active())
     result["actions"] = [action]
     if not module.check_mode:
         apply(module, slurm, files, plan, action)
