@@ -14,7 +14,7 @@ description:
     afterwards, or none.
   - B(Validates) them, before anything is written. Every key is known to the installed release, or the nearest known
     one is named. Slurm's own parser reads them. A second slurmctld starts with them for a moment, with a state
-    directory of its own, no accounting, and a network namespace of its own, where it reaches no node.
+    directory and a port of its own, no accounting, no programs to run, and addresses at which it reaches no node.
   - B(Plans) what changes, key by key, node by node and partition by partition, what each change needs
     (C(scontrol reconfigure), or a restart), and which jobs it would end. Slurm itself is asked for the jobs.
   - B(Refuses) what would end jobs, unless O(end_jobs) allows it.
@@ -126,6 +126,7 @@ import pwd
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -146,22 +147,35 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.render import value_text
 
 RUN = "/run/gpucluster-slurm"
 GOOD = "/var/lib/gpucluster-slurm/good"
 SERVICE = "slurmctld"
 # Seconds that one command of Slurm may take, and a second slurmctld to start or to refuse.
 COMMAND, TRIAL = 60, 30
-# What the trial has for itself. Keys that a release does not know are not among them.
-TRIAL_SETTINGS = {
-    "AccountingStorageType": "accounting_storage/none",
-    "AccountingStorageEnforce": None,
-    "AccountingStorageTRES": None,
-    "JobCompType": "jobcomp/none",
-    "SlurmctldLogFile": None,
-    "PrologSlurmctld": None,
-    "EpilogSlurmctld": None,
-    "SlurmctldParameters": None,
+# What a second slurmctld must not have: accounting, state and logs of the first one, programs that it would run.
+NOT_TRIED = {
+    "accountingstorageenforce",
+    "accountingstoragetres",
+    "accountingstoragetype",
+    "epilogslurmctld",
+    "jobcomptype",
+    "mailprog",
+    "prologslurmctld",
+    "rebootprogram",
+    "resumefailprogram",
+    "resumeprogram",
+    "slurmctldlogfile",
+    "slurmctldparameters",
+    "slurmctldpidfile",
+    "slurmctldport",
+    "slurmctldprimaryoffprog",
+    "slurmctldprimaryonprog",
+    "slurmctldsyslogdebug",
+    "statesavelocation",
+    "suspendprogram",
+    "suspendtime",
 }
 STARTED = "Running as primary controller"
 # States of a node that cannot have jobs (slurm.conf(5) and sinfo(1)); one that does not answer has a star.
@@ -272,12 +286,23 @@ def parse(slurm: Slurm, directory: str) -> None:
 
 
 def trial_conf(text: str, directory: str) -> str:
-    """slurm.conf for a second slurmctld: its own state, no accounting, nothing that it would run."""
-    own = {**TRIAL_SETTINGS, "StateSaveLocation": f"{directory}/state", "SlurmctldPidFile": f"{directory}/pid"}
-    kept = [
-        line for line in text.splitlines() if line.split("=")[0].strip().lower() not in {key.lower() for key in own}
+    """slurm.conf for a second slurmctld, which reaches no node: that knows of no job would be a danger to all."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    result = [
+        f"StateSaveLocation={directory}/state",
+        f"SlurmctldPidFile={directory}/pid",
+        f"SlurmctldPort={port}",
+        "MailProg=/bin/true",
     ]
-    return "\n".join([*kept, *(f"{key}={value}" for key, value in own.items() if value), ""])
+    for pairs in lines("slurm.conf", text):
+        kept = [pair for pair in pairs if pair[0].lower() not in NOT_TRIED]
+        if table_of("slurm.conf", pairs) == "NodeName":
+            kept = [pair for pair in kept if pair[0].lower() not in ("nodeaddr", "nodehostname", "port", "bcastaddr")]
+            kept += [("NodeAddr", "127.0.0.1"), ("Port", "1")]
+        result.append(" ".join(f"{key}={value_text(value)}" for key, value in kept))
+    return "\n".join(result) + "\n"
 
 
 def try_out(directory: str, user: str) -> None:
@@ -294,8 +319,7 @@ def try_out(directory: str, user: str) -> None:
     os.mkdir(os.path.join(directory, "state"), mode=0o700)
     shutil.chown(os.path.join(directory, "state"), user, user)
     shutil.chown(directory, user, user)
-    # No network: it must not speak to the nodes of the cluster, whose jobs it does not know.
-    command = ["unshare", "--net", "slurmctld", "-D", "-c", "-f", path]
+    command = ["slurmctld", "-D", "-c", "-f", path]
     with subprocess.Popen(  # pylint: disable=ansible-bad-function
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
     ) as process:
