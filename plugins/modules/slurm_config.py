@@ -101,7 +101,7 @@ plan:
       returned: always
       sample: []
 table:
-  description: The plan as text, a line for each change.
+  description: The plan as text, a line for each change; empty for the first configuration.
   type: list
   elements: str
   returned: always
@@ -489,7 +489,7 @@ def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
             }
             for step in plan
         ],
-        "table": table(plan),
+        "table": table(plan) if good else [],
         "actions": [],
         "remarks": remarks,
         "diff": [file.diff for file in different],
