@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables.words import (
     CHOICES,
@@ -86,7 +86,7 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     return lower[matches[0]] if matches else None
 
 
-@lru_cache(maxsize=None)
+@cache
 def words(text: str) -> Mapping[str, Span]:
     """The words of a set, each with the releases that know it."""
     return {word: Span.parse(span.rstrip("}")) for word, _brace, span in (w.partition("{") for w in text.split())}

@@ -1,0 +1,286 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Lets a real Slurm judge what the collection says of its parameters.
+
+A case is one parameter with one value in otherwise good files. The daemon that reads them is started on each, in one
+shell script. No start goes far: the files end with a mistake that is found after all parameters are read, so that a
+daemon that complains of that mistake has accepted the rest.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables.words import CHOICES, FLAGS, HINTS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import LIMITS, TEXTS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import (
+    FILES,
+    REFUSED,
+    Parameter,
+    problems,
+    release_of,
+)
+
+# Runs a shell script with this input, and gives its output.
+Runner = Callable[[str, bytes], str]
+
+ACCEPTED, WARNED = "accepted", "accepted with a warning"
+
+# What else has to be there for a parameter, or a parameter with this value, to be judged by itself.
+BESIDE = {
+    "MaxNodeCount": {"SelectType": "select/cons_tres"},
+    "OOMKillStep": {"TaskPlugin": "task/cgroup"},
+    "SlurmdSpecOverride": {"TaskPlugin": "task/cgroup", "SelectType": "select/cons_tres"},
+    "PreemptMode": {"PreemptType": "preempt/qos"},
+    "SlurmSchedLogLevel": {"SlurmSchedLogFile": "/dev/null"},
+}
+
+# Parameters whose values mean something beyond their kind.
+SAMPLES = {
+    "BlockSizes": "1",
+    "ClusterName": "judge",
+    "Default": "YES",
+    "DownNodes": "n1",
+    "FrontendName": "localhost",
+    "Licenses": "matlab:2",
+    "MCSPlugin": "mcs/mistake",
+    "Nodes": "n1",
+    "PluginDir": "@plugins@",
+    "SlurmUser": "root",
+    "SlurmdUser": "root",
+    "StateSaveLocation": "@state@",
+}
+
+# A plugin of each kind that all releases have and that starts by itself.
+PLUGIN = {"auth": "auth/none", "cred": "cred/none", "crypto": "crypto/none", "proctrack": "proctrack/linuxproc"}
+
+SLURM_CONF = {
+    "ClusterName": "judge",
+    "SlurmctldHost": "localhost(127.0.0.1)",
+    "SlurmctldPort": "7817",
+    "AuthType": "auth/none",
+    "CredType": "cred/none",
+    "ProctrackType": "proctrack/linuxproc",
+    "SlurmUser": "root",
+    "StateSaveLocation": "@state@",
+    "SlurmdSpoolDir": "@state@",
+    "SlurmctldPidFile": "@state@/pid",
+    "SlurmdPidFile": "@state@/pid",
+    "MailProg": "/bin/true",
+    # The mistake: slurmctld loads this plugin after it has read all files.
+    "MCSPlugin": "mcs/mistake",
+}
+
+# The lines that have parameters of their own.
+LINES = {
+    "NodeName": "NodeName=n1 NodeAddr=127.0.0.1",
+    "PartitionName": "PartitionName=p1 Nodes=n1 Default=YES",
+    "DownNodes": "DownNodes=n1",
+    "NodeSet": "NodeSet=s1",
+    "FrontendName": "FrontendName=localhost",
+    "PowerAction": "PowerAction=a1",
+}
+
+SCRIPT = """\
+set -eu
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+cd "$directory"
+tar -x
+plugins=$(dirname "$(find /usr/lib /usr/lib64 -name auth_none.so | head -n 1)")
+sed -i "s|@state@|$directory/state|; s|@plugins@|$plugins|" */*.conf 2>/dev/null || true
+slurmctld -V
+for case in [0-9]*; do
+    [ -e "$case" ] || continue
+    rm -rf state && mkdir state
+    export SLURM_CONF="$directory/$case/slurm.conf"
+    status=0
+    timeout 10 $(cat "$case/command") >output 2>&1 </dev/null || status=$?
+    echo "=== $case $status"
+    grep -aE 'error|fatal|warning' output || true
+done
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A parameter with a value."""
+
+    file: str
+    parameter: Parameter
+    value: str
+
+    @property
+    def pair(self) -> str:
+        """As it is in the file."""
+        return f"{self.parameter.name}={self.value}"
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.pair}"
+
+
+def _good(parameter: Parameter) -> Iterator[str]:
+    """Values that are good by the parameter's kind; of sets that are closed, each word."""
+    kind, _blank, rest = parameter.value.partition(" ")
+    if parameter.name in SAMPLES:
+        yield SAMPLES[parameter.name]
+    elif kind in LIMITS:
+        low, dots, _high = rest.partition("..")
+        yield from (low,) if dots else ("7", "0x10", "INFINITE")
+    elif kind == "bool":
+        yield from ("YES", "down")
+    elif kind == "float":
+        yield "50.5"
+    elif kind in ("minutes", "seconds"):
+        yield from ("90", "1-02:03:04", "UNLIMITED")
+    elif kind == "ports":
+        yield from ("7817", "7817-7818")
+    elif kind == "purge":
+        yield "12months"
+    elif kind == "one":
+        yield from (f"{word}2" if word.endswith(":") else word for word in CHOICES[rest].split())
+    elif kind == "flags":
+        words = [word.partition("{")[0] for word in FLAGS[rest].split()]
+        # slurmctld wants both.
+        yield from (f"{word},gang" if word == "suspend" else word for word in words)
+    elif kind == "hints":
+        yield HINTS[rest].split()[0].partition("{")[0]
+    elif kind in ("plugin", "plugins"):
+        yield PLUGIN.get(rest, "none")
+    elif kind == "path":
+        yield "/tmp"
+    elif kind in ("host", "hosts"):
+        yield "localhost"
+    elif kind in TEXTS:
+        yield "text"
+
+
+def _bad(parameter: Parameter) -> Iterator[str]:
+    """Values that are bad by the parameter's kind."""
+    kind, _blank, rest = parameter.value.partition(" ")
+    if kind in LIMITS:
+        yield from ("x7", "-1", str(LIMITS[kind] + 1), "7k" if kind == "u16" else "7m")
+        low, dots, high = rest.partition("..")
+        yield from [str(int(low) - 1)] if dots and int(low) else []
+        yield from [str(int(high) + 1)] if high else []
+    elif kind in ("bool", "float", "minutes", "seconds", "ports", "purge", "one", "flags"):
+        yield "nonsense"
+
+
+def cases() -> list[Case]:
+    """All of them, for every release the same."""
+    return [
+        Case(file, parameter, value)
+        for file, table in FILES.items()
+        if file in (*LINES, "slurm.conf", "cgroup.conf", "slurmdbd.conf")
+        for name, parameter in table.items()
+        if not (file in LINES and name == file.lower()) and not (file == "slurm.conf" and parameter.name in LINES)
+        for value in [*_good(parameter), *_bad(parameter)]
+    ]
+
+
+def _files(together: list[Case]) -> dict[str, str]:
+    """The files that have these parameters, and the command that reads them."""
+    settings, lines, own = dict(SLURM_CONF), dict(LINES), []
+    for case in together:
+        name = case.parameter.name
+        if case.file in LINES:
+            base = [word for word in lines[case.file].split() if not word.startswith(f"{name}=")]
+            lines[case.file] = " ".join([*base, case.pair])
+        elif case.file == "slurm.conf":
+            settings = {key: value for key, value in settings.items() if key.lower() != name.lower()}
+            settings[name] = case.value
+        else:
+            own.append(case.pair)
+        beside = BESIDE.get(case.value, BESIDE.get(name, {}))
+        settings.update({} if case.value in ("off", "cluster", "gang") else beside)
+    used = ["NodeName", "PartitionName", *(file for file in LINES if any(case.file == file for case in together))]
+    text = [*(f"{key}={value}" for key, value in settings.items()), *(lines[file] for file in dict.fromkeys(used))]
+    file = together[0].file
+    dbd = file == "slurmdbd.conf"
+    files = {"command": "slurmdbd -D" if dbd else "slurmctld -D -c", "slurm.conf": "\n".join([*text, ""])}
+    return {**files, file: "\n".join([*own, ""])} if own else files
+
+
+def slurm_says(asked: list[list[Case]], run: Runner) -> tuple[str, list[str]]:
+    """The version of Slurm, and what it has printed for the cases of each start."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for number, together in enumerate(asked):
+            for name, text in _files(together).items():
+                member = tarfile.TarInfo(f"{number:05}/{name}")
+                member.size, member.mode = len(text), 0o600
+                tar.addfile(member, io.BytesIO(text.encode()))
+    version, *answers = re.split(r"^=== \d+ \d+\n", run(SCRIPT, archive.getvalue()), flags=re.M)
+    assert len(answers) == len(asked)
+    return version.split()[-1], answers
+
+
+def _verdict(case: Case, answer: str) -> str:
+    """What a daemon has said."""
+    name = re.escape(case.parameter.name)
+    if re.search(rf'option "{name}" is defunct|{name} option is obsolete|{name} has been renamed', answer):
+        return WARNED
+    accepted = r"failed to initialize mcs plugin|StorageType must be specified"
+    return ACCEPTED if re.search(accepted, answer) else REFUSED
+
+
+def collection_says(case: Case, version: str) -> str:
+    """What the collection says of a case."""
+    found = problems(case.file, [(case.parameter.name, case.value)], version)
+    if any(problem.effect == REFUSED for problem in found):
+        return REFUSED
+    defunct = case.parameter.defunct
+    return WARNED if defunct and release_of(version) in defunct else ACCEPTED
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the collection and a real Slurm say of the parameters."""
+
+    version: str
+    keys: int
+    cases: int
+    differences: list[str]
+    differing_keys: int
+
+
+def _together(good: Iterable[Case]) -> list[list[Case]]:
+    """Cases in as few starts as can be: one of each parameter, those of a daemon together."""
+    starts: dict[tuple[str, int], list[Case]] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for case in good:
+        key = (case.file, case.parameter.name)
+        counts[key] = counts.get(key, 0) + 1
+        file = case.file if case.file in ("slurmdbd.conf", "cgroup.conf") else "slurm.conf"
+        starts.setdefault((file, counts[key]), []).append(case)
+    return list(starts.values())
+
+
+def compare(run: Runner) -> Comparison:
+    """Ask a real Slurm about all cases.
+
+    What should be accepted is asked together first; the parameters of a start that is refused, each by itself.
+    """
+    asked = cases()
+    version, _none = slurm_says([], run)
+    expected = {case: collection_says(case, version) for case in asked}
+    starts = _together(case for case in asked if expected[case] != REFUSED)
+    answers = dict(zip(map(tuple, starts), slurm_says(starts, run)[1]))
+    said = {case: answer for start, answer in answers.items() for case in start if _verdict(case, answer) != REFUSED}
+    alone = [[case] for case in asked if case not in said]
+    said.update({start[0]: answer for start, answer in zip(alone, slurm_says(alone, run)[1])})
+    wrong = {}
+    for case in asked:
+        verdict = _verdict(case, said[case])
+        if verdict != expected[case]:
+            shown = "\n    ".join(said[case].splitlines()[:4])
+            wrong[case] = f"{case}\n  collection: {expected[case]}\n  Slurm:      {verdict}\n    {shown}"
+    keys = {(case.file, case.parameter.name) for case in asked}
+    differing = {(case.file, case.parameter.name) for case in wrong}
+    return Comparison(version, len(keys), len(asked), list(wrong.values()), len(differing))
