@@ -108,9 +108,7 @@ def judge(kind: str, value: str, release: str) -> Iterator[Verdict]:
     elif name == "float":
         yield from _unless(_is_float(value), "a number, or UNLIMITED")
     elif name in ("minutes", "seconds"):
-        allowed = "minutes, minutes:seconds, hours:minutes:seconds, days-hours and so on, or UNLIMITED"
-        is_time = bool(value and _TIME.fullmatch(value)) or value.lower() in (*_UNLIMITED, "-1")
-        yield from _unless(is_time, allowed)
+        yield from _time(value, finite=bool(rest))
     elif name == "ports":
         match = _PORTS.fullmatch(value)
         first, last = (int(match[1]), int(match[3] or match[1]) if match[2] else None) if match else (0, None)
@@ -160,11 +158,21 @@ def _whole(value: str, highest: int, limits: str, *, suffix: bool) -> Iterator[V
     yield from _unless(lowest <= number <= highest_allowed, allowed if limit else f"{allowed}, or UNLIMITED")
 
 
+def _time(value: str, *, finite: bool) -> Iterator[Verdict]:
+    """A time as `time_str2secs` in `src/common/parse_time.c` reads it; a finite one is more than nothing, too."""
+    allowed = "minutes, minutes:seconds, hours:minutes:seconds, days-hours and so on"
+    is_time = bool(value and _TIME.fullmatch(value))
+    if finite:
+        yield from _unless(is_time and any(digit in value for digit in "123456789"), f"{allowed}, at least 1")
+    else:
+        yield from _unless(is_time or value.lower() in (*_UNLIMITED, "-1"), f"{allowed}, or UNLIMITED")
+
+
 def _choice(value: str, known: Mapping[str, Span]) -> Iterator[Verdict]:
     """One of a closed set."""
     lower = [word.lower() for word in known]
     right = value.lower() in lower or any(w.endswith(":") and value.lower().startswith(w) for w in lower)
-    yield from _unless(right, f"{', '.join(known)}")
+    yield from _unless(right, ", ".join(known))
 
 
 def _flags(value: str, known: Mapping[str, Span], release: str, *, cased: bool) -> Iterator[Verdict]:
@@ -192,7 +200,7 @@ def _plugins(values: Iterable[str], known: Mapping[str, Span], release: str) -> 
     """Plugins, with or without their kind before a slash. MPI's have versions, `pmix_v5`."""
     for value in values:
         name = re.sub(r"_v\d+$", "", value.rpartition("/")[2])
-        if name in ("none", "") or (name in known and release in known[name]):
+        if not name or (name in known and release in known[name]):
             continue
         if name in known:
             yield FOREIGN, f"Slurm {release} does not come with {value!r}, {known[name]} do"

@@ -14,7 +14,7 @@ import io
 import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables.words import CHOICES, FLAGS, HINTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import LIMITS, TEXTS
@@ -33,31 +33,62 @@ ACCEPTED, WARNED = "accepted", "accepted with a warning"
 
 # What else has to be there for a parameter, or a parameter with this value, to be judged by itself.
 BESIDE = {
+    "CR_Memory": {"SelectType": "select/linear"},
     "MaxNodeCount": {"SelectType": "select/cons_tres"},
     "OOMKillStep": {"TaskPlugin": "task/cgroup"},
     "SlurmdSpecOverride": {"TaskPlugin": "task/cgroup", "SelectType": "select/cons_tres"},
-    "PreemptMode": {"PreemptType": "preempt/qos"},
+    "PreemptMode": {"PreemptType": "preempt/qos", "PreemptMode": "cancel"},
+    "SelectTypeParameters": {"SelectType": "select/cons_tres"},
     "SlurmSchedLogLevel": {"SlurmSchedLogFile": "/dev/null"},
+    "X11": {"ProctrackType": "proctrack/cgroup"},
+    "gang": {},
+    "cluster": {},
+    "off": {},
 }
 
 # Parameters whose values mean something beyond their kind.
 SAMPLES = {
-    "BlockSizes": "1",
+    "AccountingStorageTRES": "CPU",
+    "BcastExclude": "/lib",
     "ClusterName": "judge",
-    "Default": "YES",
     "DownNodes": "n1",
-    "FrontendName": "localhost",
     "Licenses": "matlab:2",
     "MCSPlugin": "mcs/mistake",
     "Nodes": "n1",
     "PluginDir": "@plugins@",
+    "Port": "7000",
+    "PriorityWeightTRES": "CPU=1",
+    "Program": "/bin/true",
+    "SlurmSchedLogFile": "/dev/null",
     "SlurmUser": "root",
     "SlurmdUser": "root",
+    "State": "DOWN",
     "StateSaveLocation": "@state@",
+    "TRESWeights": "CPU=1.0",
 }
 
-# A plugin of each kind that all releases have and that starts by itself.
-PLUGIN = {"auth": "auth/none", "cred": "cred/none", "crypto": "crypto/none", "proctrack": "proctrack/linuxproc"}
+# Words that Slurm takes beside others only.
+WITH = {
+    **{word: f"{word},gang" for word in ("on", "suspend")},
+    **{word: f"cancel,{word}" for word in ("priority", "within")},
+    **{
+        word: f"CR_Core,{word}"
+        for word in (
+            "CR_CORE_DEFAULT_DIST_BLOCK",
+            "CR_LLN",
+            "CR_NO_DIST_TOPO_BLOCK",
+            "CR_ONE_TASK_PER_CORE",
+            "CR_PACK_NODES",
+            "ENFORCE_BINDING_GRES",
+            "LL_SHARED_GRES",
+            "MULTIPLE_SHARING_GRES_PJ",
+            "ONE_TASK_PER_SHARING_GRES",
+        )
+    },
+}
+
+# With these, slurmctld says nothing at all.
+SILENT = ("quiet", "0")
 
 SLURM_CONF = {
     "ClusterName": "judge",
@@ -82,9 +113,15 @@ LINES = {
     "PartitionName": "PartitionName=p1 Nodes=n1 Default=YES",
     "DownNodes": "DownNodes=n1",
     "NodeSet": "NodeSet=s1",
-    "FrontendName": "FrontendName=localhost",
-    "PowerAction": "PowerAction=a1",
+    "PowerAction": "PowerAction=a1 Location=slurmctld Program=/bin/true",
 }
+
+# What a daemon says that has read everything, and then misses a plugin, an account or a topology.
+READ = (
+    "failed to initialize .* plugin|failed to initialize .* context|cannot find .* plugin|can't find plugin"
+    "|StorageType must be specified|no QOS on the system|invalid qos|invalid (node|partition) topology"
+    "|authentication plugins failed"
+)
 
 SCRIPT = """\
 set -eu
@@ -114,6 +151,8 @@ class Case:
     file: str
     parameter: Parameter
     value: str
+    apart: bool = False
+    """It is expected to be refused."""
 
     @property
     def pair(self) -> str:
@@ -137,21 +176,21 @@ def _good(parameter: Parameter) -> Iterator[str]:
     elif kind == "float":
         yield "50.5"
     elif kind in ("minutes", "seconds"):
-        yield from ("90", "1-02:03:04", "UNLIMITED")
+        yield from ("90", "1-02:03:04", *([] if rest else ["UNLIMITED"]))
     elif kind == "ports":
         yield from ("7817", "7817-7818")
     elif kind == "purge":
         yield "12months"
     elif kind == "one":
-        yield from (f"{word}2" if word.endswith(":") else word for word in CHOICES[rest].split())
+        words = [f"{word}2" if word.endswith(":") else word for word in CHOICES[rest].split()]
+        yield from (word for word in words if parameter.name != "SlurmctldDebug" or word not in SILENT)
     elif kind == "flags":
         words = [word.partition("{")[0] for word in FLAGS[rest].split()]
-        # slurmctld wants both.
-        yield from (f"{word},gang" if word == "suspend" else word for word in words)
+        yield from (WITH.get(word, word) for word in words)
     elif kind == "hints":
         yield HINTS[rest].split()[0].partition("{")[0]
     elif kind in ("plugin", "plugins"):
-        yield PLUGIN.get(rest, "none")
+        yield "none"
     elif kind == "path":
         yield "/tmp"
     elif kind in ("host", "hosts"):
@@ -168,6 +207,8 @@ def _bad(parameter: Parameter) -> Iterator[str]:
         low, dots, high = rest.partition("..")
         yield from [str(int(low) - 1)] if dots and int(low) else []
         yield from [str(int(high) + 1)] if high else []
+    elif parameter.value == "minutes 1..":
+        yield from ("0", "UNLIMITED")
     elif kind in ("bool", "float", "minutes", "seconds", "ports", "purge", "one", "flags"):
         yield "nonsense"
 
@@ -185,22 +226,33 @@ def cases() -> list[Case]:
 
 
 def _files(together: list[Case]) -> dict[str, str]:
-    """The files that have these parameters, and the command that reads them."""
-    settings, lines, own = dict(SLURM_CONF), dict(LINES), []
+    """The files that have these parameters, and the command that reads them.
+
+    Good parameters of a kind of line share a line. Of bad ones, each has its own: Slurm reads none behind it.
+    """
+    settings, lines, own, bad = dict(SLURM_CONF), dict(LINES), [], []
     for case in together:
         name = case.parameter.name
-        if case.file in LINES:
+        if case.file in LINES and case.apart:
+            bad.append(f"{LINES[case.file].split()[0]} {case.pair}")
+        elif case.file in LINES:
             base = [word for word in lines[case.file].split() if not word.startswith(f"{name}=")]
             lines[case.file] = " ".join([*base, case.pair])
         elif case.file == "slurm.conf":
             settings = {key: value for key, value in settings.items() if key.lower() != name.lower()}
-            settings[name] = case.value
         else:
             own.append(case.pair)
-        beside = BESIDE.get(case.value, BESIDE.get(name, {}))
-        settings.update({} if case.value in ("off", "cluster", "gang") else beside)
+        settings = {
+            **settings,
+            **BESIDE.get(case.value, BESIDE.get(name, {})),
+            **({name: case.value} if case.file == "slurm.conf" else {}),
+        }
     used = ["NodeName", "PartitionName", *(file for file in LINES if any(case.file == file for case in together))]
-    text = [*(f"{key}={value}" for key, value in settings.items()), *(lines[file] for file in dict.fromkeys(used))]
+    text = [
+        *(f"{key}={value}" for key, value in settings.items()),
+        *(lines[file] for file in dict.fromkeys(used)),
+        *bad,
+    ]
     file = together[0].file
     dbd = file == "slurmdbd.conf"
     files = {"command": "slurmdbd -D" if dbd else "slurmctld -D -c", "slurm.conf": "\n".join([*text, ""])}
@@ -222,12 +274,17 @@ def slurm_says(asked: list[list[Case]], run: Runner) -> tuple[str, list[str]]:
 
 
 def _verdict(case: Case, answer: str) -> str:
-    """What a daemon has said."""
+    """What a daemon has said: that it lacks something that a parameter names, only if it has read everything."""
     name = re.escape(case.parameter.name)
     if re.search(rf'option "{name}" is defunct|{name} option is obsolete|{name} has been renamed', answer):
         return WARNED
-    accepted = r"failed to initialize mcs plugin|StorageType must be specified"
-    return ACCEPTED if re.search(accepted, answer) else REFUSED
+    return ACCEPTED if re.search(READ, answer, re.I) else REFUSED
+
+
+def _named(case: Case, answer: str) -> bool:
+    """Whether the parser names a parameter among several as wrong."""
+    name = re.escape(case.parameter.name)
+    return bool(re.search(rf'unrecognized key: {name}$|: {name} value |option for "{name}"', answer, re.M))
 
 
 def collection_says(case: Case, version: str) -> str:
@@ -265,21 +322,30 @@ def _together(good: Iterable[Case]) -> list[list[Case]]:
 def compare(run: Runner) -> Comparison:
     """Ask a real Slurm about all cases.
 
-    What should be accepted is asked together first; the parameters of a start that is refused, each by itself.
+    Many are asked together: what should be accepted, and what the parser should refuse and name. What is not answered
+    so is asked again by itself.
     """
     asked = cases()
     version, _none = slurm_says([], run)
     expected = {case: collection_says(case, version) for case in asked}
-    starts = _together(case for case in asked if expected[case] != REFUSED)
-    answers = dict(zip(map(tuple, starts), slurm_says(starts, run)[1]))
-    said = {case: answer for start, answer in answers.items() for case in start if _verdict(case, answer) != REFUSED}
+    apart = {case: replace(case, apart=expected[case] == REFUSED) for case in asked}
+    starts = [
+        *_together(apart[case] for case in asked if expected[case] != REFUSED),
+        *_together(apart[case] for case in asked if expected[case] == REFUSED),
+    ]
+    said = {}
+    for start, answer in zip(starts, slurm_says(starts, run)[1]):
+        for case in start:
+            refused = _verdict(case, answer) == REFUSED
+            if case.apart == refused and (not refused or _named(case, answer)):
+                said[replace(case, apart=False)] = answer
     alone = [[case] for case in asked if case not in said]
     said.update({start[0]: answer for start, answer in zip(alone, slurm_says(alone, run)[1])})
     wrong = {}
     for case in asked:
         verdict = _verdict(case, said[case])
         if verdict != expected[case]:
-            shown = "\n    ".join(said[case].splitlines()[:4])
+            shown = "\n    ".join(said[case].splitlines()[-4:])
             wrong[case] = f"{case}\n  collection: {expected[case]}\n  Slurm:      {verdict}\n    {shown}"
     keys = {(case.file, case.parameter.name) for case in asked}
     differing = {(case.file, case.parameter.name) for case in wrong}

@@ -76,7 +76,7 @@ EpilogMsgTime                   u32 us                 reconfigure
 EpilogSlurmctld                 path                   reconfigure
 EpilogTimeout                   u16 s                  reconfigure  25.05+
 ExtSensorsFreq                  u16 s                  reconfigure  defunct 23.11+
-ExtSensorsType                  text                   daemons      defunct 23.11+
+ExtSensorsType                  plugin ext_sensors     daemons      defunct 23.11+
 FairShareDampeningFactor        u16                    reconfigure
 FastSchedule                    u16                    reconfigure  refused; use SlurmdParameters=config_overrides
 FederationParameters            hints                  reconfigure
@@ -129,7 +129,7 @@ MaxJobCount                     u32 1..                slurmctld
 MaxJobId                        u32                    reconfigure
 MaxMemPerCPU                    u64 MiB                reconfigure
 MaxMemPerNode                   u64 MiB                reconfigure
-MaxNodeCount                    u32                    slurmctld
+MaxNodeCount                    u32 0..65536           slurmctld
 MaxStepCount                    u32 1..                reconfigure
 MaxTasksPerNode                 u16                    reconfigure
 MCSParameters                   text                   reconfigure
@@ -151,14 +151,14 @@ PluginDir                       dir                    daemons
 PlugStackConfig                 path                   reconfigure
 PowerAction                     text                   reconfigure  26.05+
 PowerParameters                 text                   reconfigure  defunct 24.05+
-PowerPlugin                     text                   slurmctld    defunct 24.05+
+PowerPlugin                     plugin power           slurmctld    defunct 24.05+
 PreemptExemptTime               seconds                reconfigure
 PreemptMode                     flags                  reconfigure
 PreemptParameters               hints                  reconfigure  23.02+
 PreemptType                     plugin preempt         slurmctld
 PrEpParameters                  text                   reconfigure
 PrEpPlugins                     plugins prep           daemons
-PriorityCalcPeriod              minutes                reconfigure
+PriorityCalcPeriod              minutes 1..            reconfigure
 PriorityDecayHalfLife           minutes                reconfigure
 PriorityFavorSmall              bool                   reconfigure
 PriorityFlags                   hints                  reconfigure
@@ -186,7 +186,7 @@ PropagatePrioProcess            u16 0..2               reconfigure
 PropagateResourceLimits         flags ResourceLimits   reconfigure
 PropagateResourceLimitsExcept   flags ResourceLimits   reconfigure
 RebootProgram                   path                   reconfigure
-ReconfigFlags                   flags                  reconfigure
+ReconfigFlags                   hints                  reconfigure
 RequeueExit                     text                   reconfigure
 RequeueExitHold                 text                   reconfigure
 ResumeFailProgram               path                   reconfigure
@@ -214,7 +214,7 @@ SlurmctldHttpAuthParameters     text                   daemons      26.05+
 SlurmctldLogFile                path                   reconfigure
 SlurmctldParameters             hints                  slurmctld
 SlurmctldPidFile                path                   slurmctld!
-SlurmctldPlugstack              text                   slurmctld    -22.05
+SlurmctldPlugstack              plugins slurmctld      slurmctld    -22.05
 SlurmctldPort                   ports                  daemons!
 SlurmctldPrimaryOffProg         path                   reconfigure
 SlurmctldPrimaryOnProg          path                   reconfigure
@@ -382,8 +382,8 @@ State         text   daemons  -24.11
 """Lines FrontendName=."""
 
 POWER_ACTION = """
-Location     text  reconfigure  26.05+
-PowerAction  text  reconfigure  26.05+
-Program      text  reconfigure  26.05+
+Location     one PowerLocation  reconfigure  26.05+
+PowerAction  text               reconfigure  26.05+
+Program      path               reconfigure  26.05+
 """
 """Lines PowerAction=."""

@@ -16,6 +16,7 @@ CHOICES = {
     "OverSubscribe": "EXCLUSIVE FORCE FORCE: NO YES YES:",
     "PartitionSelect": "CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory",
     "PartitionState": "DOWN DRAIN INACTIVE UP",
+    "PowerLocation": "slurmctld slurmd",
     "ResetPeriod": "daily monthly none now quarterly weekly yearly",
 }
 """Values that are one of a closed set: Slurm refuses another (`_validate_and_set_defaults`, `_parse_partitionname` in
@@ -35,7 +36,6 @@ FLAGS = {
     """,
     "PreemptMode": "cancel cluster gang off on priority{25.05+} requeue suspend within",
     "PrologFlags": "Alloc Contain DeferBatch ForceRequeueOnFail{23.02+} NoHold RunInJob{24.05+} Serial X11",
-    "ReconfigFlags": "KeepNodeStateFuture{24.11-24.11} KeepPartInfo KeepPartState KeepPowerSaveSettings{23.02+}",
     "ResourceLimits": "ALL NONE AS CORE CPU DATA FSIZE MEMLOCK NOFILE NPROC RSS STACK",
     "SelectTypeParameters": """
         CR_ALLOCATE_FULL_SOCKET{-22.05} CR_Core CR_CORE_DEFAULT_DIST_BLOCK CR_Core_Memory CR_CPU CR_CPU_Memory
@@ -49,7 +49,7 @@ FLAGS = {
     """,
 }
 """Values that are lists with commas of a closed set: Slurm refuses another word (`debug_str2flags`, `prolog_str2flags`,
-`reconfig_str2flags`, `preempt_mode_num`, `parse_rlimits` and the like)."""
+`preempt_mode_num`, `parse_rlimits` and the like)."""
 
 HINTS = {
     "AccountingStorageParameters": "max_step_records={24.05+} SSL_CA SSL_CAPATH SSL_CERT SSL_CIPHER SSL_KEY",
@@ -92,6 +92,7 @@ HINTS = {
         NO_NORMAL_ALL NO_NORMAL_ASSOC NO_NORMAL_PART NO_NORMAL_QOS NO_NORMAL_TRES SMALL_RELATIVE_TO_TIME
     """,
     "PrivateData": "account all cloud{-22.05} event job node partition reservation usage user",
+    "ReconfigFlags": "KeepNodeStateFuture{24.11-24.11} KeepPartInfo KeepPartState KeepPowerSaveSettings{23.02+}",
     "SchedulerParameters": """
         allow_zero_lic assoc_limit_stop batch_sched_delay= bb_array_stage_cnt= bf_allow_magnetic_slot{24.11+}
         bf_busy_nodes bf_continue bf_hetjob_immediate bf_hetjob_prio= bf_interval= bf_job_part_count_reserve=
@@ -146,43 +147,46 @@ PLUGINS = {
     "certgen": "script{25.05+}",
     "certmgr": "script{24.11+}",
     "cgroup": "autodetect disabled{23.02+} v1 v2",
-    "cli_filter": "lua syslog user_defaults",
+    "cli_filter": "lua none syslog user_defaults",
     "cred": "munge none",
     "crypto": "munge none",
-    "energy": "gpu ibmaem ipmi pm_counters rapl xcc",
-    "filesystem": "lustre",
+    "energy": "gpu ibmaem ipmi none pm_counters rapl xcc",
+    "ext_sensors": "none rrd{-23.11}",
+    "filesystem": "lustre none",
     "hash": "k12 sha3{24.05+}",
     "http_parser": "libhttp_parser{25.11+} llhttp_parser{26.05+}",
-    "interconnect": "ofed sysfs",
-    "job_container": "cncu{-23.11} tmpfs{-25.05}",
+    "interconnect": "none ofed sysfs",
+    "job_container": "cncu{-23.11} none tmpfs{-25.05}",
     "job_submit": """
         all_partitions cray_aries{-23.11} defaults logging lua partition pbs require_timelimit throttle
     """,
-    "jobacct_gather": "cgroup linux",
-    "jobcomp": "elasticsearch filetxt kafka{23.02+} lua mysql script",
+    "jobacct_gather": "cgroup linux none",
+    "jobcomp": "elasticsearch filetxt kafka{23.02+} lua mysql none script",
     "launch": "slurm{-22.05}",
-    "mcs": "account group label{24.11+} user",
+    "mcs": "account group label{24.11+} none user",
     "metrics": "openmetrics{25.11+}",
-    "mpi": "cray_shasta pmi2 pmix",
-    "namespace": "linux{25.11+} tmpfs{25.11+}",
+    "mpi": "cray_shasta none pmi2 pmix",
+    "namespace": "linux{25.11+} none tmpfs{25.11+}",
     "node_features": "helpers knl_cray{-23.11} knl_generic{-25.05}",
-    "preempt": "partition_prio qos",
+    "power": "cray_aries{-23.11} none",
+    "preempt": "none partition_prio qos",
     "prep": "script",
     "priority": "basic multifactor",
     "proctrack": "cgroup cray_aries{-23.11} linuxproc pgid",
-    "profile": "hdf5 influxdb",
+    "profile": "hdf5 influxdb none",
     "route": "default{-23.02} topology{-23.02}",
     "sched": "backfill builtin",
     "select": "cons_res{-23.02} cons_tres cray_aries{-23.11} linear",
-    "site_factor": "example{23.11+}",
-    "storage": "ctld_relay{24.05+} mysql slurmdbd",
-    "switch": "cray_aries{-23.11} hpe_slingshot nvidia_imex{24.05+}",
-    "task": "affinity cgroup cray_aries{-23.11}",
-    "tls": "none{24.05+} s2n{24.05+}",
+    "site_factor": "example{23.11+} none",
+    "slurmctld": "nonstop{-22.05}",
+    "storage": "ctld_relay{24.05+} mysql none slurmdbd",
+    "switch": "cray_aries{-23.11} hpe_slingshot none nvidia_imex{24.05+}",
+    "task": "affinity cgroup cray_aries{-23.11} none",
+    "tls": "none s2n{24.05+}",
     "topology": """
-        3d_torus{-24.11} block{23.11+} default{23.11+} flat{25.05+} hypercube{-23.02} ring{26.05+} torus3d{26.05+}
-        tree
+        3d_torus{-24.11} block{23.11+} default{23.11+} flat{25.05+} hypercube{-23.02} none ring{26.05+}
+        torus3d{26.05+} tree
     """,
     "url_parser": "internal{26.05+}",
 }
-"""The plugins of Slurm itself, by kind: the folders of `src/plugins`. A site may have others; `none` is always one."""
+"""The plugins of Slurm itself, by kind: the folders of `src/plugins`. A site may have others."""
