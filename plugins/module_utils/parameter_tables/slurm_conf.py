@@ -129,7 +129,7 @@ MaxJobCount                     u32 1..                slurmctld
 MaxJobId                        u32                    reconfigure
 MaxMemPerCPU                    u64 MiB                reconfigure
 MaxMemPerNode                   u64 MiB                reconfigure
-MaxNodeCount                    u32 0..65536           slurmctld
+MaxNodeCount                    u32                    slurmctld
 MaxStepCount                    u32 1..                reconfigure
 MaxTasksPerNode                 u16                    reconfigure
 MCSParameters                   text                   reconfigure
@@ -303,54 +303,54 @@ Weight                 u32      reconfigure
 """Lines NodeName=. Jobs end whose nodes get other cores (`valid_job_resources`) or fewer generic resources."""
 
 PARTITION = """
-AllocNodes            hosts                reconfigure
-AllowAccounts         text                 reconfigure
-AllowGroups           text                 reconfigure
-AllowQos              text                 reconfigure
-Alternate             text                 reconfigure
-CpuBind               hints                reconfigure
-Default               bool                 reconfigure
-DefaultTime           minutes              reconfigure
-DefCPUPerGPU          u64                  reconfigure
-DefMemPerCPU          u64 MiB              reconfigure
-DefMemPerGPU          u64 MiB              reconfigure
-DefMemPerNode         u64 MiB              reconfigure
-DenyAccounts          text                 reconfigure
-DenyQos               text                 reconfigure
-DisableRootJobs       bool                 reconfigure
-Exclusive             one                  reconfigure  26.05+
-ExclusiveTopo         bool                 reconfigure  24.05+
-ExclusiveUser         bool                 reconfigure
-GraceTime             u32 s                reconfigure
-Hidden                bool                 reconfigure
-LLN                   bool                 reconfigure
-MaxCPUsPerNode        u32                  reconfigure
-MaxCPUsPerSocket      u32                  reconfigure  23.02+
-MaxMemPerCPU          u64 MiB              reconfigure
-MaxMemPerNode         u64 MiB              reconfigure
-MaxNodes              u32                  reconfigure
-MaxTime               minutes              reconfigure
-MinNodes              u32                  reconfigure
-Nodes                 hosts                reconfigure
-OverSubscribe         one                  reconfigure
-OverTimeLimit         text                 reconfigure
-PartitionName         text                 reconfigure
-PowerDownOnIdle       bool                 reconfigure  23.02+
-PreemptMode           flags                reconfigure
-Priority              u16                  reconfigure  use PriorityTier, PriorityJobFactor
-PriorityJobFactor     u16                  reconfigure
-PriorityTier          u16                  reconfigure
-QOS                   text                 reconfigure
-ReqResv               bool                 reconfigure
-ResumeTimeout         u16 s                reconfigure
-RootOnly              bool                 reconfigure
-SelectTypeParameters  one PartitionSelect  reconfigure
-Shared                one OverSubscribe    reconfigure  use OverSubscribe
-State                 one PartitionState   reconfigure
-SuspendTime           text                 reconfigure
-SuspendTimeout        u16 s                reconfigure
-Topology              text                 reconfigure  25.05+
-TRESBillingWeights    text                 reconfigure
+AllocNodes            hosts                       reconfigure
+AllowAccounts         text                        reconfigure
+AllowGroups           text                        reconfigure
+AllowQos              text                        reconfigure
+Alternate             text                        reconfigure
+CpuBind               hints                       reconfigure
+Default               bool                        reconfigure
+DefaultTime           minutes                     reconfigure
+DefCPUPerGPU          u64                         reconfigure
+DefMemPerCPU          u64 MiB                     reconfigure
+DefMemPerGPU          u64 MiB                     reconfigure
+DefMemPerNode         u64 MiB                     reconfigure
+DenyAccounts          text                        reconfigure
+DenyQos               text                        reconfigure
+DisableRootJobs       bool                        reconfigure
+Exclusive             one                         reconfigure  26.05+
+ExclusiveTopo         bool                        reconfigure  24.05+
+ExclusiveUser         bool                        reconfigure
+GraceTime             u32 s                       reconfigure
+Hidden                bool                        reconfigure
+LLN                   bool                        reconfigure
+MaxCPUsPerNode        u32                         reconfigure
+MaxCPUsPerSocket      u32                         reconfigure  23.02+
+MaxMemPerCPU          u64 MiB                     reconfigure
+MaxMemPerNode         u64 MiB                     reconfigure
+MaxNodes              u32                         reconfigure
+MaxTime               minutes                     reconfigure
+MinNodes              u32                         reconfigure
+Nodes                 hosts                       reconfigure
+OverSubscribe         one                         reconfigure
+OverTimeLimit         text                        reconfigure
+PartitionName         text                        reconfigure
+PowerDownOnIdle       bool                        reconfigure  23.02+
+PreemptMode           hints PartitionPreemptMode  reconfigure
+Priority              u16                         reconfigure  use PriorityTier, PriorityJobFactor
+PriorityJobFactor     u16                         reconfigure
+PriorityTier          u16                         reconfigure
+QOS                   text                        reconfigure
+ReqResv               bool                        reconfigure
+ResumeTimeout         u16 s                       reconfigure
+RootOnly              bool                        reconfigure
+SelectTypeParameters  one PartitionSelect         reconfigure
+Shared                one OverSubscribe           reconfigure  use OverSubscribe
+State                 one PartitionState          reconfigure
+SuspendTime           text                        reconfigure
+SuspendTimeout        u16 s                       reconfigure
+Topology              text                        reconfigure  25.05+
+TRESBillingWeights    text                        reconfigure
 """
 """Lines PartitionName=."""
 

@@ -83,6 +83,7 @@ HINTS = {
         clock format_stderr{23.11+} iso8601 iso8601_ms rfc3339{23.02+} rfc5424 rfc5424_ms short thread_id
     """,
     "MetricsParameters": "ignore_private_data{26.05+}",
+    "PartitionPreemptMode": "cancel cluster gang off on priority{25.05+} requeue suspend within",
     "PreemptParameters": """
         min_exempt_priority={23.02+} reclaim_licenses{23.02+} reorder_count={23.02+} send_user_signal{23.02+}
         strict_order{23.02+} suspend_grace_time{23.11+} youngest_first{23.02+}
