@@ -66,7 +66,7 @@ class Span:
         if text and not match:
             raise ValueError(f"{text!r} are no releases")
         span = cls(match["since"] or match["first"] or cls.first, match["last"] or cls.last) if match else cls()
-        if RELEASES.index(span.first) > RELEASES.index(span.last):
+        if not {span.first, span.last} <= {*RELEASES} or span.first > span.last:
             raise ValueError(f"{text!r} are no releases")
         return span
 
@@ -77,6 +77,11 @@ class Span:
         if self.last == RELEASES[-1]:
             return "all releases" if self.first == RELEASES[0] else f"{self.first} and later"
         return f"{self.first} to {self.last}" if self.first != self.last else self.first
+
+    @property
+    def verb(self) -> str:
+        """The verb after it."""
+        return "does" if self.first == self.last else "do"
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
@@ -181,9 +186,9 @@ def _flags(value: str, known: Mapping[str, Span], release: str, *, cased: bool) 
     for word in filter(None, value.split(",")):
         key = word.removeprefix("RLIMIT_") if cased else word.lower()
         if key not in spelled:
-            yield REFUSED, _unknown(word, known, release)
+            yield REFUSED, f"{word!r} is unknown, {_unknown(word, known, release)}"
         elif release not in known[spelled[key]]:
-            yield REFUSED, f"Slurm {release} does not know {word!r}, {known[spelled[key]]} do"
+            yield REFUSED, f"Slurm {release} does not know {word!r}, {known[spelled[key]]} {known[spelled[key]].verb}"
 
 
 def _hints(value: str, known: Mapping[str, Span], release: str) -> Iterator[Verdict]:
@@ -191,9 +196,10 @@ def _hints(value: str, known: Mapping[str, Span], release: str) -> Iterator[Verd
     for word in filter(None, value.split(",")):
         spans = [span for name, span in known.items() if name.lower() in word.lower()]
         if not spans:
-            yield IGNORED, _unknown(word.partition("=")[0], known, release)
+            name = word.partition("=")[0]
+            yield IGNORED, f"{name!r} is unknown, {_unknown(name, known, release)}"
         elif not any(release in span for span in spans):
-            yield IGNORED, f"Slurm {release} does not know {word!r}, {spans[-1]} do"
+            yield IGNORED, f"Slurm {release} does not know {word!r}, {spans[-1]} {spans[-1].verb}"
 
 
 def _plugins(values: Iterable[str], known: Mapping[str, Span], release: str) -> Iterator[Verdict]:
@@ -203,13 +209,13 @@ def _plugins(values: Iterable[str], known: Mapping[str, Span], release: str) -> 
         if not name or (name in known and release in known[name]):
             continue
         if name in known:
-            yield FOREIGN, f"Slurm {release} does not come with {value!r}, {known[name]} do"
+            yield FOREIGN, f"Slurm {release} does not come with {value!r}, {known[name]} {known[name].verb}"
         else:
-            yield FOREIGN, f"Slurm does not come with {_unknown(value, known, release)}"
+            yield FOREIGN, f"Slurm does not come with {value!r}, {_unknown(name, known, release)}"
 
 
 def _unknown(word: str, known: Mapping[str, Span], release: str) -> str:
-    """What to say of an unknown word."""
+    """What to say of an unknown word, after the word."""
     allowed = [name for name, span in known.items() if release in span]
     match = nearest(word, allowed)
-    return f"{word!r}, {f'did you mean {match!r}? ' if match else ''}allowed: {', '.join(allowed) or 'none'}"
+    return f"{f'did you mean {match!r}? ' if match else ''}allowed: {', '.join(allowed) or 'none'}"

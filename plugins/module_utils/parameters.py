@@ -234,7 +234,7 @@ def _of_release(parameter: Parameter, release: str) -> list[Problem]:
     """Whether a release has a parameter."""
     instead = f", use {parameter.instead}" if parameter.instead else ""
     if release not in parameter.releases:
-        what = f"Slurm {release} has it not, {parameter.releases} have{instead}"
+        what = f"Slurm {release} does not have it, {parameter.releases} {parameter.releases.verb}{instead}"
         return [Problem(parameter.name, what, REFUSED)]
     if parameter.refused and release in parameter.refused:
         return [Problem(parameter.name, f"Slurm {release} refuses it{instead or ': remove it'}", REFUSED)]

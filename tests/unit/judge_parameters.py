@@ -48,10 +48,14 @@ BESIDE = {
 
 # Parameters whose values mean something beyond their kind.
 SAMPLES = {
+    **dict.fromkeys(("Boards", "CPUs", "Procs", "Sockets", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore"), "1"),
+    "CoreSpecCount": "0",
     "AccountingStorageTRES": "CPU",
     "BcastExclude": "/lib",
     "ClusterName": "judge",
     "DownNodes": "n1",
+    "JobCredentialPrivateKey": "/dev/null",
+    "JobCredentialPublicCertificate": "/dev/null",
     "Licenses": "matlab:2",
     "MaxNodeCount": "100",
     "MCSPlugin": "mcs/mistake",
@@ -199,8 +203,10 @@ def _good(parameter: Parameter) -> Iterator[str]:
         yield HINTS[rest].split()[0].partition("{")[0]
     elif kind in ("plugin", "plugins"):
         yield "none"
-    elif kind == "path":
+    elif kind in ("path", "dir"):
         yield "/tmp"
+    elif kind == "program":
+        yield "/bin/true"
     elif kind in ("host", "hosts"):
         yield "localhost"
     elif kind in TEXTS:
