@@ -51,6 +51,7 @@ SAMPLES = {
     **dict.fromkeys(("Boards", "CPUs", "Procs", "Sockets", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore"), "1"),
     "CoreSpecCount": "0",
     "AccountingStorageTRES": "CPU",
+    "AutoDetect": "off",
     "BcastExclude": "/lib",
     "ClusterName": "judge",
     "DownNodes": "n1",
@@ -62,6 +63,7 @@ SAMPLES = {
     "Nodes": "n1",
     "PluginDir": "@plugins@",
     "Port": "7000",
+    "TopologyPlugin": "topology/none",
     "PriorityWeightTRES": "CPU=1",
     "Program": "/bin/true",
     "SlurmSchedLogFile": "/dev/null",
@@ -128,11 +130,38 @@ LINES = {
     "PowerAction": "PowerAction=a1 Location=slurmctld Program=/bin/true",
 }
 
-# What a daemon says that has read everything, and then misses a plugin, an account or a topology.
+# The file of a parameter of gres.conf, and of topology.conf, with the plugin that reads it.
+GRES = {
+    "Cores": "Name=gpu File=/dev/zero Cores=0",
+    "CPUs": "Name=gpu File=/dev/zero CPUs=0",
+    "Count": "Name=gpu File=/dev/zero Count=1",
+    "File": "Name=gpu File=/dev/zero",
+    "Files": "Name=gpu Files=/dev/zero",
+    "Flags": "Name=gpu File=/dev/zero Flags=CountOnly",
+    "Link": "Name=gpu File=/dev/zero Link=-1",
+    "Links": "Name=gpu File=/dev/zero Links=-1",
+    "MultipleFiles": "Name=gpu MultipleFiles=/dev/zero,/dev/null",
+    "Name": "Name=gpu File=/dev/zero",
+    "NodeName": "NodeName=n1 Name=gpu File=/dev/zero",
+    "Type": "Name=gpu File=/dev/zero Type=a",
+    "AutoDetect": "AutoDetect=off\nName=gpu File=/dev/zero",
+}
+TOPOLOGY = {
+    "SwitchName": ("tree", "SwitchName=s1 Nodes=n1"),
+    "Nodes": ("tree", "SwitchName=s1 Nodes=n1"),
+    "Switches": ("tree", "SwitchName=s1 Nodes=n1\nSwitchName=s2 Switches=s1"),
+    "LinkSpeed": ("tree", "SwitchName=s1 Nodes=n1 LinkSpeed=VALUE"),
+    "BlockName": ("block", "BlockName=b1 Nodes=n1\nBlockSizes=1"),
+    "BlockSizes": ("block", "BlockName=b1 Nodes=n1\nBlockSizes=1"),
+    "BlockLevels": ("block", "BlockName=b1 Nodes=n1\nBlockLevels=1"),
+    "RingName": ("ring", "RingName=r1 Nodes=n1"),
+}
+
+# What a daemon says that has read everything, and then misses a plugin, an account or a topology; slurmd says the GRES.
 READ = (
-    "failed to initialize .* plugin|cannot find .* plugin|can't find plugin"
-    "|StorageType must be specified|no QOS on the system|invalid qos|invalid (node|partition) topology"
-    "|cannot create .* context|authentication plugins failed"
+    r"failed to initialize (?!topo)\w+ plugin|cannot find (?!topo)\w+ plugin|can't find plugin"
+    r"|cannot create (?!topo)\w+ context|authentication plugins failed|Gres Name="
+    r"|StorageType must be specified|no QOS on the system|invalid qos|invalid (node|partition) topology"
 )
 
 SCRIPT = """\
@@ -143,7 +172,13 @@ cd "$directory"
 tar -x
 plugins=$(dirname "$(find /usr/lib /usr/lib64 -name auth_none.so | head -n 1)")
 sed -i "s|@state@|$directory/state|; s|@plugins@|$plugins|" */*.conf 2>/dev/null || true
-slurmctld -V
+version=$({ slurmctld -V || slurmd -V; } 2>/dev/null)
+for daemon in slurmctld slurmdbd slurmd; do
+    if command -v $daemon >/dev/null; then echo "$version $daemon"; fi
+done
+# Its plugin for cgroups cannot be disabled, and does not have to be.
+case $version in *22.05*) rm -f */cgroup.disabled ;; esac
+for file in */cgroup.disabled; do [ ! -e "$file" ] || mv "$file" "${file%disabled}conf"; done
 for case in [0-9]*; do
     [ -e "$case" ] || continue
     rm -rf state && mkdir state
@@ -151,7 +186,7 @@ for case in [0-9]*; do
     status=0
     timeout 10 $(cat "$case/command") >output 2>&1 </dev/null || status=$?
     echo "=== $case $status"
-    grep -aE 'error|fatal|warning' output || true
+    grep -aE 'error|fatal|warning|Gres' output || true
 done
 """
 
@@ -165,6 +200,11 @@ class Case:
     value: str
     apart: bool = False
     """It is expected to be refused."""
+
+    @property
+    def daemon(self) -> str:
+        """Who reads it."""
+        return {"slurmdbd.conf": "slurmdbd", "gres.conf": "slurmd"}.get(self.file, "slurmctld")
 
     @property
     def pair(self) -> str:
@@ -232,12 +272,12 @@ def cases() -> list[Case]:
     return [
         Case(file, parameter, value)
         for file, table in FILES.items()
-        if file in (*LINES, "slurm.conf", "cgroup.conf", "slurmdbd.conf")
+        if file in (*LINES, "slurm.conf", "cgroup.conf", "slurmdbd.conf", "gres.conf", "topology.conf")
         for name, parameter in table.items()
         if not (file in LINES and name == file.lower())
         and parameter.name not in LEFT_OUT
         and not (file == "slurm.conf" and parameter.name in LINES)
-        for value in [*_good(parameter), *_bad(parameter)]
+        for value in [*_good(parameter), *(_bad(parameter) if file != "gres.conf" else ())]
     ]
 
 
@@ -263,21 +303,28 @@ def _files(together: list[Case]) -> dict[str, str]:
             **BESIDE.get(case.value, BESIDE.get(name, {})),
             **({name: case.value} if case.file == "slurm.conf" else {}),
         }
-    dbd = together[0].file == "slurmdbd.conf"
-    own = ["AuthType=auth/none", *own] if dbd and "AuthType" not in own[0] else own
     used = ["NodeName", "PartitionName", *(file for file in LINES if any(case.file == file for case in together))]
+    first = together[0]
+    if first.file == "slurmdbd.conf":
+        own = [*(["AuthType=auth/none"] if "AuthType" not in own[0] else []), "PidFile=@state@/pid", *own]
+    elif first.file == "gres.conf":
+        own, settings["GresTypes"], lines["NodeName"] = [GRES[first.parameter.name]], "gpu", "NodeName=n1 Gres=gpu:1"
+    elif first.file == "topology.conf":
+        plugin, text = TOPOLOGY[first.parameter.name]
+        own, settings["TopologyPlugin"] = [text.replace("VALUE", first.value)], f"topology/{plugin}"
     text = [
         *(f"{key}={value}" for key, value in settings.items()),
         *(lines[file] for file in dict.fromkeys(used)),
         *bad,
     ]
-    file = together[0].file
-    files = {"command": "slurmdbd -D" if dbd else "slurmctld -D -c", "slurm.conf": "\n".join([*text, ""])}
-    return {**files, file: "\n".join([*own, ""])} if own else files
+    commands = {"slurmdbd": "slurmdbd -D", "slurmd": "slurmd -G -N n1", "slurmctld": "slurmctld -D -c"}
+    files = {"command": commands[first.daemon], "slurm.conf": "\n".join([*text, ""])}
+    files.update({"cgroup.disabled": "CgroupPlugin=disabled\n"} if first.daemon == "slurmd" else {})
+    return {**files, first.file: "\n".join([*own, ""])} if own else files
 
 
-def slurm_says(asked: list[list[Case]], run: Runner) -> tuple[str, list[str]]:
-    """The version of Slurm, and what it has printed for the cases of each start."""
+def slurm_says(asked: list[list[Case]], run: Runner) -> tuple[dict[str, str], list[str]]:
+    """The versions of Slurm's daemons that are there, and what they have printed for the cases of each start."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for number, together in enumerate(asked):
@@ -285,9 +332,9 @@ def slurm_says(asked: list[list[Case]], run: Runner) -> tuple[str, list[str]]:
                 member = tarfile.TarInfo(f"{number:05}/{name}")
                 member.size, member.mode = len(text), 0o600
                 tar.addfile(member, io.BytesIO(text.encode()))
-    version, *answers = re.split(r"^=== \d+ \d+\n", run(SCRIPT, archive.getvalue()), flags=re.M)
+    versions, *answers = re.split(r"^=== \d+ \d+\n", run(SCRIPT, archive.getvalue()), flags=re.M)
     assert len(answers) == len(asked)
-    return version.split()[-1], answers
+    return {line.split()[2]: line.split()[1] for line in versions.splitlines()}, answers
 
 
 def _verdict(case: Case, answer: str) -> str:
@@ -331,8 +378,9 @@ def _together(good: Iterable[Case]) -> list[list[Case]]:
     for case in good:
         key = (case.file, case.parameter.name)
         counts[key] = counts.get(key, 0) + 1
-        file = case.file if case.file in ("slurmdbd.conf", "cgroup.conf") else "slurm.conf"
-        starts.setdefault((file, counts[key]), []).append(case)
+        alone = case.parameter.name if case.file in ("gres.conf", "topology.conf") else ""
+        file = case.file if case.file in ("slurmdbd.conf", "cgroup.conf") or alone else "slurm.conf"
+        starts.setdefault((f"{file} {alone}", counts[key]), []).append(case)
     return list(starts.values())
 
 
@@ -342,8 +390,9 @@ def compare(run: Runner) -> Comparison:
     Many are asked together: what should be accepted, and what the parser should refuse and name. What is not answered
     so is asked again by itself.
     """
-    asked = cases()
-    version, _none = slurm_says([], run)
+    versions, _none = slurm_says([], run)
+    (version,) = {*versions.values()}
+    asked = [case for case in cases() if case.daemon in versions]
     expected = {case: collection_says(case, version) for case in asked}
     apart = {case: replace(case, apart=expected[case] == REFUSED) for case in asked}
     starts = [

@@ -56,11 +56,11 @@ def test_lines_have_three_or_four_columns() -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_lines_are_understood(file: str) -> None:
-    changes = "client reconfigure nodes cluster slurmctld slurmctld! slurmd slurmd! slurmdbd! daemons daemons!".split()
+    changes = ("client", "reconfigure", "nodes", "cluster", "slurmctld", "slurmd", "daemons")
     for parameter in FILES[file].values():
         for release in RELEASES:
             list(judge(parameter.value, "1", release))  # raises for an unknown kind or set
-        assert parameter.change in changes, parameter
+        assert parameter.change.rstrip("!") in (*changes, "slurmdbd"), parameter
         for span in (parameter.defunct, parameter.refused):
             assert span is None or any(release in span and release in parameter.releases for release in RELEASES)
 
@@ -106,7 +106,7 @@ def test_release_of(version: str, release: str) -> None:
 
 @pytest.mark.parametrize("version", ["21.08.8", "new", ""])
 def test_release_of_what_is_too_old_or_none(version: str) -> None:
-    with pytest.raises(ValueError, match="known: 22.05 and later"):
+    with pytest.raises(ValueError, match=r"known: 22\.05 and later"):
         parameters.release_of(version)
 
 
