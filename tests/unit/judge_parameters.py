@@ -52,8 +52,11 @@ SAMPLES = {
     "CoreSpecCount": "0",
     "AccountingStorageTRES": "CPU",
     "AutoDetect": "off",
+    "AuthType": "auth/none",
     "BcastExclude": "/lib",
     "ClusterName": "judge",
+    "CredType": "cred/none",
+    "CryptoType": "crypto/none",
     "DownNodes": "n1",
     "JobCredentialPrivateKey": "/dev/null",
     "JobCredentialPublicCertificate": "/dev/null",
@@ -61,6 +64,7 @@ SAMPLES = {
     "MaxNodeCount": "100",
     "MCSPlugin": "mcs/mistake",
     "Nodes": "n1",
+    "PidFile": "@state@/pid",
     "PluginDir": "@plugins@",
     "Port": "7000",
     "TopologyPlugin": "topology/none",
@@ -306,7 +310,8 @@ def _files(together: list[Case]) -> dict[str, str]:
     used = ["NodeName", "PartitionName", *(file for file in LINES if any(case.file == file for case in together))]
     first = together[0]
     if first.file == "slurmdbd.conf":
-        own = [*(["AuthType=auth/none"] if "AuthType" not in own[0] else []), "PidFile=@state@/pid", *own]
+        names = {case.parameter.name for case in together}
+        own += [line for line in ("AuthType=auth/none", "PidFile=@state@/pid") if line.split("=")[0] not in names]
     elif first.file == "gres.conf":
         own, settings["GresTypes"], lines["NodeName"] = [GRES[first.parameter.name]], "gpu", "NodeName=n1 Gres=gpu:1"
     elif first.file == "topology.conf":
