@@ -57,7 +57,19 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values 
     nearest,
 )
 
-__all__ = ["FILES", "FOREIGN", "IGNORED", "REFUSED", "RELEASES", "find", "nearest", "needs", "problems", "release_of"]
+__all__ = [
+    "FILES",
+    "FOREIGN",
+    "IGNORED",
+    "REFUSED",
+    "RELEASES",
+    "find",
+    "nearest",
+    "needs",
+    "problems",
+    "refused_everywhere",
+    "release_of",
+]
 
 
 class Problem(NamedTuple):
@@ -202,6 +214,14 @@ def needs(file: str, key: str, version: str) -> Needs:
     return Needs(False, ("slurmctld", "slurmd") if daemon == "daemons" else (daemon,), "")
 
 
+def refused_everywhere(file: str, key: str, value: str) -> str:
+    """What is allowed instead of a value that every release with the parameter refuses; nothing for another value."""
+    parameter = FILES[file][key.lower()]
+    verdicts = [[*judge(parameter.value, value, release)] for release in RELEASES if release in parameter.releases]
+    texts = [next((text for effect, text in verdict if effect == REFUSED), "") for verdict in verdicts]
+    return texts[-1] if all(texts) and not parameter.defunct else ""
+
+
 def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list[Problem]:
     """What a release would refuse or ignore of the parameters of a file, or of a line with several.
 
@@ -246,7 +266,8 @@ def _of_release(parameter: Parameter, release: str) -> list[Problem]:
 def _of_value(parameter: Parameter, value: str, release: str) -> list[Problem]:
     """Whether a release takes a value."""
     shown = value if len(value) <= 60 else f"{value[:57]}..."
+    instead = f", use {parameter.instead}" if parameter.instead else ""
     return [
-        Problem(parameter.name, f"found {shown!r}, {what}", effect)
+        Problem(parameter.name, f"found {shown!r}, {what}{instead}", effect)
         for effect, what in judge(parameter.value, value, release)
     ]

@@ -10,7 +10,7 @@ words that name the file, the key, what was found and what is allowed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import ip_address
@@ -211,6 +211,22 @@ def parameter(value: Any) -> Any:
     return value
 
 
+def parameter_of(table: str, key: str) -> Callable[[Any], Any]:
+    """The type of a Slurm parameter: what no release takes is refused; the release of the cluster is not known here."""
+
+    def typed(value: Any) -> Any:
+        """The value, as it was given."""
+        repeated = isinstance(value, list) and key in parameters.REPEATED
+        for element in value if repeated else [value]:
+            text_of = "YES" if element is True else "NO" if element is False else value_text(parameter(element))
+            allowed = parameters.refused_everywhere(table, key, text_of.strip('"'))
+            if allowed:
+                raise ValueError(allowed)
+        return value
+
+    return typed
+
+
 def parameter_lines(value: Any) -> Any:
     """The value of a Slurm parameter whose lines have parameters of their own: mappings, a line each."""
     for line in value if isinstance(value, list) else [value]:
@@ -231,6 +247,8 @@ class Kind:
     """Slurm's parameters that may be there too."""
     slurm_file: str = ""
     """What Slurm calls them."""
+    table: str = ""
+    """Which of `parameters.FILES` they are."""
     made: dict[str, str] = field(default_factory=dict)
     """Slurm's parameters that are made from other keys, and which: they are refused."""
 
@@ -238,7 +256,7 @@ class Kind:
     def spec(self) -> dict[str, dict[str, Any]]:
         """All of it as an argument spec."""
         slurm = {
-            key: {"type": parameter_lines if key in parameters.LINES else parameter}
+            key: {"type": parameter_lines if key in parameters.LINES else parameter_of(self.table, key)}
             for key in sorted(self.slurm - set(self.made))
         }
         return {**slurm, **self.own}
@@ -294,6 +312,7 @@ HARDWARE = Kind(
     },
     slurm=parameters.NODE,
     slurm_file="a NodeName line",
+    table="NodeName",
     made={
         "Boards": "boards",
         "CPUs": "sockets, cores_per_socket and threads_per_core",
@@ -334,6 +353,7 @@ NODE = Kind(
     },
     slurm=parameters.NODE,
     slurm_file="a NodeName line",
+    table="NodeName",
     made={
         **{key: f"{keys} of its hardware" for key, keys in HARDWARE.made.items()},
         "NodeAddr": "address",
@@ -351,6 +371,7 @@ PARTITION = Kind(
     },
     slurm=parameters.PARTITION,
     slurm_file="a PartitionName line",
+    table="PartitionName",
     made={"Default": "default", "Nodes": "nodes"},
 )
 
@@ -358,6 +379,7 @@ SLURM_CONF = Kind(
     own={},
     slurm=parameters.SLURM_CONF,
     slurm_file="slurm.conf",
+    table="slurm.conf",
     made={
         "BackupAddr": "controllers and addresses",
         "BackupController": "controllers",
@@ -371,7 +393,7 @@ SLURM_CONF = Kind(
     },
 )
 
-CGROUP_CONF = Kind(own={}, slurm=parameters.CGROUP_CONF, slurm_file="cgroup.conf")
+CGROUP_CONF = Kind(own={}, slurm=parameters.CGROUP_CONF, slurm_file="cgroup.conf", table="cgroup.conf")
 
 _TYPE_MESSAGE = re.compile(r"argument '(.*?)' is of type .*? and we were unable to convert to \w+: (.*)", re.DOTALL)
 """How the validator words an ArgumentTypeError: the key, and the message of the type."""

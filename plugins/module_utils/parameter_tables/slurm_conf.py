@@ -78,7 +78,7 @@ EpilogTimeout                   u16 s                  reconfigure  25.05+
 ExtSensorsFreq                  u16 s                  reconfigure  defunct 23.11+
 ExtSensorsType                  plugin ext_sensors     daemons      defunct 23.11+
 FairShareDampeningFactor        u16                    reconfigure
-FastSchedule                    u16                    reconfigure  refused; use SlurmdParameters=config_overrides
+FastSchedule                    u16 1..1               reconfigure  use SlurmdParameters=config_overrides
 FederationParameters            hints                  reconfigure
 FirstJobId                      u32 1..                reconfigure
 FrontendName                    hosts                  daemons      -24.11

@@ -151,7 +151,7 @@ def test_good_values(file: str, key: str, value: str, version: str) -> None:
         ("slurm.conf", "SlurmctldPort", "6820-6817", "24.11", REFUSED, "6817-6820"),
         ("slurm.conf", "HashPlugin", "hash/k12", "22.05", REFUSED, "Slurm 22.05 does not have it, 24.05 and later do"),
         ("slurm.conf", "SlurmctldPlugstack", "x", "24.11", REFUSED, "22.05 does"),
-        ("slurm.conf", "FastSchedule", "1", "24.11", REFUSED, "use SlurmdParameters=config_overrides"),
+        ("slurm.conf", "FastSchedule", "2", "24.11", REFUSED, "use SlurmdParameters=config_overrides"),
         ("slurm.conf", "PowerPlugin", "power/none", "24.11", IGNORED, "Slurm 24.11 ignores it: remove it"),
         ("slurm.conf", "PrologFlags", "Contian", "24.11", REFUSED, "'Contian' is unknown, did you mean 'Contain'?"),
         ("slurm.conf", "PrologFlags", "RunInJob", "22.05", REFUSED, "22.05 does not know 'RunInJob', 24.05 and later"),
@@ -173,6 +173,22 @@ def test_problems(file: str, key: str, value: str, version: str, effect: str, te
     assert problem.key.lower() == key.lower()
     assert problem.effect == effect
     assert text in problem.text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("KillWait", "x", "a whole number"),
+        ("PrologFlags", "Contain,RunInJob", ""),
+        ("PrologFlags", "RunInJobs", "'RunInJobs' is unknown"),
+        ("GetEnvTimeout", "x", ""),  # later releases do not read it
+        ("TLSType", "tls/ours", ""),
+    ],
+)
+def test_what_every_release_refuses(key: str, value: str, allowed: str) -> None:
+    found = parameters.refused_everywhere("slurm.conf", key, value)
+    assert allowed in found
+    assert bool(allowed) == bool(found)
 
 
 def test_a_parameter_that_is_there_twice() -> None:
