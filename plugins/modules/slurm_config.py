@@ -153,7 +153,7 @@ RUN = "/run/gpucluster-slurm"
 GOOD = "/var/lib/gpucluster-slurm/good"
 SERVICE = "slurmctld"
 # Seconds that one command of Slurm may take, and a second slurmctld to start or to refuse.
-COMMAND, TRIAL = 60, 30
+COMMAND, TRIAL = 60, 60
 # What a second slurmctld must not have: accounting, state and logs of the first one, programs that it would run.
 NOT_TRIED = {
     "accountingstorageenforce",
@@ -177,7 +177,7 @@ NOT_TRIED = {
     "suspendprogram",
     "suspendtime",
 }
-STARTED = "Running as primary controller"
+STARTED, WAITING = "Running as primary controller", "cannot stat file"
 # States of a node that cannot have jobs (slurm.conf(5) and sinfo(1)); one that does not answer has a star.
 LOST = re.compile(r"down|unknown|inval|fail|.*\*$")
 
@@ -319,22 +319,22 @@ def try_out(directory: str, user: str) -> None:
     os.mkdir(os.path.join(directory, "state"), mode=0o700)
     shutil.chown(os.path.join(directory, "state"), user, user)
     shutil.chown(directory, user, user)
-    command = ["slurmctld", "-D", "-c", "-f", path]
+    command = ["timeout", "--signal=KILL", str(TRIAL), "slurmctld", "-D", "-c", "-f", path]
+    said: list[str] = []
     with subprocess.Popen(  # pylint: disable=ansible-bad-function
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
     ) as process:
-        alarm = time.monotonic() + TRIAL
-        said: list[str] = []
         try:
-            assert process.stdout
-            for line in process.stdout:
-                said.append(re.sub(r"^\[\S+\] |^slurmctld: ", "", line.strip()))
-                if STARTED in line or time.monotonic() > alarm:
+            for line in process.stdout or ():
+                if STARTED in line:
                     return
+                said.append(re.sub(r"^\[\S+\] |^slurmctld: ", "", line.strip()).replace(f"{directory}/", ""))
+                if WAITING in line:  # for a file that is missing, for a minute, and then ends
+                    break
         finally:
             os.killpg(process.pid, signal.SIGKILL)
     words = [line for line in said if re.match(r"fatal|error", line)] or said[-3:]
-    raise ConfigError("slurmctld does not start with these files: " + "; ".join(words).replace(f"{directory}/", ""))
+    raise ConfigError("slurmctld does not start with these files: " + "; ".join(words))
 
 
 def validate(module: AnsibleModule, slurm: Slurm, files: Mapping[str, str], version: str) -> list[str]:
