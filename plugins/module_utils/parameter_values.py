@@ -43,6 +43,9 @@ LIMITS = {"u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1}
 BOOLEANS = ("yes", "up", "true", "1", "no", "down", "false", "0")
 """`s_p_handle_boolean`, in any case."""
 
+LEVELS = ("quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5")
+"""`log_string2num`, in any case; anything that starts with a digit is a number to it."""
+
 _UNLIMITED = ("unlimited", "infinite")
 _WHOLE = re.compile(r"\s*\+?(?P<digits>0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*|)(?P<kibi>k?)", re.I)  # strtoul(3), any base
 _TIME = re.compile(r"\d+-\d*(:\d*){0,2}|\d*(:\d*){0,2}")  # `_is_valid_timespec` in `src/common/parse_time.c`
@@ -120,6 +123,8 @@ def judge(kind: str, value: str, release: str) -> Iterator[Verdict]:
         yield from _unless(first > 0 and (last is None or last > first), "a port, or a range such as 6817-6820")
     elif name == "purge":
         yield from _unless(bool(_AGE.fullmatch(value)), "a number and hours, days or months, such as 12months")
+    elif name == "level":
+        yield from _unless(value[:1].isdigit() or value.lower() in LEVELS, f"{', '.join(LEVELS)}, or 0 to 9")
     elif name == "one":
         yield from _choice(value, words(CHOICES[rest]))
     elif name == "flags":

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables.words import CHOICES, FLAGS, HINTS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import LIMITS, TEXTS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import LEVELS, LIMITS, TEXTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import (
     FILES,
     REFUSED,
@@ -238,8 +238,9 @@ def _good(parameter: Parameter) -> Iterator[str]:
     elif kind == "purge":
         yield "12months"
     elif kind == "one":
-        words = [f"{word}2" if word.endswith(":") else word for word in CHOICES[rest].split()]
-        yield from (word for word in words if parameter.name != "SlurmctldDebug" or word not in SILENT)
+        yield from (f"{word}2" if word.endswith(":") else word for word in CHOICES[rest].split())
+    elif kind == "level":
+        yield from (word for word in (*LEVELS, "0", "9") if parameter.name != "SlurmctldDebug" or word not in SILENT)
     elif kind == "flags":
         words = [word.partition("{")[0] for word in FLAGS[rest].split()]
         yield from (WITH.get(word, word) for word in words)
@@ -267,7 +268,7 @@ def _bad(parameter: Parameter) -> Iterator[str]:
         yield from [str(int(high) + 1)] if high else []
     elif parameter.value == "minutes 1..":
         yield from ("0", "UNLIMITED")
-    elif kind in ("bool", "float", "minutes", "seconds", "ports", "purge", "one", "flags"):
+    elif kind in ("bool", "float", "minutes", "seconds", "ports", "purge", "level", "one", "flags"):
         yield "nonsense"
 
 
@@ -317,13 +318,13 @@ def _files(together: list[Case]) -> dict[str, str]:
     elif first.file == "topology.conf":
         plugin, text = TOPOLOGY[first.parameter.name]
         own, settings["TopologyPlugin"] = [text.replace("VALUE", first.value)], f"topology/{plugin}"
-    text = [
+    conf = [
         *(f"{key}={value}" for key, value in settings.items()),
         *(lines[file] for file in dict.fromkeys(used)),
         *bad,
     ]
     commands = {"slurmdbd": "slurmdbd -D", "slurmd": "slurmd -G -N n1", "slurmctld": "slurmctld -D -c"}
-    files = {"command": commands[first.daemon], "slurm.conf": "\n".join([*text, ""])}
+    files = {"command": commands[first.daemon], "slurm.conf": "\n".join([*conf, ""])}
     files.update({"cgroup.disabled": "CgroupPlugin=disabled\n"} if first.daemon == "slurmd" else {})
     return {**files, first.file: "\n".join([*own, ""])} if own else files
 

@@ -208,7 +208,7 @@ ScronParameters                 hints                  reconfigure
 SelectType                      plugin select          cluster
 SelectTypeParameters            flags                  slurmctld
 SlurmctldAddr                   host                   slurmctld
-SlurmctldDebug                  one LogLevel           reconfigure
+SlurmctldDebug                  level                  reconfigure
 SlurmctldHost                   host                   slurmctld
 SlurmctldHttpAuthParameters     text                   daemons      26.05+
 SlurmctldLogFile                path                   reconfigure
@@ -218,16 +218,16 @@ SlurmctldPlugstack              plugins slurmctld      slurmctld    -22.05
 SlurmctldPort                   ports                  daemons!
 SlurmctldPrimaryOffProg         path                   reconfigure
 SlurmctldPrimaryOnProg          path                   reconfigure
-SlurmctldSyslogDebug            one LogLevel           reconfigure
+SlurmctldSyslogDebug            level                  reconfigure
 SlurmctldTimeout                u16 s                  reconfigure
-SlurmdDebug                     one LogLevel           reconfigure
+SlurmdDebug                     level                  reconfigure
 SlurmdHttpAuthParameters        text                   daemons      26.05+
 SlurmdLogFile                   path                   reconfigure
 SlurmdParameters                hints                  slurmd
 SlurmdPidFile                   path                   slurmd!
 SlurmdPort                      u32                    daemons!
 SlurmdSpoolDir                  path                   nodes
-SlurmdSyslogDebug               one LogLevel           reconfigure
+SlurmdSyslogDebug               level                  reconfigure
 SlurmdTimeout                   u16 s                  reconfigure
 SlurmdUser                      user                   slurmd!
 SlurmSchedLogFile               path                   reconfigure

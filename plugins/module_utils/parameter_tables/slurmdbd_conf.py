@@ -33,8 +33,8 @@ DbdBackupHost            host                 slurmdbd!
 DbdHost                  host                 slurmdbd!
 DbdPort                  u16                  slurmdbd!
 DebugFlags               flags                slurmdbd!
-DebugLevel               one LogLevel         slurmdbd!
-DebugLevelSyslog         one LogLevel         slurmdbd!
+DebugLevel               level                slurmdbd!
+DebugLevelSyslog         level                slurmdbd!
 DefaultQOS               text                 slurmdbd!
 DisableArchiveCommands   bool                 slurmdbd!  25.11+
 DisableCoordDBD          bool                 slurmdbd!  24.05+

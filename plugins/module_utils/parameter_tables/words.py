@@ -12,7 +12,6 @@ from __future__ import annotations
 CHOICES = {
     "EnforcePartLimits": "all any down false no true up yes 0 1",
     "Exclusive": "NO NODE NONE TOPO USER",
-    "LogLevel": "quiet fatal error info verbose debug debug2 debug3 debug4 debug5 0 1 2 3 4 5 6 7 8 9",
     "OverSubscribe": "EXCLUSIVE FORCE FORCE: NO YES YES:",
     "PartitionSelect": "CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory",
     "PartitionState": "DOWN DRAIN INACTIVE UP",
@@ -20,7 +19,7 @@ CHOICES = {
     "ResetPeriod": "daily monthly none now quarterly weekly yearly",
 }
 """Values that are one of a closed set: Slurm refuses another (`_validate_and_set_defaults`, `_parse_partitionname` in
-`src/common/read_config.c`, `log_string2num`). What ends with a colon is followed by a number."""
+`src/common/read_config.c`). What ends with a colon is followed by a number."""
 
 FLAGS = {
     "AccountingStorageEnforce": "1 2 all associations limits nojobs nosteps qos safe wckeys",
