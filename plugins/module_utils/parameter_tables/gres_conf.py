@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """gres.conf: `_gres_options` in `src/interfaces/gres.c` (22.05: `src/common/gres.c`), gres.conf(5).
 
-The manual wants a restart of slurmctld for Cores in every release; since 23.11 a reconfigure does the same. A node
-whose devices change under a job drains (`_node_config_validate`).
+The manual wants a restart of slurmctld for Cores in every release; since 23.11 a reconfigure does the same. A job
+whose node has other devices is aborted (`_sync_jobs_to_conf` in `src/slurmctld/read_config.c`).
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ Topology               text     reconfigure  25.05+
 TRESWeights            text     reconfigure
 Weight                 u32      reconfigure
 """
-"""Lines NodeName=. Jobs end whose nodes get other cores (`valid_job_resources`) or fewer generic resources."""
+"""Lines NodeName=. Jobs whose nodes get other cores or generic resources are aborted (`_sync_jobs_to_conf`)."""
 
 PARTITION = """
 AllocNodes            hosts                       reconfigure
