@@ -216,10 +216,9 @@ def parameter_of(table: str, key: str) -> Callable[[Any], Any]:
 
     def typed(value: Any) -> Any:
         """The value, as it was given."""
-        repeated = isinstance(value, list) and key in parameters.REPEATED
+        repeated = isinstance(parameter(value), list) and key in parameters.REPEATED
         for element in value if repeated else [value]:
-            text_of = "YES" if element is True else "NO" if element is False else value_text(parameter(element))
-            allowed = parameters.refused_everywhere(table, key, text_of.strip('"'))
+            allowed = parameters.refused_everywhere(table, key, value_text(element).strip('"'))
             if allowed:
                 raise ValueError(allowed)
         return value

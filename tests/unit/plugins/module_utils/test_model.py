@@ -444,6 +444,22 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "slurm_conf.Nope: unknown key, allowed: the parameters of slurm.conf",
         ],
     ),
+    "slurm_conf: values that no release takes": (
+        changed(
+            slurm_conf={
+                "KillWait": "30s",
+                "UsePAM": True,
+                "PrologFlags": ["Contain", "RunInJob"],
+                "Prolog": ["/a", "/b"],
+                "SlurmdDebug": "loud",
+            },
+        ),
+        [
+            "slurm_conf.KillWait: found '30s', allowed: a whole number from 0 to 65535, or UNLIMITED",
+            "slurm_conf.SlurmdDebug: found 'loud', "
+            "allowed: quiet, fatal, error, info, verbose, debug, debug2, debug3, debug4, debug5, or 0 to 9",
+        ],
+    ),
     "slurm_conf: lines": (
         changed(slurm_conf={"NodeSet": "fast"}),
         [
