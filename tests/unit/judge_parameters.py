@@ -312,7 +312,7 @@ def _files(together: list[Case]) -> dict[str, str]:
     first = together[0]
     if first.file == "slurmdbd.conf":
         names = {case.parameter.name for case in together}
-        own += [line for line in ("AuthType=auth/none", "PidFile=@state@/pid") if line.split("=")[0] not in names]
+        own += [line for line in ("AuthType=auth/none", "PidFile=@state@/pid") if line.partition("=")[0] not in names]
     elif first.file == "gres.conf":
         own, settings["GresTypes"], lines["NodeName"] = [GRES[first.parameter.name]], "gpu", "NodeName=n1 Gres=gpu:1"
     elif first.file == "topology.conf":
