@@ -105,6 +105,9 @@ WITH = {
 # Only a Slurm that is built for front ends reads these.
 LEFT_OUT = ("FrontendName",)
 
+# Numbers that no narrower kind has.
+WIDE = {"u16": (), "u32": ("65536",), "u64": ("4294967296",)}
+
 # With these, slurmctld says nothing at all.
 SILENT = ("quiet", "0")
 
@@ -226,7 +229,7 @@ def _good(parameter: Parameter) -> Iterator[str]:
         yield SAMPLES[parameter.name]
     elif kind in LIMITS:
         low, dots, _high = rest.partition("..")
-        yield from (low,) if dots else ("7", "0x10", "INFINITE")
+        yield from (low,) if dots else ("7", "0x10", "INFINITE", *WIDE[kind])
     elif kind == "bool":
         yield from ("YES", "down")
     elif kind == "float":
