@@ -22,7 +22,7 @@ needed a restart before needs a reconfigure since, but for what an exclamation m
 - `client`: nothing, commands read it.
 - `reconfigure`: `scontrol reconfigure`.
 - `slurmctld`, `slurmd`, `slurmdbd`, `daemons`: a restart of these (`daemons`: slurmctld and slurmd).
-- `nodes`: a restart of slurmd and slurmctld while no job runs on the nodes that it is about.
+- `nodes`: likewise, while no job runs on the nodes that it is about.
 - `cluster`: a restart of all daemons while there is no job at all.
 
 The releases are `23.02+`, `-24.11` or `23.11-24.11`; none: all. `defunct 23.11+`: since then Slurm only says that it
@@ -205,7 +205,8 @@ def needs(file: str, key: str, version: str) -> Needs:
     if change == "client":
         return Needs(False, (), "")
     if change == "nodes":
-        return Needs(False, ("slurmctld", "slurmd"), "nodes")
+        restarts = release >= "23.11"  # of a reconfigure
+        return Needs(restarts, () if restarts else ("slurmctld", "slurmd"), "nodes")
     if change == "cluster":
         return Needs(False, ("slurmdbd", "slurmctld", "slurmd"), "cluster")
     if change == "reconfigure" or (not change.endswith("!") and release >= "23.11"):

@@ -23,7 +23,7 @@ NEW = """--extra-vars={"slurm_conf": {"KillWait": 31}}"""
 CASES = {
     "packages, with dpkg": ("new", "Install packages", "apt-get -qy purge slurmd slurm-client munge libpmix2t64"),
     "key": ("old", "munge : Run munge", "true"),
-    "configuration": ("new", "Run slurmctld with its configuration", "true"),
+    "configuration": ("new", "Apply Slurm's configuration", "true"),
     "settings of slurmd": ("old", "slurmd : Run slurmd", f"echo >>{SLURMD}"),
 }
 

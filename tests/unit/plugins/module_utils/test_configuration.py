@@ -133,7 +133,7 @@ def test_table() -> None:
     found = steps(edited(("KillWait=30", "KillWait=60"), ("Gres=gpu:2", "Gres=gpu:1")), JOBS, "24.11.5")
     assert table(found) == [
         "slurm.conf KillWait   30 -> 60        reconfigure",
-        "NodeName=n[1-4] Gres  gpu:2 -> gpu:1  restart slurmctld, slurmd, no job on these nodes  ENDS JOBS 7",
+        "NodeName=n[1-4] Gres  gpu:2 -> gpu:1  reconfigure, no job on these nodes  ENDS JOBS 7",
     ]
 
 
