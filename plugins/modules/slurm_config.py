@@ -478,7 +478,7 @@ def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
     plan = steps(changes(old, read(wanted)), slurm.jobs() if running else [], version)
     different = [file for file in files if file.changes]
     result = {
-        "changed": bool(different) or good != wanted or not running,
+        "changed": bool(different) or good != wanted,
         "plan": [
             {
                 "what": step.what,

@@ -17,7 +17,7 @@ DAMAGE = {
     "daemons and a key": {
         "head": (
             "systemctl kill --signal=KILL slurmctld",
-            ["slurmctld : Apply Slurm's configuration"],
+            ["slurmctld : Run slurmctld"],
         ),
         "login1": (
             "systemctl stop munge sackd",
