@@ -124,10 +124,7 @@ import fcntl
 import os
 import pwd
 import re
-import shutil
 import signal
-import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -147,37 +144,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.render import value_text
+from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import TrialError, try_out
 
 RUN = "/run/gpucluster-slurm"
 GOOD = "/var/lib/gpucluster-slurm/good"
 SERVICE = "slurmctld"
-# Seconds that one command of Slurm may take, and a second slurmctld to start or to refuse.
-COMMAND, TRIAL = 60, 60
-# What a second slurmctld must not have: accounting, state and logs of the first one, programs that it would run.
-NOT_TRIED = {
-    "accountingstorageenforce",
-    "accountingstoragetres",
-    "accountingstoragetype",
-    "epilogslurmctld",
-    "jobcomptype",
-    "mailprog",
-    "prologslurmctld",
-    "rebootprogram",
-    "resumefailprogram",
-    "resumeprogram",
-    "slurmctldlogfile",
-    "slurmctldparameters",
-    "slurmctldpidfile",
-    "slurmctldport",
-    "slurmctldprimaryoffprog",
-    "slurmctldprimaryonprog",
-    "slurmctldsyslogdebug",
-    "statesavelocation",
-    "suspendprogram",
-    "suspendtime",
-}
-STARTED, WAITING = "Running as primary controller", "cannot stat file"
+# Seconds that one command of Slurm may take.
+COMMAND = 60
 # States of a node that cannot have jobs (slurm.conf(5) and sinfo(1)); one that does not answer has a star.
 LOST = re.compile(r"down|unknown|inval|fail|.*\*$")
 
@@ -283,58 +256,6 @@ def parse(slurm: Slurm, directory: str) -> None:
     rc, stdout, stderr = slurm.ask("sinfo", "--version", conf=f"{directory}/slurm.conf")
     if rc != 0:
         raise ConfigError((stderr or stdout).strip().replace(f"{directory}/", ""))
-
-
-def trial_conf(text: str, directory: str) -> str:
-    """slurm.conf for a second slurmctld, which reaches no node: that knows of no job would be a danger to all."""
-    with socket.socket() as free:
-        free.bind(("", 0))
-        port = free.getsockname()[1]
-    result = [
-        f"StateSaveLocation={directory}/state",
-        f"SlurmctldPidFile={directory}/pid",
-        f"SlurmctldPort={port}",
-        "MailProg=/bin/true",
-    ]
-    for pairs in lines("slurm.conf", text):
-        kept = [pair for pair in pairs if pair[0].lower() not in NOT_TRIED]
-        if table_of("slurm.conf", pairs) == "NodeName":
-            kept = [pair for pair in kept if pair[0].lower() not in ("nodeaddr", "nodehostname", "port", "bcastaddr")]
-            kept += [("NodeAddr", "127.0.0.1"), ("Port", "1")]
-        result.append(" ".join(f"{key}={value_text(value)}" for key, value in kept))
-    return "\n".join(result) + "\n"
-
-
-def try_out(directory: str, user: str) -> None:
-    """Start a second slurmctld with the files, until it runs or refuses them.
-
-    Raises:
-        ConfigError: it refuses them; with its words.
-    """
-    path = os.path.join(directory, "slurm.conf")
-    with open(path, encoding="utf-8") as file:
-        text = trial_conf(file.read(), directory)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.mkdir(os.path.join(directory, "state"), mode=0o700)
-    shutil.chown(os.path.join(directory, "state"), user, user)
-    shutil.chown(directory, user, user)
-    command = ["timeout", "--signal=KILL", str(TRIAL), "slurmctld", "-D", "-c", "-f", path]
-    said: list[str] = []
-    with subprocess.Popen(  # pylint: disable=ansible-bad-function
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
-    ) as process:
-        try:
-            for line in process.stdout or ():
-                if STARTED in line:
-                    return
-                said.append(re.sub(r"^\[\S+\] |^slurmctld: ", "", line.strip()).replace(f"{directory}/", ""))
-                if WAITING in line:  # for a file that is missing, for a minute, and then ends
-                    break
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-    words = [line for line in said if re.match(r"fatal|error", line)] or said[-3:]
-    raise ConfigError("slurmctld does not start with these files: " + "; ".join(words))
 
 
 def validate(module: AnsibleModule, slurm: Slurm, files: Mapping[str, str], version: str) -> list[str]:
@@ -526,7 +447,7 @@ def main() -> None:
     try:
         with alone():
             result = converge(module, Slurm(module))
-    except (ConfigError, ConfigurationError, FileError, OSError, ValueError) as error:
+    except (ConfigError, ConfigurationError, FileError, TrialError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)
 

@@ -104,7 +104,8 @@ def test_a_change_is_planned_then_applied(lab: Lab, tmp_path: Path) -> None:
 
 def test_what_would_end_the_job_is_refused_and_names_it(lab: Lab, job: str, tmp_path: Path) -> None:
     before = lab.command(HOST, FILES)
-    for machine in ({"gres": []}, {"cores_per_socket": 1}):
+    other: list[dict[str, Any]] = [{"gres": []}, {"cores_per_socket": 1}]
+    for machine in other:
         run = apply(lab, tmp_path, {}, **machine)
         assert run.rc == 2
         assert f"ENDS JOBS {job}" in str(run.failed[HOST])
