@@ -86,6 +86,13 @@ def _ends(change: Change, needs: parameters.Needs, jobs: Sequence[Job]) -> Itera
         yield from (job.number for job in running if job.gres and (not nodes or job.nodes & nodes))
 
 
+def removed_nodes(found: Iterable[Step]) -> set[str]:
+    """The nodes that are in the configuration no more."""
+    changes = (step.change for step in found)
+    gone = (change.subject for change in changes if change.key == change.file == "NodeName" and change.after is None)
+    return {node for nodes in gone for node in expand(nodes)}
+
+
 def table(found: Iterable[Step]) -> list[str]:
     """The plan, a line for each change: what, from what to what, what it needs, which jobs it would end."""
     rows = []

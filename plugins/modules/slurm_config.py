@@ -133,7 +133,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Job, Step, steps, table
+from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import (
+    Job,
+    Step,
+    removed_nodes,
+    steps,
+    table,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import (
     Configuration,
     ConfigurationError,
@@ -219,7 +225,7 @@ def judge(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]
     """What the release would refuse, and what it would ignore."""
     refused: list[str] = []
     ignored: list[str] = []
-    for file in files.keys() & parameters.FILES.keys():
+    for file in (name for name in files if name in parameters.FILES):
         own: list[tuple[str, str]] = []
         judged = [(f"{file}: ", file, own)]
         for pairs in lines(file, files[file]):
@@ -330,13 +336,7 @@ def verify(slurm: Slurm, plan: Sequence[Step], up: set[str], patience: int) -> N
         numbers = change.file == "slurm.conf" and wanted.isdigit() and found and found[0].isdigit()
         if numbers and int(found[0]) != int(wanted):
             raise ConfigError(f"slurmctld has {change.key}={found[0]}, the file {wanted}")
-    gone = {
-        node
-        for step in plan
-        if step.what == "NodeName" and not step.change.after
-        for node in expand(step.change.subject)
-    }
-    while missing := up - gone - slurm.nodes_up():
+    while missing := up - removed_nodes(plan) - slurm.nodes_up():
         if time.monotonic() > deadline:
             raise ConfigError(f"{fold(sorted(missing))} were up and are not after {patience} s")
         time.sleep(1)
@@ -348,23 +348,29 @@ def keep(files: Mapping[str, str]) -> None:
     write([File(os.path.join(GOOD, name), text.encode(), mode=0o600) for name, text in files.items()])
 
 
-def apply(module: AnsibleModule, slurm: Slurm, files: Sequence[File], plan: Sequence[Step], action: str) -> None:
-    """Put the files in force, or leave everything as it was. Raises ConfigError."""
+def apply(
+    module: AnsibleModule,
+    slurm: Slurm,
+    files: Sequence[File],
+    good: Mapping[str, str],
+    plan: Sequence[Step],
+    action: str,
+) -> None:
+    """Put the files in force, or go back to the good ones. Raises ConfigError."""
     up = slurm.nodes_up() if slurm.answers() else set()
     write(files)
     try:
         act(module, slurm, action)
         verify(slurm, plan, up, module.params["patience"])
     except ConfigError as error:
-        raise ConfigError(f"{error}\n{roll_back(module, slurm, files, action)}") from None
+        raise ConfigError(f"{error}\n{roll_back(module, slurm, files, good, action)}") from None
 
 
-def roll_back(module: AnsibleModule, slurm: Slurm, files: Sequence[File], action: str) -> str:
-    """Put the files back that were there, and slurmctld with them. Says how that went."""
-    old = [File(file.path, file.found, file.owner, file.mode) for file in files if file.found is not None]
-    if len(old) < len(files):
+def roll_back(module: AnsibleModule, slurm: Slurm, files: Sequence[File], good: Mapping[str, str], action: str) -> str:
+    """Put the good files back, and slurmctld with them. Says how that went."""
+    if len(good) < len(files):
         return "There were no files before to go back to."
-    write(old)
+    write([File(file.path, good[os.path.basename(file.path)].encode(), file.owner, file.mode) for file in files])
     try:
         act(module, slurm, "restart" if action == "start" else action)
     except ConfigError:
@@ -412,13 +418,15 @@ def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
         ],
         "table": table(plan) if good else [],
         "actions": [],
-        "remarks": remarks,
+        "remarks": [],
         "diff": [file.diff for file in different],
     }
     if not result["changed"]:
         if not module.check_mode and not os.path.isdir(GOOD):
             keep(wanted)
         return result
+    if good and not running:
+        remarks.append("slurmctld does not answer, so which jobs run is not known")
     result["remarks"] = remarks + validate(module, slurm, wanted, version)
     ending = sorted({number for step in plan for number in step.ends})
     if ending and not module.params["end_jobs"]:
@@ -427,7 +435,7 @@ def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
     action = action_for(plan, running, slurm.active())
     result["actions"] = [action]
     if not module.check_mode:
-        apply(module, slurm, files, plan, action)
+        apply(module, slurm, files, good, plan, action)
         keep(wanted)
     return result
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Job, steps, table
+from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Job, removed_nodes, steps, table
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import (
     Change,
     ConfigurationError,
@@ -127,6 +127,11 @@ JOBS = [
 def test_jobs_that_a_change_would_end(replacements: list[tuple[str, str]], ends: tuple[str, ...]) -> None:
     found = steps(edited(*replacements), JOBS, "24.11.5")
     assert {number for step in found for number in step.ends} == set(ends)
+
+
+def test_nodes_that_are_removed() -> None:
+    found = steps(edited(("n[5-6]", "n[6-7]"), ("KillWait=30", "")), [], "24.11.5")
+    assert removed_nodes(found) == {"n5"}
 
 
 def test_table() -> None:
