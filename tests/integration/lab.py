@@ -192,9 +192,9 @@ class Lab:
 
 
 def with_hardware(lab: Lab, directory: Path, node: str, hardware: dict[str, Any] | str) -> Lab:
-    """The lab of scenario default with a cluster file in a directory, in which one node has other hardware.
+    """The lab with its cluster file, that of scenario default, in a directory; one node has other hardware.
 
-    hardware: other keys of its machine type, or `detected`. The secrets are those of the lab.
+    hardware: other keys of its machine type, or `detected`.
     """
     cluster = yaml.safe_load(lab.inventory.read_text())
     ((name, machine),) = cluster["hardware"].items()
@@ -206,6 +206,11 @@ def with_hardware(lab: Lab, directory: Path, node: str, hardware: dict[str, Any]
         {"hosts": host, "address": address, "hardware": hardware if host == node else name}
         for host, address in addresses.items()
     ]
+    return with_cluster(lab, directory, cluster)
+
+
+def with_cluster(lab: Lab, directory: Path, cluster: dict[str, Any]) -> Lab:
+    """The lab with another cluster file, which is written to a directory. The secrets are those of the lab."""
     path = directory / "demo.cluster.yml"
     path.write_text(yaml.safe_dump(cluster))
     (directory / "group_vars").mkdir(exist_ok=True)

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from lab import Lab
+import yaml
+from lab import Lab, with_cluster
 
 ROLE = "gpucluster.slurm."
 
@@ -98,6 +100,20 @@ def test_a_stage_runs_alone_by_its_tag(lab: Lab) -> None:
     run = lab.playbook("site", "--tags=login")
     expected = {"login1": [ROLE + "slurm_client : Run sackd with its settings"]}
     assert (run.rc, run.changed, run.failed) == (0, expected, {})
+
+
+def test_a_node_goes_and_comes_while_a_job_runs(lab: Lab, job: str, tmp_path: Path) -> None:
+    cluster = yaml.safe_load(lab.inventory.read_text())
+    cluster["nodes"][0] |= {"hosts": "compute01", "address": "10.213.7.21"}
+    cluster["partitions"][0]["nodes"] = "compute01"
+    smaller = with_cluster(lab, tmp_path, cluster)
+    for which, nodes in ((smaller, ["compute01"]), (lab, ["compute01", "compute02"])):
+        run = which.playbook("site", "--skip-tags=validate")
+        assert (run.rc, run.failed) == (0, {})
+        assert lab.command("login1", "timeout 20 sinfo -h -N -o %N").split() == nodes
+    lab.wait_for("login1", "timeout 20 sinfo -h -n compute02 -o %T", "idle")
+    assert sorted(lab.command("login1", "timeout 60 srun -N2 hostname").split()) == ["compute01", "compute02"]
+    assert " Restarts=0 " in lab.command("login1", f"scontrol --oneliner show job {job}")
 
 
 def test_a_configuration_that_slurm_does_not_accept_is_not_written(lab: Lab) -> None:
