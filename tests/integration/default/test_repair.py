@@ -51,11 +51,12 @@ DAMAGE = {
 def job_that_runs(lab: Lab) -> Iterator[str]:
     """A job that runs on compute01; nothing here may end it.
 
-    slurmctld saves its state a few seconds after a change. One that is killed before does not know that the job runs.
+    slurmctld saves its state a few seconds after a change, such as a comment. One that is killed before does not know
+    that the job runs.
     """
     job = lab.command("login1", "sbatch --parsable -w compute01 --output=/dev/null --wrap 'sleep 900'")
     lab.wait_for("login1", f"squeue -h -j {job} -o %T", "RUNNING")
-    lab.command("head", "touch /run/job-runs")
+    lab.command("head", f"touch /run/job-runs; scontrol update jobid={job} comment=save-me")
     lab.wait_for("head", "find /var/lib/slurm/slurmctld/job_state -newer /run/job-runs", "job_state")
     yield job
     lab.command("login1", f"scancel {job}")
