@@ -205,11 +205,11 @@ class Slurm:
             Job(row[0], row[1], frozenset(expand(row[2])), any("gres" in field for field in row[3:])) for row in rows
         ]
 
-    def nodes_up(self) -> set[str]:
-        """The nodes that can have jobs, drained ones among them."""
-        stdout = self.ask("sinfo", "--noheader", "--Node", "--all", "--format=%N %T")[1]
-        rows = [line.split() for line in stdout.splitlines()]
-        return {row[0] for row in rows if len(row) == 2 and not LOST.match(row[1])}
+    def nodes(self) -> dict[str, tuple[str, str]]:
+        """State and reason of each node."""
+        stdout = self.ask("sinfo", "--noheader", "--Node", "--all", "--format=%N|%T|%E")[1]
+        rows = (line.split("|", 2) for line in stdout.splitlines())
+        return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3}
 
     def settings(self) -> dict[str, str]:
         """What slurmctld has in force, by key in small letters."""
@@ -336,10 +336,22 @@ def verify(slurm: Slurm, plan: Sequence[Step], up: set[str], patience: int) -> N
         numbers = change.file == "slurm.conf" and wanted.isdigit() and found and found[0].isdigit()
         if numbers and int(found[0]) != int(wanted):
             raise ConfigError(f"slurmctld has {change.key}={found[0]}, the file {wanted}")
-    while missing := up - removed_nodes(plan) - slurm.nodes_up():
+    while True:
+        nodes = slurm.nodes()
+        missing = sorted(up - removed_nodes(plan) - those_up(nodes))
+        refused = [node for node in missing if nodes.get(node, ("", ""))[0].startswith("inval")]
+        if refused:  # they will not be up again by themselves
+            raise ConfigError(f"Slurm takes {fold(refused)} no more: {nodes[refused[0]][1]}")
+        if not missing:
+            return
         if time.monotonic() > deadline:
-            raise ConfigError(f"{fold(sorted(missing))} were up and are not after {patience} s")
+            raise ConfigError(f"{fold(missing)} were up and are not after {patience} s")
         time.sleep(1)
+
+
+def those_up(nodes: Mapping[str, tuple[str, str]]) -> set[str]:
+    """The nodes that can have jobs, drained ones among them."""
+    return {node for node, (state, reason) in nodes.items() if not LOST.match(state)}
 
 
 def keep(files: Mapping[str, str]) -> None:
@@ -357,13 +369,15 @@ def apply(
     action: str,
 ) -> None:
     """Put the files in force, or go back to the good ones. Raises ConfigError."""
-    up = slurm.nodes_up() if slurm.answers() else set()
+    before = slurm.nodes() if slurm.answers() else {}
     write(files)
     try:
         act(module, slurm, action)
-        verify(slurm, plan, up, module.params["patience"])
+        verify(slurm, plan, those_up(before), module.params["patience"])
     except ConfigError as error:
-        raise ConfigError(f"{error}\n{roll_back(module, slurm, files, good, action)}") from None
+        outcome = roll_back(module, slurm, files, good, action)
+        resume(slurm, before, module.params["patience"])
+        raise ConfigError(f"{error}\n{outcome}") from None
 
 
 def roll_back(module: AnsibleModule, slurm: Slurm, files: Sequence[File], good: Mapping[str, str], action: str) -> str:
@@ -379,6 +393,19 @@ def roll_back(module: AnsibleModule, slurm: Slurm, files: Sequence[File], good: 
         except ConfigError as error:
             return f"The old files are back, but slurmctld did not come up with them: {error}"
     return "Rolled back: the old files are in force again."
+
+
+def resume(slurm: Slurm, before: Mapping[str, tuple[str, str]], patience: int) -> None:
+    """Resume the nodes that Slurm has drained because it refused them with the files that are gone again."""
+    whole = {node for node in those_up(before) if "drain" not in before[node][0]}
+    deadline = time.monotonic() + patience
+    while slurm.answers() and time.monotonic() < deadline:
+        nodes = slurm.nodes()
+        drained = sorted(node for node in whole & nodes.keys() if re.match("inval|drain", nodes[node][0]))
+        if not drained:
+            return
+        slurm.ask("scontrol", "update", f"nodename={fold(drained)}", "state=resume")
+        time.sleep(1)
 
 
 @contextmanager

@@ -153,19 +153,15 @@ def test_a_job_has_the_mig_instances_that_it_asks_for(lab: Lab, profile: str) ->
         pytest.param([DECLARED[0], DECLARED[1] | {"mig": {"7g.80gb": 1}}], "(6 < 8)", id="profile"),
     ],
 )
-def test_a_wrong_declaration_makes_the_node_invalid(
+def test_a_wrong_declaration_is_refused_and_slurm_refuses_it(
     lab: Lab, gres: list[dict[str, Any]], counts: str, tmp_path: Path
 ) -> None:
     wrong = with_hardware(lab, tmp_path, NODE, {"gres": gres})
     refused = wrong.playbook("site", "--tags=controller")
     assert f"{NODE} would become INVAL: gres/gpu" in str(refused.failed)
 
-    # Slurm judges likewise if it is let.
-    assert wrong.playbook("site", "--tags=controller", "--skip-tags=preflight").rc == 0
-    lab.wait_for("head", f"scontrol --oneliner show node {NODE}", "INVALID_REG")
-    assert f"gres/gpu count reported lower than configured {counts}" in node(lab, "Reason")
-
-    right = with_hardware(lab, tmp_path, NODE, {"gres": DECLARED})
-    assert right.playbook("site", "--tags=controller").rc == 0
-    lab.command("head", f"scontrol update nodename={NODE} state=resume")
+    # Slurm judges likewise if it is let, and the old files are put back.
+    failed = str(wrong.playbook("site", "--tags=controller", "--skip-tags=preflight").failed["head"])
+    assert f"Slurm takes {NODE} no more: gres/gpu count reported lower than configured {counts}" in failed
+    assert "Rolled back: the old files are in force again." in failed
     lab.wait_for("head", f"sinfo --noheader --nodes={NODE} --format=%T", "idle")
