@@ -19,8 +19,8 @@ description:
     (C(scontrol reconfigure), or a restart), and which jobs it would end. Slurm itself is asked for the jobs.
   - B(Refuses) what would end jobs, unless O(end_jobs) allows it.
   - B(Applies) them. All files are written or none, then slurmctld is reconfigured or restarted, whichever they need.
-  - B(Verifies) that slurmctld answers, that it has the numbers of the files, and that every node that was up is up
-    again within O(patience).
+  - B(Verifies) that slurmctld answers, that it has the numbers of the files, and that every node that was up, and
+    whose slurmd took connections, is up again within O(patience).
   - B(Rolls back) to the last good files if not, and says why. The last good files are kept in
     C(/var/lib/gpucluster-slurm/good), so that a run that was killed is repaired by the next one.
   - Two runs at once do not meet, the second one is refused.
@@ -125,9 +125,11 @@ import os
 import pwd
 import re
 import signal
+import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -354,6 +356,24 @@ def those_up(nodes: Mapping[str, tuple[str, str]]) -> set[str]:
     return {node for node, (state, reason) in nodes.items() if not LOST.match(state)}
 
 
+def reachable(old: Configuration, nodes: Iterable[str]) -> set[str]:
+    """The nodes whose slurmd takes connections: Slurm misses one that is dead only after SlurmdTimeout."""
+    names = list(nodes)
+    port = old.settings.get(("slurm.conf", "slurmdport"), ("", "6818"))[1]
+
+    def answers(node: str) -> bool:
+        settings = {key.lower(): value for key, value in old.nodes.get(node, ())}
+        address = settings.get("nodeaddr") or settings.get("nodehostname") or node
+        try:
+            with socket.create_connection((address, int(settings.get("port", port))), timeout=2):
+                return True
+        except (OSError, ValueError):
+            return False
+
+    with ThreadPoolExecutor(64) as pool:
+        return {name for name, found in zip(names, pool.map(answers, names)) if found}
+
+
 def keep(files: Mapping[str, str]) -> None:
     """Keep the files as the last good ones."""
     os.makedirs(GOOD, mode=0o700, exist_ok=True)
@@ -370,6 +390,8 @@ def apply(
 ) -> None:
     """Put the files in force, or go back to the good ones. Raises ConfigError."""
     before = slurm.nodes() if slurm.answers() else {}
+    there = reachable(understood(good)[0], those_up(before))
+    before = {node: state for node, state in before.items() if node in there}
     write(files)
     try:
         act(module, slurm, action)
