@@ -48,9 +48,8 @@ def discover(
         hosts.
     """
     order = list(hosts)
-    old: dict[str, Machine] = {name: dict(machine) for name, machine in (known.get("hardware") or {}).items()}
     before = {host: str(node["hardware"]) for node in known.get("nodes") or () for host in expand(node["hosts"])}
-    types = [_Type(name, machine) for name, machine in old.items()]
+    types = [_Type(name, machine) for name, machine in (known.get("hardware") or {}).items()]
     by_name = {kind.name: kind for kind in types}
     notes: list[str] = []
     # Most memory first, so that the same hosts make the same types in whatever order they come.
@@ -86,13 +85,18 @@ class _Type:
         return (
             [self.machine.get(key, 1) for key in _SHAPE] == [machine.get(key, 1) for key in _SHAPE]
             and _gpu_entries(self.machine) == _gpu_entries(machine)
-            and abs(self.most - machine["real_memory"]) * ALIKE <= max(self.most, machine["real_memory"])
+            and _near(self.most, machine["real_memory"])
         )
 
     def take(self, host: str, machine: Machine) -> None:
         """Put a host into the type, which gets the least memory of its hosts."""
         self.hosts.append(host)
         self.machine["real_memory"] = min(self.machine["real_memory"], machine["real_memory"])
+
+
+def _near(one: int, other: int) -> bool:
+    """Whether machines with so much memory are alike."""
+    return abs(one - other) * ALIKE <= max(one, other)
 
 
 def _gpu_entries(machine: Machine) -> list[Machine]:
@@ -219,10 +223,7 @@ def _mig_entries(found: list[Mapping[str, Any]]) -> list[Machine]:
 
 def type_name(machine: Machine) -> str:
     """A name for a machine type: `8xh100-112c-2007g`, with its GPUs, its CPUs and the GiB of its memory."""
-    cards: Counter[str] = Counter()
-    for entry in _gpu_entries(machine):
-        cards[_card(entry)] += _cards(entry)
-    words = [f"{count}x{kind}" for kind, count in cards.items()]
+    words = [f"{count}x{kind}" for kind, count in _cards(machine).items()]
     if any("mig" in entry for entry in _gpu_entries(machine)):
         words.append("mig")
     cpus = machine["sockets"] * machine["cores_per_socket"] * machine["threads_per_core"]
@@ -237,9 +238,12 @@ def _card(entry: Machine) -> str:
     return str(entry.get("type", "gpu")).partition("_")[0]
 
 
-def _cards(entry: Machine) -> int:
-    """How many GPUs an entry is about; MIG instances are not counted."""
-    return int(entry["count"]) if "mig" in entry else gres_count(entry)
+def _cards(machine: Machine) -> Counter[str]:
+    """How many GPUs of which type a machine has; MIG instances are not counted."""
+    cards: Counter[str] = Counter()
+    for entry in _gpu_entries(machine):
+        cards[_card(entry)] += int(entry["count"]) if "mig" in entry else gres_count(entry)
+    return cards
 
 
 def _oddities(kind: _Type, types: list[_Type]) -> list[str]:
@@ -257,22 +261,18 @@ def _oddities(kind: _Type, types: list[_Type]) -> list[str]:
 
 def _traits(machine: Machine) -> tuple[Any, ...]:
     """What machines are compared by: cores, threads, memory (as far as it is the same), GPUs."""
-    cards: Counter[str] = Counter()
-    for entry in _gpu_entries(machine):
-        cards[_card(entry)] += _cards(entry)
     return (
         machine["sockets"] * machine["cores_per_socket"],
         machine["threads_per_core"],
         machine["real_memory"],
-        cards,
+        _cards(machine),
     )
 
 
 def _likeness(one: Machine, other: Machine) -> int:
     """How many traits two types share."""
     mine, theirs = _traits(one), _traits(other)
-    near = abs(mine[2] - theirs[2]) * ALIKE <= max(mine[2], theirs[2])
-    return sum([mine[0] == theirs[0], mine[1] == theirs[1], near, mine[3] == theirs[3]])
+    return sum([mine[0] == theirs[0], mine[1] == theirs[1], _near(mine[2], theirs[2]), mine[3] == theirs[3]])
 
 
 def _lacks(one: Machine, other: Machine) -> list[str]:
@@ -282,7 +282,7 @@ def _lacks(one: Machine, other: Machine) -> list[str]:
     for count, more, what in ((cores, theirs[0], "cores"), (threads, theirs[1], "threads per core")):
         if count < more:
             words.append(f"fewer {what} ({count}, not {more})")
-    if (theirs[2] - memory) * ALIKE > theirs[2]:
+    if memory < theirs[2] and not _near(memory, theirs[2]):
         words.append(f"less memory ({memory} MiB, not {theirs[2]})")
     for card, count in theirs[3].items():
         if cards[card] < count:

@@ -54,9 +54,11 @@ def judge(
     verdicts: dict[tuple[str, str], list[str]] = {}
     for node in nodes:
         hosts = [host for host in expand(node["hosts"]) if host in measured]
+        if not hosts:
+            continue
+        machine, percent = machine_of(node, hardware), _memory_percent(node, slurm_conf)
         for host in hosts:
-            machine = machine_of(node, hardware)
-            for verdict in _node(node, machine, measured[host], slurm_conf):
+            for verdict in _node(machine, measured[host], percent):
                 verdicts.setdefault(verdict, []).append(host)
     overridden = "config_override" in _setting(slurm_conf, "SlurmdParameters")
     result: dict[str, list[str]] = {"refused": [], "odd": []}
@@ -76,12 +78,10 @@ def _setting(slurm_conf: Mapping[str, Any], key: str) -> str:
     return ",".join(map(str, value if isinstance(value, list) else [value or ""])).lower()
 
 
-def _node(
-    node: Mapping[str, Any], machine: Machine, facts: Facts, slurm_conf: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
+def _node(machine: Machine, facts: Facts, memory_percent: float) -> Iterator[tuple[str, str]]:
     """What is to be said of one node, as (effect, what)."""
     yield from _cpus(machine, facts)
-    yield from _memory(machine, facts, _memory_percent(node, slurm_conf))
+    yield from _memory(machine, facts, memory_percent)
     if facts.get("tmp_disk") is not None and facts["tmp_disk"] < machine.get("tmp_disk", 0):
         yield INVAL, _too_high("TmpDisk", machine["tmp_disk"], facts["tmp_disk"], facts["tmp_disk"])
     gres = machine.get("gres") or []
