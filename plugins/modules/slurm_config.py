@@ -385,12 +385,13 @@ def apply(
     slurm: Slurm,
     files: Sequence[File],
     good: Mapping[str, str],
+    old: Configuration,
     plan: Sequence[Step],
     action: str,
 ) -> None:
     """Put the files in force, or go back to the good ones. Raises ConfigError."""
     before = slurm.nodes() if slurm.answers() else {}
-    there = reachable(understood(good)[0], those_up(before))
+    there = reachable(old, those_up(before))
     before = {node: state for node, state in before.items() if node in there}
     write(files)
     try:
@@ -484,7 +485,7 @@ def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
     action = action_for(plan, running, slurm.active())
     result["actions"] = [action]
     if not module.check_mode:
-        apply(module, slurm, files, good, plan, action)
+        apply(module, slurm, files, good, old, plan, action)
         keep(wanted)
     return result
 
