@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Job, removed_nodes, steps, table
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import (
@@ -14,6 +16,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
     lines,
     read,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.render import node_lines
+from hypothesis import given
+from hypothesis import strategies as st
 
 OLD = """
 # The cluster
@@ -148,3 +154,50 @@ def test_ten_thousand_nodes_are_compared_by_their_lines() -> None:
     new = read({"slurm.conf": "NodeName=n[1-10000] NodeAddr=10.0.0.1 RealMemory=1000 Weight=2\n"})
     assert len(set(old.nodes.values())) == 1
     assert changes(old, new) == [Change("NodeName", "n[1-10000]", "Weight", "1", "2")]
+
+
+TYPES = st.fixed_dictionaries(
+    {key: st.integers(1, 8) for key in ("boards", "cores_per_socket", "threads_per_core")}
+    | {"sockets_of_a_board": st.integers(1, 4), "real_memory": st.integers(1, 4_000_000)},
+    optional={"Weight": st.integers(1, 9), "Feature": st.sampled_from(["ib", "ib,fast"])},
+)
+NODES = st.lists(
+    st.fixed_dictionaries(
+        {"hardware": st.sampled_from(["a", "b", "c"]), "size": st.integers(1, 5), "addressed": st.booleans()},
+        optional={"Weight": st.integers(1, 9), "Reason": st.sampled_from(["a b", "c#d"])},
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(st.fixed_dictionaries(dict.fromkeys("abc", TYPES)), NODES)
+def test_node_lines_parsed_back_give_the_model(types: dict[str, dict[str, Any]], found: list[dict[str, Any]]) -> None:
+    hardware: dict[str, dict[str, Any]] = {}
+    nodes: list[dict[str, Any]] = []
+    expected: dict[str, dict[str, str]] = {}
+    for name, keys in types.items():
+        others = {key: value for key, value in keys.items() if key != "sockets_of_a_board"}
+        hardware[name] = {**others, "sockets": keys["boards"] * keys["sockets_of_a_board"]}
+    for i, entry in enumerate(found):
+        names = [f"n{i}-{number:02}" for number in range(entry["size"])]
+        addresses = [f"10.0.{i}.{number}" for number in range(entry["size"])]
+        keys = types[entry["hardware"]]
+        own: dict[str, Any] = {key: value for key, value in entry.items() if key in ("Weight", "Reason")}
+        address = {"address": fold(addresses)} if entry["addressed"] else {}
+        nodes.append({"hosts": fold(names), "hardware": entry["hardware"], **address, **own})
+        boards = keys["boards"] > 1
+        same: dict[str, Any] = {
+            **({"Boards": keys["boards"]} if boards else {}),
+            "SocketsPerBoard" if boards else "Sockets": keys["sockets_of_a_board"],
+            "CoresPerSocket": keys["cores_per_socket"],
+            "ThreadsPerCore": keys["threads_per_core"],
+            "RealMemory": keys["real_memory"],
+            **{key: keys[key] for key in ("Weight", "Feature") if key in keys},
+            **own,
+        }
+        for name, where in zip(names, addresses):
+            whole = {**same, **({"NodeAddr": where} if entry["addressed"] else {})}
+            expected[name] = {key: str(value) for key, value in whole.items()}
+    parsed = read({"slurm.conf": node_lines(nodes, hardware)}).nodes
+    assert {name: dict(settings) for name, settings in parsed.items()} == expected
