@@ -34,7 +34,7 @@ lock: $(ready) ## requirements.lock anew, the newest versions
 	  --custom-compile-command 'make lock' requirements.in --output-file requirements.lock
 
 test: $(ready) ## everything below, two stages at a time, with a count at the end
-	@tests/tools/stages 'lint unit molecule-machines' 'doc-lint sanity molecule-single molecule-default runner'
+	@tests/tools/stages 'lint unit sanity molecule-machines' 'doc-lint molecule-single molecule-default molecule-slurm-22.05 molecule-slurm-26.05 runner'
 
 lint: $(ready) ## yamllint, ruff, mypy, shellcheck, ansible-lint; each is a target, too
 	@$(MAKE) --no-print-directory --keep-going yamllint ruff mypy shellcheck ansible-lint
@@ -73,7 +73,7 @@ docs: $(ready) ## write the tables of variables in the roles' READMEs, from thei
 # One machine is enough to show that the collection runs on the newest ansible-core as well.
 molecule-single: export PATH := $(CURDIR)/$(lastword $(wildcard .venv .venv-new))/bin:$(PATH)
 
-molecule-%: $(ready) ## one scenario: molecule-default, molecule-single, molecule-machines
+molecule-%: $(ready) ## one scenario of the folder molecule: molecule-default, molecule-single, ...
 	molecule test -s $*
 
 runner: $(ready) ## the playbooks through ansible-runner, from bare hosts, cancelled at three points

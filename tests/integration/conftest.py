@@ -1,9 +1,14 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Fixtures of the integration tests. A test's folder is the scenario it belongs to: tests/integration/SCENARIO."""
+"""Fixtures of the integration tests. A test's folder is the scenario it belongs to: tests/integration/SCENARIO.
+
+Scenarios with another release of Slurm have tests of scenario default: molecule says for which of them it runs.
+"""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 from lab import Lab
@@ -11,5 +16,5 @@ from lab import Lab
 
 @pytest.fixture(scope="module")
 def lab(request: pytest.FixtureRequest) -> Lab:
-    """The scenario that the test's folder is named after."""
-    return Lab(request.path.parent.name)
+    """The scenario that molecule verifies, or else the one that the test's folder is named after."""
+    return Lab(os.environ.get("MOLECULE_SCENARIO_NAME", request.path.parent.name))

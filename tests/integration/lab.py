@@ -122,6 +122,16 @@ class Lab:
         return Path(argument.removeprefix("--inventory=").replace("${MOLECULE_PROJECT_DIRECTORY}", str(ROOT)))
 
     @property
+    def release(self) -> str:
+        """Slurm's release, which is in the scenario's name where it is not that of Debian 13."""
+        return self.scenario.partition("slurm-")[2] or "24.11"
+
+    @property
+    def has_sackd(self) -> bool:
+        """Whether Slurm has sackd, as it does from 23.11 on (its RELEASE_NOTES)."""
+        return self.release > "23.11"
+
+    @property
     def ssh_config(self) -> Path:
         """How to reach the hosts, by name and by address."""
         return ROOT / ".lab" / self.scenario / "ssh_config"
