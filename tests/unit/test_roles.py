@@ -33,6 +33,11 @@ def test_every_option_is_required_or_has_a_default(role: Path) -> None:
     assert [name for name, option in options.items() if bool(option.get("required")) == ("default" in option)] == []
 
 
+def test_platforms_say_the_same_things() -> None:
+    platforms = load(ROOT / "roles/slurm/vars/main.yml")["__slurm_platforms"]
+    assert len({frozenset(platform) for platform in platforms.values()}) == 1
+
+
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_public_variables_start_with_the_name_of_their_role(role: Path) -> None:
     assert [name for name in load(role / "defaults/main.yml") if not name.startswith(f"{role.name}_")] == []

@@ -53,6 +53,15 @@ def test_what_slurm_would_refuse_is_refused_before(lab: Lab, memory: int, tmp_pa
     assert "compute02" not in message
 
 
+def test_gpus_that_this_slurm_cannot_find_are_refused(lab: Lab, tmp_path: Path) -> None:
+    gpus = [{"name": "gpu", "type": "h100", "count": 2, "autodetect": "nvidia"}]
+    run = with_hardware(lab, tmp_path, "compute01", {"gres": gpus}).playbook("site", "--tags=base", "--check")
+    if lab.release == "22.05":
+        assert "knows autodetect nvml, oneapi, rsmi, and the machine types have nvidia" in str(run.failed["head"])
+    else:
+        assert (run.rc, run.failed) == (0, {})
+
+
 def test_slurm_agrees(lab: Lab, memory: int, tmp_path: Path) -> None:
     """What is refused by one MiB, Slurm refuses, and takes what is said to be right."""
     too_much = with_hardware(lab, tmp_path, "compute02", {"real_memory": memory + 1})
