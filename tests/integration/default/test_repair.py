@@ -148,3 +148,13 @@ def test_a_host_that_does_not_fit_is_refused_before_it_is_changed(lab: Lab) -> N
     (message,) = run.failed["compute01"]
     assert "the user slurm has id 64030 here and 4711 in this cluster" in message
     assert run.changed == {}
+
+
+def test_a_host_of_an_unknown_platform_is_refused_before_it_is_changed(lab: Lab) -> None:
+    lab.command("compute01", "sed s/^VERSION_ID=.*/VERSION_ID=9/ /etc/os-release >/run/other-release")
+    lab.command("compute01", "mount --bind /run/other-release /etc/os-release")
+    run = lab.playbook("site", "--limit=compute01", "--tags=base")
+    lab.command("compute01", "umount /etc/os-release")
+    (message,) = run.failed["compute01"]
+    assert f"debian 9 with Slurm {lab.release} is no platform of this collection; it knows debian 12" in message
+    assert run.changed == {}
