@@ -10,14 +10,19 @@ resources on nodes whose generic resources changed, and those in partitions that
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Change
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Change, Configuration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 _SHAPE = {"sockets", "socketsperboard", "boards", "corespersocket", "threadspercore", "cpus", "procs"}
+
+_SHARED = {"communicationparameters", "hashplugin", "port", "slurmctldport", "slurmdport", "slurmuser", "tlstype"}
+"""Keys after whose change slurmctld and a slurmd do not understand each other until both are restarted."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +69,14 @@ class Step:
 
 def steps(changes: Iterable[Change], jobs: Sequence[Job], version: str) -> list[Step]:
     """What each change needs with a version of Slurm, and which jobs it would end."""
-    return [
-        Step(change, needs := parameters.needs(change.file, change.key, version), tuple(_ends(change, needs, jobs)))
-        for change in changes
-    ]
+    found = [(change, _needs(change.file, change.key, version)) for change in changes]
+    return [Step(change, needs, tuple(_ends(change, needs, jobs))) for change, needs in found]
+
+
+@functools.cache
+def _needs(file: str, key: str, version: str) -> parameters.Needs:
+    """What a change of a key needs; lines such as `NodeSet=fast` are settings, too."""
+    return parameters.needs(file, key.partition("=")[0], version)
 
 
 def _ends(change: Change, needs: parameters.Needs, jobs: Sequence[Job]) -> Iterator[str]:
@@ -76,7 +85,7 @@ def _ends(change: Change, needs: parameters.Needs, jobs: Sequence[Job]) -> Itera
     key = change.key.lower()
     if change.file == "PartitionName" and key == "partitionname" and change.after is None:
         yield from (job.number for job in jobs if change.subject in job.partition.split(","))
-    elif needs.idle == "cluster":
+    elif needs.idle == "cluster" or (needs.idle and change.file in ("slurm.conf", "cgroup.conf")):
         yield from (job.number for job in running)
     elif change.file == "NodeName" and ((key == "nodename" and change.after is None) or key in _SHAPE):
         nodes = {*expand(change.subject)}
@@ -84,6 +93,33 @@ def _ends(change: Change, needs: parameters.Needs, jobs: Sequence[Job]) -> Itera
     elif (change.file == "NodeName" and key == "gres") or change.file == "gres.conf":
         nodes = {*expand(change.subject)}
         yield from (job.number for job in running if job.gres and (not nodes or job.nodes & nodes))
+
+
+def parts_daemons(found: Iterable[Step]) -> bool:
+    """Whether slurmctld cannot reach the nodes with the changes until each slurmd is restarted."""
+    return any(step.change.key.lower() in _SHARED for step in found)
+
+
+def read_at_start(configuration: Configuration, daemon: str, version: str) -> str:
+    """What a daemon takes from the files when it starts, and only then: settings, and a digest of node lines.
+
+    It differs if and only if a change needs a restart of the daemon.
+    """
+
+    def kept(file: str, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        return [(key, value) for key, value in pairs if daemon in _needs(file, key, version).restart]
+
+    settings = [
+        f"{key}={value}"
+        for (file, _name), pair in sorted(configuration.settings.items())
+        for key, value in kept(file, [pair])
+    ]
+    lines = {pairs: kept("NodeName", pairs) for pairs in set(configuration.nodes.values())}
+    own = kept("NodeName", [("NodeName", "")])
+    nodes = sorted((name, lines[pairs]) for name, pairs in configuration.nodes.items() if own or lines[pairs])
+    gres = sorted(configuration.gres.items()) if kept("gres.conf", [("Name", "")]) else []
+    digest = hashlib.sha256(repr((nodes, gres)).encode()).hexdigest()[:16]
+    return "\n".join([*settings, f"nodes {digest}"] if nodes or gres else settings)
 
 
 def removed_nodes(found: Iterable[Step]) -> set[str]:

@@ -21,6 +21,8 @@ description:
   - B(Applies) them. All files are written or none, then slurmctld is reconfigured or restarted, whichever they need.
   - B(Verifies) that slurmctld answers, that it has the numbers of the files, and that every node that was up, and
     whose slurmd took connections, is up again within O(patience).
+  - Daemons on other hosts are not its business. Nodes to whose slurmd slurmctld cannot speak before that is restarted,
+    as with another SlurmdPort, are not waited for; RV(read_at_start) tells whose restart is due.
   - B(Rolls back) to the last good files if not, and says why. The last good files are kept in
     C(/var/lib/gpucluster-slurm/good), so that a run that was killed is repaired by the next one.
   - Two runs at once do not meet, the second one is refused.
@@ -112,6 +114,14 @@ actions:
   elements: str
   returned: always
   sample: [reconfigure]
+read_at_start:
+  description:
+    - What each slurmd takes from the files when it starts, and only then, as lines. It changes when RV(plan) says that
+      slurmd must be restarted.
+    - It is kept in C(/var/lib/gpucluster-slurm/slurmd) as well, for runs that do not come to this module.
+  type: str
+  returned: always
+  sample: SlurmdPort=6818
 remarks:
   description: What Slurm ignores of the files, and what else a reader should know.
   type: list
@@ -138,6 +148,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import (
     Job,
     Step,
+    parts_daemons,
+    read_at_start,
     removed_nodes,
     steps,
     table,
@@ -156,6 +168,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import Tria
 
 RUN = "/run/gpucluster-slurm"
 GOOD = "/var/lib/gpucluster-slurm/good"
+READ_AT_START = "/var/lib/gpucluster-slurm/slurmd"
 SERVICE = "slurmctld"
 # Seconds that one command of Slurm may take.
 COMMAND = 60
@@ -266,13 +279,14 @@ def parse(slurm: Slurm, directory: str) -> None:
         raise ConfigError((stderr or stdout).strip().replace(f"{directory}/", ""))
 
 
-def validate(module: AnsibleModule, slurm: Slurm, files: Mapping[str, str], version: str) -> list[str]:
+def validate(
+    module: AnsibleModule, slurm: Slurm, files: Mapping[str, str], new: Configuration, version: str
+) -> list[str]:
     """Judge the wanted files. Gives what Slurm would ignore; raises ConfigError with all that it would refuse."""
     refused, ignored = judge(files, version)
     if refused:
         raise ConfigError("\n".join(refused))
-    settings = read({"slurm.conf": files["slurm.conf"]}).settings
-    user = settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
+    user = new.settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
     with candidate(module, files) as directory:
         parse(slurm, directory)
         try_out(directory, pwd.getpwnam(user).pw_name)
@@ -324,13 +338,19 @@ def act(module: AnsibleModule, slurm: Slurm, action: str) -> None:
         raise ConfigError(f"{' '.join(command)}: {(stderr or stdout).strip()}\n{words}".strip())
 
 
-def verify(slurm: Slurm, plan: Sequence[Step], up: set[str], patience: int) -> None:
-    """See that slurmctld has the configuration in force. Raises ConfigError if not."""
+def wait(slurm: Slurm, patience: int) -> None:
+    """Wait for slurmctld. Raises ConfigError if it does not answer in time."""
     deadline = time.monotonic() + patience
     while not slurm.answers():
         if time.monotonic() > deadline:
             raise ConfigError(f"slurmctld does not answer after {patience} s")
         time.sleep(1)
+
+
+def verify(slurm: Slurm, plan: Sequence[Step], up: set[str], patience: int) -> None:
+    """See that slurmctld has the configuration in force, and the nodes that were up. Raises ConfigError if not."""
+    wait(slurm, patience)
+    deadline = time.monotonic() + patience
     in_force = slurm.settings()
     for change in (step.change for step in plan):
         found = in_force.get(change.key.lower(), "").split()
@@ -338,7 +358,7 @@ def verify(slurm: Slurm, plan: Sequence[Step], up: set[str], patience: int) -> N
         numbers = change.file == "slurm.conf" and wanted.isdigit() and found and found[0].isdigit()
         if numbers and int(found[0]) != int(wanted):
             raise ConfigError(f"slurmctld has {change.key}={found[0]}, the file {wanted}")
-    while True:
+    while not parts_daemons(plan):
         nodes = slurm.nodes()
         missing = sorted(up - removed_nodes(plan) - those_up(nodes))
         refused = [node for node in missing if nodes.get(node, ("", ""))[0].startswith("inval")]
@@ -374,10 +394,11 @@ def reachable(old: Configuration, nodes: Iterable[str]) -> set[str]:
         return {name for name, found in zip(names, pool.map(answers, names)) if found}
 
 
-def keep(files: Mapping[str, str]) -> None:
-    """Keep the files as the last good ones."""
+def keep(files: Mapping[str, str], read_at_start: str) -> None:
+    """Keep the files as the last good ones, and what each slurmd takes of them when it starts."""
     os.makedirs(GOOD, mode=0o700, exist_ok=True)
-    write([File(os.path.join(GOOD, name), text.encode(), mode=0o600) for name, text in files.items()])
+    kept = [File(os.path.join(GOOD, name), text.encode(), mode=0o600) for name, text in files.items()]
+    write([*kept, File(READ_AT_START, read_at_start.encode())])
 
 
 def apply(
@@ -396,6 +417,9 @@ def apply(
     write(files)
     try:
         act(module, slurm, action)
+        if action != "reconfigure" and good:
+            wait(slurm, module.params["patience"])
+            act(module, slurm, "reconfigure")  # which hands the files to the other hosts
         verify(slurm, plan, those_up(before), module.params["patience"])
     except ConfigError as error:
         outcome = roll_back(module, slurm, files, good, action)
@@ -451,8 +475,10 @@ def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
     version = slurm.version()
     good = last_good(module, list(wanted))
     old, remarks = understood(good)
+    new = read(wanted)
+    at_start = read_at_start(new, "slurmd", version)
     running = slurm.answers()
-    plan = steps(changes(old, read(wanted)), slurm.jobs() if running else [], version)
+    plan = steps(changes(old, new), slurm.jobs() if running else [], version)
     different = [file for file in files if file.changes]
     result = {
         "changed": bool(different) or good != wanted,
@@ -468,16 +494,17 @@ def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
         ],
         "table": table(plan) if good else [],
         "actions": [],
+        "read_at_start": at_start,
         "remarks": [],
         "diff": [file.diff for file in different],
     }
     if not result["changed"]:
-        if not module.check_mode and not os.path.isdir(GOOD):
-            keep(wanted)
+        if not module.check_mode:
+            keep(wanted, at_start)
         return result
     if good and not running:
         remarks.append("slurmctld does not answer, so which jobs run is not known")
-    result["remarks"] = remarks + validate(module, slurm, wanted, version)
+    result["remarks"] = remarks + validate(module, slurm, wanted, new, version)
     ending = sorted({number for step in plan for number in step.ends})
     if ending and not module.params["end_jobs"]:
         shown = "\n".join(table([step for step in plan if step.ends]))
@@ -486,7 +513,7 @@ def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
     result["actions"] = [action]
     if not module.check_mode:
         apply(module, slurm, files, good, old, plan, action)
-        keep(wanted)
+        keep(wanted, at_start)
     return result
 
 

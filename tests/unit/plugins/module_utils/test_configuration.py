@@ -8,7 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Job, removed_nodes, steps, table
+from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import (
+    Job,
+    parts_daemons,
+    read_at_start,
+    removed_nodes,
+    steps,
+    table,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import (
     Change,
     ConfigurationError,
@@ -128,6 +135,7 @@ JOBS = [
         ([("PartitionName=old Nodes=n5\n", "")], ("9",)),
         ([("Nodes=n[1-4] Default", "Nodes=n[3-4] Default")], ()),
         ([("ClusterName=demo", "ClusterName=other")], ("7", "8")),
+        ([("KillWait=30", "ProctrackType=proctrack/linuxproc")], ("7", "8")),
     ],
 )
 def test_jobs_that_a_change_would_end(replacements: list[tuple[str, str]], ends: tuple[str, ...]) -> None:
@@ -138,6 +146,38 @@ def test_jobs_that_a_change_would_end(replacements: list[tuple[str, str]], ends:
 def test_nodes_that_are_removed() -> None:
     found = steps(edited(("n[5-6]", "n[6-7]"), ("KillWait=30", "")), [], "24.11.5")
     assert removed_nodes(found) == {"n5"}
+
+
+@pytest.mark.parametrize("version", ["22.05.8", "24.11.5"])
+@pytest.mark.parametrize(
+    "replacement",
+    [
+        ("KillWait=30", "KillWait=60"),
+        ("KillWait=30", "SlurmdPort=7000"),
+        ("KillWait=30", "TaskPlugin=task/affinity"),
+        ("n[5-6]", "n[5-7]"),
+        ("Weight=3", "Weight=4"),
+        ("Weight=3", "Port=7000"),
+        ("RealMemory=2000", "RealMemory=2001"),
+        ("PartitionName=old", "NodeSet=some Nodes=n1\nPartitionName=old"),
+    ],
+)
+def test_what_slurmd_reads_at_its_start_changes_when_it_is_to_be_restarted(
+    replacement: tuple[str, str], version: str
+) -> None:
+    old, new = (read({"slurm.conf": text}) for text in (OLD, OLD.replace(*replacement)))
+    restart = any("slurmd" in step.needs.restart for step in steps(changes(old, new), [], version))
+    assert restart == (read_at_start(old, "slurmd", version) != read_at_start(new, "slurmd", version))
+
+
+def test_what_slurmd_reads_at_its_start_is_what_an_administrator_knows() -> None:
+    found = read_at_start(read({"slurm.conf": OLD + "SlurmdPort=7000\nKillWait=1\n"}), "slurmd", "24.11.5")
+    assert found.splitlines() == ["ClusterName=demo", "SlurmdPort=7000"]
+
+
+@pytest.mark.parametrize(("key", "expected"), [("SlurmdPort", True), ("KillWait", False), ("TaskPlugin", False)])
+def test_daemons_that_do_not_understand_each_other_for_a_while(key: str, expected: bool) -> None:
+    assert parts_daemons(steps([Change("slurm.conf", "", key, "1", "2")], [], "24.11.5")) is expected
 
 
 def test_table() -> None:
