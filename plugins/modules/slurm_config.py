@@ -209,6 +209,10 @@ class Slurm:
         """Whether slurmctld answers."""
         return self.active() and self.ask("scontrol", "ping")[0] == 0
 
+    def last_words(self) -> str:
+        """What slurmctld has said last."""
+        return self.ask("journalctl", "--no-pager", "--output=cat", "--lines=8", f"--unit={SERVICE}")[1]
+
     def jobs(self) -> list[Job]:
         """The jobs that have not ended."""
         fields = ["JobArrayID", "Partition", "NodeList", "tres-per-job", "tres-per-node", "tres-per-task", "tres-alloc"]
@@ -328,20 +332,21 @@ def action_for(plan: Sequence[Step], answers: bool, active: bool) -> str:
     return "restart" if any(SERVICE in step.needs.restart for step in plan) else "reconfigure"
 
 
-def act(module: AnsibleModule, slurm: Slurm, action: str) -> None:
+def act(slurm: Slurm, action: str) -> None:
     """Do it. Raises ConfigError with the words of the command, and the journal where slurmctld did not come up."""
     command = ["scontrol", "reconfigure"] if action == "reconfigure" else ["systemctl", action, SERVICE]
     rc, stdout, stderr = slurm.ask(*command)
     if rc != 0:
-        journal = ["journalctl", "--no-pager", "--output=cat", "--lines=8", f"--unit={SERVICE}"]
-        words = "" if action == "reconfigure" else module.run_command(journal)[1]
+        words = "" if action == "reconfigure" else slurm.last_words()
         raise ConfigError(f"{' '.join(command)}: {(stderr or stdout).strip()}\n{words}".strip())
 
 
 def wait(slurm: Slurm, patience: int) -> None:
-    """Wait for slurmctld. Raises ConfigError if it does not answer in time."""
+    """Wait for slurmctld. Raises ConfigError if it does not answer in time, or has ended."""
     deadline = time.monotonic() + patience
     while not slurm.answers():
+        if not slurm.active():
+            raise ConfigError(f"slurmctld has ended:\n{slurm.last_words()}")
         if time.monotonic() > deadline:
             raise ConfigError(f"slurmctld does not answer after {patience} s")
         time.sleep(1)
@@ -416,27 +421,27 @@ def apply(
     before = {node: state for node, state in before.items() if node in there}
     write(files)
     try:
-        act(module, slurm, action)
+        act(slurm, action)
         if action != "reconfigure" and good:
             wait(slurm, module.params["patience"])
-            act(module, slurm, "reconfigure")  # which hands the files to the other hosts
+            act(slurm, "reconfigure")  # which hands the files to the other hosts
         verify(slurm, plan, those_up(before), module.params["patience"])
     except ConfigError as error:
-        outcome = roll_back(module, slurm, files, good, action)
+        outcome = roll_back(slurm, files, good, action)
         resume(slurm, before, module.params["patience"])
         raise ConfigError(f"{error}\n{outcome}") from None
 
 
-def roll_back(module: AnsibleModule, slurm: Slurm, files: Sequence[File], good: Mapping[str, str], action: str) -> str:
+def roll_back(slurm: Slurm, files: Sequence[File], good: Mapping[str, str], action: str) -> str:
     """Put the good files back, and slurmctld with them. Says how that went."""
     if len(good) < len(files):
         return "There were no files before to go back to."
     write([File(file.path, good[os.path.basename(file.path)].encode(), file.owner, file.mode) for file in files])
     try:
-        act(module, slurm, "restart" if action == "start" else action)
+        act(slurm, "restart" if action == "start" else action)
     except ConfigError:
         try:  # a slurmctld that is gone cannot be reconfigured
-            act(module, slurm, "restart")
+            act(slurm, "restart")
         except ConfigError as error:
             return f"The old files are back, but slurmctld did not come up with them: {error}"
     return "Rolled back: the old files are in force again."

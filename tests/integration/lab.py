@@ -219,11 +219,14 @@ def with_hardware(lab: Lab, directory: Path, node: str, hardware: dict[str, Any]
     return with_cluster(lab, directory, cluster)
 
 
-def with_cluster(lab: Lab, directory: Path, cluster: dict[str, Any]) -> Lab:
-    """The lab with another cluster file, which is written to a directory. The secrets are those of the lab."""
-    path = directory / "demo.cluster.yml"
+def with_cluster(lab: Lab, directory: Path, cluster: dict[str, Any], **variables: Any) -> Lab:
+    """The lab with another cluster file, which is written to a directory. The secrets are those of the lab.
+
+    variables: other ones of the cluster; they win over those that follow from the file.
+    """
+    path = directory / lab.inventory.name
     path.write_text(yaml.safe_dump(cluster))
     (directory / "group_vars").mkdir(exist_ok=True)
-    secrets = {"slurm_secrets_dir": str(lab.inventory.parent / "secrets" / cluster["name"])}
-    (directory / "group_vars/all.yml").write_text(yaml.safe_dump(secrets))
+    variables["slurm_secrets_dir"] = str(lab.inventory.parent / "secrets" / cluster["name"])
+    (directory / "group_vars/slurm_cluster.yml").write_text(yaml.safe_dump(variables))
     return Lab(lab.scenario, path)

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from lab import Lab, Run
+from lab import Lab, Run, with_cluster
 
 HOST = "single"
 FILES = "cat /etc/slurm/slurm.conf /etc/slurm/gres.conf /etc/slurm/cgroup.conf"
 TASK = "gpucluster.slurm.slurmctld : Apply Slurm's configuration"
+SLURMD = "gpucluster.slurm.slurmd : Run slurmd with its settings"
 
 
 @pytest.fixture(scope="module", name="job")
@@ -25,7 +26,8 @@ def job_that_runs_all_the_time(lab: Lab) -> Iterator[str]:
     lab.wait_for(HOST, f"squeue -h -j {job} -o %T", "RUNNING")
     yield job
     assert lab.command(HOST, f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
-    restored = lab.playbook("site", "--tags=controller")
+    assert lab.command(HOST, f"sacct -nPX -j {job} -o State") == "RUNNING"
+    restored = lab.playbook("site", "--tags=controller,compute")
     lab.command(HOST, f"scancel {job}")
     assert (restored.rc, restored.failed) == (0, {})
 
@@ -38,11 +40,7 @@ def changed(lab: Lab, directory: Path, slurm_conf: dict[str, Any], **machine: An
     cluster = yaml.safe_load(lab.inventory.read_text())
     for keys in cluster["hardware"].values():
         keys.update(machine)
-    (directory / "single.cluster.yml").write_text(yaml.safe_dump(cluster))
-    variables = {"slurm_conf": slurm_conf, "slurm_secrets_dir": str(lab.inventory.parent / "secrets" / cluster["name"])}
-    (directory / "group_vars").mkdir(exist_ok=True)
-    (directory / "group_vars/slurm_cluster.yml").write_text(yaml.safe_dump(variables))
-    return Lab(lab.scenario, directory / "single.cluster.yml")
+    return with_cluster(lab, directory, cluster, slurm_conf=slurm_conf)
 
 
 def apply(lab: Lab, directory: Path, slurm_conf: dict[str, Any], *arguments: str, **machine: Any) -> Run:
@@ -130,26 +128,70 @@ def test_a_full_disk_changes_nothing(lab: Lab, tmp_path: Path) -> None:
         lab.command(HOST, "umount /etc/slurm && rm -rf /run/slurm-copy")
 
 
+@pytest.mark.parametrize(
+    ("slurm_conf", "words"),
+    [
+        ({}, "scontrol reconfigure: "),
+        ({"SlurmctldPidFile": "/run/slurmctld/other.pid"}, "fatal: open /nowhere/log: No such file"),
+    ],
+    ids=["reconfigure", "restart"],
+)
 @pytest.mark.usefixtures("job")
-def test_a_slurmctld_that_does_not_take_it_is_rolled_back(lab: Lab, tmp_path: Path) -> None:
-    """Scontrol has a stand-in that fails, as it does when slurmctld dies of its new files."""
+def test_a_slurmctld_that_does_not_come_back_is_rolled_back(
+    lab: Lab, slurm_conf: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    """The second slurmctld, which must not write where the first one does, cannot know that there is no such place."""
     before = lab.command(HOST, FILES)
-    stand_in = """cat >/usr/local/bin/scontrol <<'END'
-#!/bin/sh
-[ "$1" != reconfigure ] || { echo it is gone >&2; exit 1; }
-exec /usr/bin/scontrol "$@"
-END
-chmod 755 /usr/local/bin/scontrol"""
-    lab.command(HOST, stand_in)
-    try:
-        run = apply(lab, tmp_path, {"KillWait": 79})
-    finally:
-        lab.command(HOST, "rm /usr/local/bin/scontrol")
+    run = apply(lab, tmp_path, {"KillWait": 79, "JobCompLoc": "/nowhere/log", **slurm_conf})
     assert run.rc == 2
-    assert "it is gone" in str(run.failed[HOST])
+    assert words in str(run.failed[HOST])
     assert "Rolled back: the old files are in force again." in str(run.failed[HOST])
     assert lab.command(HOST, FILES) == before
-    assert "KillWait                = 79" not in lab.command(HOST, "scontrol show config")
+    assert "KillWait                = 79 sec" not in lab.command(HOST, "scontrol show config")
+
+
+@pytest.mark.parametrize(
+    ("slurm_conf", "needs", "tasks"),
+    [
+        ({"SrunProlog": "/bin/true"}, "nothing", [TASK]),
+        ({"KillWait": 33}, "reconfigure", [TASK]),
+        ({"SlurmctldPidFile": "/run/slurmctld/other.pid"}, "restart slurmctld", [TASK]),
+        ({"SlurmdPort": 6918}, "restart slurmctld, slurmd", [TASK, SLURMD]),
+        ({}, "restart slurmctld, slurmd", [TASK, SLURMD]),
+    ],
+    ids=["nothing", "reconfigure", "slurmctld", "slurmd", "slurmd again"],
+)
+def test_a_change_of_each_class(
+    lab: Lab, job: str, slurm_conf: dict[str, Any], needs: str, tasks: list[str], tmp_path: Path
+) -> None:
+    site = changed(lab, tmp_path, slurm_conf)
+    plan = site.playbook("site", "--tags=controller,compute", "--check")
+    run = site.playbook("site", "--tags=controller,compute")
+    assert (run.rc, run.changed, run.failed) == (0, {HOST: tasks}, {})
+    assert plan.changed == run.changed
+    assert needs in [step["needs"] for step in result(plan)["plan"]]
+    assert lab.command(HOST, "timeout 60 srun hostname") == HOST
+    assert lab.command(HOST, f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
+    again = site.playbook("site", "--tags=controller,compute")
+    assert (again.rc, again.changed) == (0, {})
+
+
+def test_what_needs_a_cluster_without_jobs_is_refused_and_names_the_job(lab: Lab, job: str, tmp_path: Path) -> None:
+    before = lab.command(HOST, FILES)
+    run = apply(lab, tmp_path, {"JobAcctGatherType": "jobacct_gather/linux"})
+    assert run.rc == 2
+    assert f"no job at all  ENDS JOBS {job}" in str(run.failed[HOST])
+    assert lab.command(HOST, FILES) == before
+
+
+@pytest.mark.usefixtures("job")
+def test_a_connection_that_is_lost_does_not_leave_half_a_change(lab: Lab, tmp_path: Path) -> None:
+    lost = "until grep -q KillWait=82 /etc/slurm/slurm.conf; do sleep 0.02; done; pkill -KILL sshd-session"
+    lab.command(HOST, f"systemd-run --collect --quiet sh -c '{lost}'")
+    run = apply(lab, tmp_path, {"KillWait": 82})
+    assert "Data could not be sent to remote host" in str(run.failed[HOST])
+    lab.wait_for(HOST, "scontrol show config", "KillWait                = 82 sec")
+    assert apply(lab, tmp_path, {"KillWait": 82}).changed == {}
 
 
 @pytest.mark.usefixtures("job")
