@@ -29,6 +29,8 @@ from ansible.vars.manager import VariableManager
 
 init_plugin_loader()
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Job, steps, table  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import changes, read  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand  # noqa: E402
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster  # noqa: E402
 
@@ -120,6 +122,22 @@ def rendered(inventory: Path) -> tuple[float, float]:
     return ours, loop
 
 
+def planned(directory: Path) -> tuple[float, float]:
+    """Seconds of comparing the files with others, while each node has a job, and lines of that plan.
+
+    In the other ones all nodes have another weight and other resources, and a line of nodes is gone.
+    """
+    old = {name: (directory / name).read_text() for name in ("slurm.conf", "gres.conf")}
+    text = old["slurm.conf"].splitlines()
+    text.remove(next(line for line in text if line.startswith("NodeName=")))
+    edited = "\n".join(f"{line} Weight=77" if line.startswith("NodeName=") else line for line in text)
+    new = {"slurm.conf": edited, "gres.conf": old["gres.conf"].replace("File=", "Flags=x File=")}
+    jobs = [Job(str(i), "all", frozenset({node}), True) for i, node in enumerate(read(old).nodes)]
+    lines_of_plan: list[str] = []
+    spent = seconds(lambda: lines_of_plan.extend(table(steps(changes(read(old), read(new)), jobs, "24.11.5"))))
+    return spent, len(lines_of_plan)
+
+
 def main() -> None:
     """Measure and print."""
     figures: dict[str, list[float]] = {}
@@ -146,8 +164,16 @@ def main() -> None:
             play = run("ansible-playbook", HERE / "slurm_conf.yml", "-i", file, "-e", f"directory={directory}")
             note("ansible-playbook that writes it, s", play.seconds)
             note("  memory, MiB", play.memory, "at most 1024")
+            plan, changed = planned(Path(directory))
+            note("plan of a change with a job on each node, s", plan, "at most 2")
+            note("  its lines", changed)
     print("Cost of 1,000 more nodes, between the sizes, and how well a straight line fits")
-    for what in ("ansible-inventory --list, s", "slurm.conf, s", "ansible-playbook that writes it, s"):
+    for what in (
+        "ansible-inventory --list, s",
+        "slurm.conf, s",
+        "ansible-playbook that writes it, s",
+        "plan of a change with a job on each node, s",
+    ):
         values = figures[what]
         steps = [(b - a) / (y - x) * 1000 for a, b, x, y in zip(values, values[1:], SIZES, SIZES[1:])]
         line = linear_regression(SIZES, values)

@@ -117,6 +117,29 @@ def test_slurmctld_has_10000_nodes(lab: Lab, slurmctld: str, tmp_path: Path) -> 
     assert len(output.splitlines()) == 10_000
 
 
+@pytest.mark.usefixtures("slurmctld")
+def test_a_change_of_10000_nodes_is_planned(lab: Lab, tmp_path: Path) -> None:
+    """The schema, Slurm's parser and a second slurmctld judge it. The last good files are hidden: another cluster's."""
+    old = render(large.cluster(10_000, network=127), tmp_path) | {"cgroup.conf": "CgroupPlugin=disabled\n"}
+    send(lab, old)
+    text = old["slurm.conf"].splitlines()
+    gone, *others = (line for line in text if line.startswith("NodeName="))
+    text.remove(gone)
+    text[text.index(others[-1])] += " TmpDisk=77"
+    task = {"directory": THERE, "files": old | {"slurm.conf": "\n".join([*text, "KillWait=99"])}}
+    play = {"hosts": "all", "become": True, "gather_facts": False, "tasks": [{"gpucluster.slurm.slurm_config": task}]}
+    (tmp_path / "plan.yml").write_text(yaml.safe_dump([play]))
+    lab.command("single", f"mkdir {THERE}/good && mount --bind {THERE}/good /var/lib/gpucluster-slurm/good")
+    try:
+        run = lab.playbook(str(tmp_path / "plan.yml"), "--check")
+    finally:
+        lab.command("single", "umount /var/lib/gpucluster-slurm/good")
+    assert (run.rc, run.failed) == (0, {})
+    (plan,) = (result["plan"] for _host, _task, result in run.results)
+    nodes = [line.split()[0] for line in (gone, others[-1])]
+    assert {step["what"] for step in plan} == {nodes[0], f"{nodes[1]} TmpDisk", "slurm.conf KillWait"}
+
+
 def test_50_slurmd_on_one_host(lab: Lab, slurmctld: str, tmp_path: Path) -> None:
     names = [f"n{number:02d}" for number in range(1, 51)]
     machine = {"sockets": 1, "cores_per_socket": 1, "threads_per_core": 1, "real_memory": 100}
