@@ -27,20 +27,32 @@ description:
     C(/var/lib/gpucluster-slurm/good), so that a run that was killed is repaired by the next one.
   - Two runs at once do not meet, the second one is refused.
 options:
+  daemon:
+    description:
+      - Whose files they are. slurmdbd has no test of its own and no reconfigure, so the schema alone judges its files,
+        and each change restarts it. If it ends, the last good files are put back. If it runs and does not answer,
+        it is left alone, since it may be converting its tables.
+    type: str
+    choices: [slurmctld, slurmdbd]
+    default: slurmctld
   directory:
     description: Where Slurm reads its configuration from.
     type: path
     default: /etc/slurm
   files:
-    description: The text of each file, by its name in O(directory). V(slurm.conf) is among them.
+    description: The text of each file, by its name in O(directory). V(slurm.conf) or V(slurmdbd.conf) is among them.
     type: dict
     required: true
+  secrets:
+    description: Files that must not be shown, likewise, encoded in base64. Only that they change is told.
+    type: dict
+    default: {}
   end_jobs:
     description: Whether changes that end jobs may be applied.
     type: bool
     default: false
   patience:
-    description: How many seconds nodes that were up may take to be up again.
+    description: How many seconds the daemon may take to answer, and nodes that were up to be up again.
     type: int
     default: 60
 attributes:
@@ -109,7 +121,7 @@ table:
   returned: always
   sample: ["slurm.conf KillWait  30 -> 60  reconfigure"]
 actions:
-  description: What was done with slurmctld, or would be in check mode.
+  description: What was done with the daemon, or would be in check mode.
   type: list
   elements: str
   returned: always
@@ -120,7 +132,7 @@ read_at_start:
       slurmd must be restarted.
     - It is kept in C(/var/lib/gpucluster-slurm/slurmd) as well, for runs that do not come to this module.
   type: str
-  returned: always
+  returned: with O(daemon=slurmctld)
   sample: SlurmdPort=6818
 remarks:
   description: What Slurm ignores of the files, and what else a reader should know.
@@ -130,30 +142,18 @@ remarks:
   sample: []
 """
 
+import base64
 import fcntl
 import os
-import pwd
-import re
 import signal
-import socket
 import tempfile
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import (
-    Job,
-    Step,
-    parts_daemons,
-    read_at_start,
-    removed_nodes,
-    steps,
-    table,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Step, read_at_start, steps, table
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import (
     Configuration,
     ConfigurationError,
@@ -162,79 +162,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
     read,
     table_of,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.daemons import DAEMONS, ConfigError, Daemon, NotYetError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import TrialError, try_out
 
 RUN = "/run/gpucluster-slurm"
-GOOD = "/var/lib/gpucluster-slurm/good"
-READ_AT_START = "/var/lib/gpucluster-slurm/slurmd"
-SERVICE = "slurmctld"
-# Seconds that one command of Slurm may take.
-COMMAND = 60
-# States of a node that cannot have jobs (slurm.conf(5) and sinfo(1)); one that does not answer has a star.
-LOST = re.compile(r"down|unknown|inval|fail|.*\*$")
-
-
-class ConfigError(Exception):
-    """Why the configuration is not in force; the files are as they were."""
-
-
-class Slurm:
-    """The commands of Slurm on this host."""
-
-    def __init__(self, module: AnsibleModule) -> None:
-        self.module = module
-
-    def ask(self, *command: str, conf: str = "") -> tuple[int, str, str]:
-        """A command's status and output. It must not wait for a daemon that hangs."""
-        environment = {"SLURM_CONF": conf} if conf else {}
-        result: tuple[int, str, str] = self.module.run_command(
-            ["timeout", str(COMMAND), *command], environ_update=environment
-        )
-        return result
-
-    def version(self) -> str:
-        """The installed release, such as 24.11.5. Raises ConfigError without one."""
-        stdout = self.ask("slurmctld", "-V")[1]
-        if not (match := re.search(r"\d+\.\d+\.\d+", stdout)):
-            raise ConfigError(f"slurmctld -V says {stdout.strip()!r}; is its package installed?")
-        return match[0]
-
-    def active(self) -> bool:
-        """Whether systemd runs slurmctld here."""
-        return self.ask("systemctl", "is-active", "--quiet", SERVICE)[0] == 0
-
-    def answers(self) -> bool:
-        """Whether slurmctld answers."""
-        return self.active() and self.ask("scontrol", "ping")[0] == 0
-
-    def last_words(self) -> str:
-        """What slurmctld has said last."""
-        return self.ask("journalctl", "--no-pager", "--output=cat", "--lines=8", f"--unit={SERVICE}")[1]
-
-    def jobs(self) -> list[Job]:
-        """The jobs that have not ended."""
-        fields = ["JobArrayID", "Partition", "NodeList", "tres-per-job", "tres-per-node", "tres-per-task", "tres-alloc"]
-        rc, stdout, stderr = self.ask("squeue", "--noheader", "--Format", ",".join(f"{field}:|" for field in fields))
-        if rc != 0:
-            raise ConfigError(f"squeue: {stderr.strip()}")
-        rows = [line.split("|") for line in stdout.splitlines()]
-        return [
-            Job(row[0], row[1], frozenset(expand(row[2])), any("gres" in field for field in row[3:])) for row in rows
-        ]
-
-    def nodes(self) -> dict[str, tuple[str, str]]:
-        """State and reason of each node."""
-        stdout = self.ask("sinfo", "--noheader", "--Node", "--all", "--format=%N|%T|%E")[1]
-        rows = (line.split("|", 2) for line in stdout.splitlines())
-        return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3}
-
-    def settings(self) -> dict[str, str]:
-        """What slurmctld has in force, by key in small letters."""
-        stdout = self.ask("scontrol", "show", "config")[1]
-        pairs = (line.split("=", 1) for line in stdout.splitlines() if "=" in line)
-        return {key.strip().lower(): value.strip() for key, value in pairs}
+KEPT = "/var/lib/gpucluster-slurm"
+GOOD = f"{KEPT}/good"
 
 
 # -- validate --------------------------------------------------------------------------------------------------------
@@ -276,24 +209,14 @@ def candidate(module: AnsibleModule, files: Mapping[str, str]) -> Iterator[str]:
         yield directory
 
 
-def parse(slurm: Slurm, directory: str) -> None:
-    """Let Slurm's parser read the files. Raises ConfigError with its words."""
-    rc, stdout, stderr = slurm.ask("sinfo", "--version", conf=f"{directory}/slurm.conf")
-    if rc != 0:
-        raise ConfigError((stderr or stdout).strip().replace(f"{directory}/", ""))
-
-
-def validate(
-    module: AnsibleModule, slurm: Slurm, files: Mapping[str, str], new: Configuration, version: str
-) -> list[str]:
+def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
     """Judge the wanted files. Gives what Slurm would ignore; raises ConfigError with all that it would refuse."""
+    files: Mapping[str, str] = module.params["files"]
     refused, ignored = judge(files, version)
     if refused:
         raise ConfigError("\n".join(refused))
-    user = new.settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
     with candidate(module, files) as directory:
-        parse(slurm, directory)
-        try_out(directory, pwd.getpwnam(user).pw_name)
+        daemon.judge(directory)
     return ignored
 
 
@@ -325,139 +248,59 @@ def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
 # -- apply, verify, roll back ----------------------------------------------------------------------------------------
 
 
-def action_for(plan: Sequence[Step], answers: bool, active: bool) -> str:
-    """What slurmctld needs for the plan; one that runs but does not answer is started anew."""
-    if not answers:
-        return "restart" if active else "start"
-    return "restart" if any(SERVICE in step.needs.restart for step in plan) else "reconfigure"
+def action_for(daemon: Daemon, plan: Sequence[Step]) -> str:
+    """What the daemon needs for the plan; one that runs but does not answer is started anew."""
+    if not daemon.answers():
+        return "restart" if daemon.active() else "start"
+    restart = not daemon.reconfigures or any(daemon.name in step.needs.restart for step in plan)
+    return "restart" if restart else "reconfigure"
 
 
-def act(slurm: Slurm, action: str) -> None:
-    """Do it. Raises ConfigError with the words of the command, and the journal where slurmctld did not come up."""
-    command = ["scontrol", "reconfigure"] if action == "reconfigure" else ["systemctl", action, SERVICE]
-    rc, stdout, stderr = slurm.ask(*command)
-    if rc != 0:
-        words = "" if action == "reconfigure" else slurm.last_words()
-        raise ConfigError(f"{' '.join(command)}: {(stderr or stdout).strip()}\n{words}".strip())
-
-
-def wait(slurm: Slurm, patience: int) -> None:
-    """Wait for slurmctld. Raises ConfigError if it does not answer in time, or has ended."""
-    deadline = time.monotonic() + patience
-    while not slurm.answers():
-        if not slurm.active():
-            raise ConfigError(f"slurmctld has ended:\n{slurm.last_words()}")
-        if time.monotonic() > deadline:
-            raise ConfigError(f"slurmctld does not answer after {patience} s")
-        time.sleep(1)
-
-
-def verify(slurm: Slurm, plan: Sequence[Step], up: set[str], patience: int) -> None:
-    """See that slurmctld has the configuration in force, and the nodes that were up. Raises ConfigError if not."""
-    wait(slurm, patience)
-    deadline = time.monotonic() + patience
-    in_force = slurm.settings()
-    for change in (step.change for step in plan):
-        found = in_force.get(change.key.lower(), "").split()
-        wanted = change.after or ""
-        numbers = change.file == "slurm.conf" and wanted.isdigit() and found and found[0].isdigit()
-        if numbers and int(found[0]) != int(wanted):
-            raise ConfigError(f"slurmctld has {change.key}={found[0]}, the file {wanted}")
-    while not parts_daemons(plan):
-        nodes = slurm.nodes()
-        missing = sorted(up - removed_nodes(plan) - those_up(nodes))
-        refused = [node for node in missing if nodes.get(node, ("", ""))[0].startswith("inval")]
-        if refused:  # they will not be up again by themselves
-            raise ConfigError(f"Slurm takes {fold(refused)} no more: {nodes[refused[0]][1]}")
-        if not missing:
-            return
-        if time.monotonic() > deadline:
-            raise ConfigError(f"{fold(missing)} were up and are not after {patience} s")
-        time.sleep(1)
-
-
-def those_up(nodes: Mapping[str, tuple[str, str]]) -> set[str]:
-    """The nodes that can have jobs, drained ones among them."""
-    return {node for node, (state, reason) in nodes.items() if not LOST.match(state)}
-
-
-def reachable(old: Configuration, nodes: Iterable[str]) -> set[str]:
-    """The nodes whose slurmd takes connections: Slurm misses one that is dead only after SlurmdTimeout."""
-    names = list(nodes)
-    port = old.settings.get(("slurm.conf", "slurmdport"), ("", "6818"))[1]
-
-    def answers(node: str) -> bool:
-        settings = {key.lower(): value for key, value in old.nodes.get(node, ())}
-        address = settings.get("nodeaddr") or settings.get("nodehostname") or node
-        try:
-            with socket.create_connection((address, int(settings.get("port", port))), timeout=2):
-                return True
-        except (OSError, ValueError):
-            return False
-
-    with ThreadPoolExecutor(64) as pool:
-        return {name for name, found in zip(names, pool.map(answers, names)) if found}
-
-
-def keep(files: Mapping[str, str], read_at_start: str) -> None:
+def keep(texts: Mapping[str, str], read_at_start: str | None) -> None:
     """Keep the files as the last good ones, and what each slurmd takes of them when it starts."""
     os.makedirs(GOOD, mode=0o700, exist_ok=True)
-    kept = [File(os.path.join(GOOD, name), text.encode(), mode=0o600) for name, text in files.items()]
-    write([*kept, File(READ_AT_START, read_at_start.encode())])
+    kept = [File(os.path.join(GOOD, name), text.encode(), mode=0o600) for name, text in texts.items()]
+    write(kept + ([] if read_at_start is None else [File(f"{KEPT}/slurmd", read_at_start.encode())]))
 
 
 def apply(
-    module: AnsibleModule,
-    slurm: Slurm,
+    daemon: Daemon,
     files: Sequence[File],
     good: Mapping[str, str],
-    old: Configuration,
+    new: Configuration,
     plan: Sequence[Step],
     action: str,
 ) -> None:
     """Put the files in force, or go back to the good ones. Raises ConfigError."""
-    before = slurm.nodes() if slurm.answers() else {}
-    there = reachable(old, those_up(before))
-    before = {node: state for node, state in before.items() if node in there}
+    before = daemon.nodes()
     write(files)
+    old, daemon.configuration = daemon.configuration, new
     try:
-        act(slurm, action)
-        if action != "reconfigure" and good:
-            wait(slurm, module.params["patience"])
-            act(slurm, "reconfigure")  # which hands the files to the other hosts
-        verify(slurm, plan, those_up(before), module.params["patience"])
+        daemon.act(action)
+        daemon.wait()
+        daemon.verify(plan, before)
     except ConfigError as error:
-        outcome = roll_back(slurm, files, good, action)
-        resume(slurm, before, module.params["patience"])
+        if isinstance(error, NotYetError) and not daemon.interruptible:
+            raise ConfigError(f"{error}, with the new files. It is left alone, see its log") from None
+        daemon.configuration = old
+        outcome = roll_back(daemon, files, good, action)
+        daemon.resume(before)
         raise ConfigError(f"{error}\n{outcome}") from None
 
 
-def roll_back(slurm: Slurm, files: Sequence[File], good: Mapping[str, str], action: str) -> str:
-    """Put the good files back, and slurmctld with them. Says how that went."""
+def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], action: str) -> str:
+    """Put the good files back, and the daemon with them. Says how that went."""
     if len(good) < len(files):
         return "There were no files before to go back to."
     write([File(file.path, good[os.path.basename(file.path)].encode(), file.owner, file.mode) for file in files])
     try:
-        act(slurm, "restart" if action == "start" else action)
+        daemon.act("restart" if action == "start" else action)
     except ConfigError:
-        try:  # a slurmctld that is gone cannot be reconfigured
-            act(slurm, "restart")
+        try:  # one that is gone cannot be reconfigured
+            daemon.act("restart")
         except ConfigError as error:
-            return f"The old files are back, but slurmctld did not come up with them: {error}"
+            return f"The old files are back, but {daemon.name} did not come up with them: {error}"
     return "Rolled back: the old files are in force again."
-
-
-def resume(slurm: Slurm, before: Mapping[str, tuple[str, str]], patience: int) -> None:
-    """Resume the nodes that Slurm has drained because it refused them with the files that are gone again."""
-    whole = {node for node in those_up(before) if "drain" not in before[node][0]}
-    deadline = time.monotonic() + patience
-    while slurm.answers() and time.monotonic() < deadline:
-        nodes = slurm.nodes()
-        drained = sorted(node for node in whole & nodes.keys() if re.match("inval|drain", nodes[node][0]))
-        if not drained:
-            return
-        slurm.ask("scontrol", "update", f"nodename={fold(drained)}", "state=resume")
-        time.sleep(1)
 
 
 @contextmanager
@@ -472,18 +315,23 @@ def alone() -> Iterator[None]:
         yield
 
 
-def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
+def converge(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     """The module's work, and its result."""
-    wanted: dict[str, str] = module.params["files"]
-    directory = module.params["directory"]
-    files = [File(os.path.join(directory, name), text.encode()) for name, text in wanted.items()]
-    version = slurm.version()
+    texts: dict[str, str] = module.params["files"]
+    secrets = {name: base64.b64decode(text).decode() for name, text in module.params["secrets"].items()}
+    wanted = texts | secrets
+    files = [
+        File(os.path.join(module.params["directory"], name), text.encode(), daemon.owner, daemon.mode, name in secrets)
+        for name, text in wanted.items()
+    ]
+    version = daemon.version()
     good = last_good(module, list(wanted))
-    old, remarks = understood(good)
-    new = read(wanted)
-    at_start = read_at_start(new, "slurmd", version)
-    running = slurm.answers()
-    plan = steps(changes(old, new), slurm.jobs() if running else [], version)
+    old, remarks = understood({name: text for name, text in good.items() if name in texts})
+    new = read(texts)
+    at_start = read_at_start(new, "slurmd", version) if daemon.name == "slurmctld" else None
+    daemon.configuration = old
+    running = daemon.answers()
+    plan = steps(changes(old, new), daemon.jobs() if running else [], version)
     different = [file for file in files if file.changes]
     result = {
         "changed": bool(different) or good != wanted,
@@ -499,25 +347,28 @@ def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
         ],
         "table": table(plan) if good else [],
         "actions": [],
-        "read_at_start": at_start,
         "remarks": [],
         "diff": [file.diff for file in different],
     }
-    if not result["changed"]:
+    if at_start is not None:
+        result["read_at_start"] = at_start
+    if good == wanted and not any(file.differs for file in files):  # but perhaps the owner or the mode of one
         if not module.check_mode:
+            write(files)
             keep(wanted, at_start)
         return result
     if good and not running:
-        remarks.append("slurmctld does not answer, so which jobs run is not known")
-    result["remarks"] = remarks + validate(module, slurm, wanted, new, version)
+        remarks.append(f"{daemon.name} does not answer, so which jobs run is not known")
+    remarks += [f"{name}: another secret" for name, text in secrets.items() if good and good.get(name) != text]
+    result["remarks"] = remarks + validate(module, daemon, version)
     ending = sorted({number for step in plan for number in step.ends})
     if ending and not module.params["end_jobs"]:
         shown = "\n".join(table([step for step in plan if step.ends]))
         raise ConfigError(f"this would end {len(ending)} jobs; drain the nodes first, or set end_jobs:\n{shown}")
-    action = action_for(plan, running, slurm.active())
+    action = action_for(daemon, plan)
     result["actions"] = [action]
     if not module.check_mode:
-        apply(module, slurm, files, good, old, plan, action)
+        apply(daemon, files, good, new, plan, action)
         keep(wanted, at_start)
     return result
 
@@ -525,8 +376,10 @@ def converge(module: AnsibleModule, slurm: Slurm) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            "daemon": {"type": "str", "choices": ["slurmctld", "slurmdbd"], "default": "slurmctld"},
             "directory": {"type": "path", "default": "/etc/slurm"},
             "files": {"type": "dict", "required": True},
+            "secrets": {"type": "dict", "default": {}, "no_log": True},
             "end_jobs": {"type": "bool", "default": False},
             "patience": {"type": "int", "default": 60},
         },
@@ -536,8 +389,8 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with alone():
-            result = converge(module, Slurm(module))
-    except (ConfigError, ConfigurationError, FileError, TrialError, OSError, ValueError) as error:
+            result = converge(module, DAEMONS[module.params["daemon"]](module))
+    except (ConfigError, ConfigurationError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)
 

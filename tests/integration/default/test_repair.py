@@ -37,7 +37,7 @@ DAMAGE = {
     "files": {
         "head": (
             "echo NoSuchKey=1 >>/etc/slurm/slurm.conf; chmod 644 /etc/slurm/slurmdbd.conf",
-            ["slurmdbd : Run slurmdbd with its configuration", "slurmctld : Apply Slurm's configuration"],
+            ["slurmdbd : Apply slurmdbd's configuration", "slurmctld : Apply Slurm's configuration"],
         ),
         "login1": (
             "sed -i /compute01/d /etc/hosts",

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import steps
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Change
+from ansible_collections.gpucluster.slurm.plugins.module_utils.daemons import DAEMONS, Daemon, those_up
 from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import trial_conf
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_config
 
@@ -48,23 +51,42 @@ def test_every_problem_is_told() -> None:
     assert ignored == []
 
 
+class Answers:
+    """What a daemon answers, for the functions that decide."""
+
+    def __init__(self, name: str, answers: bool, active: bool) -> None:
+        self.name, self.reconfigures = name, DAEMONS[name].reconfigures
+        self.answers, self.active = (lambda: answers), (lambda: active)
+
+
 @pytest.mark.parametrize(
-    ("key", "answers", "active", "action"),
+    ("daemon", "key", "answers", "active", "action"),
     [
-        ("KillWait", True, True, "reconfigure"),
-        ("SlurmctldPort", True, True, "restart"),
-        ("KillWait", False, True, "restart"),
-        ("KillWait", False, False, "start"),
+        ("slurmctld", "KillWait", True, True, "reconfigure"),
+        ("slurmctld", "SlurmctldPort", True, True, "restart"),
+        ("slurmctld", "KillWait", False, True, "restart"),
+        ("slurmctld", "KillWait", False, False, "start"),
+        ("slurmdbd", "DebugLevel", True, True, "restart"),
     ],
 )
-def test_what_slurmctld_needs(key: str, answers: bool, active: bool, action: str) -> None:
-    plan = steps([Change("slurm.conf", "", key, "1", "2")], [], "24.11.5")
-    assert slurm_config.action_for(plan, answers, active) == action
+def test_what_a_daemon_needs(daemon: str, key: str, answers: bool, active: bool, action: str) -> None:
+    file = DAEMONS[daemon].conf
+    plan = steps([Change(file, "", key, "1", "2")], [], "24.11.5")
+    assert slurm_config.action_for(cast(Daemon, Answers(daemon, answers, active)), plan) == action
 
 
 @pytest.mark.parametrize(
-    ("state", "lost"),
-    [("idle", False), ("drained", False), ("mixed", False), ("down", True), ("idle*", True), ("inval", True)],
+    ("state", "reason", "up"),
+    [
+        ("idle", "none", True),
+        ("drained", "a person", True),
+        ("mixed", "none", True),
+        ("down", "none", False),
+        ("idle*", "none", False),
+        ("inval", "Low RealMemory (reported:3661 < 100.00% of configured:3700)", False),
+        ("drained", "Low RealMemory (reported:3661 < 100.00% of configured:3700)", False),
+        ("drained", "gres/gpu count reported lower than configured (1 < 2)", False),
+    ],
 )
-def test_nodes_that_cannot_have_jobs(state: str, lost: bool) -> None:
-    assert bool(slurm_config.LOST.match(state)) == lost
+def test_nodes_that_can_have_jobs(state: str, reason: str, up: bool) -> None:
+    assert those_up({"n1": (state, reason)}) == ({"n1"} if up else set())

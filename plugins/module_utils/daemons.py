@@ -1,0 +1,262 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""slurmctld and slurmdbd on this host: what they say, and how they take a configuration."""
+
+from __future__ import annotations
+
+import pwd
+import re
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import (
+    Job,
+    Step,
+    parts_daemons,
+    removed_nodes,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Configuration, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import TrialError, try_out
+
+# Seconds that one command of Slurm may take.
+COMMAND = 60
+# States of a node that cannot have jobs (slurm.conf(5) and sinfo(1)); one that does not answer has a star.
+LOST = re.compile(r"down|unknown|inval|fail|.*\*$")
+# Why slurmctld drains a node itself when it registers: before 22.11 its state is not "inval" as well
+# (validate_node_specs in src/slurmctld/node_mgr.c).
+REFUSED = re.compile(r"Low (CPUs|RealMemory|TmpDisk|socket)|gres/")
+
+Nodes = Mapping[str, "tuple[str, str]"]
+"""State and reason of each node."""
+
+
+class ConfigError(Exception):
+    """Why a configuration is not in force."""
+
+
+class NotYetError(ConfigError):
+    """A daemon runs and does not answer; it may be about to."""
+
+
+class Daemon:
+    """A daemon of Slurm that systemd runs on this host."""
+
+    name = ""
+    conf = ""
+    """Its main file."""
+    owner, mode = "root", 0o644
+    """Of its files."""
+    reconfigures = True
+    """Whether it can take files without a restart."""
+    interruptible = True
+    """Whether it may be restarted while it starts."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.patience: int = module.params["patience"]
+        self.configuration = Configuration()
+        """What its files say."""
+
+    def ask(self, *command: str, conf: str = "") -> tuple[int, str, str]:
+        """A command's status and output. It must not wait for a daemon that hangs."""
+        environment = {"SLURM_CONF": conf} if conf else {}
+        result: tuple[int, str, str] = self.module.run_command(
+            ["timeout", str(COMMAND), *command], environ_update=environment
+        )
+        return result
+
+    def version(self) -> str:
+        """The installed release, such as 24.11.5. Raises ConfigError without one."""
+        stdout = self.ask(self.name, "-V")[1]
+        if not (match := re.search(r"\d+\.\d+\.\d+", stdout)):
+            raise ConfigError(f"{self.name} -V says {stdout.strip()!r}; is its package installed?")
+        return match[0]
+
+    def active(self) -> bool:
+        """Whether systemd runs it."""
+        return self.ask("systemctl", "is-active", "--quiet", self.name)[0] == 0
+
+    def answers(self) -> bool:
+        """Whether it serves."""
+        raise NotImplementedError
+
+    def last_words(self) -> str:
+        """What it has said last."""
+        return self.ask("journalctl", "--no-pager", "--output=cat", "--lines=8", f"--unit={self.name}")[1]
+
+    def act(self, action: str) -> None:
+        """Start, restart or reconfigure it. Raises ConfigError with the words of the command and of the daemon."""
+        command = ["scontrol", "reconfigure"] if action == "reconfigure" else ["systemctl", action, self.name]
+        rc, stdout, stderr = self.ask(*command)
+        if rc != 0:
+            words = "" if action == "reconfigure" else self.last_words()
+            raise ConfigError(f"{' '.join(command)}: {(stderr or stdout).strip()}\n{words}".strip())
+
+    def wait(self) -> None:
+        """Wait until it answers. Raises ConfigError if it has ended, NotYetError if it does not in time."""
+        deadline = time.monotonic() + self.patience
+        while not self.answers():
+            if not self.active():
+                raise ConfigError(f"{self.name} has ended:\n{self.last_words()}")
+            if time.monotonic() > deadline:
+                raise NotYetError(f"{self.name} does not answer after {self.patience} s")
+            time.sleep(1)
+
+    # What not each daemon has.
+
+    def jobs(self) -> list[Job]:
+        """The jobs that have not ended."""
+        return []
+
+    def nodes(self) -> Nodes:
+        """The nodes that it has, and that can be reached."""
+        return {}
+
+    def judge(self, directory: str) -> None:
+        """Let Slurm judge the files in a directory. Raises ConfigError with its words."""
+
+    def verify(self, plan: Sequence[Step], before: Nodes) -> None:
+        """See that it does as its files say, and has the nodes that it had before. Raises ConfigError if not."""
+
+    def resume(self, before: Nodes) -> None:
+        """Resume nodes that were drained by files that are gone again."""
+
+
+class Slurmdbd(Daemon):
+    """The database daemon. While it is away slurmctld keeps what it would book."""
+
+    name, conf = "slurmdbd", "slurmdbd.conf"
+    owner, mode = "slurm", 0o600  # slurmdbd refuses another one's, and others' eyes (slurmdbd.conf(5))
+    reconfigures = False
+    interruptible = False  # it may be converting its tables
+
+    def answers(self) -> bool:
+        port = self.configuration.settings.get((self.conf, "dbdport"), ("", "6819"))[1]
+        try:
+            with socket.create_connection(("localhost", int(port)), timeout=2):
+                return True
+        except OSError:
+            return False
+
+
+class Slurmctld(Daemon):
+    """The controller."""
+
+    name, conf = "slurmctld", "slurm.conf"
+
+    def answers(self) -> bool:
+        return self.active() and self.ask("scontrol", "ping")[0] == 0
+
+    def jobs(self) -> list[Job]:
+        fields = ["JobArrayID", "Partition", "NodeList", "tres-per-job", "tres-per-node", "tres-per-task", "tres-alloc"]
+        rc, stdout, stderr = self.ask("squeue", "--noheader", "--Format", ",".join(f"{field}:|" for field in fields))
+        if rc != 0:
+            raise ConfigError(f"squeue: {stderr.strip()}")
+        rows = [line.split("|") for line in stdout.splitlines()]
+        return [
+            Job(row[0], row[1], frozenset(expand(row[2])), any("gres" in field for field in row[3:])) for row in rows
+        ]
+
+    def act(self, action: str) -> None:
+        super().act(action)
+        if action != "reconfigure":
+            self.wait()
+            super().act("reconfigure")  # which hands the files to the other hosts
+
+    def judge(self, directory: str) -> None:
+        rc, stdout, stderr = self.ask("sinfo", "--version", conf=f"{directory}/slurm.conf")
+        if rc != 0:
+            raise ConfigError((stderr or stdout).strip().replace(f"{directory}/", ""))
+        with open(f"{directory}/slurm.conf", encoding="utf-8") as file:
+            settings = read({"slurm.conf": file.read()}).settings
+        user = settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
+        try:
+            try_out(directory, pwd.getpwnam(user).pw_name)
+        except TrialError as error:
+            raise ConfigError(str(error)) from None
+
+    def nodes(self) -> Nodes:
+        nodes = self.states() if self.answers() else {}
+        there = reachable(self.configuration, those_up(nodes))
+        return {node: state for node, state in nodes.items() if node in there}
+
+    def states(self) -> Nodes:
+        """State and reason of each node."""
+        stdout = self.ask("sinfo", "--noheader", "--Node", "--all", "--format=%N|%T|%E")[1]
+        rows = (line.split("|", 2) for line in stdout.splitlines())
+        return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3}
+
+    def settings(self) -> dict[str, str]:
+        """What slurmctld has in force, by key in small letters."""
+        stdout = self.ask("scontrol", "show", "config")[1]
+        pairs = (line.split("=", 1) for line in stdout.splitlines() if "=" in line)
+        return {key.strip().lower(): value.strip() for key, value in pairs}
+
+    def verify(self, plan: Sequence[Step], before: Nodes) -> None:
+        in_force = self.settings()
+        for change in (step.change for step in plan):
+            found = in_force.get(change.key.lower(), "").split()
+            wanted = change.after or ""
+            numbers = change.file == "slurm.conf" and wanted.isdigit() and found and found[0].isdigit()
+            if numbers and int(found[0]) != int(wanted):
+                raise ConfigError(f"slurmctld has {change.key}={found[0]}, the file {wanted}")
+        if not parts_daemons(plan):
+            self.wait_for_nodes(those_up(before) - removed_nodes(plan))
+
+    def wait_for_nodes(self, wanted: set[str]) -> None:
+        """Wait until nodes can have jobs. Raises ConfigError if one is refused, or does not come in time."""
+        deadline = time.monotonic() + self.patience
+        while missing := sorted(wanted - those_up(nodes := self.states())):
+            # They will not be up again by themselves.
+            if refused := [node for node in missing if node in nodes and is_refused(*nodes[node])]:
+                raise ConfigError(f"Slurm takes {fold(refused)} no more: {nodes[refused[0]][1]}")
+            if time.monotonic() > deadline:
+                raise ConfigError(f"{fold(missing)} were up and are not after {self.patience} s")
+            time.sleep(1)
+
+    def resume(self, before: Nodes) -> None:
+        whole = {node for node in those_up(before) if "drain" not in before[node][0]}
+        deadline = time.monotonic() + self.patience
+        while self.answers() and time.monotonic() < deadline:
+            nodes = self.states()
+            drained = sorted(node for node in whole & nodes.keys() if re.match("inval|drain", nodes[node][0]))
+            if not drained:
+                return
+            self.ask("scontrol", "update", f"nodename={fold(drained)}", "state=resume")
+            time.sleep(1)
+
+
+def those_up(nodes: Nodes) -> set[str]:
+    """The nodes that can have jobs, drained ones among them, but not those that Slurm has refused."""
+    return {node for node, now in nodes.items() if not LOST.match(now[0]) and not is_refused(*now)}
+
+
+def is_refused(state: str, reason: str) -> bool:
+    """Whether Slurm does not take a node as it has registered."""
+    return state.startswith("inval") or ("drain" in state and bool(REFUSED.match(reason)))
+
+
+def reachable(configuration: Configuration, nodes: Iterable[str]) -> set[str]:
+    """The nodes whose slurmd takes connections: Slurm misses one that is dead only after SlurmdTimeout."""
+    names = list(nodes)
+    port = configuration.settings.get(("slurm.conf", "slurmdport"), ("", "6818"))[1]
+
+    def answers(node: str) -> bool:
+        settings = {key.lower(): value for key, value in configuration.nodes.get(node, ())}
+        address = settings.get("nodeaddr") or settings.get("nodehostname") or node
+        try:
+            with socket.create_connection((address, int(settings.get("port", port))), timeout=2):
+                return True
+        except (OSError, ValueError):
+            return False
+
+    with ThreadPoolExecutor(64) as pool:
+        return {name for name, found in zip(names, pool.map(answers, names)) if found}
+
+
+DAEMONS = {daemon.name: daemon for daemon in (Slurmctld, Slurmdbd)}
