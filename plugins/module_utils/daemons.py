@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import os
 import pwd
 import re
 import socket
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan impor
     removed_nodes,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Configuration, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import TrialError, try_out
 
@@ -72,7 +75,11 @@ class Daemon:
 
     def version(self) -> str:
         """The installed release, such as 24.11.5. Raises ConfigError without one."""
-        stdout = self.ask(self.name, "-V")[1]
+        return self.version_with("")
+
+    def version_with(self, conf: str) -> str:
+        """Likewise, with another slurm.conf."""
+        stdout = self.ask(self.name, "-V", conf=conf)[1]
         if not (match := re.search(r"\d+\.\d+\.\d+", stdout)):
             raise ConfigError(f"{self.name} -V says {stdout.strip()!r}; is its package installed?")
         return match[0]
@@ -134,6 +141,13 @@ class Slurmdbd(Daemon):
     owner, mode = "slurm", 0o600  # slurmdbd refuses another one's, and others' eyes (slurmdbd.conf(5))
     reconfigures = False
     interruptible = False  # it may be converting its tables
+
+    def version(self) -> str:
+        # It reads its file before it says its version, and a wrong one would be refused here.
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, self.conf)
+            write([File(path, b"DbdHost=localhost\nStorageType=accounting_storage/mysql\n", mode=0o600)])
+            return self.version_with(os.path.join(directory, "slurm.conf"))
 
     def answers(self) -> bool:
         port = self.configuration.settings.get((self.conf, "dbdport"), ("", "6819"))[1]
