@@ -34,7 +34,7 @@ lock: $(ready) ## requirements.lock anew, the newest versions
 	  --custom-compile-command 'make lock' requirements.in --output-file requirements.lock
 
 test: $(ready) ## everything below, two stages at a time, with a count at the end
-	@tests/tools/stages 'lint unit sanity molecule-machines' 'doc-lint molecule-single molecule-default molecule-slurm-22.05 molecule-slurm-26.05 runner'
+	@tests/tools/stages 'lint unit sanity molecule-single molecule-machines' 'doc-lint molecule-default molecule-slurm-22.05 molecule-slurm-26.05 runner'
 
 lint: $(ready) ## yamllint, ruff, mypy, shellcheck, ansible-lint; each is a target, too
 	@$(MAKE) --no-print-directory --keep-going yamllint ruff mypy shellcheck ansible-lint
