@@ -181,6 +181,8 @@ def judge(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]
         own: list[tuple[str, str]] = []
         judged = [(f"{file}: ", file, own)]
         for pairs in lines(file, files[file]):
+            if pairs[0][0] == "Include":
+                continue
             kind = table_of(file, pairs)
             if kind == file != "gres.conf":
                 own.extend(pairs)

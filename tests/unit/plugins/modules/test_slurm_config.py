@@ -41,6 +41,7 @@ def test_every_problem_is_told() -> None:
         "slurm.conf": "KilWait=1\nMinJobAge=x\nNodeName=n1 RealMemry=1\n",
         "gres.conf": "NodeName=n1 Name=gpu File=/dev/a\nNodeName=n1 Name=gpu File=/dev/b\n",
         "own.conf": "anything\n",
+        "slurmdbd.conf": "DbdHost=head\nInclude /etc/slurm/storage.conf\n",
     }
     refused, ignored = slurm_config.judge(files, "24.11.5")
     assert [problem.partition(" unknown")[0].partition(" found")[0] for problem in refused] == [
