@@ -22,8 +22,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan impor
     removed_nodes,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Configuration, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency import Host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.surroundings import this_host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import TrialError, try_out
 
 # Seconds that one command of Slurm may take.
@@ -58,6 +60,8 @@ class Daemon:
     """Whether it can take files without a restart."""
     interruptible = True
     """Whether it may be restarted while it starts."""
+    host: Host | None = None
+    """What its files must go together with."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
@@ -162,6 +166,10 @@ class Slurmctld(Daemon):
     """The controller."""
 
     name, conf = "slurmctld", "slurm.conf"
+
+    def __init__(self, module: AnsibleModule) -> None:
+        super().__init__(module)
+        self.host = this_host(module, module.params["directory"])
 
     def answers(self) -> bool:
         return self.active() and self.ask("scontrol", "ping")[0] == 0

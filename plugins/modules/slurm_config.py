@@ -13,8 +13,10 @@ description:
   - Runs on a controller. It takes all files of the configuration at once, and either all of them are in force
     afterwards, or none.
   - B(Validates) them, before anything is written. Every key is known to the installed release, or the nearest known
-    one is named. Slurm's own parser reads them. A second slurmctld starts with them for a moment, with a state
-    directory and a port of its own, no accounting, no programs to run, and addresses at which it reaches no node.
+    one is named. They go together, and with this host - nodes, partitions, generic resources, addresses, ports,
+    included files, installed plugins, accounting and limits. Slurm's own parser reads them. A second slurmctld starts
+    with them for a moment, with a state directory and a port of its own, no accounting, no programs to run, and
+    addresses at which it reaches no node.
   - B(Plans) what changes, key by key, node by node and partition by partition, what each change needs
     (C(scontrol reconfigure), or a restart), and which jobs it would end. Slurm itself is asked for the jobs.
   - B(Refuses) what would end jobs, unless O(end_jobs) allows it.
@@ -152,7 +154,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils import consistency, parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Step, read_at_start, steps, table
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import (
     Configuration,
@@ -214,7 +216,16 @@ def candidate(module: AnsibleModule, files: Mapping[str, str]) -> Iterator[str]:
 def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
     """Judge the wanted files. Gives what Slurm would ignore; raises ConfigError with all that it would refuse."""
     files: Mapping[str, str] = module.params["files"]
-    refused, ignored = judge(files, version)
+    refused: list[str] = []
+    ignored: list[str] = []
+    if daemon.host:
+        files, refused, ignored = consistency.whole(files, daemon.host)
+    if not refused:
+        refused, more = judge(files, version)
+        ignored += more
+    if not refused and daemon.host:
+        refused, more = consistency.judge(files, daemon.host)
+        ignored += more
     if refused:
         raise ConfigError("\n".join(refused))
     with candidate(module, files) as directory:

@@ -5,12 +5,20 @@
 
 from __future__ import annotations
 
-from typing import cast
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import steps
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Change
-from ansible_collections.gpucluster.slurm.plugins.module_utils.daemons import DAEMONS, Daemon, those_up
+from ansible_collections.gpucluster.slurm.plugins.module_utils.daemons import (
+    DAEMONS,
+    ConfigError,
+    Daemon,
+    Slurmctld,
+    those_up,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import trial_conf
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_config
 
@@ -50,6 +58,26 @@ def test_every_problem_is_told() -> None:
         "slurm.conf: NodeName=n1: RealMemry:",
     ]
     assert ignored == []
+
+
+@pytest.mark.parametrize(
+    ("included", "what"),
+    [
+        ("NodeName=n1 NodeAddr=10.0.0.1 RealMemry=1", "slurm.conf: NodeName=n1: RealMemry: unknown to Slurm"),
+        (
+            "NodeName=n1 NodeAddr=10.0.0.1",
+            "slurm.conf: PartitionName=p: Nodes: found 'n2', allowed: nodes of slurm.conf",
+        ),
+    ],
+)
+def test_files_are_judged_with_what_they_include(tmp_path: Path, included: str, what: str) -> None:
+    (tmp_path / "nodes.conf").write_text(f"{included}\n")
+    files = {"slurm.conf": "Include nodes.conf\nPartitionName=p Nodes=n[1-2]\n"}
+    params = {"directory": str(tmp_path), "files": files, "patience": 1}
+    module: Any = SimpleNamespace(params=params, check_mode=True, get_bin_path=lambda _name: None)
+    with pytest.raises(ConfigError) as error:  # Slurm itself is not asked where the files are wrong already
+        slurm_config.validate(module, Slurmctld(module), "24.11")
+    assert str(error.value).startswith(what)
 
 
 class Answers:
