@@ -17,9 +17,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils import surroundin
 from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency import Host
 
 LDD = """\
-	linux-vdso.so.1 (0x00007ffd)
-	libslurmfull.so => {directory}/libslurmfull.so (0x00007f57)
-	libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f56)
+    linux-vdso.so.1 (0x00007ffd)
+    libslurmfull.so => {directory}/libslurmfull.so (0x00007f57)
+    libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f56)
 """
 
 
