@@ -31,6 +31,7 @@ init_plugin_loader()
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Job, steps, table  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import changes, read  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency import Host, judge  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand  # noqa: E402
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster  # noqa: E402
 
@@ -138,6 +139,13 @@ def planned(directory: Path) -> tuple[float, float]:
     return spent, len(lines_of_plan)
 
 
+def judged(directory: Path) -> float:
+    """Seconds of judging the files together."""
+    files = {name: (directory / name).read_text() for name in ("slurm.conf", "gres.conf")}
+    host = Host(files.get, lambda _plugin_dir: None, lambda _names: ())
+    return seconds(lambda: judge(files, host))
+
+
 def main() -> None:
     """Measure and print."""
     figures: dict[str, list[float]] = {}
@@ -167,6 +175,7 @@ def main() -> None:
             plan, changed = planned(Path(directory))
             note("plan of a change with a job on each node, s", plan, "at most 2")
             note("  its lines", changed)
+            note("judging the files together, s", judged(Path(directory)), "at most 2")
     print("Cost of 1,000 more nodes, between the sizes, and how well a straight line fits")
     for what in (
         "ansible-inventory --list, s",

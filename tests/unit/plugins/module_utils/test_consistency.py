@@ -112,7 +112,8 @@ def test_nothing_is_wrong_with_the_files_of_the_collection(path: Path) -> None:
 def test_ten_thousand_nodes(tmp_path: Path) -> None:
     path = tmp_path / "large.cluster.yml"
     path.write_text(yaml.safe_dump(cluster(10000)))
-    assert quiet(written(path))
+    files = written(path)
+    assert quiet(files)
     wrong = files["slurm.conf"].replace("Nodes=t4-[0000-", "Nodes=t4-9999,t4-[0000-")
     assert not quiet({**files, "slurm.conf": wrong})
 
