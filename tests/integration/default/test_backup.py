@@ -20,7 +20,7 @@ STAGES = "--tags=base,controller,compute,login"
 def two_controllers(lab: Lab, directory: Path, **slurm_conf: Any) -> Lab:
     """The lab with login1 as the second controller."""
     cluster = yaml.safe_load(lab.inventory.read_text())
-    cluster["controllers"] = ["head", "login1"]
+    cluster["controllers"] = "head,login1"
     cluster["slurm_conf"] = {**cluster.get("slurm_conf", {}), "StateSaveLocation": STATE, **slurm_conf}
     return with_cluster(lab, directory, cluster)
 
