@@ -21,7 +21,12 @@ def two_controllers(lab: Lab, directory: Path, **slurm_conf: Any) -> Lab:
     """The lab with login1 as the second controller."""
     cluster = yaml.safe_load(lab.inventory.read_text())
     cluster["controllers"] = "head,login1"
-    cluster["slurm_conf"] = {**cluster.get("slurm_conf", {}), "StateSaveLocation": STATE, **slurm_conf}
+    cluster["slurm_conf"] = {
+        **cluster.get("slurm_conf", {}),
+        "StateSaveLocation": STATE,
+        "SlurmctldTimeout": 10,
+        **slurm_conf,
+    }
     return with_cluster(lab, directory, cluster)
 
 
