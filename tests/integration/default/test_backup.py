@@ -37,7 +37,7 @@ def cluster_with_two_controllers(lab: Lab, tmp_path: Path) -> Iterator[Lab]:
     run = site.playbook("site", STAGES)
     assert (run.rc, run.failed) == (0, {})
     yield site
-    lab.command("login1", "scancel --user=root; systemctl disable --now slurmctld")
+    lab.command("login1", "scancel --user=root; systemctl disable --now slurmctld; rm /etc/slurm/*.conf")
     lab.wait_for("head", "squeue --noheader | wc -l", "0")
     restored = lab.playbook("site", STAGES)
     assert (restored.rc, restored.failed) == (0, {})
