@@ -87,6 +87,7 @@ WITH = {
     **{
         word: f"CR_Core,{word}"
         for word in (
+            "CR_ALLOCATE_FULL_SOCKET",
             "CR_CORE_DEFAULT_DIST_BLOCK",
             "CR_LLN",
             "CR_NO_DIST_TOPO_BLOCK",
@@ -222,7 +223,7 @@ class Case:
         return f"{self.file}: {self.pair}"
 
 
-def _good(parameter: Parameter) -> Iterator[str]:
+def good(parameter: Parameter) -> Iterator[str]:
     """Values that are good by the parameter's kind; of sets that are closed, each word."""
     kind, _blank, rest = parameter.value.partition(" ")
     if parameter.name in SAMPLES:
@@ -285,7 +286,7 @@ def cases() -> list[Case]:
         if not (file in LINES and name == file.lower())
         and parameter.name not in LEFT_OUT
         and not (file == "slurm.conf" and parameter.name in LINES)
-        for value in [*_good(parameter), *(_bad(parameter) if file != "gres.conf" else ())]
+        for value in [*good(parameter), *(_bad(parameter) if file != "gres.conf" else ())]
     ]
 
 
