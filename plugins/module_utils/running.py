@@ -35,8 +35,8 @@ Difference = tuple[str, str, str]
 """A key, what the file has, what slurmctld has."""
 
 NOT_COMPARED: Mapping[str, frozenset[str]] = {
-    "slurm.conf": frozenset(("cpufreqdef", "jobcomppass")),
-    "NodeName": frozenset(("cpuspeclist", "reason", "restrictedcorespergpu", "socketsperboard", "state")),
+    "slurm.conf": frozenset(("jobcomppass",)),
+    "NodeName": frozenset(("cpuspeclist", "reason", "socketsperboard", "state")),
     "PartitionName": frozenset(("state",)),
 }
 """Parameters that Slurm shows as something else than they were set to, or changes by itself."""
@@ -73,7 +73,7 @@ _UNSHOWN: Mapping[str, Mapping[str, str]] = {
     "slurm.conf": dict.fromkeys(("epilog", "epilogslurmctld", "prolog", "prologslurmctld", "selecttypeparameters"), ""),
     "NodeName": {
         **dict.fromkeys(("bcastaddr", "cpubind", "parameters", "topology"), ""),
-        **dict.fromkeys(("corespeccount", "memspeclimit"), "0"),
+        **dict.fromkeys(("corespeccount", "memspeclimit", "restrictedcorespergpu"), "0"),
     },
     "PartitionName": {
         **dict.fromkeys(("alternate", "cpubind", "denyaccounts", "denyqos", "topology", "tresbillingweights"), ""),
@@ -114,8 +114,20 @@ _KINDS = {
 }
 """What is compared as something else than the tables of parameters have it."""
 
+_PRIVATE = "account,event,job,node,partition,reservation,usage,user"
 _ALIASES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "AccountingStorageEnforce": {"22.05": {"1": "associations", "2": "limits", "all": "limits,qos,safe,wckeys"}},
+    "CpuBind": {
+        "22.05": {
+            "core": "cores",
+            "ldom": "ldoms",
+            "no": "unbound",
+            "none": "unbound",
+            "socket": "sockets",
+            "thread": "threads",
+            "v": "verbose",
+        },
+    },
     "DebugFlags": {
         "22.05": {
             "elasticsearch": "jobcomp",
@@ -133,10 +145,13 @@ _ALIASES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     },
     "EnforcePartLimits": {"22.05": {**dict.fromkeys(BOOLEANS[:4], "any"), **dict.fromkeys(BOOLEANS[4:], "no")}},
     "Exclusive": {"22.05": {"none": "no"}},
+    "LogTimeFormat": {"25.05": {"format_stderr": ""}},
     "OverSubscribe": {"22.05": {"yes": "yes:4", "force": "force:4", "yes:1": "no"}},
-    "PreemptMode": {"22.05": {"on": "suspend"}},
+    "PartitionPreemptMode": {"22.05": {"cluster": "", "off": "", "on": "suspend"}, "23.02": {"gang": ""}},
+    "PreemptMode": {"22.05": {"cluster": "off", "on": "suspend"}},
+    "PrivateData": {"22.05": {"all": f"{_PRIVATE},cloud"}, "23.02": {"all": _PRIVATE}},
     "SelectTypeParameters": {"22.05": {"cr_allocate_full_socket": ""}},
-    "TaskPluginParam": {"22.05": {"none": "unbound", "slurmdoffspec": ""}, "24.11": {"slurmdoffspec": "slurmdoffspec"}},
+    "TaskPluginParam": {"22.05": {"autobind=none": "", "none": "unbound", "slurmdoffspec": ""}, "24.11": {"slurmdoffspec": "slurmdoffspec"}},
 }
 _IMPLIED = {
     "AccountingStorageEnforce": {
@@ -147,6 +162,11 @@ _IMPLIED = {
         "wckeys": "associations",
     },
     "DebugFlags": {"tls": "audittls"},
+    "HealthCheckNodeState": {"any": "alloc idle mixed nondrained_idle"},
+    "PriorityFlags": {
+        "depth_oblivious": "no_fair_tree",
+        "no_normal_all": "no_normal_assoc no_normal_part no_normal_qos no_normal_tres",
+    },
     "PrologFlags": {
         **dict.fromkeys(("contain", "deferbatch", "forcerequeueonfail", "nohold", "serial"), "alloc"),
         **dict.fromkeys(("runinjob", "x11"), "contain"),
@@ -154,7 +174,7 @@ _IMPLIED = {
 }
 """Words of a set that are shown as others, by the release that began with it, and words that come with others."""
 
-_PARSED = (
+PARSED = (
     "AccountingStoreFlags",
     "CpuBind",
     "HealthCheckNodeState",
@@ -301,6 +321,7 @@ def _as_corrected(wanted: Wanted, conf: Wanted) -> Wanted:
     sockets = boards * numbers["socketsperboard"] if "socketsperboard" in numbers else numbers.get("sockets", fitting)
     left_out |= {"cpus"} if cpus not in (sockets, sockets * cores, sockets * cores * threads) else set()
     left_out |= {"boards"} if boards > sockets else set()
+    left_out |= {"corespeccount"} if _number(wanted.get("corespeccount", "0"), LIMITS["u16"]) >= sockets * cores else set()
     corrected = {key: value for key, value in wanted.items() if key not in left_out}
     if "socketsperboard" in numbers:
         corrected["sockets"] = str(sockets)
@@ -383,7 +404,8 @@ def _different(table: str, wanted: Wanted, shown: Shown, release: str) -> Iterat
     """The parameters of a file or a line that are not as they are shown."""
     for key, value in wanted.items():
         parameter = find(table, key)
-        if parameter is None or key in NOT_COMPARED[table] or _RULED.get(key) in wanted or key == "nodes":
+        ruled = wanted.get(_RULED.get(key, ""), "ALL" if key.startswith("deny") else None)
+        if parameter is None or key in NOT_COMPARED[table] or key == "nodes" or ruled not in (None, "ALL"):
             continue
         found = _found(table, key, shown)
         if found is not None and not _same(table, key, value, found, release):
@@ -402,7 +424,7 @@ def _found(table: str, key: str, shown: Shown) -> str | None:
     if name in _OF_PLUGINS and shown.get(name, "(null)").lower() in _NOTHING:
         return None
     if name in shown:
-        return shown[name]
+        return None if "unknown" in shown[name].lower() else shown[name]
     if key in _TOGETHER:
         return shown.get(_TOGETHER[key])
     rival = RIVALS.get(key) or _RULED.get(key)
@@ -439,11 +461,11 @@ def _meaning(table: str, key: str, value: str, release: str) -> object:
     if kind in LIMITS:
         return _number(word, LIMITS[kind])
     if kind == "truth":
-        return _number(word, 1) != 0
+        return _number(word, LIMITS["u16"]) != 0
     if kind == "bool":
         return _yes(word)
     if kind in ("minutes", "seconds"):
-        return _seconds(word)
+        return _seconds(word) if kind == "seconds" else -(-_seconds(word) // 60)
     if kind == "names":
         return frozenset(filter(None, word.split(","))) if word not in _NOTHING else frozenset()
     if key == "accountingstoragetres":
@@ -452,7 +474,7 @@ def _meaning(table: str, key: str, value: str, release: str) -> object:
         return frozenset(expand(text))
     if kind == "level":
         return LEVELS[min(int(word), len(LEVELS) - 1)] if word.isdigit() else word
-    if kind in ("one", "flags") or rest in _PARSED:
+    if kind in ("one", "flags") or rest in PARSED:
         return _words(rest, word, release)
     if kind in ("plugin", "plugins"):
         names = [name for name in (part.rpartition("/")[2] for part in word.split(",")) if name not in _NOTHING]
@@ -481,10 +503,10 @@ def _yes(word: str) -> bool:
 
 
 def _seconds(word: str) -> int:
-    """A time: minutes, and more fields as in `1-02:03:04`; rounded up to minutes, as Slurm does with what it shows."""
+    """A time: minutes, or more fields as in `1-02:03:04`; -1: no limit, or none at all."""
     match = _TIME.fullmatch(word)
     if not match:
-        return -1  # unlimited, none
+        return -1
     fields = [int(field or 0) for field in match.groups()[1:]]
     if match[1] is None and match[4] is None:
         fields = [0, *fields[:2]]
@@ -502,10 +524,14 @@ def _words(name: str, value: str, release: str) -> frozenset[str]:
     found = {name for word in value.split(",") for name in aliases.get(word, word).split(",")}
     while more := {word for known in found for word in implied.get(known, "").split()} - found:
         found |= more
-    if name in ("CpuBind", "PrivateData"):
+    if name == "HealthCheckNodeState" and found <= {"cycle", "reboot_only", "start_only"}:
+        found |= {"any", *implied["any"].split()}
+    if name == "LogTimeFormat" and found <= {"", "format_stderr"}:
+        found.add("iso8601_ms")
+    if name == "PrivateData":
         found = {word.rstrip("s") for word in found}
-    if name == "PriorityFlags":
-        found = {word.partition("_normal_")[0] for word in found}  # one of them is shown as all of them
+    if name == "PriorityFlags" and release < "26.05":  # one of them is shown as all of them
+        found = {word.partition("_normal_")[0] for word in found}
     return frozenset(found.difference(_NOTHING))
 
 
