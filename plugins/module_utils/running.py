@@ -13,7 +13,8 @@ running cluster changes by itself: states and their reasons, nodes in state FUTU
 resources that nodes have added types and cores to. What `scontrol update` has changed is compared: a reconfigure and a
 restart take features, weights, generic resources and partitions from the files (`restore_node_features` in
 `src/slurmctld/node_mgr.c`, `load_all_part_state` in `partition_mgr.c`). Exceptions are features of a plugin that
-changes them, and partitions with ReconfigFlags=KeepPartInfo.
+changes them, partitions with ReconfigFlags=KeepPartInfo, and SuspendExc... with KeepPowerSaveSettings. Files that
+slurm.conf includes are not read: with such ones, what it does not say itself may be anything.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ _UNSAID: Mapping[str, Mapping[str, str]] = {
     "PartitionName": {
         "allowgroups": "ALL",
         "allocnodes": "ALL",
+        "denyaccounts": "",
+        "denyqos": "",
         "gracetime": "0",
         "hidden": "NO",
         "lln": "NO",
@@ -151,7 +154,10 @@ _ALIASES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "PreemptMode": {"22.05": {"cluster": "off", "on": "suspend"}},
     "PrivateData": {"22.05": {"all": f"{_PRIVATE},cloud"}, "23.02": {"all": _PRIVATE}},
     "SelectTypeParameters": {"22.05": {"cr_allocate_full_socket": ""}},
-    "TaskPluginParam": {"22.05": {"autobind=none": "", "none": "unbound", "slurmdoffspec": ""}, "24.11": {"slurmdoffspec": "slurmdoffspec"}},
+    "TaskPluginParam": {
+        "22.05": {"autobind=none": "", "none": "unbound", "slurmdoffspec": ""},
+        "24.11": {"slurmdoffspec": "slurmdoffspec"},
+    },
 }
 _IMPLIED = {
     "AccountingStorageEnforce": {
@@ -249,6 +255,8 @@ def shown_lines(kind: str, text: str) -> dict[str, dict[str, str]]:
 def _settings(conf: Wanted, shown: Shown, release: str) -> Iterator[str]:
     """Parameters of slurm.conf that differ."""
     wanted = dict(conf)
+    if "keeppowersavesettings" in conf.get("reconfigflags", "").lower():
+        wanted = {key: value for key, value in conf.items() if not key.startswith("suspendexc")}
     if "prologtimeout" in shown and "prologepilogtimeout" in wanted:
         both = wanted.pop("prologepilogtimeout")
         wanted = {"prologtimeout": both, "epilogtimeout": both, **wanted}
@@ -258,7 +266,7 @@ def _settings(conf: Wanted, shown: Shown, release: str) -> Iterator[str]:
 
 def _nodes(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
     """Nodes that differ, equal ones folded."""
-    unsaid = {key: value for key, value in _UNSAID["NodeName"].items() if not (key == "features" and _changing(conf))}
+    unsaid = {} if "include" in conf else _UNSAID["NodeName"]
     wanted: dict[str, tuple[Pairs, dict[str, str]]] = {}
     for name, pairs in configuration.nodes.items():
         own = {key.lower(): value for key, value in pairs if key.lower() in _OWN}
@@ -268,7 +276,7 @@ def _nodes(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown
     extra = [name for name, node in shown.items() if name not in wanted and "DYNAMIC" not in node.get("state", "")]
     if missing:
         yield f"NodeName={fold(missing)}: slurmctld does not have it"
-    if extra:
+    if extra and "include" not in conf:
         yield f"NodeName={fold(extra)}: the file does not have it, slurmctld has"
     # Most nodes are as others are: of each kind one is compared.
     kinds: dict[tuple[Pairs, tuple[str | None, ...]], list[Difference]] = {}
@@ -302,32 +310,42 @@ def _future(node: Mapping[str, str]) -> bool:
     return "FUTURE" in node.get("state", "").upper()
 
 
-def _changing(conf: Wanted) -> bool:
-    """Whether a plugin changes the features of nodes."""
-    return conf.get("nodefeaturesplugins", "").lower() not in _NOTHING
-
-
-_SHAPE = {"boards", "cpus", "corespersocket", "sockets", "socketsperboard", "threadspercore"}
+_NUMBERS = {
+    "boards",
+    "corespeccount",
+    "corespersocket",
+    "cpus",
+    "memspeclimit",
+    "realmemory",
+    "sockets",
+    "socketsperboard",
+    "threadspercore",
+}
+"""Parameters of a node that Slurm compares with each other."""
 
 
 def _as_corrected(wanted: Wanted, conf: Wanted) -> Wanted:
-    """Parameters of a node without those that Slurm corrects or others change (`_build_node_callback` and the like in
-    `src/common/read_config.c`): numbers that do not go together, and generic resources that are not in GresTypes."""
-    left_out = {"features", "feature"} if _changing(conf) else set()
-    numbers = {key: _number(wanted[key].lower(), LIMITS["u16"]) or 1 for key in _SHAPE & wanted.keys()}
-    boards, cores, threads = (numbers.get(key, 1) for key in ("boards", "corespersocket", "threadspercore"))
+    """Parameters of a node without those that Slurm corrects, where numbers do not go together (`_parse_nodename` in
+    `src/common/read_config.c`), features that a plugin changes, and generic resources that are not in GresTypes."""
+    numbers = {key: _number(wanted[key].lower(), LIMITS["u64"]) for key in _NUMBERS & wanted.keys()}
+    boards, cores, threads = (numbers.get(key, 0) or 1 for key in ("boards", "corespersocket", "threadspercore"))
     cpus = numbers.get("cpus", cores * threads)
     fitting = boards if cpus % (cores * threads) else cpus // (cores * threads)
     sockets = boards * numbers["socketsperboard"] if "socketsperboard" in numbers else numbers.get("sockets", fitting)
-    left_out |= {"cpus"} if cpus not in (sockets, sockets * cores, sockets * cores * threads) else set()
-    left_out |= {"boards"} if boards > sockets else set()
-    left_out |= {"corespeccount"} if _number(wanted.get("corespeccount", "0"), LIMITS["u16"]) >= sockets * cores else set()
-    corrected = {key: value for key, value in wanted.items() if key not in left_out}
+    corrected = {
+        "boards": boards > sockets,
+        "corespeccount": numbers.get("corespeccount", 0) >= sockets * cores,
+        "cpus": cpus not in (sockets, sockets * cores, sockets * cores * threads),
+        "features": conf.get("nodefeaturesplugins", "").lower() not in _NOTHING,
+        "memspeclimit": numbers.get("memspeclimit", 0) >= numbers.get("realmemory", 1),
+    }
+    found = {key: value for key, value in wanted.items() if not corrected.get(key)}
     if "socketsperboard" in numbers:
-        corrected["sockets"] = str(sockets)
-    kept = {name.strip().lower() for name in conf.get("grestypes", "").split(",")}
-    corrected["gres"] = ",".join(gres for gres in wanted["gres"].split(",") if gres.partition(":")[0].lower() in kept)
-    return corrected
+        found["sockets"] = str(sockets)
+    if "gres" in found:
+        known = {name.strip().lower() for name in conf.get("grestypes", "").split(",")}
+        found["gres"] = ",".join(gres for gres in found["gres"].split(",") if gres.partition(":")[0].lower() in known)
+    return found
 
 
 def _partitions(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
@@ -339,17 +357,18 @@ def _partitions(configuration: Configuration, conf: Wanted, shown: Mapping[str, 
         if partition is None:
             yield f"PartitionName={name}: slurmctld does not have it"
         elif not kept:
-            wanted = {**_UNSAID["PartitionName"], **_by_key(pairs), "default": "YES" if name in default else "NO"}
+            unsaid = {} if "include" in conf else _UNSAID["PartitionName"]
+            wanted = {**unsaid, **_by_key(pairs), "default": "YES" if name in default else "NO"}
             wanted = _exclusive(wanted) if "exclusive" in partition else wanted
             for difference in _different("PartitionName", wanted, partition, release):
                 yield _line(f"PartitionName={name}", *difference)
             yield from _members(name, wanted.get("nodes", ""), partition.get("nodes", ""), configuration)
     extra = [name for name in shown if name not in configuration.partitions]
-    if not kept:
+    if not kept and "include" not in conf:
         yield from (f"PartitionName={name}: the file does not have it, slurmctld has" for name in extra)
 
 
-def _exclusive(wanted: Wanted) -> Wanted:
+def _exclusive(wanted: dict[str, str]) -> dict[str, str]:
     """What 26.05 shows of four parameters: one of them, and never that two of them are set."""
     modes = {
         "TOPO": _yes(wanted.get("exclusivetopo", "")),
@@ -428,8 +447,9 @@ def _found(table: str, key: str, shown: Shown) -> str | None:
     if key in _TOGETHER:
         return shown.get(_TOGETHER[key])
     rival = RIVALS.get(key) or _RULED.get(key)
-    if rival in shown and "mem" in key:
-        return "UNLIMITED" if shown[rival] in ("UNLIMITED", str(_ALL_MEMORY)) else f"{rival} {shown[rival]}"
+    if rival and rival in shown and "mem" in key:
+        none = shown[rival] in ("UNLIMITED", str(_ALL_MEMORY))
+        return "UNLIMITED" if none else f"{FILES[table][rival].name}={shown[rival]}"
     return _UNSHOWN[table].get(name)
 
 
@@ -439,10 +459,11 @@ def _same(table: str, key: str, wanted: str, found: str, release: str) -> bool:
     if key == "gres":
         return _same_gres(wanted, found)
     if key == "slurmctldhost":
-        hosts = [(host.partition("(")[0], host) for host in wanted.split()]
+        names = [re.sub(r"^(.+)\(\1\)$", r"\1", host) for host in wanted.split()]
         there = found.split()
-        return len(hosts) == len(there) and all(
-            full in (name, f"{host}({host})", ) or host == "localhost" for (host, full), name in zip(hosts, there)
+        return len(names) == len(there) and all(
+            name == shown or name.startswith("localhost")  # which is shown by its name
+            for name, shown in zip(names, there)
         )
     if parameter.value == "user":
         return wanted in re.split("[()]", found)

@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import read
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables.words import FLAGS, HINTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import LIMITS, TEXTS, words
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import FILES, IGNORED, Parameter, problems, release_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import (
+    FILES,
+    IGNORED,
+    Parameter,
+    problems,
+    release_of,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.running import (
     NOT_COMPARED,
     PARSED,
