@@ -199,7 +199,8 @@ _NOTHING = ("", "(null)", "(null type)", "n/a", "none", "unknown")
 _UNLIMITED = ("unlimited", "infinite", "-1")
 _ALL_MEMORY = 2**63 - 1
 """UNLIMITED without the bit that tells memory of CPUs from that of nodes."""
-_TRES = {"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"}
+_TRES = {"billing", "cpu", "energy", "fs/disk", "gres/gpumem", "gres/gpuutil", "mem", "node", "pages", "vmem"}
+"""What is accounted for whatever the file says, the two of GPUs with `gres/gpu`."""
 _PAIR = re.compile(r"(?:^|\s)(\w+)=(\S*)")
 _TIME = re.compile(r"(?:(\d+)-)?(\d*)(?::(\d*))?(?::(\d*))?")
 _WHOLE = re.compile(r"\+?(0x[0-9a-f]+|\d+)(k?)", re.I)
@@ -222,7 +223,7 @@ def differences(configuration: Configuration, config: str, nodes: str, partition
     release = release_of(version)
     conf = {key: value for (file, key), (_name, value) in configuration.settings.items() if file == "slurm.conf"}
     return [
-        *_settings(conf, shown_config(config), release),
+        *_settings(conf, shown_config(config), len(configuration.nodes), release),
         *_nodes(configuration, conf, shown_lines("NodeName", nodes), release),
         *_partitions(configuration, conf, shown_lines("PartitionName", partitions), release),
     ]
@@ -252,16 +253,41 @@ def shown_lines(kind: str, text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _settings(conf: Wanted, shown: Shown, release: str) -> Iterator[str]:
-    """Parameters of slurm.conf that differ."""
+def _settings(conf: Wanted, shown: Shown, nodes: int, release: str) -> Iterator[str]:
+    """Parameters of slurm.conf that differ, but for numbers that Slurm corrects, `_validate_and_set_defaults` there."""
+    bounds = {
+        **_BOUNDS,
+        "maxjobcount": (
+            1,
+            _number(shown.get("maxjobid", "0"), _MAX_JOB_ID) - _number(shown.get("firstjobid", "1"), 0) + 1,
+        ),
+        "maxnodecount": (nodes, _ANY),
+    }
     wanted = dict(conf)
+    for key, (low, high) in bounds.items():
+        if key in wanted and not low <= _number(wanted[key].lower(), _ANY) <= high:
+            del wanted[key]
     if "keeppowersavesettings" in conf.get("reconfigflags", "").lower():
-        wanted = {key: value for key, value in conf.items() if not key.startswith("suspendexc")}
+        wanted = {key: value for key, value in wanted.items() if not key.startswith("suspendexc")}
     if "prologtimeout" in shown and "prologepilogtimeout" in wanted:
         both = wanted.pop("prologepilogtimeout")
         wanted = {"prologtimeout": both, "epilogtimeout": both, **wanted}
     for difference in _different("slurm.conf", wanted, shown, release):
         yield _line("slurm.conf", *difference)
+
+
+_ANY = LIMITS["u64"]
+_MAX_JOB_ID = 0x03FFFFFF
+_BOUNDS = {
+    "epilogmsgtime": (0, 1_000_000),
+    "healthchecktimeout": (1, _ANY),
+    "maxarraysize": (0, 4_000_001),
+    "maxjobid": (1, _MAX_JOB_ID),
+    "minjobage": (2, _ANY),
+    "schedulertimeslice": (5, _ANY),
+    "treewidth": (1, _ANY),
+}
+"""From where to where Slurm takes numbers as they are."""
 
 
 def _nodes(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:

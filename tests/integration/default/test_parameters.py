@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the collection says of Slurm's parameters, judged by the Slurm that is installed on the hosts."""
+"""What the collection says of Slurm's parameters, and what it finds in force, judged by the Slurm of the hosts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import shlex
 import subprocess
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.running import differences
 from judge_parameters import compare
 from lab import Lab
 
@@ -22,3 +24,20 @@ def test_slurm_says_the_same_of_its_parameters(lab: Lab, host: str, at_least: in
     found = compare(run)
     assert not found.differences
     assert found.keys >= at_least
+
+
+def test_slurmctld_has_in_force_what_its_files_say(lab: Lab) -> None:
+    file = lab.command("head", "cat /etc/slurm/slurm.conf")
+    version = lab.command("head", "slurmctld -V").split()[1]
+    shown = [
+        lab.command("head", f"scontrol {what}")
+        for what in (
+            "show config",
+            "--all --future --oneliner show node",
+            "--all --oneliner show partition",
+        )
+    ]
+    assert differences(read({"slurm.conf": file}), *shown, version) == []
+    other = f"{file}\nKillWait=4711\nNodeName=more\n"
+    found = differences(read({"slurm.conf": other}), *shown, version)
+    assert {line.partition(":")[0] for line in found} >= {"slurm.conf KillWait", "NodeName=more"}
