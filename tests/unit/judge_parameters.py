@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -28,6 +29,22 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import
 
 # Runs a shell script with this input, and gives its output.
 Runner = Callable[[str, bytes], str]
+
+
+def in_root(root: str) -> Runner:
+    """Runs scripts in the root directory of another system, with a network and processes of its own. Needs root."""
+    # Names are resolved only where there is an address besides those of the host itself.
+    network = "ip link set lo up && ip address add 192.0.2.1 dev lo"
+    mounts = f"mount -t proc proc '{root}/proc' && mount --rbind /sys '{root}/sys'"
+    enter = f"{network} && {mounts} && exec chroot '{root}' sh -c \"$0\""
+    space = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--propagation=slave"]
+
+    def run(script: str, archive: bytes) -> str:
+        command = [*space, "sh", "-c", enter, script]
+        return subprocess.run(command, input=archive, stdout=subprocess.PIPE, check=True).stdout.decode()
+
+    return run
+
 
 ACCEPTED, WARNED = "accepted", "accepted with a warning"
 

@@ -52,6 +52,7 @@ NOT_SHOWN = {
         "ControlAddr",
         "ControlMachine",
         "FastSchedule",
+        "JobCompParams",
         "JobCompPassScript",
         "KeepAliveTime",
         "LaunchType",
@@ -259,9 +260,9 @@ for case in [0-9]*; do
     if [ -s config ]; then
         cat config
         echo "--- nodes"
-        scontrol --all --future --oneliner show node || true
+        scontrol --all --future --oneliner show node 2>/dev/null || true
         echo "--- partitions"
-        scontrol --all --oneliner show partition || true
+        scontrol --all --oneliner show partition 2>/dev/null || true
     else
         grep -aE 'error|fatal' log | tail -n 3
     fi
@@ -455,18 +456,24 @@ def compare_running(run: Runner) -> Comparison:
             same = (other.file, other.parameter) == (case.file, case.parameter)
             if same and other != case and other.pair not in CORRECTED:
                 here, there = running.shown(case), elsewhere.shown(other)
-                if tells(running, case, other.value) != (any(here) and here != there) and not _left_out(case):
+                if tells(running, case, other.value) != (any(here) and here != there) and not _left_out(
+                    case.file, case.parameter.name
+                ):
                     wrong.append(f"{case} in force, {other.value} in the file: shown as {here} and {there}")
     for file, parameter in _parameters(release):
         mine = [case for case in served if (case.file, case.parameter) == (file, parameter)]
         if len(mine) < 2 and starts:
             case = mine[0] if mine else Case(file, parameter, "")
-            if not tells(served.get(case, starts[0]), case, _never(case)) and not _left_out(case):
+            if not tells(served.get(case, starts[0]), case, _never(case)) and not _left_out(
+                case.file, case.parameter.name
+            ):
                 wrong.append(f"{case} in force, {_never(case)} in the file: no difference is found")
-    left_out = [f"{file} {name}" for (file, name), answers in told.items() if not any(answers)]
-    return Comparison(version, len(told) - len(left_out), left_out, sum(map(len, told.values())), wrong)
+    left_out = [(file, name) for (file, name), answers in told.items() if not any(answers)]
+    wrong += [f"{file} {name}: no difference is found" for file, name in left_out if not _left_out(file, name)]
+    shown = [f"{file} {name}" for file, name in left_out]
+    return Comparison(version, len(told) - len(left_out), shown, sum(map(len, told.values())), wrong)
 
 
-def _left_out(case: Case) -> bool:
+def _left_out(file: str, name: str) -> bool:
     """Whether a parameter is not compared on purpose."""
-    return case.parameter.name in NOT_SHOWN[case.file] or case.parameter.name.lower() in NOT_COMPARED[case.file]
+    return name in NOT_SHOWN[file] or name.lower() in NOT_COMPARED[file]

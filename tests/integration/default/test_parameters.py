@@ -29,15 +29,10 @@ def test_slurm_says_the_same_of_its_parameters(lab: Lab, host: str, at_least: in
 def test_slurmctld_has_in_force_what_its_files_say(lab: Lab) -> None:
     file = lab.command("head", "cat /etc/slurm/slurm.conf")
     version = lab.command("head", "slurmctld -V").split()[1]
-    shown = [
-        lab.command("head", f"scontrol {what}")
-        for what in (
-            "show config",
-            "--all --future --oneliner show node",
-            "--all --oneliner show partition",
-        )
-    ]
-    assert differences(read({"slurm.conf": file}), *shown, version) == []
-    other = f"{file}\nKillWait=4711\nNodeName=more\n"
-    found = differences(read({"slurm.conf": other}), *shown, version)
+    config = lab.command("head", "scontrol show config")
+    nodes = lab.command("head", "scontrol --all --future --oneliner show node")
+    partitions = lab.command("head", "scontrol --all --oneliner show partition")
+    assert differences(read({"slurm.conf": file}), config, nodes, partitions, version) == []
+    other = read({"slurm.conf": f"{file}\nKillWait=4711\nNodeName=more\n"})
+    found = differences(other, config, nodes, partitions, version)
     assert {line.partition(":")[0] for line in found} >= {"slurm.conf KillWait", "NodeName=more"}
