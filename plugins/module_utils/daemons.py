@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import (
@@ -25,6 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency import Host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.running import differences
 from ansible_collections.gpucluster.slurm.plugins.module_utils.surroundings import this_host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import TrialError, try_out
 
@@ -38,6 +40,15 @@ REFUSED = re.compile(r"Low (CPUs|RealMemory|TmpDisk|socket)|gres/")
 
 Nodes = Mapping[str, "tuple[str, str]"]
 """State and reason of each node."""
+
+
+class Before(NamedTuple):
+    """What a daemon had before a change."""
+
+    nodes: Nodes
+    """The nodes that could be reached."""
+    unlike: frozenset[str]
+    """Where it was not as its files said."""
 
 
 class ConfigError(Exception):
@@ -124,17 +135,17 @@ class Daemon:
         """The jobs that have not ended."""
         return []
 
-    def nodes(self) -> Nodes:
-        """The nodes that it has, and that can be reached."""
-        return {}
+    def before(self) -> Before:
+        """What it has now."""
+        return Before({}, frozenset())
 
     def judge(self, directory: str) -> None:
         """Let Slurm judge the files in a directory. Raises ConfigError with its words."""
 
-    def verify(self, plan: Sequence[Step], before: Nodes) -> None:
+    def verify(self, plan: Sequence[Step], before: Before) -> None:
         """See that it does as its files say, and has the nodes that it had before. Raises ConfigError if not."""
 
-    def resume(self, before: Nodes) -> None:
+    def resume(self, before: Before) -> None:
         """Resume nodes that were drained by files that are gone again."""
 
 
@@ -202,10 +213,13 @@ class Slurmctld(Daemon):
         except TrialError as error:
             raise ConfigError(str(error)) from None
 
-    def nodes(self) -> Nodes:
-        nodes = self.states() if self.answers() else {}
+    def before(self) -> Before:
+        if not self.answers():
+            return super().before()
+        nodes = self.states()
         there = reachable(self.configuration, those_up(nodes))
-        return {node: state for node, state in nodes.items() if node in there}
+        unlike = frozenset(line.partition(":")[0] for line in self.unlike())
+        return Before({node: state for node, state in nodes.items() if node in there}, unlike)
 
     def states(self) -> Nodes:
         """State and reason of each node."""
@@ -213,22 +227,26 @@ class Slurmctld(Daemon):
         rows = (line.split("|", 2) for line in stdout.splitlines())
         return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3}
 
-    def settings(self) -> dict[str, str]:
-        """What slurmctld has in force, by key in small letters."""
-        stdout = self.ask("scontrol", "show", "config")[1]
-        pairs = (line.split("=", 1) for line in stdout.splitlines() if "=" in line)
-        return {key.strip().lower(): value.strip() for key, value in pairs}
+    def unlike(self) -> list[str]:
+        """In what it is not as its files say. Raises ConfigError where it does not tell."""
 
-    def verify(self, plan: Sequence[Step], before: Nodes) -> None:
-        in_force = self.settings()
-        for change in (step.change for step in plan):
-            found = in_force.get(change.key.lower(), "").split()
-            wanted = change.after or ""
-            numbers = change.file == "slurm.conf" and wanted.isdigit() and found and found[0].isdigit()
-            if numbers and int(found[0]) != int(wanted):
-                raise ConfigError(f"slurmctld has {change.key}={found[0]}, the file {wanted}")
+        def shown(*words: str) -> str:
+            rc, stdout, stderr = self.ask("scontrol", *words)
+            if rc != 0:
+                raise ConfigError(f"scontrol {' '.join(words)}: {(stderr or stdout).strip()}")
+            return stdout
+
+        config = shown("show", "config")
+        nodes = shown("--all", "--future", "--oneliner", "show", "node")
+        partitions = shown("--all", "--oneliner", "show", "partition")
+        return differences(self.configuration, config, nodes, partitions, self.version())
+
+    def verify(self, plan: Sequence[Step], before: Before) -> None:
+        unlike = [line for line in self.unlike() if line.partition(":")[0] not in before.unlike]
+        if unlike:
+            raise ConfigError("\n".join(unlike))
         if not parts_daemons(plan):
-            self.wait_for_nodes(those_up(before) - removed_nodes(plan))
+            self.wait_for_nodes(those_up(before.nodes) - removed_nodes(plan))
 
     def wait_for_nodes(self, wanted: set[str]) -> None:
         """Wait until nodes can have jobs. Raises ConfigError if one is refused, or does not come in time."""
@@ -241,8 +259,8 @@ class Slurmctld(Daemon):
                 raise ConfigError(f"{fold(missing)} were up and are not after {self.patience} s")
             time.sleep(1)
 
-    def resume(self, before: Nodes) -> None:
-        whole = {node for node in those_up(before) if "drain" not in before[node][0]}
+    def resume(self, before: Before) -> None:
+        whole = {node for node in those_up(before.nodes) if "drain" not in before.nodes[node][0]}
         deadline = time.monotonic() + self.patience
         while self.answers() and time.monotonic() < deadline:
             nodes = self.states()

@@ -21,8 +21,9 @@ description:
     (C(scontrol reconfigure), or a restart), and which jobs it would end. Slurm itself is asked for the jobs.
   - B(Refuses) what would end jobs, unless O(end_jobs) allows it.
   - B(Applies) them. All files are written or none, then slurmctld is reconfigured or restarted, whichever they need.
-  - B(Verifies) that slurmctld answers, that it has the numbers of the files, and that every node that was up, and
-    whose slurmd took connections, is up again within O(patience).
+  - B(Verifies) that slurmctld answers, that it has in force what the files say (parameters, nodes and partitions, but
+    for those that were different before), and that every node that was up, and whose slurmd took connections, is up
+    again within O(patience).
   - Daemons on other hosts are not its business. Nodes to whose slurmd slurmctld cannot speak before that is restarted,
     as with another SlurmdPort, are not waited for; RV(read_at_start) tells whose restart is due.
   - B(Rolls back) to the last good files if not, and says why. The last good files are kept in
@@ -285,7 +286,7 @@ def apply(
     action: str,
 ) -> None:
     """Put the files in force, or go back to the good ones. Raises ConfigError."""
-    before = daemon.nodes()
+    before = daemon.before()
     write(files)
     old, daemon.configuration = daemon.configuration, new
     try:
