@@ -197,6 +197,8 @@ _OF_PLUGINS = ("certgenparameters", "certmgrparameters", "prioritysitefactorpara
 
 _NOTHING = ("", "(null)", "(null type)", "n/a", "none", "unknown")
 _UNLIMITED = ("unlimited", "infinite", "-1")
+_MEMORY = ("defmempercpu", "defmempernode", "maxmempercpu", "maxmempernode")
+"""Of these nothing is all."""
 _ALL_MEMORY = 2**63 - 1
 """UNLIMITED without the bit that tells memory of CPUs from that of nodes."""
 _TRES = {"billing", "cpu", "energy", "fs/disk", "gres/gpumem", "gres/gpuutil", "mem", "node", "pages", "vmem"}
@@ -218,7 +220,7 @@ def differences(configuration: Configuration, config: str, nodes: str, partition
         version: Slurm's, such as 24.11.5.
 
     Raises:
-        ValueError: the version is not known.
+        ValueError: the version is not known, or a hostlist is none.
     """
     release = release_of(version)
     conf = {key: value for (file, key), (_name, value) in configuration.settings.items() if file == "slurm.conf"}
@@ -336,29 +338,20 @@ def _future(node: Mapping[str, str]) -> bool:
     return "FUTURE" in node.get("state", "").upper()
 
 
-_NUMBERS = {
-    "boards",
-    "corespeccount",
-    "corespersocket",
-    "cpus",
-    "memspeclimit",
-    "realmemory",
-    "sockets",
-    "socketsperboard",
-    "threadspercore",
-}
-"""Parameters of a node that Slurm compares with each other."""
+_SHAPE = {"boards", "corespersocket", "cpus", "sockets", "socketsperboard", "threadspercore"}
+"""How many of what a node has; Slurm takes 0 for 1."""
 
 
 def _as_corrected(wanted: Wanted, conf: Wanted) -> Wanted:
     """Parameters of a node without those that Slurm corrects, where numbers do not go together (`_parse_nodename` in
     `src/common/read_config.c`), features that a plugin changes, and generic resources that are not in GresTypes."""
-    numbers = {key: _number(wanted[key].lower(), LIMITS["u64"]) for key in _NUMBERS & wanted.keys()}
-    boards, cores, threads = (numbers.get(key, 0) or 1 for key in ("boards", "corespersocket", "threadspercore"))
+    numbers = {key: _number(value.lower(), _ANY) or int(key in _SHAPE) for key, value in wanted.items()}
+    boards, cores, threads = (numbers.get(key, 1) for key in ("boards", "corespersocket", "threadspercore"))
     cpus = numbers.get("cpus", cores * threads)
     fitting = boards if cpus % (cores * threads) else cpus // (cores * threads)
     sockets = boards * numbers["socketsperboard"] if "socketsperboard" in numbers else numbers.get("sockets", fitting)
     corrected = {
+        "bcastaddr": "[" in wanted.get("bcastaddr", "") or "," in wanted.get("bcastaddr", ""),  # one for each node
         "boards": boards > sockets,
         "corespeccount": numbers.get("corespeccount", 0) >= sockets * cores,
         "cpus": cpus not in (sockets, sockets * cores, sockets * cores * threads),
@@ -366,6 +359,7 @@ def _as_corrected(wanted: Wanted, conf: Wanted) -> Wanted:
         "memspeclimit": numbers.get("memspeclimit", 0) >= numbers.get("realmemory", 1),
     }
     found = {key: value for key, value in wanted.items() if not corrected.get(key)}
+    found.update({key: "1" for key in _SHAPE & found.keys() if numbers[key] == 1})
     if "socketsperboard" in numbers:
         found["sockets"] = str(sockets)
     if "gres" in found:
@@ -414,7 +408,7 @@ def _members(partition: str, wanted: str, found: str, configuration: Configurati
     if wanted == found:
         return
     sets = {
-        key.partition(" ")[2]: dict(pair.split("=", 1) for pair in text.lower().split())
+        key.partition(" ")[2]: {pair.partition("=")[0].lower(): pair.partition("=")[2] for pair in text.split()}
         for (file, key), (_name, text) in configuration.settings.items()
         if file == "slurm.conf" and key.startswith("nodeset ")
     }
@@ -506,13 +500,15 @@ def _meaning(table: str, key: str, value: str, release: str) -> object:
     text = value.strip()
     word = text.lower()
     if kind in LIMITS:
-        return _number(word, LIMITS[kind])
+        number = _number(word, LIMITS[kind])
+        return number or (LIMITS[kind] if key in _MEMORY else 0)
     if kind == "truth":
         return _number(word, LIMITS["u16"]) != 0
     if kind == "bool":
         return _yes(word)
     if kind in ("minutes", "seconds"):
-        return _seconds(word) if kind == "seconds" else -(-_seconds(word) // 60)
+        seconds = _seconds(word)
+        return seconds if kind == "seconds" or seconds < 0 else -(-seconds // 60)  # Slurm rounds up
     if kind == "names":
         return frozenset(filter(None, word.split(","))) if word not in _NOTHING else frozenset()
     if key == "accountingstoragetres":
@@ -539,7 +535,7 @@ def _number(word: str, highest: int) -> int:
     if not match:
         return 0
     digits = match[1]
-    base = 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10
+    base = 16 if digits.startswith("0x") else 8 if re.fullmatch("0[0-7]+", digits) else 10
     number = int(digits, base) * (1024 if match[2] else 1)
     return highest if number >= highest - 1 or number == _ALL_MEMORY else number
 
