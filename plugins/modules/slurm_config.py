@@ -293,7 +293,7 @@ def apply(
         daemon.act(action)
         daemon.wait()
         daemon.verify(plan, before)
-    except ConfigError as error:
+    except (ConfigError, ValueError) as error:
         if isinstance(error, NotYetError) and not daemon.interruptible:
             raise ConfigError(f"{error}, with the new files. It is left alone, see its log") from None
         daemon.configuration = old

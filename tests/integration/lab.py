@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -144,6 +145,11 @@ class Lab:
             sudo=True,
             ssh_extra_args=f"-o ControlMaster=auto -o ControlPersist=60s -o ControlPath={SOCKETS.name}/%C",
         )
+
+    def script(self, host: str, script: str, data: bytes) -> bytes:
+        """Run a shell script as root with this input; return its output. CalledProcessError if it fails."""
+        command = ["ssh", "-F", str(self.ssh_config), host, f"sudo sh -c {shlex.quote(script)}"]
+        return subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True).stdout
 
     def command(self, host: str, command: str, rc: int = 0) -> str:
         """Run a command as root, which must end with `rc`; return what it printed."""

@@ -10,11 +10,8 @@ daemon that complains of that mistake has accepted the rest.
 
 from __future__ import annotations
 
-import io
 import re
-import subprocess
-import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables.words import CHOICES, FLAGS, HINTS
@@ -26,25 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import
     problems,
     release_of,
 )
-
-# Runs a shell script with this input, and gives its output.
-Runner = Callable[[str, bytes], str]
-
-
-def in_root(root: str) -> Runner:
-    """Runs scripts in the root directory of another system, with a network and processes of its own. Needs root."""
-    # Names are resolved only where there is an address besides those of the host itself.
-    network = "ip link set lo up && ip address add 192.0.2.1 dev lo"
-    mounts = f"mount -t proc proc '{root}/proc' && mount --rbind /sys '{root}/sys'"
-    enter = f"{network} && {mounts} && exec chroot '{root}' sh -c \"$0\""
-    space = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--propagation=slave"]
-
-    def run(script: str, archive: bytes) -> str:
-        command = [*space, "sh", "-c", enter, script]
-        return subprocess.run(command, input=archive, stdout=subprocess.PIPE, check=True).stdout.decode()
-
-    return run
-
+from real_slurm import Runner, archive
 
 ACCEPTED, WARNED = "accepted", "accepted with a warning"
 
@@ -352,14 +331,8 @@ def _files(together: list[Case]) -> dict[str, str]:
 
 def slurm_says(asked: list[list[Case]], run: Runner) -> tuple[dict[str, str], list[str]]:
     """The versions of Slurm's daemons that are there, and what they have printed for the cases of each start."""
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        for number, together in enumerate(asked):
-            for name, text in _files(together).items():
-                member = tarfile.TarInfo(f"{number:05}/{name}")
-                member.size, member.mode = len(text), 0o600
-                tar.addfile(member, io.BytesIO(text.encode()))
-    versions, *answers = re.split(r"^=== \d+ \d+\n", run(SCRIPT, archive.getvalue()), flags=re.M)
+    files = {f"{number:05}/{name}": text for number, case in enumerate(asked) for name, text in _files(case).items()}
+    versions, *answers = re.split(r"^=== \d+ \d+\n", run(SCRIPT, archive(files)), flags=re.M)
     assert len(answers) == len(asked)
     return {line.split()[2]: line.split()[1] for line in versions.splitlines()}, answers
 

@@ -7,7 +7,10 @@ Names, types and releases: `slurm_conf_options`, `_nodename_options` and the oth
 `src/common/read_config.c` of each release; limits and choices: `_validate_and_set_defaults` and `_parse_*` there. What
 a change needs: slurm.conf(5), whose sentences "A restart of slurmctld is required" ended with 23.11, `read_slurm_conf`
 in `src/slurmctld/read_config.c` (what a reconfigure keeps) and `_reconfigure` in `src/slurmd/slurmd/slurmd.c`; a
-listening socket, a pid file and the user of a daemon outlive a reconfigure of any release (`_try_to_reconfig`).
+listening socket, the pid file of slurmctld and the user of a daemon outlive a reconfigure of any release
+(`_try_to_reconfig`). Before 23.11 slurmctld keeps its first MaxArraySize (`max_array_size` in
+`src/slurmctld/job_mgr.c`), and slurmd its log file (`_read_config`); steps report to the SlurmctldPort that was when
+they began. `tests/tools/judge_needs` has shown these.
 """
 
 from __future__ import annotations
@@ -122,7 +125,7 @@ Licenses                        text                   reconfigure
 LogTimeFormat                   hints                  reconfigure
 MailDomain                      text                   reconfigure
 MailProg                        path                   slurmctld
-MaxArraySize                    u32                    reconfigure
+MaxArraySize                    u32                    slurmctld
 MaxBatchRequeue                 u32                    reconfigure  23.02+
 MaxDBDMsgs                      u32 10000..            reconfigure
 MaxJobCount                     u32 1..                slurmctld
@@ -215,16 +218,16 @@ SlurmctldLogFile                path                   reconfigure
 SlurmctldParameters             hints                  slurmctld
 SlurmctldPidFile                path                   slurmctld!
 SlurmctldPlugstack              plugins slurmctld      slurmctld    -22.05
-SlurmctldPort                   ports                  daemons!
+SlurmctldPort                   ports                  cluster
 SlurmctldPrimaryOffProg         path                   reconfigure
 SlurmctldPrimaryOnProg          path                   reconfigure
 SlurmctldSyslogDebug            level                  reconfigure
 SlurmctldTimeout                u16 s                  reconfigure
 SlurmdDebug                     level                  reconfigure
 SlurmdHttpAuthParameters        text                   daemons      26.05+
-SlurmdLogFile                   path                   reconfigure
+SlurmdLogFile                   path                   slurmd
 SlurmdParameters                hints                  slurmd
-SlurmdPidFile                   path                   slurmd!
+SlurmdPidFile                   path                   slurmd
 SlurmdPort                      u32                    daemons!
 SlurmdSpoolDir                  path                   nodes
 SlurmdSyslogDebug               level                  reconfigure

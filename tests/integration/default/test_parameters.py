@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
-
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import read
 from ansible_collections.gpucluster.slurm.plugins.module_utils.running import differences
@@ -17,11 +14,7 @@ from lab import Lab
 
 @pytest.mark.parametrize(("host", "at_least"), [("head", 400), ("compute01", 10)])
 def test_slurm_says_the_same_of_its_parameters(lab: Lab, host: str, at_least: int) -> None:
-    def run(script: str, archive: bytes) -> str:
-        command = ["ssh", "-F", str(lab.ssh_config), host, f"sudo sh -c {shlex.quote(script)}"]
-        return subprocess.run(command, input=archive, stdout=subprocess.PIPE, check=True).stdout.decode()
-
-    found = compare(run)
+    found = compare(lambda script, archive: lab.script(host, script, archive).decode())
     assert not found.differences
     assert found.keys >= at_least
 
