@@ -41,6 +41,7 @@ while IFS=: read -r _id controller path; do
 done </proc/self/cgroup
 echo "job|pmi $(env | grep -c ^PMI_)"
 sed -n 's:.*/\([^/]*\)\.so$:stepd|plugin \1:p' /proc/$PPID/maps | sort -u
+echo "job|ended"
 """
 SCRIPT = r"""\
 set -u
@@ -80,11 +81,23 @@ starts() { asks scontrol -o show node | grep -o 'SlurmdStartTime=[^ ]*'; }
 registered() { [ "$(starts)" != "$1" ]; }
 
 up() {
-    gone slurmctld || ! asks sinfo -h -N -n "$(paste -sd, nodes)" -o %T | grep -qE '\*|unk|down|rror|nable'
+    gone slurmctld && return
+    states=$(asks sinfo -h -N -n "$(paste -sd, nodes)" -o %T) && ! echo "$states" | grep -qE '\*|unk|down|nable'
 }
 
 running() { [ "$(asks squeue -h -t R | wc -l)" -ge "$(wc -l <nodes)" ]; }
-ended() { [ -z "$(asks squeue -h)" ]; }
+ended() { jobs=$(asks squeue -h) && [ -z "$jobs" ]; }
+
+# answers SOURCE COMMAND ...: what slurmctld answers; a slow one is asked again.
+answers() {
+    source=$1
+    shift
+    for _try in 1 2 3; do
+        asks "$@" >answer && break
+        ! gone slurmctld || break
+    done
+    sed "s/^/$source|/" answer
+}
 
 start() {
     if [ "$1" = slurmctld ]; then
@@ -137,11 +150,11 @@ observe() {
     : >ran
     ctld=$(wc -c <slurmctld.log) slurmd=$(wc -c <slurmd.log)
     if [ -s probe ]; then . ./probe 2>&1; fi
-    asks scontrol show config | sed 's/^/config|/'
-    asks scontrol -o show node | sed 's/^/node|/'
-    asks scontrol -o show partition | sed 's/^/partition|/'
-    asks scontrol -o show topology | sed 's/^/topology|/'
-    for job in $(cat long); do asks scontrol -o show job "$job" | sed 's/^/long|/'; done
+    answers config scontrol show config
+    answers node scontrol -o show node
+    answers partition scontrol -o show partition
+    answers topology scontrol -o show topology
+    for job in $(cat long); do answers long scontrol -o show job "$job"; done
     process slurmctld
     process slurmd
     log slurmctld "$ctld"
@@ -824,7 +837,7 @@ SEES = {
     *("config", "node", "partition", "topology", "license", "submit", "array", "prio", "nobody", "delete", "alloc"),
     *("slurmctld", "slurmctld-log"),
 }
-# What tells nothing at a stage whose job did not start in time.
+# What tells of a job of the stage.
 OF_JOBS = {"ran", "job", "cgroup", "stepd", "(?:stepd|slurmd)", "slurmctld-log", "slurmd-log"}
 
 
@@ -877,9 +890,16 @@ class Finding:
 def _finding(case: Case, go: Go, names: list[str], said: Mapping[str, str], version: str) -> Finding:
     """What Slurm did with a case."""
     source = case.seen.removeprefix("(?i)").lstrip("^").partition("\\|")[0]
-    stages = ["started", "written", "reconfigured", *go.order]
-    if source in OF_JOBS and go.probe:
-        stages = [stage for stage in stages if re.search(r"^job\|nofile", said.get(stage, ""), re.M)]
+    every = ["started", "written", "reconfigured", *go.order]
+
+    def silent(stage: str) -> bool:
+        """Whether a stage proves nothing: a job did not start in time, or a daemon that runs did not answer."""
+        text = said.get(stage, "")
+        jobless = source in OF_JOBS and bool(go.probe) and not re.search(r"^job\|ended", text, re.M)
+        alive = re.search(r"^slurmctld\|user", text, re.M)
+        return jobless or bool(alive and not re.search(rf"^{source}\|", text, re.M))
+
+    stages = [stage for stage in every if not silent(stage)]
     seen = [sorted({*re.findall(case.seen, said.get(stage, ""), re.M)}) for stage in stages]
     # The first stage after which nothing changes any more.
     same = next((number for number in range(len(stages)) if all(values == seen[-1] for values in seen[number:])), 0)
@@ -889,8 +909,10 @@ def _finding(case: Case, go: Go, names: list[str], said: Mapping[str, str], vers
         go.order.index(name) for name in need.restart if name in go.order
     ]
     expected = "reconfigured" if need.reconfigure else go.order[max(restarts)] if restarts else "written"
-    order = ["written", "reconfigured", *go.order]
     found = stages[same] if same else ""
+    excess = every.index(found) - every.index(expected) if found else 0
+    if excess > 0 and silent(every[every.index(found) - 1]):
+        found, excess = "", 0
     evidence = (
         SAID
         if source in ("config", "node", "partition", "topology", "license", "gres") or "says" in case.seen
@@ -907,7 +929,7 @@ def _finding(case: Case, go: Go, names: list[str], said: Mapping[str, str], vers
         evidence,
         expected,
         found,
-        order.index(found) - order.index(expected) if found else 0,
+        excess,
         need.idle,
         bool(ended and ended.groups() == ("COMPLETED", "0")),
         " | ".join(",".join(values) or "-" for values in seen),
