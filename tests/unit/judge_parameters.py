@@ -108,7 +108,8 @@ WIDE = {"u16": (), "u32": ("65536",), "u64": ("4294967296",)}
 # With these, slurmctld says nothing at all.
 SILENT = ("quiet", "0")
 
-SLURM_CONF = {
+# A cluster that has all to itself.
+CLUSTER = {
     "ClusterName": "judge",
     "SlurmctldHost": "localhost(127.0.0.1)",
     "SlurmctldPort": "7817",
@@ -121,9 +122,10 @@ SLURM_CONF = {
     "SlurmctldPidFile": "@state@/pid",
     "SlurmdPidFile": "@state@/pid",
     "MailProg": "/bin/true",
-    # The mistake: slurmctld loads this plugin after it has read all files.
-    "MCSPlugin": "mcs/mistake",
 }
+
+# The mistake: slurmctld loads this plugin after it has read all files.
+SLURM_CONF = {**CLUSTER, "MCSPlugin": "mcs/mistake"}
 
 # The lines that have parameters of their own.
 LINES = {

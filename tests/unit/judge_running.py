@@ -35,7 +35,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.running import (
     shown_config,
     shown_lines,
 )
-from judge_parameters import BESIDE, Case, Runner, good
+from judge_parameters import BESIDE, CLUSTER, Case, Runner, good
 
 # These have parameters of their own, and are asked about with those.
 OWN_LINES = ("nodename", "partitionname", "downnodes", "nodeset", "frontendname", "poweraction")
@@ -67,19 +67,9 @@ NOT_SHOWN = {
 KINDS = ("slurm.conf", "NodeName", "PartitionName")
 
 SLURM_CONF = {
-    "ClusterName": "judge",
-    "SlurmctldHost": "localhost(127.0.0.1)",
-    "SlurmctldPort": "7817",
-    "AuthType": "auth/none",
-    "CredType": "cred/none",
+    **CLUSTER,
     "PriorityType": "priority/multifactor",
-    "ProctrackType": "proctrack/linuxproc",
-    "SlurmUser": "root",
-    "StateSaveLocation": "@state@",
-    "SlurmdSpoolDir": "@state@",
-    "SlurmctldPidFile": "@state@/pid",
     "SlurmdPidFile": "@state@/slurmd-pid",
-    "MailProg": "/bin/true",
     "GresTypes": "gpu",
 }
 
