@@ -47,7 +47,9 @@ SCRIPT = r"""\
 set -u
 directory=$(mktemp -d)
 trap 'kill -9 $(grep -lsF "$directory/" /proc/[0-9]*/cmdline | cut -d/ -f3 | grep -vx $$) 2>/dev/null
-    sleep 1; rm -rf "$directory"' EXIT
+    sleep 1
+    find /sys/fs/cgroup -depth -type d -path "*slurm_needs*" -exec rmdir {} + 2>/dev/null
+    rm -rf "$directory"' EXIT
 chmod 755 "$directory"
 cd "$directory"
 tar -x
@@ -92,7 +94,7 @@ ended() { jobs=$(asks squeue -h) && [ -z "$jobs" ]; }
 answers() {
     source=$1
     shift
-    for _try in 1 2 3; do
+    for _try in 1 2; do
         asks "$@" >answer && break
         ! gone slurmctld || break
     done
@@ -146,6 +148,9 @@ log() {
         awk '{ last[$1] = $0 } END { for (key in last) print last[key] }' | sed "s/^/$1-log|says /"
 }
 
+# How the jobs are that run all the time.
+long_jobs() { for job in $(cat long); do answers long scontrol -o show job "$job"; done; }
+
 observe() {
     : >ran
     ctld=$(wc -c <slurmctld.log) slurmd=$(wc -c <slurmd.log)
@@ -154,7 +159,7 @@ observe() {
     answers node scontrol -o show node
     answers partition scontrol -o show partition
     answers topology scontrol -o show topology
-    for job in $(cat long); do answers long scontrol -o show job "$job"; done
+    long_jobs
     process slurmctld
     process slurmd
     log slurmctld "$ctld"
@@ -167,7 +172,7 @@ observe() {
 stage() {
     echo "=== $go $1"
     observe >now 2>&1
-    cat now; echo "time|$(date +%s)"
+    cat now
 }
 
 go() {
@@ -209,7 +214,8 @@ go() {
     done
     touch end
     within 30 ended
-    stage end
+    echo "=== $go end"
+    long_jobs
     stop slurmd
     stop slurmctld
     cat errors | sed 's/^/errors|/'
@@ -223,9 +229,9 @@ munged --force --key-file="$directory/key" --socket="$directory/munge" --pid-fil
     --log-file="$directory/munged.log" --seed-file="$directory/seed" 2>/dev/null
 fi
 # Some at a time: they wait more than they work.
-for worker in 0 1 2 3; do
+for worker in 0 1 2 3 4; do
     for go in [0-9][0-9]; do
-        [ $((1$go % 4)) = $worker ] || continue
+        [ $((1$go % 5)) = $worker ] || continue
         ( go ) >"$go.out" 2>&1 </dev/null
     done &
 done
