@@ -243,10 +243,10 @@ class Slurmctld(Daemon):
 
     def verify(self, plan: Sequence[Step], before: Before) -> None:
         unlike = [line for line in self.unlike() if line.partition(":")[0] not in before.unlike]
+        if not parts_daemons(plan):  # a node that is refused differs as well, and has a reason to tell
+            self.wait_for_nodes(those_up(before.nodes) - removed_nodes(plan))
         if unlike:
             raise ConfigError("\n".join(unlike))
-        if not parts_daemons(plan):
-            self.wait_for_nodes(those_up(before.nodes) - removed_nodes(plan))
 
     def wait_for_nodes(self, wanted: set[str]) -> None:
         """Wait until nodes can have jobs. Raises ConfigError if one is refused, or does not come in time."""
