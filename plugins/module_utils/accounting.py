@@ -1,0 +1,100 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the modules for accounting share: read, judge, compare, apply, and see that it is as wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import (
+    Change,
+    PolicyError,
+    Wanted,
+    commands,
+    compare,
+    contents,
+    in_use,
+    read,
+    surplus,
+    table,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import (
+    AccountingError,
+    Entity,
+    Sacctmgr,
+    State,
+)
+
+
+def converge(
+    sacctmgr: Sacctmgr, policy: Mapping[str, Any], purge: bool = False, absent: Sequence[Entity] = ()
+) -> dict[str, Any]:
+    """Make accounting as a policy wants it, and return a module's result.
+
+    absent: what must not be there. purge: nothing that the policy does not name must be there.
+
+    Raises:
+        PolicyError: the policy is wrong; nothing has changed.
+        AccountingError: Slurm does not answer, or has not taken all of it.
+    """
+    state = sacctmgr.state()
+    wanted = read(policy, sacctmgr.cluster, state, purge)
+    unwanted = surplus(state, wanted) if purge else [entity for entity in absent if entity in state.entities]
+    kept = in_use(state, unwanted, sacctmgr.jobs()) if unwanted else {}
+    _refuse(state, absent, kept)
+    unwanted = [entity for entity in unwanted if entity not in kept]
+    changes = compare(state, wanted, unwanted)
+    if changes and not sacctmgr.module.check_mode:
+        _apply(sacctmgr, state, changes, wanted, unwanted)
+    return {
+        "changed": bool(changes),
+        "plan": [{"what": change.what, "before": change.before, "after": change.after} for change in changes],
+        "table": table(changes),
+        "kept": [f"{entity.words}: has jobs {fold(numbers)}" for entity, numbers in kept.items()],
+        "diff": {side: _side(changes, side) for side in ("before", "after")},
+    }
+
+
+def _refuse(state: State, absent: Iterable[Entity], kept: Mapping[Entity, Sequence[str]]) -> None:
+    """Raise PolicyError where what must not be there cannot be removed."""
+    errors = [f"{entity.words}: has jobs {fold(list(kept[entity]))}" for entity in absent if entity in kept]
+    for entity in absent:
+        inside = contents(state, entity.name) if entity.kind == "account" else []
+        if inside:
+            errors.append(f"{entity.words}: is not empty: {', '.join(thing.words for thing in inside)}")
+    if errors:
+        raise PolicyError("\n".join(errors))
+
+
+def _apply(
+    sacctmgr: Sacctmgr, state: State, changes: Sequence[Change], wanted: Wanted, unwanted: Sequence[Entity]
+) -> None:
+    """Apply changes in one process, and what Slurm has not taken once more, each alone. Raises AccountingError."""
+    sacctmgr.run_all(commands(state, changes, sacctmgr.cluster))
+    state = sacctmgr.state()
+    left = compare(state, wanted, unwanted)
+    if left:
+        for command in commands(state, left, sacctmgr.cluster):
+            sacctmgr.run_one(command)
+        left = compare(sacctmgr.state(), wanted, unwanted)
+    if left:
+        raise AccountingError("\n".join(["Slurm has taken the commands, and this is still to do:", *table(left)]))
+
+
+def _side(changes: Iterable[Change], side: str) -> str:
+    """What the changes have before or after, as text for a diff."""
+    values = [(change.what, getattr(change, side)) for change in changes]
+    return "".join(f"{what}: {value}\n" for what, value in values if value is not None)
+
+
+def run(module: AnsibleModule, work: Callable[[], dict[str, Any]]) -> None:
+    """Do a module's work, and end it with the result or with what is wrong."""
+    try:
+        result = work()
+    except (AccountingError, PolicyError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)

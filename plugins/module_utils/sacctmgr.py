@@ -1,0 +1,207 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""sacctmgr: what slurmdbd keeps, read in a constant number of calls, and commands, many in one process.
+
+The output of `-nP` with named columns is the same in Slurm 22.05, 24.11 and 26.05. `--json` is not there in 22.05, and
+it shows the limits of parents as those of their children.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.limits import LIMITS, Limit, meaning
+
+COMMAND = 60
+"""Seconds that a question may take."""
+PATIENCE = 3600
+"""Seconds that all commands of a run may take."""
+
+
+class AccountingError(Exception):
+    """Why accounting is not as wanted, with the words of Slurm's command."""
+
+
+class Entity(NamedTuple):
+    """Something that has limits."""
+
+    kind: str
+    """A key of LIMITS. `cluster` is its root, `association` a user in an account."""
+    name: str
+    account: str = ""
+    partition: str = ""
+    """Those of an association, which may be for one partition."""
+
+    @property
+    def words(self) -> str:
+        """`qos high`, `user alice in physics, partition gpu`."""
+        place = f" in {self.account}" if self.account else ""
+        place += f", partition {self.partition}" if self.partition else ""
+        return f"{'user' if self.kind == 'association' else self.kind} {self.name}{place}"
+
+
+Settings = Mapping[str, str]
+"""Meanings (limits.py) by the limit's name."""
+
+
+@dataclass
+class State:
+    """What slurmdbd keeps of a cluster."""
+
+    entities: dict[Entity, Settings] = field(default_factory=dict)
+    clusters: list[str] = field(default_factory=list)
+    """All of the database."""
+    tres: list[str] = field(default_factory=list)
+    """Resources that it knows."""
+
+
+class Job(NamedTuple):
+    """A job that has not ended."""
+
+    number: str
+    user: str
+    account: str
+    qos: str
+
+
+# -- questions and answers -------------------------------------------------------------------------------------------
+
+Row = Mapping[str, str]
+"""Values by column."""
+
+
+def _columns(kind: str) -> tuple[str, ...]:
+    """The columns for the limits of a kind of entity; text, which may have bars in it, comes last."""
+    return tuple(limit.column for limit in sorted(LIMITS[kind].values(), key=lambda limit: limit.kind == "text"))
+
+
+_QUESTIONS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    "clusters": (["cluster"], ("Cluster",)),
+    "tres": (["tres"], ("Type", "Name")),
+    "qos": (["qos"], ("Name", *_columns("qos"))),
+    "accounts": (["account"], ("Account", "Organization", "Description")),
+    "users": (["user"], ("User", "Admin")),
+    "defaults": (["associations", "cluster={}", "onlydefaults"], ("User", "Account")),
+    # What is set where: not what children have of their parents.
+    "associations": (
+        ["associations", "cluster={}", "wopl", "withraw"],
+        ("Account", "User", "Partition", "ParentName", *_columns("association")),
+    ),
+}
+"""Arguments of `sacctmgr show` and columns, by the name that `state` knows the answer by."""
+
+
+def questions(cluster: str) -> dict[str, list[str]]:
+    """The commands that tell all of a cluster."""
+    return {
+        name: ["sacctmgr", "-nP", "show", *(word.format(cluster) for word in words), f"format={','.join(columns)}"]
+        for name, (words, columns) in _QUESTIONS.items()
+    }
+
+
+def _rows(name: str, text: str) -> list[Row]:
+    """The lines of an answer."""
+    columns = _QUESTIONS[name][1]
+    return [dict(zip(columns, line.split("|", len(columns) - 1))) for line in text.splitlines()]
+
+
+def _shown(limit: Limit, value: str) -> str:
+    """What a value means that Slurm shows. One that nobody can set here, such as `QOS=+high`, is left as it is."""
+    try:
+        return meaning(limit, value)
+    except ValueError:
+        return value
+
+
+def _settings(kind: str, row: Row) -> dict[str, str]:
+    """The limits of a kind of entity that a row has."""
+    return {name: _shown(limit, row[limit.column]) for name, limit in LIMITS[kind].items() if limit.column in row}
+
+
+def state(cluster: str, answers: Mapping[str, str]) -> State:
+    """What the answers to `questions` say. Accounts and users that have no part in the cluster are left out."""
+    rows = {name: _rows(name, text) for name, text in answers.items()}
+    accounts = {row["Account"]: row for row in rows["accounts"]}
+    users = {row["User"]: row for row in rows["users"]}
+    defaults = {row["User"]: row["Account"] for row in rows["defaults"]}
+    found: dict[Entity, Settings] = {Entity("qos", row["Name"]): _settings("qos", row) for row in rows["qos"]}
+    for row in rows["associations"]:
+        account, user = row["Account"], row["User"]
+        if user:
+            own = {"DefaultAccount": defaults.get(user, "")}
+            found[Entity("user", user)] = _settings("user", {**users[user], **own})
+            found[Entity("association", user, account, row["Partition"])] = _settings("association", row)
+        elif account == "root":
+            found[Entity("cluster", cluster)] = _settings("cluster", row)
+        else:
+            found[Entity("account", account)] = _settings("account", {**row, **accounts[account]})
+    return State(
+        found,
+        [row["Cluster"] for row in rows["clusters"]],
+        ["/".join(filter(None, row.values())) for row in rows["tres"]],
+    )
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+class Sacctmgr:
+    """sacctmgr on this host, for one cluster."""
+
+    def __init__(self, module: AnsibleModule, cluster: str | None) -> None:
+        self.module = module
+        self.cluster = cluster or self._only_cluster()
+
+    def _only_cluster(self) -> str:
+        """The cluster where the database has no other. Raises AccountingError."""
+        clusters = self._ask(["sacctmgr", "-nP", "show", "cluster", "format=Cluster"]).split()
+        if len(clusters) != 1:
+            raise AccountingError(f"cluster: name one; the database has {', '.join(clusters) or 'none'}")
+        return clusters[0]
+
+    def _run(self, command: Sequence[str], seconds: int, stdin: str | None = None) -> tuple[int, str]:
+        """A command's status and words."""
+        result = self.module.run_command(
+            ["timeout", str(seconds), *command], data=stdin, environ_update={"LC_ALL": "C.UTF-8"}
+        )
+        if result[0] == 124:
+            return 124, f"no answer in {seconds} s"
+        return result[0], result[1] if result[0] == 0 else f"{result[2]}{result[1]}".strip()
+
+    def _ask(self, command: Sequence[str]) -> str:
+        """A command's answer. Raises AccountingError with its words."""
+        status, words = self._run(command, COMMAND)
+        if status:
+            raise AccountingError(f"{' '.join(command[:4])}: {words}")
+        return words
+
+    def state(self) -> State:
+        """What slurmdbd keeps. Raises AccountingError."""
+        return state(self.cluster, {name: self._ask(command) for name, command in questions(self.cluster).items()})
+
+    def jobs(self) -> list[Job]:
+        """The cluster's jobs that have not ended. Raises AccountingError."""
+        answer = self._ask(["squeue", "--all", "--noheader", "--format=%A|%u|%a|%q"])
+        return [Job(*line.split("|")) for line in dict.fromkeys(answer.splitlines())]
+
+    def run_all(self, commands: Iterable[str]) -> None:
+        """Run commands in one process. One that fails does not end it: see afterwards what has become of them."""
+        self._run(["sacctmgr", "-iQ"], PATIENCE, "\n".join(commands) + "\n")
+
+    def run_one(self, command: str) -> None:
+        """Run a command. Raises AccountingError with its words."""
+        status, words = self._run(["sacctmgr", "-iQ"], COMMAND, command + "\n")
+        if status:
+            echo = f"sacctmgr: {command}"
+            said = [line.strip() for line in words.splitlines() if line.strip() not in (echo, "sacctmgr:")]
+            raise AccountingError(f"sacctmgr {shortened(command)}: {'; '.join(filter(None, said))}")
+
+
+def shortened(command: str) -> str:
+    """A command without most of a long list of names."""
+    return re.sub(r"(=[^\s,]+(?:,[^\s,]+){2})(?:,[^\s,]+){3,}", r"\1,...", command)

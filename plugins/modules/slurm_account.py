@@ -1,0 +1,125 @@
+#!/usr/bin/python
+
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Manage an account of Slurm."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_account
+short_description: Manage an account of Slurm
+version_added: 0.1.0
+description:
+  - Makes an account with its limits, changes it, moves it, or removes it. One that is not empty is not removed.
+options:
+  name:
+    description: Name of the account.
+    type: str
+    required: true
+  parent:
+    description: The account that it is in. Without one, a new account is in V(root).
+    type: str
+  description:
+    description: What it is.
+    type: str
+  organization:
+    description: Whose it is.
+    type: str
+  limits:
+    description: Any limits of an association, such as C(Fairshare), C(GrpTRES), C(MaxJobs), C(MaxWall), C(QOS).
+    type: dict
+    default: {}
+  state:
+    description: Whether it is there.
+    type: str
+    choices: [present, absent]
+    default: present
+extends_documentation_fragment: [gpucluster.slurm.accounting]
+seealso:
+  - module: gpucluster.slurm.slurm_accounting
+  - module: gpucluster.slurm.slurm_user
+"""
+
+EXAMPLES = r"""
+- name: An account with 16 GPUs
+  gpucluster.slurm.slurm_account:
+    name: physics
+    parent: science
+    description: Department of Physics
+    limits:
+      Fairshare: 30
+      GrpTRES: {gres/gpu: 16}
+
+- name: No limit of jobs any more
+  gpucluster.slurm.slurm_account:
+    name: physics
+    limits: {MaxJobs: null}
+"""
+
+RETURN = r"""
+plan:
+  description: The changes, one for each limit, and one for what comes or goes.
+  type: list
+  elements: dict
+  returned: always
+  contains:
+    what:
+      description: What changes.
+      type: str
+      returned: always
+      sample: account physics Fairshare
+    before:
+      description: Its value before; null for what was not there.
+      type: str
+      returned: always
+      sample: "10"
+    after:
+      description: Its value afterwards; null for what is gone. It is empty where a limit is not set.
+      type: str
+      returned: always
+      sample: "20"
+table:
+  description: The plan as text. What is the same of several names is one line.
+  type: list
+  elements: str
+  returned: always
+  sample: ["account physics Fairshare  10 -> 20"]
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Entity, Sacctmgr
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str"},
+            "name": {"type": "str", "required": True},
+            "parent": {"type": "str"},
+            "description": {"type": "str"},
+            "organization": {"type": "str"},
+            "limits": {"type": "dict", "default": {}},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+        supports_check_mode=True,
+    )
+    name = module.params["name"]
+
+    def work() -> dict[str, Any]:
+        sacctmgr = Sacctmgr(module, module.params["cluster"])
+        if module.params["state"] == "absent":
+            return converge(sacctmgr, {}, absent=[Entity("account", name.lower())])
+        own = {key.title(): module.params[key] for key in ("parent", "description", "organization")}
+        given = {key: value for key, value in own.items() if value is not None}
+        return converge(sacctmgr, {"accounts": [{**module.params["limits"], **given, "name": name}]})
+
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()

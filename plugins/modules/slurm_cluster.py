@@ -1,0 +1,101 @@
+#!/usr/bin/python
+
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Manage a cluster in Slurm's accounting."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_cluster
+short_description: Manage a cluster in Slurm's accounting
+version_added: 0.1.0
+description:
+  - Registers a cluster in the database, sets the limits of its root association, or removes it with its records.
+  - slurmctld registers its own cluster when it first starts. This is for limits, and for clusters that are gone.
+options:
+  name:
+    description: Name of the cluster.
+    type: str
+    required: true
+  limits:
+    description: Any limits of an association, such as C(GrpTRES), C(MaxWall), C(QOS).
+    type: dict
+    default: {}
+  state:
+    description: Whether it is there.
+    type: str
+    choices: [present, absent]
+    default: present
+extends_documentation_fragment: [gpucluster.slurm.accounting]
+seealso:
+  - module: gpucluster.slurm.slurm_accounting
+"""
+
+EXAMPLES = r"""
+- name: A limit for all
+  gpucluster.slurm.slurm_cluster:
+    name: lab
+    limits: {MaxWall: "7-00:00:00"}
+"""
+
+RETURN = r"""
+plan:
+  description: The changes, one for each limit, and one for what comes or goes.
+  type: list
+  elements: dict
+  returned: always
+  contains:
+    what:
+      description: What changes.
+      type: str
+      returned: always
+      sample: cluster lab GrpTRES
+    before:
+      description: Its value before; null for what was not there.
+      type: str
+      returned: always
+      sample: "10"
+    after:
+      description: Its value afterwards; null for what is gone. It is empty where a limit is not set.
+      type: str
+      returned: always
+      sample: "20"
+table:
+  description: The plan as text. What is the same of several names is one line.
+  type: list
+  elements: str
+  returned: always
+  sample: ["cluster lab GrpTRES  10 -> 20"]
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Entity, Sacctmgr
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "limits": {"type": "dict", "default": {}},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+        supports_check_mode=True,
+    )
+    name = module.params["name"].lower()
+
+    def work() -> dict[str, Any]:
+        sacctmgr = Sacctmgr(module, name)
+        if module.params["state"] == "absent":
+            return converge(sacctmgr, {}, absent=[Entity("cluster", name)])
+        return converge(sacctmgr, {"cluster": module.params["limits"]})
+
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()

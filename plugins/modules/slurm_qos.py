@@ -1,0 +1,110 @@
+#!/usr/bin/python
+
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Manage a QOS of Slurm."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_qos
+short_description: Manage a QOS of Slurm
+version_added: 0.1.0
+description:
+  - Makes a QOS with its limits, changes it, or removes it. One that jobs have is not removed.
+options:
+  name:
+    description: Name of the QOS.
+    type: str
+    required: true
+  limits:
+    description: Any parameters of a QOS, such as C(Priority), C(MaxWall), C(MaxTRESPerUser), C(Preempt), C(Flags).
+    type: dict
+    default: {}
+  state:
+    description: Whether it is there.
+    type: str
+    choices: [present, absent]
+    default: present
+extends_documentation_fragment: [gpucluster.slurm.accounting]
+seealso:
+  - module: gpucluster.slurm.slurm_accounting
+"""
+
+EXAMPLES = r"""
+- name: A QOS that preempts another one
+  gpucluster.slurm.slurm_qos:
+    name: urgent
+    limits:
+      Priority: 100
+      MaxWall: "04:00:00"
+      MaxTRESPerUser: {gres/gpu: 8}
+      Preempt: [normal]
+
+- name: No QOS of that name
+  gpucluster.slurm.slurm_qos:
+    name: trial
+    state: absent
+"""
+
+RETURN = r"""
+plan:
+  description: The changes, one for each limit, and one for what comes or goes.
+  type: list
+  elements: dict
+  returned: always
+  contains:
+    what:
+      description: What changes.
+      type: str
+      returned: always
+      sample: qos high Priority
+    before:
+      description: Its value before; null for what was not there.
+      type: str
+      returned: always
+      sample: "10"
+    after:
+      description: Its value afterwards; null for what is gone. It is empty where a limit is not set.
+      type: str
+      returned: always
+      sample: "20"
+table:
+  description: The plan as text. What is the same of several names is one line.
+  type: list
+  elements: str
+  returned: always
+  sample: ["qos high Priority  10 -> 20"]
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Entity, Sacctmgr
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str"},
+            "name": {"type": "str", "required": True},
+            "limits": {"type": "dict", "default": {}},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+        supports_check_mode=True,
+    )
+    name = module.params["name"]
+
+    def work() -> dict[str, Any]:
+        sacctmgr = Sacctmgr(module, module.params["cluster"])
+        if module.params["state"] == "absent":
+            return converge(sacctmgr, {}, absent=[Entity("qos", name.lower())])
+        return converge(sacctmgr, {"qos": [{**module.params["limits"], "name": name}]})
+
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()

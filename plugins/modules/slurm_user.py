@@ -1,0 +1,140 @@
+#!/usr/bin/python
+
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Manage a user of Slurm's accounting."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_user
+short_description: Manage a user of Slurm's accounting
+version_added: 0.1.0
+description:
+  - Makes a user with accounts and limits, changes it, or removes it. One that has jobs is not removed.
+options:
+  name:
+    description: Name of the user.
+    type: str
+    required: true
+  default_account:
+    description: The account that its jobs have where they name none. Without one, a user has the first of O(accounts).
+    type: str
+  accounts:
+    description:
+      - Further accounts. Others that it has are left alone.
+      - With O(state=absent) it has them no more; without O(accounts) it is removed.
+    type: list
+    elements: str
+    default: []
+  partition:
+    description: The partition that this is for. Without one, it is for all.
+    type: str
+  admin_level:
+    description: What it may do with Slurm.
+    type: str
+    choices: [None, Operator, Administrator]
+  limits:
+    description: Any limits of an association, such as C(Fairshare), C(MaxJobs), in each of its accounts.
+    type: dict
+    default: {}
+  state:
+    description: Whether it is there.
+    type: str
+    choices: [present, absent]
+    default: present
+extends_documentation_fragment: [gpucluster.slurm.accounting]
+seealso:
+  - module: gpucluster.slurm.slurm_accounting
+  - module: gpucluster.slurm.slurm_account
+"""
+
+EXAMPLES = r"""
+- name: A user of two accounts
+  gpucluster.slurm.slurm_user:
+    name: alice
+    default_account: physics
+    accounts: [biology]
+    limits: {MaxJobs: 20}
+
+- name: Out of one of them
+  gpucluster.slurm.slurm_user:
+    name: alice
+    accounts: [biology]
+    state: absent
+"""
+
+RETURN = r"""
+plan:
+  description: The changes, one for each limit, and one for what comes or goes.
+  type: list
+  elements: dict
+  returned: always
+  contains:
+    what:
+      description: What changes.
+      type: str
+      returned: always
+      sample: user alice in physics MaxJobs
+    before:
+      description: Its value before; null for what was not there.
+      type: str
+      returned: always
+      sample: "10"
+    after:
+      description: Its value afterwards; null for what is gone. It is empty where a limit is not set.
+      type: str
+      returned: always
+      sample: "20"
+table:
+  description: The plan as text. What is the same of several names is one line.
+  type: list
+  elements: str
+  returned: always
+  sample: ["user alice in physics MaxJobs  10 -> 20"]
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Entity, Sacctmgr
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str"},
+            "name": {"type": "str", "required": True},
+            "default_account": {"type": "str"},
+            "accounts": {"type": "list", "elements": "str", "default": []},
+            "partition": {"type": "str"},
+            "admin_level": {"type": "str", "choices": ["None", "Operator", "Administrator"]},
+            "limits": {"type": "dict", "default": {}},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+        supports_check_mode=True,
+    )
+    name, accounts = module.params["name"], module.params["accounts"]
+    partition = module.params["partition"] or ""
+
+    def work() -> dict[str, Any]:
+        sacctmgr = Sacctmgr(module, module.params["cluster"])
+        if module.params["state"] == "absent":
+            places = [Entity("association", name.lower(), account.lower(), partition) for account in accounts]
+            return converge(sacctmgr, {}, absent=places or [Entity("user", name.lower())])
+        own = {"DefaultAccount": module.params["default_account"], "AdminLevel": module.params["admin_level"]}
+        user = {
+            **module.params["limits"],
+            **{key: value for key, value in own.items() if value is not None},
+            "name": name,
+            "accounts": [{"name": account, "partition": partition} for account in accounts],
+        }
+        return converge(sacctmgr, {"users": [user]})
+
+    run(module, work)
+
+
+if __name__ == "__main__":
+    main()
