@@ -14,7 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import (
     Change,
     PolicyError,
     Wanted,
-    commands,
+    batches,
     compare,
     contents,
     in_use,
@@ -31,7 +31,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import (
 
 
 def converge(
-    sacctmgr: Sacctmgr, policy: Mapping[str, Any], purge: bool = False, absent: Sequence[Entity] = ()
+    module: AnsibleModule,
+    sacctmgr: Sacctmgr,
+    policy: Mapping[str, Any],
+    purge: bool = False,
+    absent: Sequence[Entity] = (),
 ) -> dict[str, Any]:
     """Make accounting as a policy wants it, and return a module's result.
 
@@ -48,7 +52,7 @@ def converge(
     _refuse(state, absent, kept)
     unwanted = [entity for entity in unwanted if entity not in kept]
     changes = compare(state, wanted, unwanted)
-    if changes and not sacctmgr.module.check_mode:
+    if changes and not module.check_mode:
         _apply(sacctmgr, state, changes, wanted, unwanted)
     return {
         "changed": bool(changes),
@@ -73,13 +77,16 @@ def _refuse(state: State, absent: Iterable[Entity], kept: Mapping[Entity, Sequen
 def _apply(
     sacctmgr: Sacctmgr, state: State, changes: Sequence[Change], wanted: Wanted, unwanted: Sequence[Entity]
 ) -> None:
-    """Apply changes in one process, and what Slurm has not taken once more, each alone. Raises AccountingError."""
-    sacctmgr.run_all(commands(state, changes, sacctmgr.cluster))
+    """Apply changes in a few processes, and what Slurm has not taken again with its words. Raises AccountingError."""
+    for load, lines in batches(state, changes, sacctmgr.cluster):
+        sacctmgr.run(lines, load)
     state = sacctmgr.state()
     left = compare(state, wanted, unwanted)
     if left:
-        for command in commands(state, left, sacctmgr.cluster):
-            sacctmgr.run_one(command)
+        for load, lines in batches(state, left, sacctmgr.cluster):
+            for part in [lines] if load else [[line] for line in lines]:
+                if words := sacctmgr.run(part, load):
+                    raise AccountingError(words)
         left = compare(sacctmgr.state(), wanted, unwanted)
     if left:
         raise AccountingError("\n".join(["Slurm has taken the commands, and this is still to do:", *table(left)]))

@@ -197,19 +197,16 @@ def _chosen(names: str, choices: Iterable[str]) -> str:
     return ",".join(known[name] for name in names.split(","))
 
 
-def setting(limit: Limit, before: str, after: str) -> str:
-    """How sacctmgr is told to make one meaning another one, as `Name=value`."""
-    value = after
-    if limit.kind == "tres":  # it changes those that are named
+def told(limit: Limit, before: str, after: str) -> str:
+    """The value that makes Slurm change one meaning to another one."""
+    if limit.kind == "tres":  # those that are named change
         gone = {pair.partition("=")[0] for pair in before.split(",") if pair}
         gone -= {pair.partition("=")[0] for pair in after.split(",")}
-        value = ",".join([*filter(None, [after]), *(f"{name}=-1" for name in sorted(gone))])
-    elif limit.kind == "grace" and after:
+        return ",".join([*filter(None, [after]), *(f"{name}=-1" for name in sorted(gone))])
+    if limit.kind == "grace":  # get_uint in src/sacctmgr/common.c
         days, _dash, clock = after.rpartition("-")
-        value = str(_seconds(f"{days or 0}-{clock}"))  # get_uint in src/sacctmgr/common.c
-    elif limit.kind == "text":
-        value = f'"{after}"'
-    return f"{limit.name}={value or limit.unset}"
+        return str(_seconds(f"{days or 0}-{clock}"))
+    return after or limit.unset
 
 
 # -- what there is to set --------------------------------------------------------------------------------------------

@@ -9,12 +9,14 @@ it shows the limits of parents as those of their children.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.limits import LIMITS, Limit, meaning
 
 COMMAND = 60
@@ -153,8 +155,7 @@ def state(cluster: str, answers: Mapping[str, str]) -> State:
 class Sacctmgr:
     """sacctmgr on this host, for one cluster."""
 
-    def __init__(self, module: AnsibleModule, cluster: str | None) -> None:
-        self.module = module
+    def __init__(self, cluster: str | None) -> None:
         self.cluster = cluster or self._only_cluster()
 
     def _only_cluster(self) -> str:
@@ -164,14 +165,23 @@ class Sacctmgr:
             raise AccountingError(f"cluster: name one; the database has {', '.join(clusters) or 'none'}")
         return clusters[0]
 
-    def _run(self, command: Sequence[str], seconds: int, stdin: str | None = None) -> tuple[int, str]:
+    def _run(self, command: Sequence[str], seconds: int, stdin: str = "") -> tuple[int, str]:
         """A command's status and words."""
-        result = self.module.run_command(
-            ["timeout", str(seconds), *command], data=stdin, environ_update={"LC_ALL": "C.UTF-8"}
-        )
-        if result[0] == 124:
+        try:
+            # Not run_command: it writes all of the input before it reads, and sacctmgr repeats what it reads.
+            done = subprocess.run(  # pylint: disable=ansible-bad-function
+                command,
+                input=stdin,
+                env={**os.environ, "LC_ALL": "C.UTF-8"},
+                timeout=seconds,
+                capture_output=True,
+                check=False,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except subprocess.TimeoutExpired:
             return 124, f"no answer in {seconds} s"
-        return result[0], result[1] if result[0] == 0 else f"{result[2]}{result[1]}".strip()
+        return done.returncode, f"{done.stderr}{done.stdout}".strip() if done.returncode else done.stdout
 
     def _ask(self, command: Sequence[str]) -> str:
         """A command's answer. Raises AccountingError with its words."""
@@ -189,17 +199,21 @@ class Sacctmgr:
         answer = self._ask(["squeue", "--all", "--noheader", "--format=%A|%u|%a|%q"])
         return [Job(*line.split("|")) for line in dict.fromkeys(answer.splitlines())]
 
-    def run_all(self, commands: Iterable[str]) -> None:
-        """Run commands in one process. One that fails does not end it: see afterwards what has become of them."""
-        self._run(["sacctmgr", "-iQ"], PATIENCE, "\n".join(commands) + "\n")
-
-    def run_one(self, command: str) -> None:
-        """Run a command. Raises AccountingError with its words."""
-        status, words = self._run(["sacctmgr", "-iQ"], COMMAND, command + "\n")
-        if status:
-            echo = f"sacctmgr: {command}"
-            said = [line.strip() for line in words.splitlines() if line.strip() not in (echo, "sacctmgr:")]
-            raise AccountingError(f"sacctmgr {shortened(command)}: {'; '.join(filter(None, said))}")
+    def run(self, lines: Sequence[str], load: bool = False) -> str:
+        """Give one process commands, or a file to load. What it says where it fails, which ends no other command."""
+        text = "\n".join(lines) + "\n"
+        if load:
+            with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                status, words = self._run(["sacctmgr", "-i", "load", file.name], PATIENCE)
+        else:
+            status, words = self._run(["sacctmgr", "-iQ"], PATIENCE, text)
+        if status == 0:
+            return ""
+        # It repeats the commands that it reads.
+        said = [line.strip() for line in words.splitlines() if not line.startswith("sacctmgr: ") or "error" in line]
+        return f"sacctmgr {'load' if load else shortened(lines[0])}: {'; '.join(filter(None, said))}"
 
 
 def shortened(command: str) -> str:

@@ -111,12 +111,12 @@ def main() -> None:
     name = module.params["name"]
 
     def work() -> dict[str, Any]:
-        sacctmgr = Sacctmgr(module, module.params["cluster"])
+        sacctmgr = Sacctmgr(module.params["cluster"])
         if module.params["state"] == "absent":
-            return converge(sacctmgr, {}, absent=[Entity("account", name.lower())])
+            return converge(module, sacctmgr, {}, absent=[Entity("account", name.lower())])
         own = {key.title(): module.params[key] for key in ("parent", "description", "organization")}
         given = {key: value for key, value in own.items() if value is not None}
-        return converge(sacctmgr, {"accounts": [{**module.params["limits"], **given, "name": name}]})
+        return converge(module, sacctmgr, {"accounts": [{**module.params["limits"], **given, "name": name}]})
 
     run(module, work)
 

@@ -142,7 +142,7 @@ def main() -> None:
             "cluster": module.params["limits"],
             **{key: module.params[key] for key in ("qos", "accounts", "users")},
         }
-        return converge(Sacctmgr(module, module.params["cluster"]), policy, module.params["purge"])
+        return converge(module, Sacctmgr(module.params["cluster"]), policy, module.params["purge"])
 
     run(module, work)
 

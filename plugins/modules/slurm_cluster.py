@@ -89,10 +89,10 @@ def main() -> None:
     name = module.params["name"].lower()
 
     def work() -> dict[str, Any]:
-        sacctmgr = Sacctmgr(module, name)
+        sacctmgr = Sacctmgr(name)
         if module.params["state"] == "absent":
-            return converge(sacctmgr, {}, absent=[Entity("cluster", name)])
-        return converge(sacctmgr, {"cluster": module.params["limits"]})
+            return converge(module, sacctmgr, {}, absent=[Entity("cluster", name)])
+        return converge(module, sacctmgr, {"cluster": module.params["limits"]})
 
     run(module, work)
 

@@ -98,10 +98,10 @@ def main() -> None:
     name = module.params["name"]
 
     def work() -> dict[str, Any]:
-        sacctmgr = Sacctmgr(module, module.params["cluster"])
+        sacctmgr = Sacctmgr(module.params["cluster"])
         if module.params["state"] == "absent":
-            return converge(sacctmgr, {}, absent=[Entity("qos", name.lower())])
-        return converge(sacctmgr, {"qos": [{**module.params["limits"], "name": name}]})
+            return converge(module, sacctmgr, {}, absent=[Entity("qos", name.lower())])
+        return converge(module, sacctmgr, {"qos": [{**module.params["limits"], "name": name}]})
 
     run(module, work)
 

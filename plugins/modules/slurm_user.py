@@ -120,10 +120,10 @@ def main() -> None:
     partition = module.params["partition"] or ""
 
     def work() -> dict[str, Any]:
-        sacctmgr = Sacctmgr(module, module.params["cluster"])
+        sacctmgr = Sacctmgr(module.params["cluster"])
         if module.params["state"] == "absent":
             places = [Entity("association", name.lower(), account.lower(), partition) for account in accounts]
-            return converge(sacctmgr, {}, absent=places or [Entity("user", name.lower())])
+            return converge(module, sacctmgr, {}, absent=places or [Entity("user", name.lower())])
         own = {"DefaultAccount": module.params["default_account"], "AdminLevel": module.params["admin_level"]}
         user = {
             **module.params["limits"],
@@ -131,7 +131,7 @@ def main() -> None:
             "name": name,
             "accounts": [{"name": account, "partition": partition} for account in accounts],
         }
-        return converge(sacctmgr, {"users": [user]})
+        return converge(module, sacctmgr, {"users": [user]})
 
     run(module, work)
 

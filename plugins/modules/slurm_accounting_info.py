@@ -1,0 +1,92 @@
+#!/usr/bin/python
+
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read Slurm's accounting as a policy."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_accounting_info
+short_description: Read Slurm's accounting as a policy
+version_added: 0.1.0
+description:
+  - Gives what slurmdbd has in the form that M(gpucluster.slurm.slurm_accounting) takes, so that a site can start from
+    what it has. What Slurm makes itself is left out, and so are limits that are not set.
+options:
+  cluster:
+    description: Name of the cluster in the database. Not needed where the database has no other.
+    type: str
+attributes:
+  check_mode:
+    description: Can run in check mode and return changed status prediction without modifying target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
+    support: none
+requirements:
+  - Slurm's sacctmgr (22.05 or later) with a slurmdbd that answers
+seealso:
+  - module: gpucluster.slurm.slurm_accounting
+author:
+  - gpucluster.slurm contributors (@gpucluster)
+"""
+
+EXAMPLES = r"""
+- name: Read what there is
+  gpucluster.slurm.slurm_accounting_info:
+  register: accounting
+
+- name: Keep it
+  ansible.builtin.copy:
+    content: "{{ accounting.policy | to_nice_yaml }}"
+    dest: policy.yml
+    mode: "0644"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+policy:
+  description: The policy.
+  type: dict
+  returned: always
+  contains:
+    limits:
+      description: Limits of the whole cluster.
+      type: dict
+      returned: always
+      sample: {MaxWall: "7-00:00:00"}
+    qos:
+      description: The QOS.
+      type: list
+      elements: dict
+      returned: always
+      sample: [{name: urgent, Priority: "100"}]
+    accounts:
+      description: The accounts.
+      type: list
+      elements: dict
+      returned: always
+      sample: [{name: physics, Parent: science, Fairshare: "30"}]
+    users:
+      description: The users.
+      type: list
+      elements: dict
+      returned: always
+      sample: [{name: alice, DefaultAccount: physics, accounts: [{name: physics}]}]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import policy_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Sacctmgr
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec={"cluster": {"type": "str"}}, supports_check_mode=True)
+    run(module, lambda: {"policy": policy_of(Sacctmgr(module.params["cluster"]).state())})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+#!/usr/bin/python
+
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Manage a reservation of Slurm."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_reservation
+short_description: Manage a reservation of Slurm
+version_added: 0.1.0
+description:
+  - Makes a reservation, changes it, or removes it.
+options:
+  name:
+    description: Name of the reservation.
+    type: str
+    required: true
+  parameters:
+    description:
+      - Any parameters of a reservation as C(scontrol) has them, such as C(StartTime), C(Duration), C(Nodes), C(Users),
+        C(Accounts), C(Flags). Lists may be lists. Others are left alone.
+      - A time that is not a date, such as V(now+1hour), matters only while there is no reservation of that name.
+    type: dict
+    default: {}
+  state:
+    description: Whether it is there.
+    type: str
+    choices: [present, absent]
+    default: present
+attributes:
+  check_mode:
+    description: Can run in check mode and return changed status prediction without modifying target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
+    support: full
+requirements:
+  - Slurm's scontrol (22.05 or later) with a slurmctld that answers, as a user that may change reservations
+author:
+  - gpucluster.slurm contributors (@gpucluster)
+"""
+
+EXAMPLES = r"""
+- name: Two nodes for a course
+  gpucluster.slurm.slurm_reservation:
+    name: course
+    parameters:
+      StartTime: 2027-03-01T09:00
+      Duration: "08:00:00"
+      Nodes: gpu[01-02]
+      Accounts: [teaching]
+      Flags: [WEEKLY]
+
+- name: All nodes for maintenance
+  gpucluster.slurm.slurm_reservation:
+    name: maintenance
+    parameters: {StartTime: now, Duration: INFINITE, Nodes: ALL, Users: [root], Flags: [MAINT, IGNORE_JOBS]}
+
+- name: No more
+  gpucluster.slurm.slurm_reservation:
+    name: maintenance
+    state: absent
+"""
+
+RETURN = r"""
+plan:
+  description: The changes.
+  type: list
+  elements: dict
+  returned: always
+  contains:
+    what:
+      description: What changes.
+      type: str
+      returned: always
+      sample: reservation course Nodes
+    before:
+      description: Its value before; null for what was not there.
+      type: str
+      returned: always
+      sample: "gpu01"
+    after:
+      description: Its value afterwards; null for what is gone.
+      type: str
+      returned: always
+      sample: "gpu01,gpu02"
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
+    Scontrol,
+    ScontrolError,
+    differences,
+    updates,
+)
+
+
+def converge(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
+    """Make it as wanted. Gives the plan. Raises ScontrolError."""
+    name, absent = module.params["name"], module.params["state"] == "absent"
+    there = next((record for record in scontrol.show("reservation") if record["ReservationName"] == name), None)
+    named = f"ReservationName={name}"
+    if absent:
+        if there and not module.check_mode:
+            scontrol.run("delete", named)
+        return [{"what": f"reservation {name}", "before": name, "after": None}] if there else []
+    changes = differences(module.params["parameters"], there)
+    if not module.check_mode:
+        if there is None:
+            scontrol.run("create", "reservation", named, *(f"{change.key}={change.given}" for change in changes))
+        else:
+            for words in updates(changes):
+                scontrol.run("update", named, *words)
+    new = [] if there else [{"what": f"reservation {name}", "before": None, "after": name}]
+    plan = [{"what": f"reservation {name} {c.key}", "before": c.before, "after": c.after} for c in changes]
+    return new + plan
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "parameters": {"type": "dict", "default": {}},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        plan = converge(module, Scontrol(module))
+    except ScontrolError as error:
+        module.fail_json(msg=str(error))
+    sides = {
+        side: "".join(f"{change['what']}: {change[side]}\n" for change in plan if change[side] is not None)
+        for side in ("before", "after")
+    }
+    module.exit_json(changed=bool(plan), plan=plan, diff=sides)
+
+
+if __name__ == "__main__":
+    main()
