@@ -84,7 +84,7 @@ def _tres(value: Any) -> str:
     found = {}
     for name, count in pairs:
         match = re.fullmatch(r"(\d+)([KMGTP]?)", count, re.IGNORECASE)
-        if not NAME.fullmatch(name) or (not match and count not in ("", "-1", "None")):
+        if not NAME.fullmatch(name) or (not match and count not in ("-1", "None")):
             raise ValueError("resources such as cpu=8,mem=64G,gres/gpu=2")
         if match:
             # slurmdb_get_tres_base_unit, src/common/slurmdb_defs.c
