@@ -229,7 +229,8 @@ def test_what_has_jobs_stays() -> None:
 
 
 def test_slurms_own_is_no_surplus() -> None:
-    own = {Entity("user", "root"): {}, Entity("association", "root", "root"): {}, Entity("account", "root"): {}}
+    root = (Entity("user", "root"), Entity("association", "root", "root"), Entity("account", "root"))
+    own: dict[Entity, dict[str, str]] = {entity: {} for entity in root}
     state = State({**EMPTY.entities, **own}, ["lab"], [])
     assert surplus(state, {}) == []
 
