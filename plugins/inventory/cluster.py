@@ -100,6 +100,12 @@ options:
     description: Addresses of hosts that are in no entry of O(nodes), as HOSTLIST to HOSTLIST of the same length.
     type: dict
     default: {}
+  accounting:
+    description:
+      - The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users) and C(purge), as role
+        C(slurm_accounting) documents them. It needs a O(database). With one, slurmctld enforces limits.
+    type: dict
+    default: {}
   slurm_conf:
     description:
       - Any parameter of C(slurm.conf) that is not made from other keys of this file.
@@ -135,6 +141,13 @@ partitions:
   - {name: cpu, nodes: head, default: true}
   - {name: gpu, nodes: "compute[01-02]", MaxTime: "2-00:00:00", AllowAccounts: [vision]}
 addresses: {login1: 10.182.0.9}
+accounting:
+  qos: [{name: urgent, Priority: 100, Preempt: [normal], MaxTRESPerUser: {gres/gpu: 2}}]
+  accounts:
+    - {name: vision, Fairshare: 30, accounts: [{name: detection, GrpTRES: {gres/gpu: 4}}]}
+    - {name: speech, Fairshare: 10, QOS: [normal, urgent]}
+  users:
+    - {name: alice, DefaultAccount: detection, accounts: [speech]}
 slurm_conf: {UnkillableStepTimeout: 240}
 
 # Generic resources in other ways, each the gres of a machine type.
@@ -178,6 +191,9 @@ GROWING = ("slurm_addresses", "slurm_hardware_types", "slurm_nodes", "slurm_part
 host has, they would make it grow with the square of the hosts. So the controllers have them, and the others the way.
 """
 
+CONTROLLERS_OWN = "slurm_accounting_"
+"""How variables start that no other host needs."""
+
 
 class InventoryModule(BaseInventoryPlugin, Constructable):
     """Cluster file -> model -> groups and variables."""
@@ -220,7 +236,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             if name in GROWING:
                 self.inventory.set_variable("slurm_controller", name, value)
                 value = trust_as_template(f"{{{{ hostvars[groups.slurm_controller | first].{name} }}}}")
-            self.inventory.set_variable("slurm_cluster", name, value)
+            group = "slurm_controller" if name.startswith(CONTROLLERS_OWN) else "slurm_cluster"
+            self.inventory.set_variable(group, name, value)
         for group, hosts in cluster.groups.items():
             if group in SLURM_GROUPS:
                 self.inventory.add_child("slurm_cluster", group)

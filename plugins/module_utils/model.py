@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import gres, schema, specialized
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import problems as policy_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.render import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.schema import Judge, unknown
 
@@ -93,6 +94,7 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
     slurm_conf = _settings(judge, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
     cgroup_conf = _settings(judge, schema.CGROUP_CONF, "cgroup_conf", file.get("cgroup_conf", {}))
 
+    accounting = _accounting(judge, file.get("accounting", {}), "database" in file)
     controllers = expand(file.get("controllers", ""))
     login = expand(file.get("login", ""))
     database = file.get("database", "")
@@ -130,6 +132,7 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
             "slurm_partitions": partitions,
             "slurm_conf": slurm_conf,
             "slurm_cgroup_conf": cgroup_conf,
+            **accounting,
         },
     )
 
@@ -245,6 +248,16 @@ def _settings(judge: Judge, kind: schema.Kind, key: str, found: dict[str, Any]) 
         if found[name] is None and name not in kind.spec:
             judge.judge(kind, key, {name: ""})
     return found
+
+
+def _accounting(judge: Judge, found: dict[str, Any], database: bool) -> dict[str, Any]:
+    """The policy for accounting, as the variables of role slurm_accounting."""
+    policy = judge.judge(schema.ACCOUNTING, "accounting", found)
+    for what in policy_problems(policy, policy.get("purge", False)):
+        judge.problem("accounting", what)
+    if policy and not database:
+        judge.problem("accounting", "needs a database")
+    return {f"slurm_accounting_{key}": value for key, value in policy.items()}
 
 
 def _addressed(

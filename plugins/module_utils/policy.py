@@ -71,29 +71,46 @@ class _Reader:
             self.errors.append(f"{entity.words}: is there twice")
         self.wanted[entity] = settings
 
-    def qos(self, entries: Iterable[Mapping[str, Any]]) -> None:
+    def entries(self, what: str, found: Any) -> Iterator[Mapping[str, Any]]:
+        """The entries of a list; a name stands for an entry that has no more."""
+        if found is not None and not isinstance(found, list):
+            self.errors.append(f"{what}: found {found!r}, allowed: a list")
+            return
+        for entry in found or []:
+            yield entry if isinstance(entry, Mapping) else {"name": entry}
+
+    def policy(self, policy: Mapping[str, Any], cluster: str) -> None:
+        """All of a policy."""
+        if policy.get("limits"):
+            entity = Entity("cluster", cluster)
+            self.add(entity, self.settings(entity.words, policy["limits"], [], "cluster")["cluster"])
+        self.qos(policy.get("qos"))
+        self.accounts("accounts", policy.get("accounts"))
+        self.users(policy.get("users"))
+
+    def qos(self, found: Any) -> None:
         """QOS."""
-        for entry in entries:
+        for entry in self.entries("qos", found):
             entity = Entity("qos", self.name("qos", entry))
             self.add(entity, self.settings(entity.words, entry, ["name"], "qos")["qos"])
 
-    def accounts(self, entries: Iterable[Mapping[str, Any]], parent: str = "") -> None:
+    def accounts(self, what: str, found: Any, parent: str = "") -> None:
         """Accounts, with those that are in them."""
-        for entry in entries:
+        for entry in self.entries(what, found):
             entity = Entity("account", self.name("account", entry))
             settings = self.settings(entity.words, entry, ["name", "accounts"], "account")["account"]
             if parent and settings.setdefault("Parent", parent) != parent:
                 self.errors.append(f"{entity.words}: Parent: found {settings['Parent']!r}, but it is in {parent}")
             self.add(entity, settings)
-            self.accounts(entry.get("accounts") or [], entity.name)
+            self.accounts(f"{entity.words}: accounts", entry.get("accounts"), entity.name)
 
-    def users(self, entries: Iterable[Mapping[str, Any]]) -> None:
+    def users(self, found: Any) -> None:
         """Users, with their accounts. Where no default is named, it is the one that stays, or else the first."""
-        for entry in entries:
+        for entry in self.entries("users", found):
             entity = Entity("user", self.name("user", entry))
             own = ["name", "accounts"]
             settings = self.settings(entity.words, entry, own, "user", "association")
-            places = [place if isinstance(place, Mapping) else {"name": place} for place in entry.get("accounts") or []]
+            places = [*self.entries(f"{entity.words}: accounts", entry.get("accounts"))]
             names = [str(place.get("name", "")).lower() for place in places]
             there = self.state.entities.get(entity, {}).get("DefaultAccount", "")
             stays = there if there in names or not self.purge else ""
@@ -120,14 +137,17 @@ class _Reader:
             if entity.kind == "association":
                 self._known(f"{entity.words}: account", [entity.account], known["account"])
             for key, value in settings.items():
-                if LIMITS[entity.kind][key].kind == "tres":
+                if LIMITS[entity.kind][key].kind == "tres" and state.tres:
                     resources = [pair.partition("=")[0] for pair in value.split(",") if pair]
                     self._known(f"{entity.words}: {key}", resources, state.tres)
                 elif key in ("QOS", "DefaultQOS", "Preempt"):
                     self._known(f"{entity.words}: {key}", filter(None, value.split(",")), known["qos"])
                 elif key == "Parent":
                     self._known(f"{entity.words}: {key}", [value], known["account"])
-        parents = parents_of(state.entities, self.wanted)
+
+    def circles(self) -> None:
+        """No account is in itself."""
+        parents = parents_of(self.state.entities, self.wanted)
         for entity in self.wanted:
             if entity.kind == "account" and (circle := _circle(entity.name, parents)):
                 self.errors.append(f"{entity.words}: is in itself: {' in '.join(circle)}")
@@ -172,22 +192,28 @@ def depth(account: str, parents: Mapping[str, str]) -> int:
 def read(policy: Mapping[str, Any], cluster: str, state: State, purge: bool = False) -> Wanted:
     """What a policy wants of the cluster, with the limits that it names, or with `purge` all limits.
 
-    policy: `cluster` (limits of all), `qos`, `accounts`, `users`.
+    policy: `limits` of the cluster, `qos`, `accounts`, `users`.
 
     Raises:
         PolicyError: with all that is wrong.
     """
     reader = _Reader(state, purge)
-    if policy.get("cluster") is not None:
-        entity = Entity("cluster", cluster)
-        reader.add(entity, reader.settings(entity.words, policy["cluster"], [], "cluster")["cluster"])
-    reader.qos(policy.get("qos") or [])
-    reader.accounts(policy.get("accounts") or [])
-    reader.users(policy.get("users") or [])
+    reader.policy(policy, cluster)
     reader.references()
+    reader.circles()
     if reader.errors:
         raise PolicyError("\n".join(reader.errors))
     return {entity: _all(entity, settings) for entity, settings in reader.wanted.items()} if purge else reader.wanted
+
+
+def problems(policy: Mapping[str, Any], purge: bool) -> list[str]:
+    """What is wrong with a policy whatever Slurm has. Without `purge`, what it does not know may be there."""
+    reader = _Reader(State(), purge)
+    reader.policy(policy, "")
+    if purge:
+        reader.references()
+    reader.circles()
+    return reader.errors
 
 
 def _all(entity: Entity, settings: Settings) -> Settings:

@@ -283,6 +283,7 @@ CLUSTER = Kind(
         "nodes": {"type": sequence, "required": True},
         "partitions": {"type": sequence, "required": True},
         "addresses": {"type": mapping},
+        "accounting": {"type": mapping},
         "slurm_conf": {"type": mapping},
         "cgroup_conf": {"type": mapping},
         # Those of Ansible's fragment `constructed`; Ansible judges them further.
@@ -390,6 +391,16 @@ SLURM_CONF = Kind(
         "PartitionName": "partitions",
         "SlurmctldHost": "controllers",
     },
+)
+
+ACCOUNTING = Kind(
+    own={
+        "limits": {"type": mapping},
+        "qos": {"type": sequence},
+        "accounts": {"type": sequence},
+        "users": {"type": sequence},
+        "purge": {"type": flag},
+    }
 )
 
 CGROUP_CONF = Kind(own={}, slurm=parameters.CGROUP_CONF, slurm_file="cgroup.conf", table="cgroup.conf")

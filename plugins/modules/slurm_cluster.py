@@ -92,7 +92,7 @@ def main() -> None:
         sacctmgr = Sacctmgr(name)
         if module.params["state"] == "absent":
             return converge(module, sacctmgr, {}, absent=[Entity("cluster", name)])
-        return converge(module, sacctmgr, {"cluster": module.params["limits"]})
+        return converge(module, sacctmgr, {"limits": module.params["limits"]})
 
     run(module, work)
 

@@ -23,7 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import E
 
 EMPTY = State({Entity("qos", "normal"): {}, Entity("cluster", "lab"): {}}, ["lab"], ["cpu", "mem", "gres/gpu"])
 POLICY: dict[str, Any] = {
-    "cluster": {"MaxWall": "7-0"},
+    "limits": {"MaxWall": "7-0"},
     "qos": [{"name": "Urgent", "Priority": 10, "Preempt": ["normal"]}, {"name": "normal", "MaxWall": "1-0"}],
     "accounts": [
         {
@@ -245,7 +245,7 @@ def test_what_is_in_an_account_is_known() -> None:
 @pytest.mark.parametrize("purge", [False, True])
 def test_what_there_is_as_a_policy_changes_nothing(purge: bool) -> None:
     policy = policy_of(FULL)
-    wanted = read({**policy, "cluster": policy.pop("limits")}, "lab", FULL, purge)
+    wanted = read(policy, "lab", FULL, purge)
     assert compare(FULL, wanted, surplus(FULL, wanted) if purge else []) == []
 
 

@@ -26,7 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import (
 
 ANSWERS = Path(__file__).parents[2] / "sacctmgr"
 POLICY: dict[str, Any] = {
-    "cluster": {"MaxWall": "7-00:00:00", "GrpTRES": {"cpu": 1000}},
+    "limits": {"MaxWall": "7-00:00:00", "GrpTRES": {"cpu": 1000}},
     "qos": [
         {
             "name": "urgent",
