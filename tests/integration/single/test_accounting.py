@@ -14,6 +14,7 @@ import pytest
 import yaml
 from lab import Lab, Run, with_cluster
 
+EMPTY: tuple[str, dict[str, Any], bool] = ("slurm_accounting", {"purge": True}, False)
 APPLY = "gpucluster.slurm.slurm_accounting : Apply the policy"
 
 
@@ -24,13 +25,16 @@ def the_host(lab: Lab) -> str:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def as_before(lab: Lab, host: str) -> Iterator[None]:
-    """Afterwards no jobs, no policy, no limits."""
+def nothing_before_and_after(lab: Lab, host: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No policy and no limits."""
+    directory = tmp_path_factory.mktemp("empty")
+    tasks(lab, directory, EMPTY)
     yield
-    lab.command(host, "scancel --state=PENDING,RUNNING --user=alice; scancel --user=admin; true")
+    lab.command(host, "scancel --user=alice; scancel --user=admin")
     lab.wait_for(host, "squeue --noheader --user=alice,admin | wc -l", "0")
+    (emptied,) = tasks(lab, directory, EMPTY)
     restored = lab.playbook("site", "--tags=controller")
-    assert (restored.rc, restored.failed) == (0, {})
+    assert (emptied["kept"], restored.rc, restored.failed) == ([], 0, {})
 
 
 def tasks(lab: Lab, directory: Path, *wanted: tuple[str, dict[str, Any], bool]) -> list[dict[str, Any]]:
@@ -229,6 +233,7 @@ def site(lab: Lab, directory: Path, *arguments: str) -> Run:
 def policy_in_the_cluster_file(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Limits hold, as the check has said, and a second run changes nothing."""
     directory = tmp_path_factory.mktemp("accounting")
+    tasks(lab, directory, EMPTY)
     runs = [site(lab, directory, *arguments) for arguments in (["--check"], [], [])]
     assert [(run.rc, run.failed) for run in runs] == [(0, {})] * 3
     check, done, _again = ([result for _host, task, result in run.results if task == APPLY] for run in runs)
@@ -239,7 +244,7 @@ def policy_in_the_cluster_file(lab: Lab, tmp_path_factory: pytest.TempPathFactor
 def submit(lab: Lab, host: str, user: str, *options: str, seconds: int = 600) -> str:
     """The number of a job."""
     words = " ".join(["--output=/dev/null", "--chdir=/", *options])
-    return lab.command(host, f"runuser -u {user} -- sbatch --parsable {words} --wrap 'sleep {seconds}'")
+    return str(lab.command(host, f"runuser -u {user} -- sbatch --parsable {words} --wrap 'sleep {seconds}'"))
 
 
 def end(lab: Lab, host: str, *jobs: str) -> None:
@@ -291,9 +296,10 @@ def test_a_qos_preempts_another_one_whose_job_is_requeued(lab: Lab, host: str) -
 
 @pytest.mark.usefixtures("policy")
 def test_the_lighter_user_comes_first(lab: Lab, host: str) -> None:
+    lab.command(host, "sacctmgr -i modify user where name=alice,admin account=physics set RawUsage=0")
     used = submit(lab, host, "alice", "--exclusive", seconds=5)
     lab.wait_for(host, f"squeue -h -j {used} 2>/dev/null | wc -l", "0")
-    share = "sshare -nP -a -A physics -o User,FairShare | grep '[a-z]' | sort -t'|' -k2 -n | tail -1"
+    share = "sshare -nP -u alice,admin -A physics -o User,FairShare | grep '^ *a' | sort -t'|' -k2 -n | tail -1"
     lab.wait_for(host, share, "admin", seconds=150)
     all_of_it = submit(lab, host, "root", "--exclusive")
     lab.wait_for(host, f"squeue -h -j {all_of_it} -o %T", "RUNNING")
