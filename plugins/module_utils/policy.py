@@ -81,7 +81,7 @@ class _Reader:
 
     def policy(self, policy: Mapping[str, Any], cluster: str) -> None:
         """All of a policy."""
-        if policy.get("limits"):
+        if policy.get("limits") is not None:
             entity = Entity("cluster", cluster)
             self.add(entity, self.settings(entity.words, policy["limits"], [], "cluster")["cluster"])
         self.qos(policy.get("qos"))
@@ -121,6 +121,8 @@ class _Reader:
             self.add(entity, settings["user"])
             for place in places if default in names else [{"name": default}, *places]:
                 account, partition = self.name(entity.words, place), str(place.get("partition") or "")
+                if partition and not NAME.fullmatch(partition):
+                    self.errors.append(f"{entity.words}: partition: found {partition!r}, allowed: a name")
                 where = Entity("association", entity.name, account, partition)
                 special = self.settings(where.words, place, ["name", "partition"], "association")["association"]
                 self.add(where, {**settings["association"], **special})

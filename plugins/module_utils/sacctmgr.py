@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.limits import LIMITS, Limit, meaning
+from ansible_collections.gpucluster.slurm.plugins.module_utils.limits import LIMITS, NAME, Limit, meaning
 
 COMMAND = 60
 """Seconds that a question may take."""
@@ -83,7 +83,6 @@ def _columns(kind: str) -> tuple[str, ...]:
 
 
 _QUESTIONS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
-    "clusters": (["cluster"], ("Cluster",)),
     "tres": (["tres"], ("Type", "Name")),
     "qos": (["qos"], ("Name", *_columns("qos"))),
     "accounts": (["account"], ("Account", "Organization", "Description")),
@@ -125,7 +124,7 @@ def _settings(kind: str, row: Row) -> dict[str, str]:
     return {name: _shown(limit, row[limit.column]) for name, limit in LIMITS[kind].items() if limit.column in row}
 
 
-def state(cluster: str, answers: Mapping[str, str]) -> State:
+def state(cluster: str, answers: Mapping[str, str], clusters: Sequence[str]) -> State:
     """What the answers to `questions` say. Accounts and users that have no part in the cluster are left out."""
     rows = {name: _rows(name, text) for name, text in answers.items()}
     accounts = {row["Account"]: row for row in rows["accounts"]}
@@ -144,7 +143,7 @@ def state(cluster: str, answers: Mapping[str, str]) -> State:
             found[Entity("account", account)] = _settings("account", {**row, **accounts[account]})
     return State(
         found,
-        [row["Cluster"] for row in rows["clusters"]],
+        [*clusters],
         ["/".join(filter(None, row.values())) for row in rows["tres"]],
     )
 
@@ -155,15 +154,15 @@ def state(cluster: str, answers: Mapping[str, str]) -> State:
 class Sacctmgr:
     """sacctmgr on this host, for one cluster."""
 
-    def __init__(self, cluster: str | None) -> None:
-        self.cluster = cluster or self._only_cluster()
-
-    def _only_cluster(self) -> str:
-        """The cluster where the database has no other. Raises AccountingError."""
-        clusters = self._ask(["sacctmgr", "-nP", "show", "cluster", "format=Cluster"]).split()
-        if len(clusters) != 1:
-            raise AccountingError(f"cluster: name one; the database has {', '.join(clusters) or 'none'}")
-        return clusters[0]
+    def __init__(self, cluster: str | None, new: bool = False) -> None:
+        """`new`: whether the database need not know the cluster. Raises AccountingError."""
+        self.clusters = self._ask(["sacctmgr", "-nP", "show", "cluster", "format=Cluster"]).split()
+        known = ", ".join(self.clusters) or "none"
+        if cluster is None and len(self.clusters) != 1:
+            raise AccountingError(f"cluster: name one, the database has {known}")
+        self.cluster = (cluster or self.clusters[0]).lower()
+        if self.cluster not in self.clusters and not (new and NAME.fullmatch(self.cluster)):
+            raise AccountingError(f"cluster: found {cluster!r}, the database has {known}")
 
     def _run(self, command: Sequence[str], seconds: int, stdin: str = "") -> tuple[int, str]:
         """A command's status and words."""
@@ -192,12 +191,15 @@ class Sacctmgr:
 
     def state(self) -> State:
         """What slurmdbd keeps. Raises AccountingError."""
-        return state(self.cluster, {name: self._ask(command) for name, command in questions(self.cluster).items()})
+        answers = {name: self._ask(command) for name, command in questions(self.cluster).items()}
+        return state(self.cluster, answers, self.clusters)
 
     def jobs(self) -> list[Job]:
         """The cluster's jobs that have not ended. Raises AccountingError."""
-        answer = self._ask(["squeue", "--all", "--noheader", "--format=%A|%u|%a|%q"])
-        return [Job(*line.split("|")) for line in dict.fromkeys(answer.splitlines())]
+        elsewhere = [f"--clusters={self.cluster}"] if len(self.clusters) > 1 else []
+        answer = self._ask(["squeue", *elsewhere, "--all", "--noheader", "--format=%A|%u|%a|%q"])
+        # With --clusters there is a line that names the cluster.
+        return [Job(*line.split("|")) for line in dict.fromkeys(answer.splitlines()) if "|" in line]
 
     def run(self, lines: Sequence[str], load: bool = False) -> str:
         """Give one process commands, or a file to load. What it says where it fails, which ends no other command."""

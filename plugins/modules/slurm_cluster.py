@@ -89,7 +89,7 @@ def main() -> None:
     name = module.params["name"].lower()
 
     def work() -> dict[str, Any]:
-        sacctmgr = Sacctmgr(name)
+        sacctmgr = Sacctmgr(name, new=True)
         if module.params["state"] == "absent":
             return converge(module, sacctmgr, {}, absent=[Entity("cluster", name)])
         return converge(module, sacctmgr, {"limits": module.params["limits"]})

@@ -35,6 +35,8 @@ INSTALLED = frozenset(
         *(f"select_{name}" for name in ("cons_tres", "linear")),
         "job_submit_lua",
         "mcs_user",
+        *(f"preempt_{name}" for name in ("partition_prio", "qos")),
+        *(f"priority_{name}" for name in ("basic", "multifactor")),
     )
 )
 

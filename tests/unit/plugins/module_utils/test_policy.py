@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import (
     contents,
     in_use,
     policy_of,
+    problems,
     read,
     surplus,
     table,
@@ -79,6 +80,11 @@ FULL = after(POLICY, EMPTY)
         ({"users": [{"name": "u"}]}, "user u: has no account; name its DefaultAccount, or accounts"),
         ({"users": [{"name": "u", "accounts": ["x"]}]}, "user u in x: account: 'x' is unknown"),
         ({"users": [{"name": "u", "accounts": ["root", "root"]}]}, "user u in root: is there twice"),
+        (
+            {"users": [{"name": "u", "accounts": [{"name": "root", "partition": "a\ndelete qos b"}]}]},
+            "user u: partition: found 'a\\ndelete qos b', allowed: a name",
+        ),
+        ({"users": {"name": "u"}}, "users: found {'name': 'u'}, allowed: a list"),
         (
             {"users": [{"name": "u", "accounts": [{"name": "root", "MaxJob": 1}]}]},
             "user u in root: MaxJob: unknown to Slurm, did you mean 'MaxJobs'?",
@@ -247,6 +253,16 @@ def test_what_there_is_as_a_policy_changes_nothing(purge: bool) -> None:
     policy = policy_of(FULL)
     wanted = read(policy, "lab", FULL, purge)
     assert compare(FULL, wanted, surplus(FULL, wanted) if purge else []) == []
+
+
+def test_without_slurm_what_is_not_named_may_be_there() -> None:
+    users = {"users": [{"name": "u", "DefaultAccount": "there", "QOS": "there", "GrpTRES": "gres/there=1"}]}
+    assert problems(users, purge=False) == []
+    assert problems(users, purge=True) == [
+        "user u in there: account: 'there' is unknown",
+        "user u in there: QOS: 'there' is unknown",
+    ]
+    assert problems({"accounts": [{"name": "a", "Parent": "a"}]}, purge=False) == ["account a: is in itself: a in a"]
 
 
 def test_the_table_has_a_line_for_what_is_the_same() -> None:

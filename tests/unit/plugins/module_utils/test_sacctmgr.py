@@ -99,7 +99,7 @@ POLICY: dict[str, Any] = {
 def answered(release: str) -> State:
     """What Slurm has of cluster lab after it was given the policy."""
     answers = json.loads((ANSWERS / f"{release}.json").read_text())
-    return state("lab", {name: "".join(f"{line}\n" for line in lines) for name, lines in answers.items()})
+    return state("lab", {name: "".join(f"{line}\n" for line in lines) for name, lines in answers.items()}, ["lab"])
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
@@ -107,7 +107,7 @@ def test_what_was_given_is_what_is_read(release: str) -> None:
     found = answered(release)
     wanted = read(POLICY, "lab", found, purge=True)
     assert compare(found, wanted, surplus(found, wanted)) == []
-    assert (found.clusters, found.tres[0], found.tres[5]) == (["lab"], "cpu", "fs/disk")
+    assert (found.tres[0], found.tres[5]) == ("cpu", "fs/disk")
 
 
 def test_releases_agree() -> None:
@@ -118,7 +118,7 @@ def test_what_only_slurm_can_say_is_kept_as_it_is() -> None:
     answers = dict.fromkeys(questions("lab"), "")
     answers["associations"] = "a|||root|1|||||||||||||||||+urgent|\n"
     answers["accounts"] = "a|org|with | bars\n"
-    account = state("lab", answers).entities[Entity("account", "a")]
+    account = state("lab", answers, ["lab"]).entities[Entity("account", "a")]
     assert (account["QOS"], account["Description"]) == ("+urgent", "with | bars")
 
 
@@ -131,23 +131,40 @@ def a_program_instead_of_sacctmgr(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return program
 
 
+KNOWN = """#!/bin/sh
+case "$*" in "-nP show cluster format=Cluster") echo lab; exit;; esac
+"""
+
+
 def test_failures_are_told_with_the_words_of_the_command(program: Path) -> None:
-    program.write_text("#!/bin/sh\necho 'sacctmgr: modify qos where name=a'\necho ' Unknown option: x=1' >&2\nexit 1\n")
+    words = "echo 'sacctmgr: modify qos where name=a'\necho ' Unknown option: x=1' >&2\nexit 1\n"
+    program.write_text(KNOWN + words)
     assert Sacctmgr("lab").run(["modify qos where name=a"]) == "sacctmgr modify qos where name=a: Unknown option: x=1"
-    with pytest.raises(AccountingError, match=r"sacctmgr -nP show cluster: .*Unknown option"):
+    with pytest.raises(AccountingError, match=r"sacctmgr -nP show tres: .*Unknown option"):
         Sacctmgr("lab").state()
 
 
 def test_more_commands_than_a_pipe_holds(program: Path) -> None:
-    program.write_text("#!/bin/sh\ncat\n")
+    program.write_text(KNOWN + "cat\n")
     assert Sacctmgr("lab").run([f"add qos name={i:0100}" for i in range(5000)]) == ""
 
 
 @pytest.mark.parametrize("clusters", ["", "a\nb"])
 def test_a_cluster_must_be_named_where_there_is_not_one(program: Path, clusters: str) -> None:
     program.write_text(f"#!/bin/sh\nprintf '{clusters}'\n")
-    with pytest.raises(AccountingError, match="cluster: name one"):
+    with pytest.raises(AccountingError, match=r"cluster: name one, the database has (none|a, b)"):
         Sacctmgr(None)
+
+
+def test_a_misspelt_cluster_is_not_made(program: Path) -> None:
+    program.write_text(KNOWN)
+    assert (Sacctmgr(None).cluster, Sacctmgr("Lab").cluster, Sacctmgr("other", new=True).cluster) == (
+        "lab",
+        "lab",
+        "other",
+    )
+    with pytest.raises(AccountingError, match="cluster: found 'lbb', the database has lab"):
+        Sacctmgr("lbb")
 
 
 def test_a_long_list_of_names_is_shown_short() -> None:
