@@ -82,9 +82,11 @@ runner: $(ready) ## the playbooks through ansible-runner, from bare hosts, cance
 	pytest -v tests/integration/runner
 	molecule destroy -s default
 
-benchmark: $(ready) ## what site.yml and 10,000 nodes take, as ratios (docs/benchmarks.md)
+benchmark: $(ready) ## what site.yml, 10,000 nodes and 3,000 users take, as ratios (docs/benchmarks.md)
 	python tests/benchmark/site.py
 	python tests/benchmark/scale.py
+	molecule converge -s single
+	python tests/benchmark/accounting.py
 
 demo: $(ready) ## a cluster in containers on this machine: made, set up, validated; run again, it repairs
 	@echo '==> containers'

@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """sacctmgr: what slurmdbd keeps, read in a constant number of calls, and commands, many in one process.
 
-The output of `-nP` with named columns is the same in Slurm 22.05, 24.11 and 26.05. `--json` is not there in 22.05, and
-it shows the limits of parents as those of their children.
+The output of `-nP` with named columns is the same in Slurm 22.05, 24.11 and 26.05; 22.05 has no `--json`.
 """
 
 from __future__ import annotations
