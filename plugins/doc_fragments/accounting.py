@@ -24,8 +24,8 @@ attributes:
 notes:
   - Limits have Slurm's names, which sacctmgr(1) documents, and are compared by what they mean. V(1-00:00:00) is
     V(24:00:00) and V(1440). Quote times, YAML takes some for numbers.
-  - Resources are a mapping, as in V({cpu: 64, gres/gpu: 8}), or text, as in V(cpu=64,gres/gpu=8). Memory is in MiB
-    or has a unit.
+  - Resources are a mapping of their names to numbers, or text such as V(cpu=64,gres/gpu=8). Memory is in MiB or has a
+    unit.
   - Limits that are not named are left alone. V(null) and V(-1) unset one.
   - Slurm keeps all names and texts here in small letters.
 requirements:

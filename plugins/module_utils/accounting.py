@@ -48,7 +48,8 @@ def converge(
     state = sacctmgr.state()
     wanted = read(policy, sacctmgr.cluster, state, purge)
     unwanted = surplus(state, wanted) if purge else [entity for entity in absent if entity in state.entities]
-    kept = in_use(state, unwanted, sacctmgr.jobs()) if unwanted else {}
+    # A cluster that is gone cannot be asked for its jobs.
+    kept = in_use(state, unwanted, sacctmgr.jobs()) if any(entity.kind != "cluster" for entity in unwanted) else {}
     _refuse(state, absent, kept)
     unwanted = [entity for entity in unwanted if entity not in kept]
     changes = compare(state, wanted, unwanted)

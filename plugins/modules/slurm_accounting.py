@@ -36,8 +36,9 @@ options:
     default: []
   users:
     description:
-      - Each has a C(name), a C(DefaultAccount) and further C(accounts), of which the first is the default where none
-        is named. It may have an C(AdminLevel), and the limits of an association hold in each of its accounts.
+      - Each has a C(name), a C(DefaultAccount) and further C(accounts). Where no default is named, a user keeps the one
+        that it has, and a new one has the first of them. It may have an C(AdminLevel), and the limits of an
+        association hold in each of its accounts.
       - One of the accounts may be a mapping with its C(name), the C(partition) that it is for, and limits of its own.
     type: list
     elements: dict

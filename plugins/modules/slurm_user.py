@@ -19,7 +19,9 @@ options:
     type: str
     required: true
   default_account:
-    description: The account that its jobs have where they name none. Without one, a user has the first of O(accounts).
+    description:
+      - The account that its jobs have where they name none.
+      - Without it, a user keeps the one that it has, and a new one has the first of O(accounts).
     type: str
   accounts:
     description:
