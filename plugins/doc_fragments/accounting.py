@@ -10,10 +10,7 @@ class ModuleDocFragment:
     """Documentation that they share."""
 
     DOCUMENTATION = r"""
-options:
-  cluster:
-    description: Name of the cluster in the database. Not needed where the database has no other.
-    type: str
+options: {}
 attributes:
   check_mode:
     description: Can run in check mode and return changed status prediction without modifying target.
@@ -32,4 +29,11 @@ requirements:
   - Slurm's sacctmgr (22.05 or later) with a slurmdbd that answers, as a user that may change its data
 author:
   - gpucluster.slurm contributors (@gpucluster)
+"""
+
+    CLUSTER = r"""
+options:
+  cluster:
+    description: Name of the cluster in the database. Not needed where the database has no other.
+    type: str
 """

@@ -83,14 +83,17 @@ def _apply(
         sacctmgr.run(lines, load)
     state = sacctmgr.state()
     left = compare(state, wanted, unwanted)
+    said = []
     if left:
         for load, lines in batches(state, left, sacctmgr.cluster):
             for part in [lines] if load else [[line] for line in lines]:
-                if words := sacctmgr.run(part, load):
+                failed, words = sacctmgr.run(part, load)
+                if failed:
                     raise AccountingError(words)
+                said.append(words)
         left = compare(sacctmgr.state(), wanted, unwanted)
     if left:
-        raise AccountingError("\n".join(["Slurm has taken the commands, and this is still to do:", *table(left)]))
+        raise AccountingError("\n".join([*said, "After that, this is still to do:", *table(left)]))
 
 
 def _side(changes: Iterable[Change], side: str) -> str:

@@ -163,8 +163,8 @@ class Sacctmgr:
         if self.cluster not in self.clusters and not (new and NAME.fullmatch(self.cluster)):
             raise AccountingError(f"cluster: found {cluster!r}, the database has {known}")
 
-    def _run(self, command: Sequence[str], seconds: int, stdin: str = "") -> tuple[int, str]:
-        """A command's status and words."""
+    def _run(self, command: Sequence[str], seconds: int, stdin: str = "") -> tuple[int, str, str]:
+        """A command's status, output and errors."""
         try:
             # Not run_command: it writes all of the input before it reads, and sacctmgr repeats what it reads.
             done = subprocess.run(  # pylint: disable=ansible-bad-function
@@ -178,15 +178,15 @@ class Sacctmgr:
                 errors="replace",
             )
         except subprocess.TimeoutExpired:
-            return 124, f"no answer in {seconds} s"
-        return done.returncode, f"{done.stderr}{done.stdout}".strip() if done.returncode else done.stdout
+            return 124, "", f"no answer in {seconds} s"
+        return done.returncode, done.stdout, done.stderr
 
     def _ask(self, command: Sequence[str]) -> str:
         """A command's answer. Raises AccountingError with its words."""
-        status, words = self._run(command, COMMAND)
+        status, output, errors = self._run(command, COMMAND)
         if status:
-            raise AccountingError(f"{' '.join(command[:4])}: {words}")
-        return words
+            raise AccountingError(f"{' '.join(command[:4])}: {errors}{output}".strip())
+        return output
 
     def state(self) -> State:
         """What slurmdbd keeps. Raises AccountingError."""
@@ -200,21 +200,26 @@ class Sacctmgr:
         # With --clusters there is a line that names the cluster.
         return [Job(*line.split("|")) for line in dict.fromkeys(answer.splitlines()) if "|" in line]
 
-    def run(self, lines: Sequence[str], load: bool = False) -> str:
-        """Give one process commands, or a file to load. What it says where it fails, which ends no other command."""
+    def run(self, lines: Sequence[str], load: bool = False) -> tuple[bool, str]:
+        """Give one process commands, or a file to load. Whether one has failed, which ends no other, and what it says.
+
+        22.05 says of some that it does not take them, and does not fail.
+        """
         text = "\n".join(lines) + "\n"
         if load:
             with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
-                status, words = self._run(["sacctmgr", "-i", "load", file.name], PATIENCE)
+                status, output, errors = self._run(["sacctmgr", "-i", "load", file.name], PATIENCE)
         else:
-            status, words = self._run(["sacctmgr", "-iQ"], PATIENCE, text)
-        if status == 0:
-            return ""
+            status, output, errors = self._run(["sacctmgr", "-iQ"], PATIENCE, text)
         # It repeats the commands that it reads.
-        said = [line.strip() for line in words.splitlines() if not line.startswith("sacctmgr: ") or "error" in line]
-        return f"sacctmgr {'load' if load else shortened(lines[0])}: {'; '.join(filter(None, said))}"
+        said = [
+            line.strip()
+            for line in f"{errors}{output}".splitlines()
+            if not line.startswith("sacctmgr: ") or "error" in line
+        ]
+        return bool(status), f"sacctmgr {'load' if load else shortened(lines[0])}: {'; '.join(filter(None, said))}"
 
 
 def shortened(command: str) -> str:

@@ -50,7 +50,7 @@ options:
         jobs is in RV(kept).
     type: bool
     default: false
-extends_documentation_fragment: [gpucluster.slurm.accounting]
+extends_documentation_fragment: [gpucluster.slurm.accounting, gpucluster.slurm.accounting.cluster]
 seealso:
   - module: gpucluster.slurm.slurm_qos
   - module: gpucluster.slurm.slurm_account

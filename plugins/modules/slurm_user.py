@@ -46,7 +46,7 @@ options:
     type: str
     choices: [present, absent]
     default: present
-extends_documentation_fragment: [gpucluster.slurm.accounting]
+extends_documentation_fragment: [gpucluster.slurm.accounting, gpucluster.slurm.accounting.cluster]
 seealso:
   - module: gpucluster.slurm.slurm_accounting
   - module: gpucluster.slurm.slurm_account
