@@ -12,6 +12,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import (
     Change,
+    Partitions,
     PolicyError,
     Wanted,
     batches,
@@ -36,17 +37,19 @@ def converge(
     policy: Mapping[str, Any],
     purge: bool = False,
     absent: Sequence[Entity] = (),
+    partitions: Partitions | None = None,
 ) -> dict[str, Any]:
     """Make accounting as a policy wants it, and return a module's result.
 
-    absent: what must not be there. purge: nothing that the policy does not name must be there.
+    absent: what must not be there. purge: nothing that the policy does not name must be there. partitions: those whose
+    QOS have to be known.
 
     Raises:
         PolicyError: the policy is wrong; nothing has changed.
         AccountingError: Slurm does not answer, or has not taken all of it.
     """
     state = sacctmgr.state()
-    wanted = read(policy, sacctmgr.cluster, state, purge)
+    wanted = read(policy, sacctmgr.cluster, state, purge, partitions)
     unwanted = surplus(state, wanted) if purge else [entity for entity in absent if entity in state.entities]
     # A cluster that is gone cannot be asked for its jobs.
     kept = in_use(state, unwanted, sacctmgr.jobs()) if any(entity.kind != "cluster" for entity in unwanted) else {}

@@ -93,8 +93,8 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
     partitions = _partitions(judge, file.get("partitions", []), node_hosts if complete else None)
     slurm_conf = _settings(judge, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
     cgroup_conf = _settings(judge, schema.CGROUP_CONF, "cgroup_conf", file.get("cgroup_conf", {}))
+    accounting = _accounting(judge, file.get("accounting", {}), partitions, "database" in file)
 
-    accounting = _accounting(judge, file.get("accounting", {}), "database" in file)
     controllers = expand(file.get("controllers", ""))
     login = expand(file.get("login", ""))
     database = file.get("database", "")
@@ -250,10 +250,13 @@ def _settings(judge: Judge, kind: schema.Kind, key: str, found: dict[str, Any]) 
     return found
 
 
-def _accounting(judge: Judge, found: dict[str, Any], database: bool) -> dict[str, Any]:
+def _accounting(
+    judge: Judge, found: dict[str, Any], partitions: list[dict[str, Any]], database: bool
+) -> dict[str, Any]:
     """The policy for accounting, as the variables of role slurm_accounting."""
     policy = judge.judge(schema.ACCOUNTING, "accounting", found)
-    for what in policy_problems(policy, policy.get("purge", False)):
+    parameters = {str(partition.get("name")): partition.items() for partition in partitions}
+    for what in policy_problems(policy, policy.get("purge", False), parameters):
         judge.problem("accounting", what)
     if policy and not database:
         judge.problem("accounting", "needs a database")

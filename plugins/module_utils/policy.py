@@ -25,10 +25,36 @@ LINE = 3500
 """Length of a list of names; sacctmgr takes lines of 4,096 characters where it has no readline (`_getline`)."""
 
 Wanted = dict[Entity, Settings]
+Partitions = Mapping[str, Iterable[tuple[str, Any]]]
+"""Parameters of partitions, by the partition's name."""
+
+_QOS_OF_PARTITIONS = ("qos", "allowqos", "denyqos")
+"""Parameters in small letters. slurmctld ends where a QOS is not there (`_build_single_partitionline_info`)."""
 
 
 class PolicyError(ValueError):
     """All that is wrong with a policy, a line each."""
+
+
+# -- partitions ------------------------------------------------------------------------------------------------------
+
+
+def _names(value: Any) -> list[str]:
+    """The names that a parameter has, in small letters; none for `ALL`."""
+    names = value if isinstance(value, (list, tuple)) else str(value).split(",")
+    return [name for name in (str(name).strip().lower() for name in names) if name not in ("", "all")]
+
+
+def qos_of_partitions(policy: Mapping[str, Any], partitions: Partitions) -> dict[str, Any]:
+    """The part of a policy that partitions need: the QOS that they name, without limits."""
+    named = {
+        name
+        for parameters in partitions.values()
+        for key, value in parameters
+        if key.lower() in _QOS_OF_PARTITIONS
+        for name in _names(value)
+    }
+    return {"qos": [{"name": qos["name"]} for qos in policy["qos"] if str(qos.get("name", "")).lower() in named]}
 
 
 # -- judge -----------------------------------------------------------------------------------------------------------
@@ -127,14 +153,23 @@ class _Reader:
                 special = self.settings(where.words, place, ["name", "partition"], "association")["association"]
                 self.add(where, {**settings["association"], **special})
 
+    def partitions(self, partitions: Partitions) -> None:
+        """The QOS that partitions name, which are known to the policy or to Slurm."""
+        known = self.known("qos")
+        for name, parameters in partitions.items():
+            for key, value in parameters:
+                if key.lower() in _QOS_OF_PARTITIONS:
+                    self._known(f"partition {name}: {key}", _names(value), known)
+
+    def known(self, kind: str) -> set[str]:
+        """The names that there are after the change."""
+        stays = () if self.purge else self.state.entities
+        return {entity.name for entity in (*self.wanted, *stays, *OWN) if entity.kind == kind}
+
     def references(self) -> None:
         """What is named somewhere must be known: to the policy, or to Slurm if it stays there."""
         state = self.state
-        stays = () if self.purge else state.entities
-        known = {
-            kind: {entity.name for entity in (*self.wanted, *stays, *OWN) if entity.kind == kind}
-            for kind in ("qos", "account")
-        }
+        known = {kind: self.known(kind) for kind in ("qos", "account")}
         for entity, settings in self.wanted.items():
             if entity.kind == "association":
                 self._known(f"{entity.words}: account", [entity.account], known["account"])
@@ -191,10 +226,12 @@ def depth(account: str, parents: Mapping[str, str]) -> int:
     return steps
 
 
-def read(policy: Mapping[str, Any], cluster: str, state: State, purge: bool = False) -> Wanted:
+def read(
+    policy: Mapping[str, Any], cluster: str, state: State, purge: bool = False, partitions: Partitions | None = None
+) -> Wanted:
     """What a policy wants of the cluster, with the limits that it names, or with `purge` all limits.
 
-    policy: `limits` of the cluster, `qos`, `accounts`, `users`.
+    policy: `limits` of the cluster, `qos`, `accounts`, `users`. partitions: those whose QOS have to be known.
 
     Raises:
         PolicyError: with all that is wrong.
@@ -202,18 +239,20 @@ def read(policy: Mapping[str, Any], cluster: str, state: State, purge: bool = Fa
     reader = _Reader(state, purge)
     reader.policy(policy, cluster)
     reader.references()
+    reader.partitions(partitions or {})
     reader.circles()
     if reader.errors:
         raise PolicyError("\n".join(reader.errors))
     return {entity: _all(entity, settings) for entity, settings in reader.wanted.items()} if purge else reader.wanted
 
 
-def problems(policy: Mapping[str, Any], purge: bool) -> list[str]:
+def problems(policy: Mapping[str, Any], purge: bool, partitions: Partitions) -> list[str]:
     """What is wrong with a policy whatever Slurm has. Without `purge`, what it does not know may be there."""
     reader = _Reader(State(), purge)
     reader.policy(policy, "")
     if purge:
         reader.references()
+        reader.partitions(partitions)
     reader.circles()
     return reader.errors
 

@@ -67,6 +67,18 @@ def _node_job(partition: str, node: str, gpus: int) -> dict[str, Any]:
     return job
 
 
+def _restrictions(partition: Mapping[str, Any]) -> dict[str, str]:
+    """The account and the QOS of a job in a partition that does not allow what root has (`account`, `qos`)."""
+    values = {key.lower(): value for key, value in partition.items()}
+    restrictions = {}
+    for key, parameter, usual in (("account", "allowaccounts", "root"), ("qos", "allowqos", "normal")):
+        value = values.get(parameter) or "ALL"
+        names = [str(name).strip() for name in (value if isinstance(value, list) else str(value).split(","))]
+        if not {"all", usual} & {name.lower() for name in names}:
+            restrictions[key] = names[0]
+    return restrictions
+
+
 def validation_jobs(
     partitions: Iterable[Mapping[str, Any]],
     nodes: Iterable[Mapping[str, Any]],
@@ -75,9 +87,12 @@ def validation_jobs(
     """The jobs that prove a cluster, for the module `slurm_job`.
 
     One runs on every node of every partition. In the first partition, one is an array, one is cancelled, one is killed
-    for the memory that it takes, and one asks for more nodes than there are and is refused.
+    for the memory that it takes, and one asks for more nodes than there are and is refused. Where a partition allows
+    some accounts or QOS only, its jobs have the first of them.
     """
     gpus = {name: _gpus(node, hardware) for node in nodes for name in expand(node["hosts"])}
+    partitions = [*partitions]
+    restrictions = {partition["name"]: _restrictions(partition) for partition in partitions}
     members = {
         partition["name"]: list(gpus) if partition["nodes"] == "ALL" else expand(partition["nodes"])
         for partition in partitions
@@ -96,7 +111,10 @@ def validation_jobs(
         },
     ]
     first = next(iter(members), None)
-    return [{"memory": str(JOB_MEMORY), **job} for job in [*jobs, *({"partition": first, **job} for job in special)]]
+    return [
+        {"memory": str(JOB_MEMORY), **restrictions.get(job["partition"], {}), **job}
+        for job in [*jobs, *({"partition": first, **job} for job in special)]
+    ]
 
 
 def _why_waiting(job: Mapping[str, Any]) -> str:

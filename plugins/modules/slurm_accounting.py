@@ -50,6 +50,12 @@ options:
         jobs is in RV(kept).
     type: bool
     default: false
+  slurm_conf:
+    description:
+      - Text of a slurm.conf that is to be applied. Of the policy only the QOS that its partitions name are made, without
+        limits, and one that nobody knows is an error. slurmctld ends where a QOS of a partition is missing.
+      - sacctmgr uses it instead of the host's own. The database need not know the cluster yet.
+    type: str
 extends_documentation_fragment: [gpucluster.slurm.accounting, gpucluster.slurm.accounting.cluster]
 seealso:
   - module: gpucluster.slurm.slurm_qos
@@ -75,6 +81,12 @@ EXAMPLES = r"""
       - {name: alice, DefaultAccount: physics}
       - {name: bob, accounts: [biology, {name: physics, MaxJobs: 2}]}
   register: accounting
+
+- name: Make the QOS that partitions name, before slurmctld reads the file
+  gpucluster.slurm.slurm_accounting:
+    cluster: lab
+    qos: [{name: urgent, Priority: 100}]
+    slurm_conf: "{{ lookup('ansible.builtin.template', 'slurm.conf.j2') }}"
 
 - name: Show what has changed
   ansible.builtin.debug:
@@ -120,7 +132,9 @@ kept:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils import configuration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import PolicyError, qos_of_partitions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Sacctmgr
 
 
@@ -134,16 +148,22 @@ def main() -> None:
             "accounts": entries,
             "users": entries,
             "purge": {"type": "bool", "default": False},
+            "slurm_conf": {"type": "str"},
         },
         supports_check_mode=True,
     )
 
     def work() -> dict[str, Any]:
-        policy = {
-            "cluster": module.params["limits"],
-            **{key: module.params[key] for key in ("qos", "accounts", "users")},
-        }
-        return converge(module, Sacctmgr(module.params["cluster"]), policy, module.params["purge"])
+        cluster, conf = module.params["cluster"], module.params["slurm_conf"]
+        policy = {key: module.params[key] for key in ("limits", "qos", "accounts", "users")}
+        if conf is None:
+            return converge(module, Sacctmgr(cluster), policy, module.params["purge"])
+        try:
+            partitions = configuration.read({"slurm.conf": conf}).partitions
+        except configuration.ConfigurationError as error:
+            raise PolicyError(str(error)) from None
+        sacctmgr = Sacctmgr(cluster, new=True, conf=conf)
+        return converge(module, sacctmgr, qos_of_partitions(policy, partitions), partitions=partitions)
 
     run(module, work)
 

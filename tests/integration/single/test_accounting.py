@@ -14,7 +14,11 @@ import pytest
 import yaml
 from lab import Lab, Run, with_cluster
 
-EMPTY: tuple[str, dict[str, Any], bool] = ("slurm_accounting", {"purge": True}, False)
+EMPTY: tuple[str, dict[str, Any], bool] = (
+    "slurm_accounting",
+    {"limits": {"MaxSubmitJobs": None}, "purge": True},
+    False,
+)
 APPLY = "gpucluster.slurm.slurm_accounting : Apply the policy"
 
 
@@ -148,6 +152,7 @@ def test_nodes_are_drained_and_taken_back_by_those_who_drained_them(lab: Lab, ho
 # -- a policy --------------------------------------------------------------------------------------------------------
 
 POLICY: dict[str, Any] = {
+    "limits": {"MaxSubmitJobs": 5000},
     "qos": [{"name": "normal"}, {"name": "urgent", "Priority": 100, "Preempt": ["normal"]}],
     "accounts": [
         {"name": "science", "QOS": ["normal", "urgent"], "accounts": [{"name": "physics"}, {"name": "biology"}]},
@@ -226,7 +231,7 @@ def site(lab: Lab, directory: Path, *arguments: str) -> Run:
     """The stages that a policy in the cluster file needs."""
     cluster = {**yaml.safe_load(lab.inventory.read_text()), "accounting": ACCOUNTING}
     cluster["slurm_conf"] = {"PriorityCalcPeriod": 1, "SchedulerParameters": ["bf_interval=5", "sched_interval=5"]}
-    return with_cluster(lab, directory, cluster).playbook("site", "--tags=controller,accounting", "--diff", *arguments)
+    return with_cluster(lab, directory, cluster).playbook("site", "--tags=controller,policy", "--diff", *arguments)
 
 
 @pytest.fixture(scope="module", name="policy")

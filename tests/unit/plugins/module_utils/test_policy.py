@@ -16,6 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import (
     in_use,
     policy_of,
     problems,
+    qos_of_partitions,
     read,
     surplus,
     table,
@@ -257,12 +258,12 @@ def test_what_there_is_as_a_policy_changes_nothing(purge: bool) -> None:
 
 def test_without_slurm_what_is_not_named_may_be_there() -> None:
     users = {"users": [{"name": "u", "DefaultAccount": "there", "QOS": "there", "GrpTRES": "gres/there=1"}]}
-    assert problems(users, purge=False) == []
-    assert problems(users, purge=True) == [
+    assert problems(users, False, {}) == []
+    assert problems(users, True, {}) == [
         "user u in there: account: 'there' is unknown",
         "user u in there: QOS: 'there' is unknown",
     ]
-    assert problems({"accounts": [{"name": "a", "Parent": "a"}]}, purge=False) == ["account a: is in itself: a in a"]
+    assert problems({"accounts": [{"name": "a", "Parent": "a"}]}, False, {}) == ["account a: is in itself: a in a"]
 
 
 def test_the_table_has_a_line_for_what_is_the_same() -> None:
@@ -275,3 +276,26 @@ def test_the_table_has_a_line_for_what_is_the_same() -> None:
         "user u[1-3] in physics MaxJobs  - -> 3",
         "user alice  gone",
     ]
+
+
+PARTITIONS = {
+    "gpu": (("QOS", "Urgent"), ("AllowQos", "normal,urgent")),
+    "cpu": [("allowqos", ["ALL"]), ("MaxTime", "1")],
+}
+
+
+def test_the_qos_that_partitions_name_are_made_before_slurmctld_reads_them() -> None:
+    part = qos_of_partitions({"qos": [{"name": "URGENT", "Priority": 10}, {"name": "other"}]}, PARTITIONS)
+    assert part == {"qos": [{"name": "URGENT"}]}
+    assert read(part, "lab", EMPTY, partitions=PARTITIONS) == {Entity("qos", "urgent"): {}}
+
+
+@pytest.mark.parametrize("key", ["QOS", "AllowQos", "denyqos"])
+def test_a_qos_of_a_partition_is_known(key: str) -> None:
+    words = f"partition gpu: {key}: 'urgnt' is unknown, did you mean 'urgent'?"
+    policy, partitions = {"qos": [{"name": "urgent"}]}, {"gpu": [(key, "urgnt")]}
+    with pytest.raises(PolicyError) as caught:
+        read(policy, "lab", EMPTY, partitions=partitions)
+    assert str(caught.value) == words
+    assert problems(policy, True, partitions) == [words]
+    assert problems(policy, False, partitions) == []

@@ -35,6 +35,16 @@ def test_a_job_on_every_node_of_every_partition() -> None:
     }
 
 
+def test_jobs_have_what_their_partition_allows() -> None:
+    partitions = [
+        {"name": "all", "nodes": "ALL", "AllowAccounts": "ALL", "AllowQos": ["normal", "high"]},
+        {"name": "gpu", "nodes": "compute01", "AllowAccounts": ["vision", "speech"], "allowqos": "high, urgent"},
+    ]
+    jobs = validation.validation_jobs(partitions, NODES, HARDWARE)
+    found = {(job["partition"], job.get("account"), job.get("qos")) for job in jobs}
+    assert found == {("all", None, None), ("gpu", "vision", "high")}
+
+
 def test_nodes_whose_hardware_is_not_known_have_no_gpus() -> None:
     jobs = validation.validation_jobs(PARTITIONS[:1], [{"hosts": "n1", "hardware": "detected"}], {})
     assert "gres" not in jobs[0]
