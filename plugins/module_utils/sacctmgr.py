@@ -154,17 +154,13 @@ class Sacctmgr:
     """sacctmgr on this host, for one cluster."""
 
     def __init__(self, cluster: str | None, new: bool = False, conf: str | None = None) -> None:
-        """`new`: whether the database need not know the cluster. `conf`: text of a slurm.conf instead of the host's.
+        """`new`: whether the database need not know the cluster. `conf`: path of a slurm.conf instead of the host's.
 
         Raises AccountingError.
         """
         self.environment = {**os.environ, "LC_ALL": "C.UTF-8"}
         if conf is not None:
-            # It is there as long as this object is.
-            self.conf = tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="slurm.conf.")
-            self.conf.write(conf)
-            self.conf.flush()
-            self.environment["SLURM_CONF"] = self.conf.name
+            self.environment["SLURM_CONF"] = conf
         self.clusters = self._ask(["sacctmgr", "-nP", "show", "cluster", "format=Cluster"]).split()
         known = ", ".join(self.clusters) or "none"
         if cluster is None and len(self.clusters) != 1:

@@ -52,8 +52,8 @@ options:
     default: false
   slurm_conf:
     description:
-      - Text of a slurm.conf that is to be applied. Of the policy only the QOS that its partitions name are made, without
-        limits, and one that nobody knows is an error. slurmctld ends where a QOS of a partition is missing.
+      - Text of a slurm.conf that is to be applied. Of the policy only the QOS that its partitions name are made,
+        without limits, and one that nobody knows is an error. slurmctld ends where a QOS of a partition is missing.
       - sacctmgr uses it instead of the host's own. The database need not know the cluster yet.
     type: str
 extends_documentation_fragment: [gpucluster.slurm.accounting, gpucluster.slurm.accounting.cluster]
@@ -129,6 +129,7 @@ kept:
   sample: ["user bob: has jobs [12-13]"]
 """
 
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -162,7 +163,9 @@ def main() -> None:
             partitions = configuration.read({"slurm.conf": conf}).partitions
         except configuration.ConfigurationError as error:
             raise PolicyError(str(error)) from None
-        sacctmgr = Sacctmgr(cluster, new=True, conf=conf)
+        file = Path(module.tmpdir, "slurm.conf")
+        file.write_text(conf, encoding="utf-8")
+        sacctmgr = Sacctmgr(cluster, new=True, conf=str(file))
         return converge(module, sacctmgr, qos_of_partitions(policy, partitions), partitions=partitions)
 
     run(module, work)
