@@ -49,6 +49,8 @@ def converge(
         AccountingError: Slurm does not answer, or has not taken all of it.
     """
     state = sacctmgr.state()
+    # What the same run would tell slurmctld of, a check has not.
+    state.grows = module.check_mode
     wanted = read(policy, sacctmgr.cluster, state, purge, partitions)
     unwanted = surplus(state, wanted) if purge else [entity for entity in absent if entity in state.entities]
     # A cluster that is gone cannot be asked for its jobs.

@@ -176,6 +176,8 @@ class _Reader:
             for key, value in settings.items():
                 if LIMITS[entity.kind][key].kind == "tres" and state.tres:
                     resources = [pair.partition("=")[0] for pair in value.split(",") if pair]
+                    if state.grows:
+                        resources = [resource for resource in resources if "/" not in resource]
                     self._known(f"{entity.words}: {key}", resources, state.tres)
                 elif key in ("QOS", "DefaultQOS", "Preempt"):
                     self._known(f"{entity.words}: {key}", filter(None, value.split(",")), known["qos"])

@@ -59,6 +59,8 @@ class State:
     """All of the database."""
     tres: list[str] = field(default_factory=list)
     """Resources that it knows."""
+    grows: bool = False
+    """Whether slurmctld may make more resources known, such as `gres/gpu`, before the policy is applied."""
 
 
 class Job(NamedTuple):

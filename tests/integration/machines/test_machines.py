@@ -16,11 +16,11 @@ def test_the_administrator_is_an_ordinary_user(lab: Lab) -> None:
 
 def test_jobs_are_confined_by_cgroup_v2(lab: Lab) -> None:
     assert lab.command("vm2", "stat -fc %T /sys/fs/cgroup") == "cgroup2fs"
-    assert lab.command("vm1", "timeout 60 srun --cpus-per-task=1 nproc") == "1"
-    assert lab.command("vm1", "timeout 60 srun --cpus-per-task=2 nproc") == "2"
-    group = lab.command("vm1", "timeout 60 srun --mem=100 sh -c 'cat /proc/self/cgroup'").removeprefix("0::")
+    assert lab.command("vm1", "timeout 180 srun --cpus-per-task=1 nproc") == "1"
+    assert lab.command("vm1", "timeout 180 srun --cpus-per-task=2 nproc") == "2"
+    group = lab.command("vm1", "timeout 180 srun --mem=100 sh -c 'cat /proc/self/cgroup'").removeprefix("0::")
     assert "slurmstepd.scope/job_" in group
-    hungry = lab.host("vm1").run("timeout 120 srun --mem=50 tail /dev/zero")
+    hungry = lab.host("vm1").run("timeout 300 srun --mem=50 tail /dev/zero")
     assert "oom_kill" in hungry.stderr
 
 
@@ -34,9 +34,9 @@ def test_the_cluster_is_back_by_itself_after_a_reboot_of_all_hosts(lab: Lab) -> 
         # In a moment, so that the connection that says so ends well.
         lab.command(host, "systemd-run --on-active=1 systemctl reboot")
     for host in HOSTS:
-        boot = lab.wait_for(host, f"grep -v {before[host]} /proc/sys/kernel/random/boot_id", "-", seconds=300)
+        boot = lab.wait_for(host, f"grep -v {before[host]} /proc/sys/kernel/random/boot_id", "-", seconds=600)
         assert boot != before[host]
-    lab.wait_for("vm1", "timeout 10 sinfo -h -n vm2 -o %T", "idle", seconds=300)
+    lab.wait_for("vm1", "timeout 30 sinfo -h -n vm2 -o %T", "idle", seconds=600)
 
     run = lab.playbook("validate")
     assert (run.rc, run.failed) == (0, {})

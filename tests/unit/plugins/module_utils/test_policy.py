@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -299,3 +300,11 @@ def test_a_qos_of_a_partition_is_known(key: str) -> None:
     assert str(caught.value) == words
     assert problems(policy, True, partitions) == [words]
     assert problems(policy, False, partitions) == []
+
+
+def test_a_check_does_not_know_what_resources_slurmctld_will_bring() -> None:
+    policy = {"qos": [{"name": "a", "GrpTRES": {"gres/fpga": 1}}, {"name": "b", "GrpTRES": {"cup": 1}}]}
+    for grows, words in ((False, ["'gres/fpga'", "'cup'"]), (True, ["'cup'"])):
+        with pytest.raises(PolicyError) as caught:
+            read(policy, "lab", State(EMPTY.entities, ["lab"], EMPTY.tres, grows))
+        assert re.findall(r": ('.*?') is unknown", str(caught.value)) == words
