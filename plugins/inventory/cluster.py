@@ -102,8 +102,9 @@ options:
     default: {}
   accounting:
     description:
-      - The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users) and C(purge), as role
-        C(slurm_accounting) documents them. It needs a O(database). With one, slurmctld enforces limits.
+      - The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users), C(reservations) and
+        C(purge), as role C(slurm_accounting) documents them. It needs a O(database). With one, slurmctld enforces
+        limits.
     type: dict
     default: {}
   slurm_conf:

@@ -97,20 +97,20 @@ def _tres(value: Any) -> str:
 _TIME = re.compile(r"(?:(\d+)-(\d+)(?::(\d+)(?::(\d+))?)?|(\d+):(\d+):(\d+)|(\d+)(?::(\d+))?)")
 
 
-def _seconds(text: str) -> int:
+def seconds(text: str) -> int:
     """Seconds of a time as Slurm has it (`time_str2secs` in `src/common/parse_time.c`). A bare number is minutes."""
     match = _TIME.fullmatch(text)
     if not match:
         raise ValueError("a time such as 1-12:00:00 (in quotes), or minutes")
     parts = [int(part or 0) for part in match.groups()]
     days = parts[0]
-    hours, minutes, seconds = parts[1:4] if match[1] else parts[4:7] if match[5] else [0, parts[7], parts[8]]
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    hours, minutes, rest = parts[1:4] if match[1] else parts[4:7] if match[5] else [0, parts[7], parts[8]]
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
 
 
-def _text_of(seconds: int) -> str:
+def _text_of(duration: int) -> str:
     """Seconds as Slurm shows them."""
-    minutes, second = divmod(seconds, 60)
+    minutes, second = divmod(duration, 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
     return (f"{days}-" if days else "") + f"{hour:02}:{minute:02}:{second:02}"
@@ -118,19 +118,19 @@ def _text_of(seconds: int) -> str:
 
 def _minutes(value: Any) -> str:
     """A time in whole minutes, rounded up."""
-    return _text_of(-(-_seconds(str(value)) // 60) * 60)
+    return _text_of(-(-seconds(str(value)) // 60) * 60)
 
 
 def _time(value: Any) -> str:
     """A time to the second."""
-    return _text_of(_seconds(str(value)))
+    return _text_of(seconds(str(value)))
 
 
 def _grace(value: Any) -> str:
     """A time to the second; a bare number is seconds."""
     text = str(value)
     try:
-        return _text_of(int(text) if text.isdigit() else _seconds(text))
+        return _text_of(int(text) if text.isdigit() else seconds(text))
     except ValueError:
         raise ValueError("seconds, or a time such as 00:01:30") from None
 
@@ -205,7 +205,7 @@ def told(limit: Limit, before: str, after: str) -> str:
         return ",".join([*filter(None, [after]), *(f"{name}=-1" for name in sorted(gone))])
     if limit.kind == "grace":  # get_uint in src/sacctmgr/common.c
         days, _dash, clock = after.rpartition("-")
-        return str(_seconds(f"{days or 0}-{clock}"))
+        return str(seconds(f"{days or 0}-{clock}"))
     return after or limit.unset
 
 

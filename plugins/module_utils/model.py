@@ -9,7 +9,7 @@ All problems of a file are reported at once, so that it is put right in one go.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import problems as policy_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.render import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.schema import Judge, unknown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import ScontrolError, differences
 
 
 class ModelError(ValueError):
@@ -258,9 +259,23 @@ def _accounting(
     parameters = {str(partition.get("name")): partition.items() for partition in partitions}
     for what in policy_problems(policy, policy.get("purge", False), parameters):
         judge.problem("accounting", what)
+    for i, reservation in enumerate(policy.get("reservations", [])):
+        _reservation(judge, f"accounting.reservations[{i}]", reservation)
     if policy and not database:
         judge.problem("accounting", "needs a database")
     return {f"slurm_accounting_{key}": value for key, value in policy.items()}
+
+
+def _reservation(judge: Judge, key: str, found: Any) -> None:
+    """A reservation: its name, and parameters that Slurm knows."""
+    if not isinstance(found, Mapping) or not found.get("name"):
+        judge.problem(key, "allowed: a mapping with name and parameters of a reservation")
+        return
+    try:
+        differences({name: value for name, value in found.items() if name not in ("name", "state")}, None)
+    except ScontrolError as error:
+        for line in str(error).splitlines():
+            judge.problem(key, line)
 
 
 def _addressed(

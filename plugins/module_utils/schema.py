@@ -399,6 +399,7 @@ ACCOUNTING = Kind(
         "qos": {"type": sequence},
         "accounts": {"type": sequence},
         "users": {"type": sequence},
+        "reservations": {"type": sequence},
         "purge": {"type": flag},
     }
 )

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.limits import KINDS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.limits import KINDS, seconds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import nearest
 
 COMMAND = 60
@@ -101,6 +102,28 @@ def _meaning(kind: str, value: str) -> str:
     return KINDS[kind](value) if kind == "count" else value
 
 
+def _given(value: Any) -> str:
+    """A value as text: lists may be lists, and YAML makes times of some texts."""
+    if isinstance(value, date):
+        return value.isoformat()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+_RECURRING = {"HOURLY", "DAILY", "WEEKDAY", "WEEKEND", "WEEKLY"}
+"""Flags that let Slurm move a reservation on when it is over (scontrol(1))."""
+
+
+def over(wanted: Mapping[str, Any], now: datetime) -> bool:
+    """Whether a reservation has ended for good, so that Slurm would refuse to make it. Times are the host's own."""
+    given = {key.lower(): _given(value) for key, value in wanted.items()}
+    start, end = (_meaning("moment", given.get(key, "")) for key in ("starttime", "endtime"))
+    length = _meaning("duration", given["duration"]) if "duration" in given else "INFINITE"
+    if _RECURRING & {*given.get("flags", "").upper().split(",")} or not (end or (start and length[0].isdigit())):
+        return False
+    last = datetime.fromisoformat(end or start)
+    return (last if end else last + timedelta(seconds=seconds(length))) < now
+
+
 class Difference(NamedTuple):
     """A parameter that is not as wanted."""
 
@@ -120,7 +143,7 @@ def differences(wanted: Mapping[str, Any], there: Record | None) -> list[Differe
     errors, found = [], []
     names = {name.lower(): name for name in RESERVATION}
     for key, value in wanted.items():
-        given = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        given = _given(value)
         name = names.get(key.lower())
         if name is None or re.search(r"[\s\"']", given):
             meant = nearest(key, RESERVATION) if name is None else None

@@ -23,6 +23,7 @@ options:
       - Any parameters of a reservation as C(scontrol) has them, such as C(StartTime), C(Duration), C(Nodes), C(Users),
         C(Accounts), C(Flags). Lists may be lists. Others are left alone.
       - A time that is not a date, such as V(now+1hour), matters only while there is no reservation of that name.
+      - One that has ended for good, by its dates and the clock of this host, is not made.
     type: dict
     default: {}
   state:
@@ -89,6 +90,7 @@ plan:
       sample: "gpu01,gpu02"
 """
 
+from datetime import datetime
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -96,6 +98,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
     Scontrol,
     ScontrolError,
     differences,
+    over,
     updates,
 )
 
@@ -110,6 +113,8 @@ def converge(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
             scontrol.run("delete", named)
         return [{"what": f"reservation {name}", "before": name, "after": None}] if there else []
     changes = differences(module.params["parameters"], there)
+    if there is None and over(module.params["parameters"], datetime.now()):
+        return []
     if not module.check_mode:
         if there is None:
             scontrol.run("create", "reservation", named, *(f"{change.key}={change.given}" for change in changes))

@@ -220,6 +220,10 @@ def test_what_slurm_refuses_is_told_with_its_words(lab: Lab, tmp_path: Path) -> 
 
 ACCOUNTING = {
     **POLICY,
+    "reservations": [
+        {"name": "past", "StartTime": "2026-01-01T00:00:00", "Duration": 60, "Nodes": "ALL", "Users": ["root"]},
+        {"name": "future", "StartTime": "2046-01-01T00:00:00", "Duration": 60, "Nodes": "ALL", "Users": ["root"]},
+    ],
     "users": [
         {"name": "alice", "DefaultAccount": "physics", "Fairshare": 10},
         {"name": "admin", "DefaultAccount": "physics", "Fairshare": 10},
@@ -235,7 +239,7 @@ def site(lab: Lab, directory: Path, *arguments: str) -> Run:
 
 
 @pytest.fixture(scope="module", name="policy")
-def policy_in_the_cluster_file(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> None:
+def policy_in_the_cluster_file(lab: Lab, host: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Limits hold, as the check has said, and a second run changes nothing."""
     directory = tmp_path_factory.mktemp("accounting")
     tasks(lab, directory, EMPTY)
@@ -244,6 +248,8 @@ def policy_in_the_cluster_file(lab: Lab, tmp_path_factory: pytest.TempPathFactor
     check, done, _again = ([result for _host, task, result in run.results if task == APPLY] for run in runs)
     assert check[0]["plan"] == done[0]["plan"] != []
     assert runs[2].changed == {}
+    assert lab.command(host, "scontrol -o show reservation | cut -d' ' -f1") == "ReservationName=future"
+    lab.command(host, "scontrol delete ReservationName=future")
 
 
 def submit(lab: Lab, host: str, user: str, *options: str, seconds: int = 600) -> str:

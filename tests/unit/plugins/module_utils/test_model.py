@@ -489,6 +489,42 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "nodes[4].CPUSpecList: found 'x', allowed: indexes of CPUs from 0 to 3, such as 0-1",
         ],
     ),
+    "accounting": (
+        changed(
+            accounting={
+                "qso": [],
+                "accounts": [{"name": "a", "Parent": "b"}, {"name": "b", "Parent": "a", "GrpTRS": 1}],
+                "users": [{"name": "u"}],
+                "reservations": [{"name": "r", "Node": "ALL", "Duration": "long"}, "s"],
+            }
+        ),
+        [
+            "accounting.qso: unknown key, did you mean 'qos'? "
+            "allowed: limits, qos, accounts, users, reservations, purge",
+            "accounting: account b: GrpTRS: unknown to Slurm, did you mean 'GrpTRES'?",
+            "accounting: user u: has no account; name its DefaultAccount, or accounts",
+            "accounting: account a: is in itself: a in b in a",
+            "accounting: account b: is in itself: b in a in b",
+            "accounting.reservations[0]: Node: unknown to Slurm, did you mean 'Nodes'?",
+            "accounting.reservations[0]: Duration: found 'long', allowed: a time such as 1-12:00:00 (in quotes), "
+            "or minutes",
+            "accounting.reservations[1]: allowed: a mapping with name and parameters of a reservation",
+        ],
+    ),
+    "accounting that is all": (
+        changed(
+            accounting={"accounts": ["a"], "users": [{"name": "u", "DefaultAccount": "b"}], "purge": True},
+            partitions=[{"name": "all", "nodes": "ALL", "QOS": "hihg"}],
+        ),
+        [
+            "accounting: user u in b: account: 'b' is unknown",
+            "accounting: partition all: QOS: 'hihg' is unknown",
+        ],
+    ),
+    "accounting without a database": (
+        changed(database=None, accounting={"accounts": ["a"]}),
+        ["accounting: needs a database"],
+    ),
     "one group for two names": (
         partitions({"name": "gpu_all", "nodes": "head"}),
         ["partition: 'gpu_all' and 'gpu-all' are one group, partition_gpu_all: rename one"],

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
     ScontrolError,
     differences,
+    over,
     reason_of,
     records,
     to_change,
@@ -107,3 +109,25 @@ def test_nodes_that_are_not_as_wanted(state: str, reason: str, nodes: list[str])
 
 def test_reasons_are_without_who_and_when() -> None:
     assert [reason_of(node) for node in records(NODES)] == ["", "new DIMMs", "Not responding", "bad fan"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_over"),
+    [
+        ({"StartTime": "2027-01-01T08:00", "Duration": "04:00:00"}, True),
+        ({"StartTime": "2027-01-01T08:00", "Duration": "05:00:00"}, False),
+        ({"StartTime": "2027-01-01T08:00", "EndTime": "2027-01-01T12:00:00"}, True),
+        ({"StartTime": datetime(2027, 1, 1, 8), "Duration": 60}, True),
+        ({"StartTime": "2027-01-01T08:00", "Duration": 60, "Flags": ["WEEKLY"]}, False),
+        ({"StartTime": "2027-01-01T08:00", "Duration": "INFINITE"}, False),
+        ({"StartTime": "now", "Duration": 60}, False),
+        ({"StartTime": "2027-01-01T08:00"}, False),
+    ],
+)
+def test_a_reservation_that_is_over(wanted: dict[str, Any], is_over: bool) -> None:
+    assert over(wanted, datetime(2027, 1, 1, 12, 30)) == is_over
+
+
+def test_times_of_yaml_are_times() -> None:
+    (change,) = differences({"StartTime": datetime(2027, 1, 1, 8)}, None)
+    assert change.given == "2027-01-01T08:00:00"
