@@ -8,6 +8,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 # molecule/shared is no scenario.
 export MOLECULE_GLOB := molecule/*/molecule.yml
+# Emulated machines take their time for sudo while another lane has the processor.
+export ANSIBLE_TIMEOUT := 120
 # Hosts can be made and removed whatever state the cluster file is in.
 export MOLECULE_ANSIBLE_ARGS_STRICT_MODE := 1
 
