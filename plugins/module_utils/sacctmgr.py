@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Configuration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.limits import LIMITS, NAME, Limit, meaning
 
 COMMAND = 60
@@ -146,6 +147,37 @@ def state(cluster: str, answers: Mapping[str, str], clusters: Sequence[str]) -> 
         found,
         [*clusters],
         ["/".join(filter(None, row.values())) for row in rows["tres"]],
+    )
+
+
+_NEEDED = (
+    "AccountingStorageBackupHost",
+    "AccountingStorageHost",
+    "AccountingStoragePort",
+    "AccountingStorageType",
+    "AuthAltParameters",
+    "AuthAltTypes",
+    "AuthInfo",
+    "AuthType",
+    "ClusterName",
+    "CommunicationParameters",
+    "PluginDir",
+    "SlurmctldHost",
+    "SlurmUser",
+    "TLSParameters",
+    "TLSType",
+)
+"""Parameters of slurm.conf that lead to slurmdbd. What else may be wrong with a new one is not for sacctmgr to say."""
+
+
+def conf_for_sacctmgr(wanted: Configuration) -> str:
+    """The part of a slurm.conf that sacctmgr needs."""
+    needed = {key.lower() for key in _NEEDED}
+    return "".join(
+        f"{name}={part}\n"
+        for (_file, key), (name, value) in wanted.settings.items()
+        if key in needed
+        for part in value.split()  # several hosts of slurmctld have a line each
     )
 
 

@@ -54,7 +54,7 @@ options:
     description:
       - Text of a slurm.conf that is to be applied. Of the policy only the QOS that its partitions name are made,
         without limits, and one that nobody knows is an error. slurmctld ends where a QOS of a partition is missing.
-      - sacctmgr uses it instead of the host's own. The database need not know the cluster yet.
+      - sacctmgr uses what it needs of it instead of the host's own. The database need not know the cluster yet.
     type: str
 extends_documentation_fragment: [gpucluster.slurm.accounting, gpucluster.slurm.accounting.cluster]
 seealso:
@@ -136,7 +136,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import configuration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import PolicyError, qos_of_partitions
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Sacctmgr, conf_for_sacctmgr
 
 
 def main() -> None:
@@ -160,13 +160,13 @@ def main() -> None:
         if conf is None:
             return converge(module, Sacctmgr(cluster), policy, module.params["purge"])
         try:
-            partitions = configuration.read({"slurm.conf": conf}).partitions
+            wanted = configuration.read({"slurm.conf": conf})
         except configuration.ConfigurationError as error:
             raise PolicyError(str(error)) from None
         file = Path(module.tmpdir, "slurm.conf")
-        file.write_text(conf, encoding="utf-8")
+        file.write_text(conf_for_sacctmgr(wanted), encoding="utf-8")
         sacctmgr = Sacctmgr(cluster, new=True, conf=str(file))
-        return converge(module, sacctmgr, qos_of_partitions(policy, partitions), partitions=partitions)
+        return converge(module, sacctmgr, qos_of_partitions(policy, wanted.partitions), partitions=wanted.partitions)
 
     run(module, work)
 

@@ -19,6 +19,7 @@ EMPTY: tuple[str, dict[str, Any], bool] = (
     {"limits": {"MaxSubmitJobs": None}, "purge": True},
     False,
 )
+FIRST = "gpucluster.slurm.slurmctld : Make the QOS that partitions name"
 APPLY = "gpucluster.slurm.slurm_accounting : Apply the policy"
 
 
@@ -36,8 +37,8 @@ def nothing_before_and_after(lab: Lab, host: str, tmp_path_factory: pytest.TempP
     yield
     lab.command(host, "scancel --user=alice; scancel --user=admin")
     lab.wait_for(host, "squeue --noheader --user=alice,admin | wc -l", "0")
-    (emptied,) = tasks(lab, directory, EMPTY)
     restored = lab.playbook("site", "--tags=controller")
+    (emptied,) = tasks(lab, directory, EMPTY)
     assert (emptied["kept"], restored.rc, restored.failed) == ([], 0, {})
 
 
@@ -220,6 +221,7 @@ def test_what_slurm_refuses_is_told_with_its_words(lab: Lab, tmp_path: Path) -> 
 
 ACCOUNTING = {
     **POLICY,
+    "qos": [*POLICY["qos"], {"name": "whole", "MaxSubmitJobsPerUser": 1000}],
     "reservations": [
         {"name": "past", "StartTime": "2026-01-01T00:00:00", "Duration": 60, "Nodes": "ALL", "Users": ["root"]},
         {"name": "future", "StartTime": "2046-01-01T00:00:00", "Duration": 60, "Nodes": "ALL", "Users": ["root"]},
@@ -234,8 +236,12 @@ ACCOUNTING = {
 def site(lab: Lab, directory: Path, *arguments: str) -> Run:
     """The stages that a policy in the cluster file needs."""
     cluster = {**yaml.safe_load(lab.inventory.read_text()), "accounting": ACCOUNTING}
+    # Only some may use the partition, whose QOS slurmctld must know when it reads the file.
+    cluster["partitions"][0] |= {"AllowAccounts": ["physics"], "QOS": "whole"}
     cluster["slurm_conf"] = {"PriorityCalcPeriod": 1, "SchedulerParameters": ["bf_interval=5", "sched_interval=5"]}
-    return with_cluster(lab, directory, cluster).playbook("site", "--tags=controller,policy", "--diff", *arguments)
+    return with_cluster(lab, directory, cluster).playbook(
+        "site", "--tags=controller,policy,validate", "--diff", *arguments
+    )
 
 
 @pytest.fixture(scope="module", name="policy")
@@ -245,11 +251,18 @@ def policy_in_the_cluster_file(lab: Lab, host: str, tmp_path_factory: pytest.Tem
     tasks(lab, directory, EMPTY)
     runs = [site(lab, directory, *arguments) for arguments in (["--check"], [], [])]
     assert [(run.rc, run.failed) for run in runs] == [(0, {})] * 3
-    check, done, _again = ([result for _host, task, result in run.results if task == APPLY] for run in runs)
-    assert check[0]["plan"] == done[0]["plan"] != []
+    check, done = ({*planned(run)} for run in runs[:2])
+    assert check == done != set()
     assert runs[2].changed == {}
     assert lab.command(host, "scontrol -o show reservation | cut -d' ' -f1") == "ReservationName=future"
     lab.command(host, "scontrol delete ReservationName=future")
+
+
+def planned(run: Run) -> Iterator[tuple[Any, ...]]:
+    """What a run has planned for accounting. In a check a QOS of a partition is new twice: at first, and with all."""
+    for _host, task, result in run.results:
+        if task in (FIRST, APPLY):
+            yield from (tuple(change.values()) for change in result["plan"])
 
 
 def submit(lab: Lab, host: str, user: str, *options: str, seconds: int = 600) -> str:
@@ -312,7 +325,7 @@ def test_the_lighter_user_comes_first(lab: Lab, host: str) -> None:
     lab.wait_for(host, f"squeue -h -j {used} 2>/dev/null | wc -l", "0")
     share = "sshare -nP -u alice,admin -A physics -o User,FairShare | grep '^ *a' | sort -t'|' -k2 -n | tail -1"
     lab.wait_for(host, share, "admin", seconds=150)
-    all_of_it = submit(lab, host, "root", "--exclusive")
+    all_of_it = submit(lab, host, "root", "--exclusive", "--account=physics")
     lab.wait_for(host, f"squeue -h -j {all_of_it} -o %T", "RUNNING")
     heavier = submit(lab, host, "alice", "--exclusive")
     lighter = submit(lab, host, "admin", "--exclusive")

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils import configuration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import compare, read, surplus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import (
     AccountingError,
     Entity,
     Sacctmgr,
     State,
+    conf_for_sacctmgr,
     questions,
     shortened,
     state,
@@ -171,3 +173,11 @@ def test_a_misspelt_cluster_is_not_made(program: Path) -> None:
 def test_a_long_list_of_names_is_shown_short() -> None:
     names = ",".join(f"u{i}" for i in range(99))
     assert shortened(f"add user name={names} account=a") == "add user name=u0,u1,u2,... account=a"
+
+
+def test_sacctmgr_needs_little_of_a_slurm_conf() -> None:
+    text = (
+        "ClusterName=lab\nSlurmctldHost=a(10.0.0.1)\nSlurmctldHost=b\nNoSuchKey=1\nNodeName=n1\nAuthType=auth/munge\n"
+    )
+    kept = "ClusterName=lab\nSlurmctldHost=a(10.0.0.1)\nSlurmctldHost=b\nAuthType=auth/munge\n"
+    assert conf_for_sacctmgr(configuration.read({"slurm.conf": text})) == kept
