@@ -242,11 +242,17 @@ class Slurmctld(Daemon):
         return differences(self.configuration, config, nodes, partitions, self.version())
 
     def verify(self, plan: Sequence[Step], before: Before) -> None:
-        unlike = [line for line in self.unlike() if line.partition(":")[0] not in before.unlike]
-        if not parts_daemons(plan):  # a node that is refused differs as well, and has a reason to tell
-            self.wait_for_nodes(those_up(before.nodes) - removed_nodes(plan))
-        if unlike:
-            raise ConfigError("\n".join(unlike))
+        deadline = time.monotonic() + self.patience
+        while True:
+            unlike = [line for line in self.unlike() if line.partition(":")[0] not in before.unlike]
+            if not parts_daemons(plan):  # a node that is refused differs as well, and has a reason to tell
+                self.wait_for_nodes(those_up(before.nodes) - removed_nodes(plan))
+            if not unlike:
+                return
+            # Until a node has registered anew, slurmctld shows the GPUs that it had.
+            if time.monotonic() > deadline or not all(" Gres: " in line for line in unlike):
+                raise ConfigError("\n".join(unlike))
+            time.sleep(1)
 
     def wait_for_nodes(self, wanted: set[str]) -> None:
         """Wait until nodes can have jobs. Raises ConfigError if one is refused, or does not come in time."""
