@@ -192,8 +192,8 @@ GROWING = ("slurm_addresses", "slurm_hardware_types", "slurm_nodes", "slurm_part
 host has, they would make it grow with the square of the hosts. So the controllers have them, and the others the way.
 """
 
-CONTROLLERS_OWN = "slurm_accounting_"
-"""How variables start that no other host needs."""
+POLICY = "slurm_accounting_"
+"""How the variables of a policy start, which grow with its users."""
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable):
@@ -234,11 +234,10 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         self.inventory.set_variable("slurm_cluster", "slurm_cluster_dir", str(Path(path).resolve().parent))
         self.inventory.set_variable("slurm_cluster", "slurm_hardware_file", str(Path(hardware_file(path)).resolve()))
         for name, value in cluster.variables.items():
-            if name in GROWING:
+            if name in GROWING or name.startswith(POLICY):
                 self.inventory.set_variable("slurm_controller", name, value)
                 value = trust_as_template(f"{{{{ hostvars[groups.slurm_controller | first].{name} }}}}")
-            group = "slurm_controller" if name.startswith(CONTROLLERS_OWN) else "slurm_cluster"
-            self.inventory.set_variable(group, name, value)
+            self.inventory.set_variable("slurm_cluster", name, value)
         for group, hosts in cluster.groups.items():
             if group in SLURM_GROUPS:
                 self.inventory.add_child("slurm_cluster", group)

@@ -25,11 +25,14 @@ NOT_TRIED = {
     "accountingstorageenforce",
     "accountingstoragetres",
     "accountingstoragetype",
+    "allowqos",  # without accounting there are no QOS, and slurmctld 26.05 ends where a partition names one
+    "denyqos",
     "epilogslurmctld",
     "jobcomptype",
     "mailprog",
     "priorityflags",  # slurmctld 24.11 dies of NO_FAIR_TREE without accounting
     "prologslurmctld",
+    "qos",
     "rebootprogram",
     "resumefailprogram",
     "resumeprogram",

@@ -36,6 +36,8 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
     loader = DataLoader()
     inventory = InventoryManager(loader, sources=[str(GUIDE)])
     assert sorted(inventory.groups["slurm_cluster"].vars) == [
+        "slurm_accounting_accounts",
+        "slurm_accounting_users",
         "slurm_addresses",
         "slurm_cgroup_conf",
         "slurm_cluster_dir",
@@ -172,6 +174,7 @@ def test_what_a_host_has_does_not_grow_with_the_cluster(tmp_path: Path) -> None:
 def test_every_host_reads_the_long_variables(tmp_path: Path) -> None:
     path = tmp_path / "my.cluster.yml"
     path.write_text(GUIDE.read_text())
-    result = playbook(path, *(f"{name} == hostvars.head.{name} and {name} is not string" for name in cluster.GROWING))
+    names = [*cluster.GROWING, "slurm_accounting_accounts", "slurm_accounting_users"]
+    result = playbook(path, *(f"{name} == hostvars.head.{name} and {name} is not string" for name in names))
     assert result.returncode == 0, result.stdout
     assert result.stdout.count("ok=1 ") == 3

@@ -29,7 +29,7 @@ SuspendProgram=/sbin/off
 SlurmctldPrimaryOnProg=/sbin/move-the-address
 AccountingStorageType=accounting_storage/slurmdbd
 NodeName=n[1-2] NodeAddr=10.0.0.[1-2] Port=6818 RealMemory=1000 Reason="a b"
-PartitionName=p Nodes=ALL
+PartitionName=p Nodes=ALL QOS=high AllowQos=high,normal
 """
 
 
