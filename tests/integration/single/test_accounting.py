@@ -49,6 +49,7 @@ def tasks(lab: Lab, directory: Path, *wanted: tuple[str, dict[str, Any], bool]) 
         "become": True,
         "gather_facts": False,
         "tasks": [
+            # A refusal is a result too: the tests judge it, and the tasks after it are theirs.
             {"name": f"{i}", f"gpucluster.slurm.{module}": arguments, "check_mode": check, "ignore_errors": True}
             for i, (module, arguments, check) in enumerate(wanted)
         ],
