@@ -1,0 +1,520 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Install NVIDIA's driver and see that it is whole."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nvidia_driver
+short_description: Install NVIDIA's driver and see that it is whole
+version_added: 0.1.0
+description:
+  - Chooses kernel modules and packages for the GPUs that a host has on PCI, keeps their version with apt's preferences,
+    blocks nouveau, sees that the module is built for the kernel that runs, and that device files are there before
+    slurmd starts.
+  - A driver that works and that this module has not installed stays as it is, unless O(branch) or O(version) is given.
+  - It never reboots. What needs a reboot is returned.
+  - A host without an NVIDIA GPU, and a container, whose driver is that of its host, are left alone; see O(gpus).
+options:
+  platforms:
+    description: The packages of each platform and source, as role C(nvidia_driver) has them in C(vars/main.yml).
+    type: dict
+    required: true
+  source:
+    description: Where the packages come from, a key of the platform's entry in O(platforms).
+    type: str
+    default: distribution
+  branch:
+    description: Branch of the driver. Empty takes what is installed, or else the platform's first that fits the GPUs.
+    type: str
+    default: ""
+  version:
+    description: Version of the driver. Empty keeps what is installed, or takes the newest of the branch.
+    type: str
+    default: ""
+  modules:
+    description: Kind of the kernel modules; V(auto) is V(open) for GPUs that can have them.
+    type: str
+    choices: [auto, open, proprietary]
+    default: auto
+  display:
+    description: Whether the host gets what a display needs.
+    type: bool
+    default: false
+  cuda:
+    description: Whether the host gets the CUDA toolkit.
+    type: bool
+    default: false
+  gpus:
+    description:
+      - PCI device ids of the GPUs to install for, on a host that does not show them. An image that is built gets its
+        driver this way; a container gets the libraries and tools without kernel modules.
+    type: list
+    elements: str
+    default: []
+  repository:
+    description: A mirror of NVIDIA's repository; empty is NVIDIA's own.
+    type: str
+    default: ""
+  repository_key:
+    description: The key of NVIDIA's repository, as ASCII-armoured text. Needed with O(source=nvidia).
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    description: Can run in check mode and return changed status prediction without modifying target.
+    support: full
+    details:
+      - The versions in a source that is not enabled yet are not known, and so are not foretold.
+      - apt's lists, which are a cache, are renewed where they do not have the packages.
+  diff_mode:
+    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
+    support: full
+requirements:
+  - Debian or Ubuntu, as root
+author:
+  - gpucluster.slurm contributors (@gpucluster)
+"""
+
+EXAMPLES = r"""
+- name: Install the driver that the platform has for the host's GPUs
+  gpucluster.slurm.nvidia_driver:
+    platforms: "{{ __nvidia_driver_platforms }}"
+  register: driver
+
+- name: Say what is left to do
+  ansible.builtin.debug:
+    var: driver.reboot
+"""
+
+RETURN = r"""
+reason:
+  description: Why nothing is to be done; empty if there is a driver to look after.
+  type: str
+  returned: always
+  sample: no NVIDIA GPU on PCI
+generations:
+  description: Of the GPUs.
+  type: list
+  elements: str
+  returned: always
+  sample: [hopper]
+branch:
+  description: Branch of the driver; empty for one that was there before and is kept.
+  type: str
+  returned: always
+  sample: "550"
+modules:
+  description: Kind of the kernel modules; empty where none are installed.
+  type: str
+  returned: always
+  sample: open
+version:
+  description: Version that is installed, or would be; empty where that is not known yet.
+  type: str
+  returned: always
+  sample: 550.163.01
+packages:
+  description: Packages that were installed or changed, or would be.
+  type: list
+  elements: str
+  returned: always
+  sample: [nvidia-open-kernel-dkms, nvidia-smi]
+pending:
+  description: Whether something was not as wanted. Unlike C(changed), a play's C(changed_when) leaves it alone.
+  type: bool
+  returned: always
+disruptive:
+  description: Whether that takes away a driver that programs may be using.
+  type: bool
+  returned: always
+reboot:
+  description: Why the host has to be rebooted before its driver works; empty if it need not.
+  type: list
+  elements: str
+  returned: always
+  sample: ["nouveau is loaded, and has the GPUs until the next boot"]
+outdated:
+  description: >-
+    Whether slurmd has started before the device files of the GPUs were there, and so may not know of them. False after
+    a boot, as slurmd has started since.
+  type: bool
+  returned: always
+  sample: false
+remarks:
+  description: What a person should know.
+  type: list
+  elements: str
+  returned: always
+  sample: []
+"""
+
+import glob
+import os
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils import nvidia
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import DriverError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
+
+SOURCES = "/etc/apt/sources.list.d/gpucluster-nvidia.sources"
+LISTS = "/etc/apt/sources.list.d"
+PREFERENCES = "/etc/apt/preferences.d/gpucluster-nvidia"
+MODPROBE = "/etc/modprobe.d/gpucluster-nvidia.conf"
+UNIT = "gpucluster-nvidia.service"
+UNIT_FILE = f"/etc/systemd/system/{UNIT}"
+FABRIC = "nvidia-fabricmanager.service"
+SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+CONTAINER_TOOLS = "libnvidia-container-tools"
+SIGNED = (
+    "Secure Boot is on: the kernel loads only modules that are signed with a key that it knows. Enrol the key that "
+    "DKMS signs with (mokutil --import /var/lib/dkms/mok.pub, on Ubuntu /var/lib/shim-signed/mok/MOK.der) and confirm "
+    "it at the console during the next boot, or switch Secure Boot off"
+)
+
+
+class Driver:
+    """The driver of this host: what there is, what is wanted, and the way there."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module, self.options, self.tree = module, module.params, Tree()
+        self.present, self.switches = nvidia.devices(self.tree)
+        self.container = self.status("systemd-detect-virt", "--container", "--quiet") == 0
+        self.kernel = "" if self.container else os.uname().release
+        self.loaded = "" if self.container else nvidia.loaded_version(self.tree)
+        self.library = nvidia.library_version(nvidia.library(self.tree))
+        self.pinned = nvidia.pinned(self.tree.text(PREFERENCES))
+        self.files: list[File] = []
+        self.units: list[str] = []
+        self.renewed = False
+        self.result: dict[str, Any] = {
+            "changed": False,
+            "reason": "",
+            "generations": [],
+            "branch": "",
+            "modules": "",
+            "version": "",
+            "packages": [],
+            "pending": False,
+            "disruptive": False,
+            "reboot": [],
+            "outdated": False,
+            "remarks": [],
+        }
+
+    # -- commands --
+
+    def status(self, *command: str) -> int:
+        """The exit status of a command."""
+        return int(self.module.run_command([*command])[0])
+
+    def ask(self, *command: str) -> str:
+        """What a command prints, whether it succeeds or not."""
+        return str(self.module.run_command([*command], environ_update={"LC_ALL": "C.UTF-8"})[1])
+
+    def do(self, *command: str) -> str:
+        """Run a command that changes something. Raises DriverError with its last words if it fails."""
+        environment = {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+        rc, stdout, stderr = self.module.run_command([*command], environ_update=environment)
+        if rc != 0:
+            words = "\n".join([*stdout.splitlines()[-10:], *stderr.splitlines()[-10:]])
+            raise DriverError(f"{' '.join(command)}: {words}")
+        return str(stdout)
+
+    def apt(self, *words: str) -> str:
+        """Run apt-get, which waits for another one. Raises DriverError."""
+        return self.do("apt-get", "--quiet", "--option=DPkg::Lock::Timeout=300", *words)
+
+    # -- what there is --
+
+    def installed(self, packages: list[str]) -> dict[str, str]:
+        """The version of each of these packages that is installed."""
+        listed = self.ask("dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status} ${Version}\n", *packages)
+        rows = [line.split() for line in listed.splitlines()]
+        return {row[0]: row[2] for row in rows if len(row) == 3 and row[1] == "installed"}
+
+    def platform(self) -> str:
+        """Distribution and release: "debian 13"; what has no number yet is "debian sid"."""
+        lines = (self.tree.text("/etc/os-release") or "").splitlines()
+        words = dict(line.replace('"', "").split("=", 1) for line in lines if "=" in line)
+        return f"{words.get('ID', 'unknown')} {words.get('VERSION_ID', 'sid')}"
+
+    def own(self, platform: str) -> set[tuple[str, str]]:
+        """The archives of the distribution, as far as apt has lists of them."""
+        targets = self.ask("apt-get", "indextargets", "--format", nvidia.TARGETS, "Created-By: Packages")
+        return nvidia.own(targets, platform)
+
+    def source(self, choice: nvidia.Choice, platform: str) -> list[File]:
+        """The source that the packages need; none if the site's are enough. Raises DriverError without a key."""
+        paths = [f"{LISTS}/{name}" for name in self.tree.names(LISTS)]
+        texts = {path: self.tree.text(path) or "" for path in ["/etc/apt/sources.list", *paths] if path != SOURCES}
+        paragraphs = nvidia.missing_components(nvidia.read_sources(texts), choice.components, self.own(platform))
+        if self.options["source"] == "nvidia":
+            key = self.options["repository_key"].strip()
+            if not key:
+                raise DriverError(
+                    "NVIDIA's repository needs its key (nvidia_driver_repository_key), the text of its 3bf863cc.pub"
+                )
+            uri = self.options["repository"] or self.options["platforms"][platform]["nvidia"]["repository"]
+            signed = "".join(f" {line or '.'}\n" for line in key.splitlines())
+            paragraphs += ("\n" if paragraphs else "") + f"Types: deb\nURIs: {uri}\nSuites: /\nSigned-By:\n{signed}"
+        return [File(SOURCES, f"{nvidia.MANAGED}\n{paragraphs}".encode())] if paragraphs else []
+
+    def enable(self, source: list[File]) -> None:
+        """Write the source and get its lists. One that apt cannot use is taken away again. Raises DriverError."""
+        write(source)
+        try:
+            self.renew()
+        except DriverError:
+            # With a source that it does not take, apt refuses every command on the host.
+            for file in source:
+                if file.found is None:
+                    os.unlink(file.path)
+                else:
+                    write([File(file.path, file.found)])
+            raise
+
+    # -- what is wanted --
+
+    def converge(self) -> dict[str, Any]:
+        """Make it so, or foretell it in check mode. Raises DriverError."""
+        wanted = self.options["gpus"] or ([] if self.container else self.present)
+        if not wanted:
+            self.result["reason"] = (
+                "a container, whose driver is that of its host" if self.container else "no NVIDIA GPU on PCI"
+            )
+            return self.result
+        self.result["generations"] = sorted({nvidia.generation(device) for device in wanted})
+        there = self.library or self.loaded
+        if there and not (self.pinned or self.options["branch"] or self.options["version"]):
+            self.result["version"] = there
+            self.result["remarks"].append(f"driver {there} was there before: it stays as it is")
+        else:
+            self.packages()
+        self.settings()
+        self.judge()
+        return self.result
+
+    def packages(self) -> None:
+        """See to the packages, their source and their version. Raises DriverError."""
+        platform = self.platform()
+        options = dict(self.options)
+        options["branch"] = options["branch"] or (options["version"] or self.pinned).split(".")[0]
+        choice = nvidia.choose(
+            options["platforms"], platform, options, self.result["generations"], self.switches, self.kernel
+        )
+        self.result.update(branch=choice.branch, modules=choice.modules)
+        self.refuse_older(choice)
+        keep = self.pinned if self.pinned.split(".")[0] == choice.branch else ""
+        version = options["version"] or keep or ("" if not self.container else nvidia.loaded_version(self.tree))
+        there = self.installed(choice.driver + choice.tools)
+        right = bool(version) and all(nvidia.upstream(there.get(name, "")) == version for name in choice.driver)
+        if right:
+            self.files += self.source(choice, platform)
+        else:
+            version = self.available(choice, platform, version)
+        changed = [
+            name for name in choice.driver if name not in there or (version and nvidia.upstream(there[name]) != version)
+        ]
+        changed += [name for name in choice.tools if name not in there]
+        if CONTAINER_TOOLS not in self.installed([CONTAINER_TOOLS]) and self.candidate(CONTAINER_TOOLS):
+            changed.append(CONTAINER_TOOLS)
+        before = self.loaded or self.library
+        self.result.update(
+            version=version,
+            packages=changed,
+            disruptive=bool(before) and before != version and bool(changed),
+        )
+        if version:
+            self.files.append(File(PREFERENCES, nvidia.preferences(version).encode()))
+        if self.module.check_mode:
+            return
+        write(self.files)
+        if changed:
+            self.apt("install", "--yes", "--no-install-recommends", "--allow-downgrades", *changed)
+            self.library = nvidia.library_version(nvidia.library(self.tree))
+        if self.library and self.library != version:
+            raise DriverError(
+                f"driver {version} is installed, but programs load the library of {self.library}, "
+                f"{nvidia.library(self.tree)}: remove it"
+            )
+        if self.kernel:
+            self.build(version)
+
+    def candidate(self, package: str) -> bool:
+        """Whether apt would install a package."""
+        words = self.ask("apt-cache", "policy", package).split()
+        return "Candidate:" in words and words[words.index("Candidate:") + 1] != "(none)"
+
+    def refuse_older(self, choice: nvidia.Choice) -> None:
+        """Raise DriverError if the driver that is there would go on being used beside the one that is wanted."""
+        file = nvidia.library(self.tree)
+        if not nvidia.outlives(file, choice.branch):
+            return
+        owners = self.ask("dpkg-query", "--search", file).splitlines()
+        if {line.split(":")[0] for line in owners} & {*choice.driver}:
+            return  # whose packages are replaced
+        there = self.installed([])
+        packages = [name for name in sorted(there) if nvidia.upstream(there[name]) == self.library]
+        raise DriverError(
+            f"driver {self.library} is installed, and Debian would go on using it beside branch {choice.branch}, "
+            "which is older. Nothing was changed. Drain the node and remove it first: "
+            f"apt-get purge {' '.join(packages)}"
+        )
+
+    def available(self, choice: nvidia.Choice, platform: str, version: str) -> str:
+        """The version that all packages have, from a source that is written where one is missing.
+
+        apt's lists are a cache: they are renewed, in check mode, too, if it is not in them. They may be older than the
+        version, not be there at all, or lack a source that a run has written and was killed before it had the lists.
+        Empty in check mode, where the source is to be written first. Raises DriverError.
+        """
+        if not self.own(platform):
+            self.renew()
+        try:
+            return self.agree(choice, platform, version)
+        except DriverError:
+            if self.renewed:
+                raise
+        self.renew()
+        return self.agree(choice, platform, version)
+
+    def agree(self, choice: nvidia.Choice, platform: str, version: str) -> str:
+        """The same by the lists that there are. Raises DriverError."""
+        source = self.source(choice, platform)
+        if any(file.changes for file in source):
+            if self.module.check_mode:
+                self.files += source
+                return ""
+            self.enable(source)
+        offered = nvidia.offered(self.ask("apt-cache", "madison", *choice.driver))
+        found = nvidia.agree(choice.driver, offered, choice.branch, version)
+        self.files += source
+        return found
+
+    def renew(self) -> None:
+        """Renew apt's lists. Raises DriverError."""
+        self.renewed = True
+        self.apt("update")
+
+    def build(self, version: str) -> None:
+        """See that the module is there for the kernel that runs. Raises DriverError with the compiler's words."""
+        if nvidia.built(self.ask("dkms", "status"), version, self.kernel):
+            return
+        rc = self.status("dkms", "autoinstall", "-k", self.kernel)
+        if nvidia.built(self.ask("dkms", "status"), version, self.kernel):
+            self.result["changed"] = True
+            return
+        logs = sorted(glob.glob(f"/var/lib/dkms/nvidia*/{version}/build/make.log"))
+        words = "\n".join((self.tree.text(logs[0]) or "").splitlines()[-15:]) if logs else "dkms has no log of it"
+        raise DriverError(
+            f"DKMS has no module {version} for the kernel that runs, {self.kernel} (status {rc}):\n{words}"
+        )
+
+    def settings(self) -> None:
+        """Block nouveau, and order the units. Raises DriverError."""
+        if self.container:
+            files = []
+        else:
+            files = [
+                File(MODPROBE, nvidia.NO_NOUVEAU.encode()),
+                File(UNIT_FILE, nvidia.UNIT.encode()),
+            ]
+        changes = [file.changes for file in files]
+        units = [UNIT, *([FABRIC] if self.switches else [])] if files else []
+        states = {unit: self.ask("systemctl", "is-enabled", unit).strip() for unit in units}
+        if not self.result["branch"] and states.get(FABRIC) in ("", "not-found"):
+            self.result["remarks"].append("the machine has NVSwitch, and no fabric manager: CUDA will not work")
+            units.remove(FABRIC)
+        self.units = units
+        idle = [unit for unit in units if states[unit] != "enabled"]
+        self.files += files
+        foretold = bool(self.result["packages"]) or any(file.changes for file in self.files) or bool(idle)
+        self.result["changed"] = self.result["pending"] = self.result["changed"] or foretold
+        self.result["diff"] = [file.diff for file in self.files if file.changes]
+        if self.result["packages"]:
+            packages = "".join(f"{name}\n" for name in self.result["packages"])
+            self.result["diff"].append({"before_header": "packages", "before": "", "after": packages})
+        if self.module.check_mode:
+            return
+        write(files)
+        if files and changes[0] and self.module.get_bin_path("update-initramfs"):
+            self.do("update-initramfs", "-u")  # which loads modules, too
+        if files and changes[1]:
+            self.do("systemctl", "daemon-reload")
+        if idle:
+            self.do("systemctl", "enable", *idle)
+
+    def judge(self) -> None:
+        """What is left to do, and whether the driver answers. Raises DriverError if it does not although it should."""
+        if self.container:
+            return
+        nouveau = self.tree.exists("/sys/module/nouveau")
+        locked = ""
+        try:
+            with open(SECURE_BOOT, "rb") as file:
+                locked = SIGNED if nvidia.secure_boot(file.read()) else ""
+        except OSError:
+            pass  # no UEFI
+        ready = bool(self.present) and not self.module.check_mode
+        if self.present and self.library and not self.loaded and not nouveau:
+            self.result["changed"] = self.result["pending"] = True
+            if ready:
+                self.load(locked)
+        if locked and not self.loaded:
+            self.result["remarks"].append(locked)
+        reboot = nvidia.reboot_reasons(self.loaded, self.library, nouveau)
+        self.result["reboot"] = reboot
+        if not self.present or not self.loaded or reboot:
+            return
+        stopped = [unit for unit in self.units if self.ask("systemctl", "is-active", unit).strip() != "active"]
+        if stopped:
+            self.result["changed"] = self.result["pending"] = True
+        if ready:
+            self.do("nvidia-smi", "--list-gpus")
+            if stopped:
+                self.do("systemctl", "start", *stopped)
+        properties = "--property=ActiveState,InactiveExitTimestampMonotonic"
+        self.result["outdated"] = nvidia.older(self.ask("systemctl", "show", properties, UNIT, "slurmd.service"))
+
+    def load(self, locked: str) -> None:
+        """Load the kernel module. Raises DriverError: what keeps it from being loaded is there after a boot, too."""
+        rc, stdout, stderr = self.module.run_command(["modprobe", "nvidia"], environ_update={"LC_ALL": "C.UTF-8"})
+        self.loaded = nvidia.loaded_version(self.tree)
+        if not self.loaded:
+            words = "\n".join(filter(None, [stdout.strip(), stderr.strip(), locked]))
+            raise DriverError(
+                f"the kernel module of the driver cannot be loaded (modprobe nvidia: status {rc}): {words}"
+            )
+
+
+def main() -> None:
+    text = {"type": "str", "default": ""}
+    module = AnsibleModule(
+        argument_spec={
+            "platforms": {"type": "dict", "required": True},
+            "source": {"type": "str", "default": "distribution"},
+            "branch": text,
+            "version": text,
+            "modules": {"type": "str", "choices": ["auto", "open", "proprietary"], "default": "auto"},
+            "display": {"type": "bool", "default": False},
+            "cuda": {"type": "bool", "default": False},
+            "gpus": {"type": "list", "elements": "str", "default": []},
+            "repository": text,
+            "repository_key": {"type": "str", "default": "", "no_log": False},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        result = Driver(module).converge()
+    except DriverError as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nvidia_mig
+short_description: Give NVIDIA GPUs their MIG instances
+version_added: 0.1.0
+description:
+  - Makes the MIG instances of a host's GPUs as they are declared, with nvidia-smi. GPUs that are so already are left
+    alone; of the others all instances are destroyed and made anew.
+  - As few GPUs as possible are changed, since a layout says of how many GPUs it is, not of which.
+  - No program may use the GPUs that change. The module does not look for jobs; role P(gpucluster.slurm.nvidia_mig#role)
+    does.
+options:
+  gres:
+    description:
+      - Generic resources of the machine, as the cluster file has them. Those named C(gpu) with C(type), C(count) and
+        C(mig), the number of instances by profile, say what is wanted. C(mig={}) and no C(mig) is a whole GPU.
+      - Where none has C(mig), nothing is done.
+    type: list
+    elements: dict
+    required: true
+extends_documentation_fragment: [gpucluster.slurm.changing]
+requirements:
+  - nvidia-smi; without it nothing is changed
+"""
+
+EXAMPLES = r"""
+- name: Two GPUs with instances, six whole ones
+  gpucluster.slurm.nvidia_mig:
+    gres:
+      - {name: gpu, type: h100, count: 6, autodetect: nvml}
+      - {name: gpu, type: h100_80gb_hbm3, count: 2, autodetect: nvml, mig: {3g.40gb: 1, 1g.10gb: 4}}
+"""
+
+RETURN = r"""
+driver:
+  description: Whether nvidia-smi is installed.
+  type: bool
+  returned: always
+  sample: true
+commands:
+  description: The commands of nvidia-smi that changed something, in their order; none in check mode.
+  type: list
+  elements: str
+  returned: always
+  sample: [nvidia-smi -i 0 -mig 1, "nvidia-smi mig -i 0 -cgi 3g.40gb,1g.10gb -C"]
+outdated:
+  description: >-
+    Whether slurmd has started before this module last changed something, and so may not know of it. False after a boot,
+    as slurmd has started since.
+  type: bool
+  returned: always
+  sample: false
+gpus:
+  description: The GPUs that were not as wanted, by index, with the instances that they have now, or will have.
+  type: dict
+  returned: always
+  sample: {"0": 1g.10gb 3g.40gb}
+"""
+
+import os
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils import mig
+
+STAMP = "/run/gpucluster-slurm/mig-changed"
+"""Its time says when instances were last changed, whatever became of the run that did it."""
+
+
+def touch(path: str) -> None:
+    """Note that instances change."""
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    with open(path, "w", encoding="utf-8"):
+        os.utime(path)
+
+
+def outdated(module: AnsibleModule, stamp: str) -> bool:
+    """Whether slurmd has started before instances were last changed."""
+    try:
+        changed = os.stat(stamp).st_mtime
+    except FileNotFoundError:
+        return False
+    words = ["systemctl", "show", "--property=InactiveExitTimestampMonotonic", "slurmd"]
+    moment = module.run_command(words, check_rc=True)[1].strip().partition("=")[2]
+    return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC) + int(moment or 0) / 1e6 < changed
+
+
+class Commands:
+    """nvidia-smi on this host, and what it was told."""
+
+    def __init__(self, module: AnsibleModule, program: str) -> None:
+        self.module, self.program = module, program
+        self.told: list[str] = []
+
+    def run(self, command: mig.Command) -> tuple[int, str]:
+        """Exit status and output of a command. One that hangs is ended."""
+        words = ["timeout", str(mig.COMMAND), self.program, *command]
+        changes = command not in (mig.QUERY, mig.LIST, mig.INSTANCES)
+        if changes:
+            self.told.append(" ".join(["nvidia-smi", *command]))
+            touch(STAMP)  # a run may be killed while the command is under way
+        status, output, errors = self.module.run_command(words, environ_update={"LC_ALL": "C"})
+        if changes:
+            touch(STAMP)
+        return status, output + errors
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={"gres": {"type": "list", "elements": "dict", "required": True}},
+        supports_check_mode=True,
+    )
+    program = module.get_bin_path("nvidia-smi")
+    commands = Commands(module, program or "")
+    before: list[mig.Gpu] = []
+    after: list[mig.Gpu] = []
+    try:
+        wanted = mig.layouts(module.params["gres"])
+        if program and wanted:
+            before, after = mig.converge(commands.run, wanted, change=not module.check_mode)
+    except mig.MigError as error:
+        module.fail_json(msg=str(error), commands=commands.told)
+    lines = ["".join(f"GPU {gpu.index} ({gpu.name}): {gpu.shown}\n" for gpu in side) for side in (before, after)]
+    module.exit_json(
+        changed=bool(before),
+        driver=program is not None,
+        outdated=outdated(module, STAMP),
+        commands=commands.told,
+        gpus={str(gpu.index): gpu.shown for gpu in after},
+        diff={"before": lines[0], "after": lines[1]},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What nvidia_driver does on a machine with a GPU, whose commands answer as they are told to."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils import nvidia
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import DriverError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.modules import nvidia_driver
+
+ROLE = Path(__file__).parents[4] / "roles/nvidia_driver"
+PLATFORMS = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__nvidia_driver_platforms"]
+VERSION = "550.163.01"
+PACKAGES = ["libcuda1", "libnvidia-cfg1", "libnvidia-ml1", "nvidia-smi", "nvidia-open-kernel-dkms"]
+MADISON = "".join(f"{name} | {VERSION}-2 | http://mirror/debian trixie/non-free amd64 Packages\n" for name in PACKAGES)
+RELEASE = "6.12.0-amd64"
+TOOLS = ["nvidia-persistenced", f"linux-headers-{RELEASE}", "linux-headers-amd64"]
+
+
+class Machine:
+    """A host below a directory, and the module on it. `answers`: by the beginning of a command; `told`: what it ran."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.check_mode, self.params = root, False, dict[str, Any]()
+        self.told: list[str] = []
+        self.answers: dict[str, tuple[int, str, str]] = {
+            "systemd-detect-virt": (1, "", ""),
+            "apt-get indextargets": (0, "http://mirror/debian/ trixie Debian\n", ""),
+            "dkms status": (0, f"nvidia-current/{VERSION}, {RELEASE}, x86_64: installed\n", ""),
+            "systemctl is-enabled": (0, "enabled\n", ""),
+            "systemctl is-active": (0, "active\n", ""),
+        }
+        self.actions: dict[str, Callable[[], Any]] = {}
+        self.write("etc/os-release", 'ID=debian\nVERSION_ID="13"\n')
+        self.write("etc/apt/sources.list", "deb http://mirror/debian trixie main\n")
+        for name, text in {"vendor": "0x10de", "class": "0x030200", "device": "0x2330"}.items():
+            self.write(f"sys/bus/pci/devices/0000:07:00.0/{name}", text)
+
+    def write(self, name: str, text: str) -> None:
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_text(text)
+
+    def install(self, directory: str = "nvidia/current/", version: str = VERSION) -> None:
+        self.write(f"usr/lib/x86_64-linux-gnu/{directory}libnvidia-ml.so.{version}", "")
+        shown = "".join(f"{name} installed {version}-2\n" for name in [*PACKAGES, *TOOLS])
+        self.answers["dpkg-query --show"] = (0, shown, "")
+        self.write("etc/apt/preferences.d/gpucluster-nvidia", nvidia.preferences(version))
+
+    def load(self) -> None:
+        self.write("sys/module/nvidia/version", VERSION)
+
+    def get_bin_path(self, _name: str) -> None:
+        return None
+
+    def run_command(self, command: list[str], **_arguments: Any) -> tuple[int, str, str]:
+        words = " ".join(word for word in command if not word.startswith("--option") and word != "--quiet")
+        self.told.append(words)
+        for beginning, action in self.actions.items():
+            if words.startswith(beginning):
+                action()
+        found = [answer for beginning, answer in self.answers.items() if words.startswith(beginning)]
+        return found[-1] if found else (0, "", "")
+
+    def run(self, check: bool = False, **options: Any) -> dict[str, Any]:
+        defaults = {"source": "distribution", "branch": "", "version": "", "modules": "auto", "display": False}
+        more = {"cuda": False, "gpus": [], "repository": "", "repository_key": ""}
+        self.params, self.check_mode, self.told = {"platforms": PLATFORMS, **defaults, **more, **options}, check, []
+        return nvidia_driver.Driver(self).converge()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    places = ("SOURCES", "PREFERENCES", "MODPROBE", "UNIT_FILE", "SECURE_BOOT")
+    for name in places:
+        monkeypatch.setattr(nvidia_driver, name, str(tmp_path) + getattr(nvidia_driver, name))
+    tree = Tree(str(tmp_path))
+
+    class Below(Tree):
+        """Also for names that are below the directory already."""
+
+        def path(self, name: str) -> str:
+            return name if name.startswith(str(tmp_path)) else tree.path(name)
+
+    monkeypatch.setattr(nvidia_driver, "Tree", Below)
+    monkeypatch.setattr(nvidia_driver, "File", lambda path, content: File(path, content, owner=getpass.getuser()))
+    monkeypatch.setattr(os, "uname", lambda: type("Uname", (), {"release": RELEASE}))
+    return Machine(tmp_path)
+
+
+@pytest.fixture
+def whole(machine: Machine) -> Machine:
+    """One that is as it should be."""
+    machine.install()
+    machine.load()
+    machine.run()
+    assert machine.run(check=True)["pending"] is False
+    return machine
+
+
+def test_the_driver_is_asked_whenever_the_module_runs_in_earnest(whole: Machine) -> None:
+    assert whole.run()["changed"] is False
+    assert "nvidia-smi --list-gpus" in whole.told
+    whole.answers["nvidia-smi"] = (9, "No devices were found", "")
+    with pytest.raises(DriverError, match="No devices were found"):
+        whole.run()
+    assert whole.run(check=True)["pending"] is False
+
+
+def test_a_source_that_apt_cannot_use_is_taken_away_again(machine: Machine) -> None:
+    machine.answers["apt-get update"] = (100, "", "E: Conflicting values set for option Trusted")
+    with pytest.raises(DriverError, match="Conflicting values"):
+        machine.run()
+    assert not Path(nvidia_driver.SOURCES).exists()
+    assert machine.told.count("apt-get update") == 1
+    assert not [words for words in machine.told if words.startswith("apt-get install")]
+
+
+def test_apt_lists_are_renewed_before_a_version_is_said_not_to_be_there(machine: Machine) -> None:
+    machine.actions["apt-get update"] = lambda: machine.answers.update({"apt-cache madison": (0, MADISON, "")})
+    # As after a run that was killed before it had the lists of the source that it has written.
+    assert machine.run(check=True)["version"] == ""
+    machine.write("etc/apt/sources.list", "deb http://mirror/debian trixie main contrib non-free non-free-firmware\n")
+    plan = machine.run(check=True)
+    assert (plan["version"], plan["pending"]) == (VERSION, True)
+    assert machine.told.count("apt-get update") == 1
+    with pytest.raises(DriverError, match=r"version 550.999.01 of the driver is not in all of its packages"):
+        machine.run(check=True, version="550.999.01")
+
+
+def test_a_host_without_apt_lists_gets_them_before_its_sources_are_judged(machine: Machine) -> None:
+    targets = machine.answers.pop("apt-get indextargets")
+    machine.actions["apt-get update"] = lambda: machine.answers.update({"apt-get indextargets": targets})
+    plan = machine.run(check=True)
+    assert [diff["after_header"] for diff in plan["diff"] if "contrib" in diff["after"]] == [nvidia_driver.SOURCES]
+    assert not Path(nvidia_driver.SOURCES).exists()
+
+
+def test_a_module_that_cannot_be_loaded_is_an_error_and_no_reason_to_boot(machine: Machine) -> None:
+    machine.install()
+    machine.write(nvidia_driver.SECURE_BOOT[len(str(machine.root)) + 1 :], "\x06\x00\x00\x00\x01")
+    machine.answers["modprobe"] = (1, "", "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service")
+    plan = machine.run(check=True)
+    assert (plan["pending"], plan["reboot"]) == (True, [])
+    with pytest.raises(DriverError, match=r"(?s)Key was rejected by service.*Secure Boot is on"):
+        machine.run()
+
+    machine.actions["modprobe"] = machine.load
+    done = machine.run()
+    assert (done["changed"], done["reboot"], done["remarks"]) == (True, [], [])
+
+
+def test_nouveau_is_a_reason_to_boot_and_nothing_is_loaded_beside_it(machine: Machine) -> None:
+    machine.install()
+    machine.write("sys/module/nouveau/version", "")
+    assert machine.run()["reboot"] == ["nouveau is loaded, and has the GPUs until the next boot"]
+    assert not [words for words in machine.told if words.startswith(("modprobe", "nvidia-smi"))]
+
+
+def test_the_fabric_manager_is_started_with_the_driver(whole: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {"vendor": "0x10de", "class": "0x068000", "device": "0x22a3"}.items():
+        whole.write(f"sys/bus/pci/devices/0000:0a:00.0/{name}", text)
+    monkeypatch.setattr(nvidia, "choose", lambda *_: nvidia.Choice("550", "open", [], PACKAGES, TOOLS))
+    whole.answers["systemctl is-active nvidia-fabricmanager.service"] = (3, "inactive\n", "")
+    assert whole.run(check=True)["pending"] is True
+    assert whole.run()["changed"] is True
+    assert whole.told.index("nvidia-smi --list-gpus") < whole.told.index(f"systemctl start {nvidia_driver.FABRIC}")
+    del whole.answers["systemctl is-active nvidia-fabricmanager.service"]
+    assert whole.run(check=True)["pending"] is False
+
+
+def test_an_older_branch_that_debian_would_not_use_is_refused_with_what_to_remove(whole: Machine) -> None:
+    whole.answers["dpkg-query --search"] = (0, "libnvidia-ml1:amd64: /usr/lib/...\n", "")
+    with pytest.raises(DriverError, match=r"driver 550.163.01 is installed.*branch 535.*purge libcuda1 libnvidia-cfg1"):
+        whole.run(check=True, branch="535", modules="proprietary")
+
+
+def test_a_library_that_hides_the_one_that_is_installed_is_an_error(whole: Machine) -> None:
+    whole.write("usr/lib/x86_64-linux-gnu/libnvidia-ml.so.570.1", "")
+    with pytest.raises(DriverError, match=r"driver 550.163.01 is installed, but programs load the library of 570.1"):
+        whole.run()

@@ -1,0 +1,21 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Programs of roles, for tests of their functions."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+
+def load(path: str) -> ModuleType:
+    """A program as a module, by its path below roles/: Python cannot import a role's file by a name."""
+    program = Path(__file__).parents[2] / "roles" / path
+    spec = importlib.util.spec_from_file_location(program.stem, program)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,199 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The health check of role slurm_health: running checks, and what slurmctld is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.health import health_environment
+from programs import load
+
+
+@pytest.fixture(scope="module", name="health")
+def program() -> ModuleType:
+    """The program."""
+    module: ModuleType = load("slurm_health/files/health.py")
+    return module
+
+
+def write(directory: Path, **checks: str) -> str:
+    """A directory with checks, shell scripts."""
+    for name, script in checks.items():
+        (directory / name).write_text(f"#!/bin/sh\n{script}\n")
+        (directory / name).chmod(0o755)
+    return str(directory)
+
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "WANTED": "two words"}
+
+
+def test_checks_and_their_words(health: ModuleType, tmp_path: Path) -> None:
+    directory = write(
+        tmp_path,
+        well="echo all is well",
+        silent="exit 3",
+        wordy="echo first; echo last  one >&2; echo; exit 1",
+        told='test "$WANTED" = "two words"',
+        killed="kill -9 $$",
+    )
+    assert health.run_checks(directory, ENVIRONMENT, 30, {}) == (
+        {"killed": "exit status -9", "silent": "exit status 3", "wordy": "last one"},
+        {},
+    )
+
+
+def test_what_is_no_check(health: ModuleType, tmp_path: Path) -> None:
+    directory = write(tmp_path, off="exit 1", **{"gpu.bak": "exit 1", "gpu~": "exit 1", "strange": "exit 0"})
+    (tmp_path / "off").chmod(0o644)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "strange").write_text("#!/no/such/shell\n")
+    wrong, hung = health.run_checks(directory, ENVIRONMENT, 30, {})
+    assert (wrong, hung) == ({"strange": "cannot be run: No such file or directory"}, {})
+    assert health.run_checks(str(tmp_path / "missing"), ENVIRONMENT, 30, {}) == ({}, {})
+
+
+def test_a_check_that_hangs_is_ended_with_its_children(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    directory = write(tmp_path, hung="sleep 1000 & echo $! >child; wait".replace("child", str(tmp_path / "child.pid")))
+    ended = health.ended
+
+    def ended_after_the_check_is_on_its_way(process: Any, deadline: float) -> int | None:
+        # However loaded the host is; this ends, or the test does not.
+        while not (tmp_path / "child.pid").exists() or not (tmp_path / "child.pid").read_text().endswith("\n"):
+            os.sched_yield()
+        status: int | None = ended(process, deadline)
+        return status
+
+    monkeypatch.setattr(health, "ended", ended_after_the_check_is_on_its_way)
+    wrong, hung = health.run_checks(directory, ENVIRONMENT, 0.1, {})
+    assert wrong == {"hung": "no answer in 0.1 s"}
+    assert list(hung) == ["hung"]
+    child = int((tmp_path / "child.pid").read_text())
+    # Killed is not gone; this ends, or the test does not.
+    while health.started(child) or health.started(hung["hung"][0]):
+        os.sched_yield()
+
+
+def test_what_still_hangs_is_not_started_again(health: ModuleType, tmp_path: Path) -> None:
+    directory = write(tmp_path, hung=f"touch {tmp_path}/again", gone="exit 0", ended="exit 0")
+    here = {"hung": [os.getpid(), health.started(os.getpid())], "gone": [os.getpid(), 1], "ended": [2**22 + 1, 0]}
+    wrong, hung = health.run_checks(directory, ENVIRONMENT, 30, here)
+    assert wrong == {"hung": "still hangs"}
+    assert hung == {"hung": here["hung"]}
+    assert not (tmp_path / "again").exists()
+
+
+NODE = "NodeName=gpu01 Arch=x86_64 State={} Partitions=gpu BootTime=2026-11-21T12:00:00 {}\n"
+BROKEN = "health check gpu: 1 of 2 GPUs"
+DRAIN = ["State=DRAIN", f"Reason={BROKEN}"]
+RESUME = ["State=RESUME", "Reason=Not responding (cleared by the health check)"]
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "reason", "words"),
+    [
+        pytest.param("IDLE", "", "", [], id="well"),
+        pytest.param("MIXED", "", BROKEN, DRAIN, id="broken"),
+        pytest.param("IDLE", "health check gpu: old", BROKEN, DRAIN, id="broken-again"),
+        pytest.param("IDLE+DRAIN", BROKEN, BROKEN, [], id="still-broken"),
+        pytest.param("MIXED+DRAIN", "health check disk: full", BROKEN, DRAIN, id="otherwise-broken"),
+        pytest.param("IDLE+DRAIN", BROKEN, "", RESUME, id="well-again"),
+        pytest.param("ALLOCATED+DRAIN", BROKEN, "", RESUME, id="well-again-with-a-job"),
+        pytest.param("IDLE*+DRAIN", "new DIMMs", "", [], id="an-administrators"),
+        pytest.param("IDLE+DRAIN", "new DIMMs", BROKEN, [], id="an-administrators-broken"),
+        pytest.param("IDLE+DRAIN", f"{BROKEN} : Kill task failed", "", [], id="slurms-too"),
+        pytest.param("IDLE+DRAIN", f"{BROKEN} : Kill task failed", BROKEN, [], id="slurms-too-broken"),
+        pytest.param("DOWN*", "Not responding", BROKEN, DRAIN, id="silent"),
+        pytest.param("DOWN", "burnt", BROKEN, [], id="set-down"),
+        pytest.param("DOWN+DRAIN", BROKEN, "", RESUME, id="silent-and-well-again"),
+    ],
+)
+def test_what_slurmctld_is_told(health: ModuleType, state: str, given: str, reason: str, words: list[str]) -> None:
+    shown = f"Reason={given} [root@2026-11-21T12:00:00] Comment=a [b@c]" if given else ""
+    assert health.action(NODE.format(state, shown), reason) == words
+
+
+def test_reasons(health: ModuleType) -> None:
+    wrong = {"disk": '/tmp : it\'s "full"\x1b', "gpu": "1 of 2 GPUs"}
+    assert health.reason_for(wrong) == "health check disk: /tmp: its full; gpu: 1 of 2 GPUs"
+    assert len(health.reason_for({"long": "x" * 1000})) == 200
+
+
+def run(health: ModuleType, monkeypatch: pytest.MonkeyPatch, root: Path, script: str) -> list[str]:
+    """Run the whole program with one check and a stand-in for scontrol; give what scontrol was told."""
+    for name, path in (("DIRECTORY", "checks"), ("SETTINGS", "settings.json"), ("STATE", "run/state.json")):
+        monkeypatch.setattr(health, name, str(root / path))
+    (root / "checks").mkdir(exist_ok=True)
+    write(root / "checks", check=script)
+    told: list[str] = []
+
+    def scontrol(*words: str) -> str:
+        told.append(" ".join(words))
+        return (root / "node").read_text()
+
+    monkeypatch.setattr(health, "scontrol", scontrol)
+    monkeypatch.setenv("SLURMD_NODENAME", "gpu01")
+    health.main()
+    return told
+
+
+def test_slurmctld_is_asked_only_when_it_has_to_be(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    node, show = tmp_path / "node", "--oneliner show node gpu01"
+    node.write_text(NODE.format("IDLE", ""))
+    assert run(health, monkeypatch, tmp_path, "exit 0") == [show]  # the first run after a boot
+    assert run(health, monkeypatch, tmp_path, "exit 0") == []
+    drain = "update NodeName=gpu01 State=DRAIN Reason=health check check: exit status 1"
+    assert run(health, monkeypatch, tmp_path, "exit 1") == [show, drain]
+    node.write_text(NODE.format("IDLE+DRAIN", "Reason=health check check: exit status 1 [root@now]"))
+    assert run(health, monkeypatch, tmp_path, "exit 1") == [show]
+    resume = f"update NodeName=gpu01 {' '.join(RESUME)}"
+    assert run(health, monkeypatch, tmp_path, "exit 0") == [show, resume]
+    assert run(health, monkeypatch, tmp_path, "exit 0") == []
+
+
+def test_a_slurmctld_that_does_not_answer_is_asked_again(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "node").write_text(NODE.format("IDLE", ""))
+    real = health.scontrol
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(health, "PATH", str(tmp_path))
+    with pytest.raises(OSError, match="scontrol"):
+        real("show", "node", "gpu01")
+    monkeypatch.setattr(health, "STATE", str(tmp_path / "run/state.json"))
+    monkeypatch.setattr(health, "DIRECTORY", str(tmp_path / "checks"))
+    assert health.main() == 0
+    assert health.read(health.STATE) == {"well": False, "hung": {}}
+
+
+def test_what_checks_get_to_know() -> None:
+    shape: dict[str, Any] = {"sockets": 1, "cores_per_socket": 1, "threads_per_core": 1, "real_memory": 1000}
+    hardware: dict[str, dict[str, Any]] = {
+        "files": {**shape, "gres": [{"name": "gpu", "type": "t4", "file": "/dev/nvidia[0-1]"}, {"name": "nic"}]},
+        "mig": {
+            **shape,
+            "gres": [
+                {"name": "gpu", "type": "h100", "count": 6, "autodetect": "nvml"},
+                {"name": "gpu", "type": "h100_80gb", "count": 2, "autodetect": "nvml", "mig": {"1g.10gb": 4}},
+            ],
+        },
+        "amd": {**shape, "gres": [{"name": "gpu", "file": "/dev/dri/renderD128"}]},
+        "none": shape,
+    }
+    nodes = [{"hosts": f"{name}[1-2]", "hardware": name} for name in hardware]
+    found = health_environment(nodes, hardware, {"SlurmctldParameters": "node_reg_mem_percent=90"})
+    assert {host: [*values.values()] for host, values in found.items() if host.endswith("2")} == {
+        "files2": ["/dev/nvidia0 /dev/nvidia1", "2", "0", "900"],
+        "mig2": ["", "8", "8", "900"],
+        "amd2": ["/dev/dri/renderD128", "0", "0", "900"],
+        "none2": ["", "0", "0", "900"],
+    }
