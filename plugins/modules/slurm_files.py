@@ -1,0 +1,114 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_files
+short_description: Keep files that no daemon has to load
+version_added: 0.1.0
+description:
+  - Writes files, each in one step, and removes those of a directory that were written before and are wanted no more.
+    One task, and one connection, for what would be a task a file.
+  - Files of a daemon are for M(gpucluster.slurm.slurm_service), which restarts it.
+options:
+  files:
+    description: The files. Directories that are missing are made.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path:
+        description: Where the file is.
+        type: path
+        required: true
+      content:
+        description: The text of the file.
+        type: str
+        required: true
+      mode:
+        description: Permissions of the file, in octal. It belongs to root.
+        type: str
+        default: "0644"
+  purge:
+    description: Directory of which other files are removed that have C(Managed by gpucluster.slurm) in their first KiB.
+    type: path
+extends_documentation_fragment: [gpucluster.slurm.changing]
+seealso:
+  - module: gpucluster.slurm.slurm_service
+"""
+
+EXAMPLES = r"""
+- name: Keep two checks, and remove those that were there before
+  gpucluster.slurm.slurm_files:
+    files:
+      - path: /etc/gpucluster-slurm/health.d/scratch
+        content: |
+          #!/bin/sh
+          # Managed by gpucluster.slurm
+          mountpoint -q /scratch
+        mode: "0755"
+    purge: /etc/gpucluster-slurm/health.d
+"""
+
+RETURN = r"""
+files:
+  description: Paths of the files that were written or removed, or would be in check mode.
+  type: list
+  elements: str
+  returned: always
+  sample: [/etc/gpucluster-slurm/health.d/scratch]
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import OPTIONS, FileError, from_options, write
+
+MARK = b"Managed by gpucluster.slurm"
+"""What tells files that this collection has written from those of others."""
+
+
+def unwanted(directory: str | None, wanted: set[str]) -> list[str]:
+    """The files of a directory that are marked and not wanted; of each the first KiB is read."""
+    found = []
+    for name in sorted(os.listdir(directory)) if directory and os.path.isdir(directory) else []:
+        path = os.path.join(directory or "", name)
+        if path not in wanted and os.path.isfile(path):
+            with open(path, "rb") as file:
+                if MARK in file.read(1024):
+                    found.append(path)
+    return found
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "files": {"type": "list", "elements": "dict", "required": True, "options": OPTIONS},
+            "purge": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    try:
+        files = from_options(params["files"])
+        changes = [file for file in files if file.changes]
+        gone = unwanted(params["purge"], {file.path for file in files})
+        diff = [file.diff for file in changes]
+        diff += [
+            {"before_header": path, "after_header": path, "before": "present\n", "after": "absent\n"} for path in gone
+        ]
+        if not module.check_mode:
+            write(changes)
+            for path in gone:
+                os.unlink(path)
+    except (FileError, OSError, ValueError) as error:
+        module.fail_json(msg=str(error))
+    paths = [file.path for file in changes] + gone
+    module.exit_json(changed=bool(paths), files=paths, diff=diff)
+
+
+if __name__ == "__main__":
+    main()

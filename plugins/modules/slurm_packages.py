@@ -1,0 +1,328 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_packages
+short_description: Install packages from a repository, a URL or a file, with their configuration files
+version_added: 0.2.0
+description:
+  - Installs Debian packages, those by name from the repositories that apt knows, others from a URL with a checksum or
+    from a file on the host. What they depend on comes from the repositories.
+  - Everything is judged before anything is changed. Checksums, architectures, and, with O(slurm_release), for which
+    release of Slurm the plugins in the packages were built.
+  - Files are written before the packages are installed, so that a repository can be one of them, and services start
+    with their configuration.
+  - A package that is fetched is kept in C(/var/cache/gpucluster-slurm), in check mode as well, since what is in it can
+    only be judged there.
+options:
+  packages:
+    description:
+      - The packages. One by O(packages[].name) is installed if it is missing, another one if its version is not the one
+        that is installed.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name of a package in a repository.
+        type: str
+      url:
+        description: Where a package is to be fetched from, with O(packages[].sha256).
+        type: str
+      file:
+        description:
+          - Name of a package that has been copied to C(/var/cache/gpucluster-slurm) on the host. Of a path, the last
+            part.
+        type: path
+      sha256:
+        description: SHA-256 checksum of the package.
+        type: str
+  files:
+    description: Files of the packages, and of apt.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Where the file is. Directories that are missing are made.
+        type: path
+        required: true
+      content:
+        description: The text of the file.
+        type: str
+        required: true
+      mode:
+        description: Permissions of the file, in octal.
+        type: str
+        default: "0644"
+  slurm_release:
+    description:
+      - The release of Slurm, such as V(24.11), that the packages hold plugins for. None of them may be a
+        O(packages[].name), since the plugins in it are read.
+    type: str
+extends_documentation_fragment: [gpucluster.slurm.changing]
+seealso:
+  - module: ansible.builtin.apt
+"""
+
+EXAMPLES = r"""
+- name: Install enroot
+  gpucluster.slurm.slurm_packages:
+    packages:
+      - url: https://packages.example.org/enroot_4.1.2-1_amd64.deb
+        sha256: 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef
+      - name: fuse-overlayfs
+    files:
+      - path: /etc/enroot/enroot.conf.d/50-site.conf
+        content: |
+          ENROOT_ROOTFS_WRITABLE y
+"""
+
+RETURN = r"""
+installed:
+  description: The packages that were installed, or would be in check mode, each with its version if that is known.
+  type: list
+  elements: str
+  returned: always
+  sample: [enroot=4.1.2-1, fuse-overlayfs]
+files:
+  description: Paths of the files that were written or whose owner or mode was mended, or would be in check mode.
+  type: list
+  elements: str
+  returned: always
+  sample: [/etc/enroot/enroot.conf.d/50-site.conf]
+plugins:
+  description: Paths of the plugins of Slurm in the packages, with O(slurm_release).
+  type: list
+  elements: str
+  returned: always
+  sample: [/usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so]
+"""
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import fetch_url
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import OPTIONS, FileError, from_options, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spank import PluginError, plugin_release
+
+CACHE = "/var/cache/gpucluster-slurm"
+APT_GET = ["apt-get", "--quiet=2", "--option=DPkg::Lock::Timeout=300"]
+INSTALL = [
+    *APT_GET,
+    "install",
+    "--yes",
+    "--no-install-recommends",
+    "--allow-downgrades",
+    "--option=Dpkg::Options::=--force-confdef",
+    "--option=Dpkg::Options::=--force-confold",
+]
+ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+
+
+class PackageError(Exception):
+    """A package that cannot be installed, and why."""
+
+
+@dataclass(frozen=True)
+class Deb:
+    """A package that is a file."""
+
+    path: str
+    source: str
+    """Where it comes from, for messages."""
+    name: str
+    version: str
+    architecture: str
+
+
+def checksum(path: str) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def fetched(module: AnsibleModule, url: str, sha256: str) -> str:
+    """The path of a package from a URL, fetched unless the cache has it. Raises PackageError, OSError."""
+    path = os.path.join(CACHE, f"{sha256[:16]}-{os.path.basename(url.partition('?')[0])}")
+    if os.path.exists(path) and checksum(path) == sha256:
+        return path
+    answer, info = fetch_url(module, url, timeout=60)
+    if answer is None or info["status"] >= 400:
+        raise PackageError(f"{url}: {info['msg']}")
+    os.makedirs(CACHE, mode=0o755, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=CACHE, prefix=".fetch-", delete=False) as file:
+        try:
+            shutil.copyfileobj(answer, file)
+            file.close()
+            expect(url, file.name, sha256)
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except (OSError, PackageError):
+            os.unlink(file.name)
+            raise
+    return path
+
+
+def expect(source: str, path: str, sha256: str) -> None:
+    """Raises PackageError where a file has another checksum."""
+    found = checksum(path)
+    if found != sha256:
+        raise PackageError(f"{source}: found sha256 {found}, allowed {sha256}")
+
+
+def look(module: AnsibleModule, package: dict[str, str | None]) -> Deb:
+    """A package by URL or file, with what dpkg says of it. Raises PackageError, OSError."""
+    sha256 = (package["sha256"] or "").lower()
+    if package["url"]:
+        source = package["url"]
+        path = fetched(module, source, sha256)
+    else:
+        source = os.path.basename(str(package["file"]))
+        path = os.path.join(CACHE, source)
+        if not os.path.exists(path):
+            raise PackageError(f"{path}: there is no such file")
+        if sha256:
+            expect(source, path, sha256)
+    fields = "--showformat=${Package} ${Version} ${Architecture}"
+    rc, stdout, stderr = module.run_command(["dpkg-deb", fields, "--show", path])
+    if rc != 0:
+        raise PackageError(f"{source}: {stderr.strip()}")
+    return Deb(path, source, *stdout.split())
+
+
+def judge_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
+    """Raises PackageError where a package is for another machine."""
+    own = module.run_command(["dpkg", "--print-architecture"], check_rc=True)[1].strip()
+    for deb in debs:
+        if deb.architecture not in (own, "all"):
+            raise PackageError(f"{deb.source}: found architecture {deb.architecture}, allowed {own}")
+
+
+def judge_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[str]:
+    """The paths of the plugins. Raises PackageError where there is one that this release of Slurm would not load."""
+    paths: list[str] = []
+    for deb in debs:
+        rc, stdout, stderr = module.run_command(["dpkg-deb", "--fsys-tarfile", deb.path], encoding=None)
+        if rc != 0:
+            raise PackageError(f"{deb.source}: {stderr.decode(errors='replace').strip()}")
+        found = {}
+        with tarfile.open(fileobj=io.BytesIO(stdout)) as archive:
+            for member in archive:
+                content = archive.extractfile(member) if re.search(r"/slurm[^/]*/[^/]+\.so$", member.name) else None
+                if content:
+                    try:
+                        found[member.name.lstrip(".")] = plugin_release(content.read())
+                    except PluginError as error:
+                        raise PackageError(f"{deb.source}: {member.name.lstrip('.')}: {error}") from None
+        if not found:
+            raise PackageError(f"{deb.source}: it holds no plugin of Slurm")
+        for path, release in found.items():
+            if release != own:
+                raise PackageError(f"{deb.source}: {path} is for Slurm {release}, and the host has Slurm {own}")
+        paths.extend(found)
+    return paths
+
+
+def installed(module: AnsibleModule, names: list[str]) -> dict[str, str]:
+    """The version of each of the packages that is installed."""
+    command = ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package} ${Version}\\n", *names]
+    lines = [line.split() for line in module.run_command(command)[1].splitlines()]
+    return {line[1]: line[2] for line in lines if line[0] == "installed"}
+
+
+def install(module: AnsibleModule, targets: list[str]) -> None:
+    """Install packages, with new lists of packages if apt does not find what it needs. Raises PackageError."""
+    command = [*INSTALL, *targets]
+    rc, stdout, stderr = module.run_command(command, environ_update=ENVIRONMENT)
+    if rc != 0:
+        module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
+        rc, stdout, stderr = module.run_command(command, environ_update=ENVIRONMENT)
+    if rc != 0:
+        words = [line for line in f"{stdout}\n{stderr}".splitlines() if line.strip() and not line.startswith("W:")]
+        raise PackageError(f"apt-get install {' '.join(targets)}: " + "; ".join(words[-8:]))
+
+
+def converge(module: AnsibleModule) -> dict[str, Any]:
+    """The module's work, and its result. Raises PackageError, FileError, OSError."""
+    packages = module.params["packages"]
+    names = [package["name"] for package in packages if package["name"]]
+    debs = [look(module, package) for package in packages if not package["name"]]
+    judge_architecture(module, debs)
+    release = module.params["slurm_release"]
+    if release and names:
+        raise PackageError(f"{names[0]}: found a name, allowed: url or file, since the plugin in it must be read")
+    plugins = judge_plugins(module, debs, release) if release else []
+    there = installed(module, names + [deb.name for deb in debs])
+    missing = [name for name in names if name not in there]
+    other = [deb for deb in debs if there.get(deb.name) != deb.version]
+    files = from_options(module.params["files"])
+    changes = [file for file in files if file.changes]
+    if not module.check_mode:
+        write(changes)
+        if missing or other:
+            install(module, missing + [deb.path for deb in other])
+    before = [f"{name}={version}" for name, version in there.items() if name in {deb.name for deb in other}]
+    after = missing + [f"{deb.name}={deb.version}" for deb in other]
+    diff = [file.diff for file in changes]
+    if after:
+        lines = {"before": before, "after": after}
+        diff.append(
+            {"before_header": "packages", "after_header": "packages"}
+            | {side: "".join(f"{line}\n" for line in lines[side]) for side in lines}
+        )
+    return {
+        "changed": bool(changes or after),
+        "installed": after,
+        "files": [file.path for file in changes],
+        "plugins": plugins,
+        "diff": diff,
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "packages": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "name": {"type": "str"},
+                    "url": {"type": "str"},
+                    "file": {"type": "path"},
+                    "sha256": {"type": "str"},
+                },
+                "mutually_exclusive": [("name", "url", "file"), ("name", "sha256")],
+                "required_one_of": [("name", "url", "file")],
+                "required_by": {"url": "sha256"},
+            },
+            "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
+            "slurm_release": {"type": "str"},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        result = converge(module)
+    except (PackageError, FileError, OSError, ValueError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+# shellcheck shell=bash
+# What sbuild.sh and srun.sh share. Slurm's and enroot's messages are read here: they must be those of one language.
+export LC_ALL=C.UTF-8
+set -euo pipefail
+
+tool=$(basename "$0")
+state=${XDG_DATA_HOME:-$HOME/.local/share}/job-tools
+
+# The site's defaults, the user's own, and then the options.
+# shellcheck disable=SC2034 # used by sbuild.sh
+IMAGE='' GPUS='' PARTITION='' REGISTRY=https://nvcr.io
+for file in /etc/gpucluster-slurm/job-tools.conf "${XDG_CONFIG_HOME:-$HOME/.config}/job-tools.conf"; do
+    # shellcheck source=/dev/null
+    [[ ! -r $file ]] || source "$file"
+done
+
+say() { echo "$tool: $*" >&2; }
+die() { say "$@"; exit 1; }
+misuse() { say "$@"; say "try $tool --help"; exit 2; }
+
+# The value of an option, of those that an option needs.
+value() { [[ -n ${2:-} ]] || misuse "$1 needs a value"; echo "$2"; }
+
+# The container of this directory: one that sbuild.sh has made here and that is there still, before others the one that
+# has its name; where there is none, that name.
+name_here() {
+    local own there file
+    own=$(basename "$PWD") there=$(enroot list)
+    for file in "$state/$own" "$state"/*; do
+        if [[ -f $file && $(<"$file") == "$PWD" && $'\n'$there$'\n' == *$'\n'"pyxis_${file##*/}"$'\n'* ]]; then
+            own=${file##*/}
+            break
+        fi
+    done
+    echo "$own"
+}
+
+check_name() {
+    [[ $1 =~ ^[A-Za-z0-9][A-Za-z0-9._-]*$ ]] ||
+        die "'$1' is no name of a container, allowed: letters, digits, '.', '-' and '_'; choose one with --name"
+}
+
+# The directory that a container was made in; nothing where nobody knows.
+directory_of() { [[ ! -f $state/$1 ]] || cat "$state/$1"; }
+
+# Not -q: grep would be done before enroot is, which pipefail takes for a failure.
+exists() { enroot list | grep -xF -- "pyxis_$1" >/dev/null; }
+
+# Options of srun for what a job asks for.
+resources() {
+    [[ ! $GPUS =~ ^0*$ ]] || GPUS=
+    [[ -z $GPUS ]] || printf '%s\n' "--gres=gpu:$GPUS"
+    [[ -z $PARTITION ]] || printf '%s\n' "--partition=$PARTITION"
+}
