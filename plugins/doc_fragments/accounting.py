@@ -11,13 +11,6 @@ class ModuleDocFragment:
 
     DOCUMENTATION = r"""
 options: {}
-attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
-    support: full
 notes:
   - Limits have Slurm's names, which sacctmgr(1) documents, and are compared by what they mean. V(1-00:00:00) is
     V(24:00:00) and V(1440). Quote times, YAML takes some for numbers.
@@ -27,8 +20,6 @@ notes:
   - Slurm keeps all names and texts here in small letters.
 requirements:
   - Slurm's sacctmgr (22.05 or later) with a slurmdbd that answers, as a user that may change its data
-author:
-  - gpucluster.slurm contributors (@gpucluster)
 """
 
     CLUSTER = r"""

@@ -12,9 +12,9 @@ version_added: 0.1.0
 author: gpucluster.slurm contributors (!UNKNOWN)
 description:
   - Reads one file that describes a Slurm cluster. Its name ends in C(cluster.yml) or C(cluster.yaml).
-  - Makes the groups C(slurm_cluster) with the children C(slurm_controller), C(slurm_database), C(slurm_login) and
-    C(slurm_compute), a group C(hardware_NAME) for each machine type and C(partition_NAME) for each partition. What is
-    no letter, digit or underscore in a name becomes an underscore.
+  - Makes the groups C(slurm_cluster) with the children C(slurm_controller), C(slurm_database), C(slurm_login),
+    C(slurm_registry) and C(slurm_compute), a group C(hardware_NAME) for each machine type and C(partition_NAME) for
+    each partition. What is no letter, digit or underscore in a name becomes an underscore.
   - Sets the variables that the roles of this collection share (C(slurm_cluster_name), C(slurm_nodes) and so on) on the
     group C(slurm_cluster), and C(ansible_host) on hosts with an address. C(group_vars) and C(host_vars) beside the file
     win over them as always.
@@ -51,6 +51,9 @@ options:
     type: str
   login:
     description: A hostlist of the hosts with the client commands.
+    type: str
+  registry:
+    description: The host of a registry of container images, as role C(registry) documents it.
     type: str
   hardware:
     description:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.outcome import outcome
 from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import (
     Change,
     Partitions,
@@ -61,11 +62,9 @@ def converge(
     if changes and not module.check_mode:
         _apply(sacctmgr, state, changes, wanted, unwanted)
     return {
-        "changed": bool(changes),
-        "plan": [{"what": change.what, "before": change.before, "after": change.after} for change in changes],
+        **outcome([{"what": change.what, "before": change.before, "after": change.after} for change in changes]),
         "table": table(changes),
         "kept": [f"{entity.words}: has jobs {fold(numbers)}" for entity, numbers in kept.items()],
-        "diff": {side: _side(changes, side) for side in ("before", "after")},
     }
 
 
@@ -99,12 +98,6 @@ def _apply(
         left = compare(sacctmgr.state(), wanted, unwanted)
     if left:
         raise AccountingError("\n".join([*said, "After that, this is still to do:", *table(left)]))
-
-
-def _side(changes: Iterable[Change], side: str) -> str:
-    """What the changes have before or after, as text for a diff."""
-    values = [(change.what, getattr(change, side)) for change in changes]
-    return "".join(f"{what}: {value}\n" for what, value in values if value is not None)
 
 
 def run(module: AnsibleModule, work: Callable[[], dict[str, Any]]) -> None:

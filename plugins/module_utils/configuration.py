@@ -47,7 +47,7 @@ class Configuration:
     """What a set of files says."""
 
     settings: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-    """Key as it is spelled and value, by file and key in small letters."""
+    """Key as it is spelled and value, by file and key in small letters; a line of plugstack.conf by its plugin."""
     nodes: dict[str, Pairs] = field(default_factory=dict)
     partitions: dict[str, Pairs] = field(default_factory=dict)
     gres: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -69,7 +69,10 @@ def lines(file: str, text: str) -> Iterator[Pairs]:
             continue
         line, joined = joined.strip(), ""
         included = _INCLUDE.fullmatch(line)
-        if included:
+        if line and file == "plugstack.conf":  # no file of Key=value: see its table of parameters
+            word, _blank, rest = line.replace("\t", " ").partition(" ")
+            yield ((word, rest.strip()),)
+        elif included:
             yield (("Include", included[1]),)
         elif line:
             yield _pairs(file, start, line)
@@ -124,6 +127,9 @@ def _add(result: Configuration, file: str, pairs: Pairs, defaults: dict[str, Pai
             _add_nodes(result, value, settings)
     elif kind != file:
         result.settings[file, f"{kind} {value}".lower()] = (f"{kind}={value}", _text(pairs[1:]))
+    elif file == "plugstack.conf":
+        word, plugin, *arguments = (*pairs[0][0].split(), *value.split(), "")
+        result.settings[file, plugin] = (f"{word}={plugin}", " ".join([word, *arguments]).strip())
     elif file == "gres.conf":
         named = next((hosts for key, hosts in pairs if key.lower() == "nodename"), None)
         text = _text(pair for pair in pairs if pair[0].lower() != "nodename")

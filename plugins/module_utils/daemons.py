@@ -27,6 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency impor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.running import differences
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.surroundings import this_host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import TrialError, try_out
 
@@ -273,7 +274,7 @@ class Slurmctld(Daemon):
             drained = sorted(node for node in whole & nodes.keys() if re.match("inval|drain", nodes[node][0]))
             if not drained:
                 return
-            self.ask("scontrol", "update", f"nodename={fold(drained)}", "state=resume")
+            self.ask("scontrol", "update", f"nodename={fold(drained)}", "state=resume", f"reason={CLEARED}")
             time.sleep(1)
 
 

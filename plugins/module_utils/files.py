@@ -9,7 +9,15 @@ import grp
 import os
 import pwd
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "path": {"type": "path", "required": True},
+    "content": {"type": "str", "required": True},
+    "mode": {"type": "str", "default": "0644"},
+}
+"""Options of a file that is root's and no secret, as an `argument_spec` has them."""
 
 
 class FileError(Exception):
@@ -92,6 +100,11 @@ class File:
         if self._staged:
             os.unlink(self._staged)
             self._staged = ""
+
+
+def from_options(files: Iterable[Mapping[str, str]]) -> list[File]:
+    """Files by their OPTIONS. Raises OSError, and ValueError where a mode is not octal."""
+    return [File(file["path"], file["content"].encode(), mode=int(file["mode"], 8)) for file in files]
 
 
 def write(files: Sequence[File]) -> None:

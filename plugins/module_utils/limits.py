@@ -56,10 +56,10 @@ def _count(value: Any) -> str:
 
 
 def _factor(value: Any) -> str:
-    """A number."""
+    """A number, of which Slurm keeps and shows six places."""
     if isinstance(value, bool) or not re.fullmatch(r"\d+(\.\d+)?", str(value)):
         raise ValueError("a number")
-    return f"{float(value):g}"
+    return f"{float(value):f}".rstrip("0").rstrip(".")
 
 
 def _share(value: Any) -> str:

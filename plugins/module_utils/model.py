@@ -52,7 +52,7 @@ class Cluster:
     """The shared variables (`docs/architecture.md`)."""
 
 
-SLURM_GROUPS = ("slurm_controller", "slurm_database", "slurm_login", "slurm_compute")
+SLURM_GROUPS = ("slurm_controller", "slurm_database", "slurm_login", "slurm_registry", "slurm_compute")
 """The groups that every cluster has, children of `slurm_cluster`."""
 
 
@@ -98,13 +98,13 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
 
     controllers = expand(file.get("controllers", ""))
     login = expand(file.get("login", ""))
-    database = file.get("database", "")
+    database, registry = file.get("database", ""), file.get("registry", "")
     if len(controllers) > 1 and not slurm_conf.get("StateSaveLocation"):
         judge.problem(
             "slurm_conf.StateSaveLocation",
             f"missing: {len(controllers)} controllers share their state, so name a directory that all of them mount",
         )
-    known = dict.fromkeys([*controllers, *expand(database), *login, *node_hosts])
+    known = dict.fromkeys([*controllers, *expand(database), *login, *expand(registry), *node_hosts])
     addressed = _addressed(judge, nodes, file.get("addresses", {}), known)
     groups = _groups(judge, nodes, types, partitions, node_hosts)
     if problems:
@@ -115,6 +115,7 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
             "slurm_controller": controllers,
             "slurm_database": expand(database),
             "slurm_login": login,
+            "slurm_registry": expand(registry),
             "slurm_compute": node_hosts,
             **groups,
         },
@@ -127,6 +128,7 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
             "slurm_cluster_name": file["name"],
             "slurm_controllers": controllers,
             "slurm_database": database,
+            "slurm_registry": registry,
             "slurm_addresses": addressed,
             "slurm_hardware_types": {**hardware, **measured_hardware},
             "slurm_nodes": [entry for node in nodes for entry in _resolved(node, types)],
@@ -295,7 +297,7 @@ def _addressed(
             judge.problem(key, f"found {len(addresses)} for {len(hosts)} hosts, allowed: one address for each host")
         for host, address in zip(hosts, addresses):
             if host not in known:
-                what = unknown("host", host, known, "the hosts of controllers, database, login and nodes")
+                what = unknown("host", host, known, "the hosts of controllers, database, login, registry and nodes")
                 judge.problem(key, f"found '{host}', {what}")
             if host in address_of:
                 judge.problem(key, f"{host} has an address already, {address_of[host]}")

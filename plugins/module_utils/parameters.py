@@ -169,7 +169,10 @@ LINES = frozenset({"DownNodes", "NodeSet", "PowerAction"})
 NodeName and PartitionName are such keys too; the model writes them.
 """
 
-REPEATED = LINES | {"Epilog", "EpilogSlurmctld", "Prolog", "PrologSlurmctld", "SlurmctldHost"}
+_SCRIPTS = frozenset({"Epilog", "EpilogSlurmctld", "Prolog", "PrologSlurmctld"})
+_SCRIPTS_REPEATED = "24.05"  # the first release that takes several of them
+
+REPEATED = LINES | _SCRIPTS | {"SlurmctldHost"}
 """Keys of slurm.conf of which each value has a line of its own (`S_P_ARRAY` in Slurm's tables)."""
 
 _REPEATED = {key.lower() for key in {*REPEATED, "NodeName", "PartitionName", "FrontendName"}}
@@ -244,8 +247,13 @@ def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list
             guess = f", did you mean {match!r}?" if match else ""
             found.append(Problem(key, f"unknown to Slurm{guess}", REFUSED))
             continue
-        if key.lower() in seen and key.lower() not in _REPEATED and file != "plugstack.conf":
-            found.append(Problem(key, "is there more than once: Slurm takes the last", IGNORED))
+        if key.lower() in seen and file != "plugstack.conf":
+            if key.lower() not in _REPEATED:
+                found.append(Problem(key, "is there more than once: Slurm takes the last", IGNORED))
+            elif parameter.name in _SCRIPTS and release < _SCRIPTS_REPEATED:
+                # A site's own program and one of a role: neither may be lost silently.
+                what = f"is there more than once: Slurm {release} runs the last alone, {_SCRIPTS_REPEATED}+ all"
+                found.append(Problem(key, what, REFUSED))
         seen.add(key.lower())
         found.extend(_of_release(parameter, release) or _of_value(parameter, value, release))
     return found

@@ -56,7 +56,7 @@ def judge(
         hosts = [host for host in expand(node["hosts"]) if host in measured]
         if not hosts:
             continue
-        machine, percent = machine_of(node, hardware), _memory_percent(node, slurm_conf)
+        machine, percent = machine_of(node, hardware), memory_percent(node, slurm_conf)
         for host in hosts:
             for verdict in _node(machine, measured[host], percent):
                 verdicts.setdefault(verdict, []).append(host)
@@ -125,7 +125,7 @@ def _cpus(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
         )
 
 
-def _memory_percent(node: Mapping[str, Any], slurm_conf: Mapping[str, Any]) -> float:
+def memory_percent(node: Mapping[str, Any], slurm_conf: Mapping[str, Any]) -> float:
     """How much of RealMemory a node must have (SlurmctldParameters in slurm.conf(5), node_reg_mem_percent)."""
     for parameter in _setting(slurm_conf, "SlurmctldParameters").split(","):
         name, found, value = parameter.strip().partition("=")

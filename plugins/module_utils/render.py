@@ -291,3 +291,16 @@ def host_addresses(addresses: Iterable[Mapping[str, Any]], hosts: Iterable[str] 
         for name, address in pair(_need(entry, "hosts"), _need(entry, "address"))
         if wanted is None or name in wanted
     ]
+
+
+def mig_gres(
+    nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]
+) -> dict[str, list[Mapping[str, Any]]]:
+    """The GPUs of each host that has MIG layouts, by host; of equal nodes it is the same object."""
+
+    def gpus(machine: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The GPUs of a machine type, if one of them has the key `mig`."""
+        found = [gres for gres in machine.get("gres") or () if gres.get("name") == "gpu"]
+        return found if any("mig" in gres for gres in found) else []
+
+    return {host: found for node, found in _by_type(nodes, hardware, gpus) if found for host in expand(node["hosts"])}

@@ -161,14 +161,17 @@ def links(value: Any) -> str:
 
 
 def mig(value: Any) -> dict[str, int]:
-    """The layout of a GPU: how many instances of which profile; a GPU has seven compute slices at most."""
+    """The layout of a GPU: how many instances of which profile; a GPU has seven compute slices at most.
+
+    Without any instance it is a whole GPU, whose MIG is off.
+    """
     for profile, instances in mapping(value).items():
         if not _PROFILE.fullmatch(str(profile)):
             raise ValueError(f"{profile!r} is no profile, allowed: profiles of nvidia-smi such as 1g.10gb")
         count(instances)
     slices = sum(int(str(profile)[0]) * instances for profile, instances in value.items())
-    if not 1 <= slices <= 7:
-        raise ValueError(f"allowed: instances of 1 to 7 compute slices on each GPU, these have {slices}")
+    if slices > 7:
+        raise ValueError(f"allowed: instances of up to 7 compute slices on each GPU, these have {slices}")
     return dict(value)
 
 
@@ -279,6 +282,7 @@ CLUSTER = Kind(
         "controllers": {"type": hostlist, "required": True},
         "database": {"type": host},
         "login": {"type": hostlist},
+        "registry": {"type": host},
         "hardware": {"type": mapping},
         "nodes": {"type": sequence, "required": True},
         "partitions": {"type": sequence, "required": True},

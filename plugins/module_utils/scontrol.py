@@ -21,6 +21,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values 
 COMMAND = 60
 """Seconds that a command may take."""
 
+CLEARED = "Not responding (resumed)"
+"""The reason that nodes are resumed with. Where there are jobs or no database they keep the old one, and Slurm gives a
+node its own only in the place of one that begins like this (`_drain_node` in `src/slurmctld/node_mgr.c`)."""
+
 Record = Mapping[str, str]
 """What Slurm shows of one thing, by key."""
 

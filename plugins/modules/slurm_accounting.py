@@ -56,7 +56,10 @@ options:
         without limits, and one that nobody knows is an error. slurmctld ends where a QOS of a partition is missing.
       - sacctmgr uses what it needs of it instead of the host's own. The database need not know the cluster yet.
     type: str
-extends_documentation_fragment: [gpucluster.slurm.accounting, gpucluster.slurm.accounting.cluster]
+extends_documentation_fragment:
+  - gpucluster.slurm.changing
+  - gpucluster.slurm.accounting
+  - gpucluster.slurm.accounting.cluster
 seealso:
   - module: gpucluster.slurm.slurm_qos
   - module: gpucluster.slurm.slurm_account

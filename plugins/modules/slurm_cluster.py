@@ -28,7 +28,7 @@ options:
     type: str
     choices: [present, absent]
     default: present
-extends_documentation_fragment: [gpucluster.slurm.accounting]
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.accounting]
 seealso:
   - module: gpucluster.slurm.slurm_accounting
 """

@@ -58,17 +58,9 @@ options:
     description: How many seconds the daemon may take to answer, and nodes that were up to be up again.
     type: int
     default: 60
-attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
-    support: full
+extends_documentation_fragment: [gpucluster.slurm.changing]
 seealso:
   - module: gpucluster.slurm.slurm_service
-author:
-  - gpucluster.slurm contributors (@gpucluster)
 """
 
 EXAMPLES = r"""

@@ -29,17 +29,9 @@ options:
   reason:
     description: Why. Needed with V(drain) and V(down), as Slurm does.
     type: str
-attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
-    support: full
+extends_documentation_fragment: [gpucluster.slurm.changing]
 requirements:
   - Slurm's scontrol (22.05 or later) with a slurmctld that answers, as a user that may change nodes
-author:
-  - gpucluster.slurm contributors (@gpucluster)
 """
 
 EXAMPLES = r"""
@@ -84,7 +76,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import Scontrol, ScontrolError, to_change
+from ansible_collections.gpucluster.slurm.plugins.module_utils.outcome import outcome
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
+    CLEARED,
+    Scontrol,
+    ScontrolError,
+    to_change,
+)
 
 
 def converge(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
@@ -93,7 +91,7 @@ def converge(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
     nodes = to_change(scontrol.show("node", module.params["name"]), state, reason)
     if nodes and not module.check_mode:
         words = [f"NodeName={fold([node['NodeName'] for node in nodes])}", f"State={state.upper()}"]
-        scontrol.run("update", *words, *([f"Reason={reason}"] if state != "resume" else []))
+        scontrol.run("update", *words, f"Reason={reason if state != 'resume' else CLEARED}")
     return [{"what": f"node {node['NodeName']}", "before": node["State"], "after": state.upper()} for node in nodes]
 
 
@@ -111,8 +109,7 @@ def main() -> None:
         plan = converge(module, Scontrol(module))
     except ScontrolError as error:
         module.fail_json(msg=str(error))
-    sides = {side: "".join(f"{change['what']}: {change[side]}\n" for change in plan) for side in ("before", "after")}
-    module.exit_json(changed=bool(plan), plan=plan, diff=sides)
+    module.exit_json(**outcome(plan))
 
 
 if __name__ == "__main__":

@@ -31,17 +31,9 @@ options:
     type: str
     choices: [present, absent]
     default: present
-attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
-    support: full
+extends_documentation_fragment: [gpucluster.slurm.changing]
 requirements:
   - Slurm's scontrol (22.05 or later) with a slurmctld that answers, as a user that may change reservations
-author:
-  - gpucluster.slurm contributors (@gpucluster)
 """
 
 EXAMPLES = r"""
@@ -94,6 +86,7 @@ from datetime import datetime
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.outcome import outcome
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
     Scontrol,
     ScontrolError,
@@ -139,11 +132,7 @@ def main() -> None:
         plan = converge(module, Scontrol(module))
     except ScontrolError as error:
         module.fail_json(msg=str(error))
-    sides = {
-        side: "".join(f"{change['what']}: {change[side]}\n" for change in plan if change[side] is not None)
-        for side in ("before", "after")
-    }
-    module.exit_json(changed=bool(plan), plan=plan, diff=sides)
+    module.exit_json(**outcome(plan))
 
 
 if __name__ == "__main__":

@@ -61,17 +61,9 @@ options:
     description: Whether the service has to load its files anew for another reason.
     type: bool
     default: false
-attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
-    support: full
+extends_documentation_fragment: [gpucluster.slurm.changing]
 seealso:
   - module: ansible.builtin.systemd_service
-author:
-  - gpucluster.slurm contributors (@gpucluster)
 """
 
 EXAMPLES = r"""

@@ -46,7 +46,10 @@ options:
     type: str
     choices: [present, absent]
     default: present
-extends_documentation_fragment: [gpucluster.slurm.accounting, gpucluster.slurm.accounting.cluster]
+extends_documentation_fragment:
+  - gpucluster.slurm.changing
+  - gpucluster.slurm.accounting
+  - gpucluster.slurm.accounting.cluster
 seealso:
   - module: gpucluster.slurm.slurm_accounting
   - module: gpucluster.slurm.slurm_account
