@@ -20,6 +20,7 @@ from typing import Any
 
 import testinfra
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
 ROOT = Path(__file__).parents[2]
 # Where connections that are kept open have their sockets: a short path, since its length is limited.
@@ -157,7 +158,7 @@ class Lab:
         assert result.rc == rc, f"{host}: {command}: exit status {result.rc}\n{result.stdout}{result.stderr}"
         return str(result.stdout.strip())
 
-    def wait_for(self, host: str, command: str, text: str, seconds: int = 60) -> str:
+    def wait_for(self, host: str, command: str, text: str, seconds: int = 180) -> str:
         """Repeat a command until its output contains `text`; return that output. AssertionError after `seconds`.
 
         A host that cannot be reached, because it reboots, has no output.
@@ -175,6 +176,15 @@ class Lab:
             time.sleep(0.5)
         return output.strip()
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """With which Ansible finds the collection and reaches the hosts."""
+        return {
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_SSH_COMMON_ARGS": f"-F {self.ssh_config}",
+        }
+
     def start(self, playbook: str, *arguments: str) -> LiveRun:
         """Start a playbook of the collection, by its short name, or one by its path, on the scenario's hosts.
 
@@ -188,13 +198,7 @@ class Lab:
                 *arguments,
             ],
             cwd=ROOT,
-            env=os.environ
-            | {
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_SSH_COMMON_ARGS": f"-F {self.ssh_config}",
-                "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.jsonl",
-                "ANSIBLE_NOCOLOR": "1",
-            },
+            env=self.environment | {"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.jsonl", "ANSIBLE_NOCOLOR": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -208,20 +212,22 @@ class Lab:
 
 
 def with_hardware(lab: Lab, directory: Path, node: str, hardware: dict[str, Any] | str) -> Lab:
-    """The lab with its cluster file, that of scenario default, in a directory; one node has other hardware.
+    """The lab with its cluster file in a directory; one node has other hardware.
 
     hardware: other keys of its machine type, or `detected`.
     """
     cluster = yaml.safe_load(lab.inventory.read_text())
-    ((name, machine),) = cluster["hardware"].items()
-    if isinstance(hardware, dict):
-        cluster["hardware"]["other"] = machine | hardware
-        hardware = "other"
-    addresses = {"compute01": "10.213.7.21", "compute02": "10.213.7.22"}
-    cluster["nodes"] = [
-        {"hosts": host, "address": address, "hardware": hardware if host == node else name}
-        for host, address in addresses.items()
+    nodes = [
+        {"hosts": host, "address": address, "hardware": entry["hardware"]}
+        for entry in cluster["nodes"]
+        for host, address in zip(expand(entry["hosts"]), expand(entry["address"]))
     ]
+    (other,) = (entry for entry in nodes if entry["hosts"] == node)
+    if isinstance(hardware, dict):
+        cluster["hardware"]["other"] = cluster["hardware"][other["hardware"]] | hardware
+        hardware = "other"
+    other["hardware"] = hardware
+    cluster["nodes"] = nodes
     return with_cluster(lab, directory, cluster)
 
 

@@ -124,7 +124,7 @@ def test_measured_nodes_run_jobs(lab: Lab, tmp_path: Path) -> None:
         assert (run.rc, run.failed) == (0, {})
         lab.wait_for("head", "sinfo -h -N -n compute02 -o '%T %m'", f"idle {machine['real_memory']}")
         memory = machine["real_memory"] - 100
-        assert lab.command("login1", f"timeout 30 srun -w compute02 --mem={memory} hostname") == "compute02"
+        assert lab.command("login1", f"timeout 180 srun -w compute02 --mem={memory} hostname") == "compute02"
     finally:
         restored = lab.playbook("site", "--tags=controller")
     assert (restored.rc, restored.failed) == (0, {})

@@ -16,7 +16,7 @@ ROLE = "gpucluster.slurm."
 
 # Damage to what a login host has its configuration from, and the task that mends it: with sackd, and without.
 SACKD = "systemctl stop sackd", "slurm_client : Run sackd with its settings"
-COPY = "echo KillWait=99 >>/etc/slurm/slurm.conf", "slurmctld : Keep a copy of slurm.conf"
+COPY = "echo KillWait=99 >>/etc/slurm/slurm.conf", "slurmctld : Keep a copy of the configuration"
 
 # What is done to the cluster by hand, by host, and the tasks that say so and mend it, in their order.
 DAMAGE = {
@@ -65,11 +65,13 @@ def job_that_runs(lab: Lab) -> Iterator[str]:
     that the job runs.
     """
     job = lab.command("login1", "sbatch --parsable -w compute01 --output=/dev/null --wrap 'sleep 900'")
-    lab.wait_for("login1", f"squeue -h -j {job} -o %T", "RUNNING")
-    lab.command("head", f"touch /run/job-runs; scontrol update jobid={job} comment=save-me")
-    lab.wait_for("head", "find /var/lib/slurm/slurmctld/job_state -newer /run/job-runs", "job_state")
-    yield job
-    lab.command("login1", f"scancel {job}")
+    try:
+        lab.wait_for("login1", f"squeue -h -j {job} -o %T", "RUNNING")
+        lab.command("head", f"touch /run/job-runs; scontrol update jobid={job} comment=save-me")
+        lab.wait_for("head", "find /var/lib/slurm/slurmctld/job_state -newer /run/job-runs", "job_state")
+        yield job
+    finally:
+        lab.host("login1").run(f"scancel {job}")
 
 
 def test_a_second_run_changes_nothing_and_warns_of_nothing(lab: Lab) -> None:
@@ -104,7 +106,7 @@ def test_damage_is_named_and_repaired(
     assert lab.command("login1", f"squeue -h -j {job} -o '%T %r %N'") == "RUNNING None compute01"
     assert lab.command("login1", f"sacct -nPX -j {job} -o State") == "RUNNING"
     assert " Restarts=0 " in lab.command("login1", f"scontrol --oneliner show job {job}")
-    assert lab.command("login1", "timeout 60 srun -w compute02 hostname") == "compute02"
+    assert lab.command("login1", "timeout 180 srun -w compute02 hostname") == "compute02"
 
 
 def test_one_node_alone_is_repaired_with_limit(lab: Lab) -> None:
@@ -129,9 +131,9 @@ def test_a_node_goes_and_comes_while_a_job_runs(lab: Lab, job: str, tmp_path: Pa
     for which, nodes in ((smaller, ["compute01"]), (lab, ["compute01", "compute02"])):
         run = which.playbook("site", "--skip-tags=validate")
         assert (run.rc, run.failed) == (0, {})
-        assert lab.command("login1", "timeout 20 sinfo -h -N -o %N").split() == nodes
-    lab.wait_for("login1", "timeout 20 sinfo -h -n compute02 -o %T", "idle")
-    assert sorted(lab.command("login1", "timeout 60 srun -N2 hostname").split()) == ["compute01", "compute02"]
+        assert lab.command("login1", "timeout 60 sinfo -h -N -o %N").split() == nodes
+    lab.wait_for("login1", "timeout 60 sinfo -h -n compute02 -o %T", "idle")
+    assert sorted(lab.command("login1", "timeout 180 srun -N2 hostname").split()) == ["compute01", "compute02"]
     assert " Restarts=0 " in lab.command("login1", f"scontrol --oneliner show job {job}")
 
 

@@ -38,7 +38,7 @@ def test_the_cluster_is_back_by_itself_after_a_reboot_of_all_hosts(lab: Lab) -> 
         boot = lab.wait_for(host, f"grep -v {before[host]} /proc/sys/kernel/random/boot_id", "-", seconds=600)
         assert boot != before[host]
     # Not idle*, which does not answer yet.
-    lab.wait_for("vm1", "timeout 30 sinfo -h -n vm2 -o %T:", "idle:", seconds=600)
+    lab.wait_for("vm1", "timeout 60 sinfo -h -n vm2 -o %T:", "idle:", seconds=600)
 
     run = lab.playbook("validate")
     assert (run.rc, run.failed) == (0, {})

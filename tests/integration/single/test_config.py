@@ -25,11 +25,11 @@ def job_that_runs_all_the_time(lab: Lab) -> Iterator[str]:
     job = lab.command(HOST, "sbatch --parsable --gres=gpu:1 --output=/dev/null --wrap 'sleep 3600'")
     lab.wait_for(HOST, f"squeue -h -j {job} -o %T", "RUNNING")
     yield job
-    assert lab.command(HOST, f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
-    assert lab.command(HOST, f"sacct -nPX -j {job} -o State") == "RUNNING"
+    state = lab.host(HOST).run(f"squeue -h -j {job} -o '%T %r'").stdout.strip()
+    booked = lab.host(HOST).run(f"sacct -nPX -j {job} -o State").stdout.strip()
     restored = lab.playbook("site", "--tags=controller,compute")
-    lab.command(HOST, f"scancel {job}")
-    assert (restored.rc, restored.failed) == (0, {})
+    lab.host(HOST).run(f"scancel {job}")
+    assert (state, booked, restored.rc, restored.failed) == ("RUNNING None", "RUNNING", 0, {})
 
 
 def changed(lab: Lab, directory: Path, slurm_conf: dict[str, Any], **machine: Any) -> Lab:
@@ -170,7 +170,7 @@ def test_a_change_of_each_class(
     assert (run.rc, run.changed, run.failed) == (0, {HOST: tasks}, {})
     assert plan.changed == run.changed
     assert needs in [step["needs"] for step in result(plan)["plan"]]
-    assert lab.command(HOST, "timeout 60 srun hostname") == HOST
+    assert lab.command(HOST, "timeout 180 srun hostname") == HOST
     assert lab.command(HOST, f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
     again = site.playbook("site", "--tags=controller,compute")
     assert (again.rc, again.changed) == (0, {})
@@ -207,7 +207,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next(lab: Lab, tmp_path: Path)
 
 @pytest.mark.usefixtures("job")
 def test_two_runs_at_once_do_not_meet(lab: Lab, tmp_path: Path) -> None:
-    lock = "flock /run/gpucluster-slurm/slurm_config.lock sleep 20"
+    lock = "flock /run/gpucluster-slurm/slurm_config.lock sleep infinity"
     lab.command(HOST, f"systemd-run --collect --unit=other-run {lock}")
     try:
         run = apply(lab, tmp_path, {"KillWait": 81})

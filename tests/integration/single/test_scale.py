@@ -36,6 +36,8 @@ SETTINGS: dict[str, Any] = {
     "ProctrackType": "proctrack/pgid",
     "TaskPlugin": None,
     "JobAcctGatherType": None,
+    # It is that of the host's own node.
+    "HealthCheckProgram": None,
 }
 """Files and ports apart from those of the cluster that runs on the host."""
 
@@ -86,7 +88,9 @@ def slurmctld(lab: Lab) -> Iterator[str]:
     lab.command("single", f"install -d -o slurm -m 755 {THERE}")
     yield f"systemd-run --quiet --collect --unit=scale-slurmctld --uid=slurm slurmctld -D -f {THERE}/slurm.conf"
     lab.command("single", f"systemctl stop 'scale-*'; rm -r {THERE}")
-    assert lab.command("single", "systemctl list-units --all --plain --no-legend 'scale-*'") == ""
+    lab.wait_for(
+        "single", "test -z \"$(systemctl list-units --all --plain --no-legend 'scale-*')\" && echo none", "none"
+    )
 
 
 def test_slurmctld_has_10000_nodes(lab: Lab, slurmctld: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from lab import Lab
 
 
 def test_a_user_runs_a_job_with_the_gpu(lab: Lab) -> None:
-    job = "runuser -u alice -- timeout 60 srun --gres=gpu:1 sh -c 'hostname; echo $CUDA_VISIBLE_DEVICES'"
+    job = "runuser -u alice -- timeout 180 srun --gres=gpu:1 sh -c 'hostname; echo $CUDA_VISIBLE_DEVICES'"
     assert lab.command("single", job).split() == ["single", "0"]
     assert "alice|COMPLETED" in lab.wait_for("single", "sacct -nPXu alice -o User,State", "COMPLETED")
 

@@ -42,10 +42,16 @@ CALLS: dict[str, tuple[str, Any]] = {
         "nodes | gpucluster.slurm.node_parameters(hardware)",
         {"GresTypes": ["gpu"], "DefMemPerCPU": 500},
     ),
+    "mig_gres": ("nodes | gpucluster.slurm.mig_gres(hardware)", {}),
+    "health_environment": (
+        "(nodes | gpucluster.slurm.health_environment(hardware, {})).n1.HEALTH_GPUS",
+        "2",
+    ),
     "argument_errors": (
         "{'n1': {'a': 2}, 'n2': {'a': [1]}} | gpucluster.slurm.argument_errors(['n1'], {'a': {'choices': [1]}})",
         ["n1: value of a must be one of: 1, got: 2"],
     ),
+    "nearest": ("'ENROOT_ALOW' | gpucluster.slurm.nearest(['OTHER', 'ENROOT_ALLOW'])", "ENROOT_ALLOW"),
     "host_addresses": (
         "nodes | gpucluster.slurm.host_addresses(hosts=['n2'])",
         [{"name": "n2", "address": "10.0.0.2"}],

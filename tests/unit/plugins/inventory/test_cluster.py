@@ -49,9 +49,10 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
         "slurm_hardware_types",
         "slurm_nodes",
         "slurm_partitions",
+        "slurm_registry",
     ]
     children = sorted(group.name for group in inventory.groups["slurm_cluster"].child_groups)
-    assert children == ["slurm_compute", "slurm_controller", "slurm_database", "slurm_login"]
+    assert children == ["slurm_compute", "slurm_controller", "slurm_database", "slurm_login", "slurm_registry"]
     own = {"inventory_file", "inventory_dir"}
     assert {host.name: {k: v for k, v in host.vars.items() if k not in own} for host in inventory.get_hosts()} == {
         "head": {"ansible_host": "10.182.0.4"},

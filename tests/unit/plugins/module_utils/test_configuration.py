@@ -241,3 +241,14 @@ def test_node_lines_parsed_back_give_the_model(types: dict[str, dict[str, Any]],
             expected[name] = {key: str(value) for key, value in whole.items()}
     parsed = read({"slurm.conf": node_lines(nodes, hardware)}).nodes
     assert {name: dict(settings) for name, settings in parsed.items()} == expected
+
+
+def test_lines_of_plugstack_conf_are_compared_by_their_plugin() -> None:
+    old = read({"plugstack.conf": "# plugins\ninclude /etc/slurm/plugstack.conf.d/*.conf\noptional a.so x=1\n"})
+    new = read({"plugstack.conf": "required  a.so  x=1 y\noptional b.so  # new\n"})
+    assert [" ".join(line.split()) for line in table(steps(changes(old, new), [], "24.11"))] == [
+        "plugstack.conf required=a.so optional x=1 -> required x=1 y reconfigure",
+        "plugstack.conf optional=b.so (none) -> optional reconfigure",
+        "plugstack.conf include=/etc/slurm/plugstack.conf.d/*.conf include -> (none) reconfigure",
+    ]
+    assert {step.needs.restart for step in steps(changes(old, new), [], "22.05")} == {("slurmd",)}

@@ -92,7 +92,11 @@ def written(path: Path) -> dict[str, str]:
     variables = manager.get_vars(host=inventory.get_host(inventory.groups["slurm_controller"].get_hosts()[0].name))
     variables["hostvars"] = HostVars(inventory, manager, loader)
     for role in ("slurm", "slurmctld"):
-        variables |= loader.load_from_file(str(ROOT / f"roles/{role}/vars/main.yml"), trusted_as_template=True)
+        defaults, internals = (
+            loader.load_from_file(str(ROOT / f"roles/{role}/{kind}/main.yml"), trusted_as_template=True)
+            for kind in ("defaults", "vars")
+        )
+        variables = defaults | variables | internals
     templar = Templar(loader, variables=variables)
     templates = ROOT / "roles/slurmctld/templates"
     return {

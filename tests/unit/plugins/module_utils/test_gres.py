@@ -183,7 +183,7 @@ WRONG: dict[str, tuple[list[Gres], list[str]]] = {
     "values": (
         [
             gpu(autodetect="nvm", flags=["nvidia"], cores="0-", links="1,2", mig={"1g": 1}),
-            gpu(autodetect=True, flags=[], cores="3-1", links=[-1, -1], mig={}),
+            gpu(autodetect=True, flags=[], cores="3-1", links=[-1, -1], mig=[]),
             gpu(mig={"1g.10gb": 8}),
             gpu(mig={"1g.10gb": 0}),
         ],
@@ -197,8 +197,8 @@ WRONG: dict[str, tuple[list[Gres], list[str]]] = {
             f"[1].links: found [-1, -1], {LINKS}",
             f"[1].flags: found [], allowed: {FLAGS}",
             "[1].autodetect: found True, allowed: nvml, nvidia, rsmi, oneapi, nrt",
-            "[1].mig: found {}, allowed: instances of 1 to 7 compute slices on each GPU, these have 0",
-            "[2].mig: found {'1g.10gb': 8}, allowed: instances of 1 to 7 compute slices on each GPU, these have 8",
+            "[1].mig: found [], allowed: a mapping, key: value",
+            "[2].mig: found {'1g.10gb': 8}, allowed: instances of up to 7 compute slices on each GPU, these have 8",
             "[3].mig: found {'1g.10gb': 0}, allowed: a whole number from 1",
         ],
     ),

@@ -30,6 +30,7 @@ QOS, ACCOUNT = LIMITS["qos"], LIMITS["account"]
         (QOS["Flags"], ["noreserve,DenyOnLimit", ["DenyOnLimit", "NoReserve"]], "DenyOnLimit,NoReserve"),
         (QOS["UsageFactor"], ["1.000000", 1, "", None, -1], "1"),
         (QOS["UsageFactor"], ["0.500000", 0.5], "0.5"),
+        (QOS["UsageFactor"], ["0.000061", "0.0000610"], "0.000061"),
         (QOS["PreemptMode"], ["", None, "CLUSTER"], "cluster"),
         (ACCOUNT["Fairshare"], [1, "1", None, -1, ""], "1"),
         (ACCOUNT["Fairshare"], ["parent", "Parent"], "parent"),

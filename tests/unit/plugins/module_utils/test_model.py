@@ -25,6 +25,7 @@ name: hpc-demo-cluster
 controllers: head
 database: head
 login: login1
+registry: images1
 hardware:
   e2-standard-4: {sockets: 1, cores_per_socket: 2, threads_per_core: 2, real_memory: 15990}
   n1-t4:
@@ -71,6 +72,7 @@ def test_groups() -> None:
         "slurm_controller": ["head"],
         "slurm_database": ["head"],
         "slurm_login": ["login1"],
+        "slurm_registry": ["images1"],
         "slurm_compute": ["head", *compute],
         "hardware_e2_standard_4": ["head"],
         "hardware_n1_t4": compute,
@@ -95,6 +97,7 @@ def test_variables() -> None:
         "slurm_cluster_name": "hpc-demo-cluster",
         "slurm_controllers": ["head"],
         "slurm_database": "head",
+        "slurm_registry": "images1",
         "slurm_addresses": [
             {"hosts": "head", "address": "10.182.0.4"},
             {"hosts": "compute[01-02]", "address": "10.182.0.[2-3]"},
@@ -109,7 +112,7 @@ def test_variables() -> None:
 
 
 def test_least_cluster() -> None:
-    """No database, login hosts, addresses, settings: their groups are there, and empty."""
+    """No database, login hosts, registry, addresses, settings: their groups are there, and empty."""
     cluster = load_text(
         """
         plugin: gpucluster.slurm.cluster
@@ -120,8 +123,9 @@ def test_least_cluster() -> None:
         partitions: [{name: p, nodes: n1}]
         """
     )
-    assert (cluster.groups["slurm_database"], cluster.groups["slurm_login"], cluster.addresses) == ([], [], {})
-    assert cluster.variables["slurm_database"] == ""
+    assert [cluster.groups[f"slurm_{name}"] for name in ("database", "login", "registry")] == [[], [], []]
+    assert cluster.addresses == {}
+    assert cluster.variables["slurm_database"] == cluster.variables["slurm_registry"] == ""
 
 
 def test_several_controllers_share_their_state() -> None:
@@ -233,7 +237,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "key twice": (
         GUIDE + "name: b\nlogin: login1\n",
-        ["name: is given twice, in lines 3 and 22", "login: is given twice, in lines 6 and 23"],
+        ["name: is given twice, in lines 3 and 23", "login: is given twice, in lines 6 and 24"],
     ),
     "time as number": (
         GUIDE.replace('"2-00:00:00"', "12:00:00"),
@@ -342,7 +346,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         changed(addresses={"login1": "10.0.0.1", "logn2": "10.0.0.2"}),
         [
             "addresses.logn2: found 'logn2', unknown host, did you mean 'login1'? "
-            "allowed: the hosts of controllers, database, login and nodes"
+            "allowed: the hosts of controllers, database, login, registry and nodes"
         ],
     ),
     "second address": (

@@ -197,6 +197,13 @@ def test_a_parameter_that_is_there_twice() -> None:
     assert (problem.key, problem.effect) == ("killwait", IGNORED)
 
 
+def test_several_prologs_where_slurm_runs_the_last_alone() -> None:
+    values = [("Prolog", "/a"), ("Prolog", "/b"), ("SlurmctldHost", "a"), ("SlurmctldHost", "b")]
+    assert problems("slurm.conf", values, "24.05") == []
+    (problem,) = problems("slurm.conf", values, "23.11")
+    assert (problem.key, problem.effect) == ("Prolog", REFUSED)
+
+
 @pytest.mark.parametrize(
     ("file", "key", "version", "expected"),
     [

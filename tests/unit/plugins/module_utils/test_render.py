@@ -237,3 +237,17 @@ def test_slurm_reads_what_is_written(tmp_path: Path) -> None:
         check=False,
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "n1\n", "")
+
+
+def test_which_hosts_have_mig() -> None:
+    whole: dict[str, Any] = {"name": "gpu", "type": "h100", "count": 6}
+    split: dict[str, Any] = {"name": "gpu", "type": "h100", "mig": {"1g.10gb": 7}}
+    hardware: dict[str, dict[str, Any]] = {
+        "both": {"gres": [whole, {"name": "nic"}, split]},
+        "off": {"gres": [whole | {"mig": {}}]},
+        "whole": {"gres": [whole]},
+        "none": {},
+    }
+    nodes = [{"hosts": f"{name}[1-2]", "hardware": name} for name in hardware]
+    both, off = [whole, split], [whole | {"mig": {}}]
+    assert render.mig_gres(nodes, hardware) == {"both1": both, "both2": both, "off1": off, "off2": off}

@@ -1,0 +1,57 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The cluster's registry with TLS, by the name `registry` as well as its host's, and an image in it.
+
+The image is pushed in docker's format, v2s2: enroot first asks without naming a format, and docker-registry has no
+answer to that where the image is in OCI's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from debs import HOSTS
+from lab import Lab
+
+HOST = "front"
+NAME = "registry"
+IMAGE = f"{NAME}:5000#debian:13"
+CERTIFICATE = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    f" -subj /CN={NAME} -addext subjectAltName=DNS:{NAME},DNS:{HOST} -keyout /dev/stdout 2>/dev/null"
+)
+FORGET = (
+    "rm -f /usr/local/share/ca-certificates/gpucluster-registry.crt; update-ca-certificates --fresh >/dev/null;"
+    f" sed -i '/ {NAME}$/d' /etc/hosts"
+)
+PUSH = f"""
+apt-get -qq install --yes --no-install-recommends skopeo mmdebstrap
+mmdebstrap --variant=minbase trixie /root/debian.tar
+skopeo copy --retry-times 5 --format v2s2 tarball:/root/debian.tar docker://{NAME}:5000/debian:13
+rm /root/debian.tar
+"""
+
+
+def tls_variables(lab: Lab, directory: Path) -> dict[str, Any]:
+    """Variables of a registry with TLS. The certificate is its own authority; each host knows the registry's name."""
+    key, begin, certificate = lab.command(HOST, CERTIFICATE).partition("-----BEGIN CERTIFICATE-----")
+    (directory / "key.pem").write_text(key)
+    (directory / "key.pem").chmod(0o600)
+    (directory / "certificate.pem").write_text(f"{begin}{certificate}\n")
+    for host in HOSTS:
+        lab.command(host, f"echo 10.213.7.70 {NAME} >>/etc/hosts")
+    return {
+        "registry_name": NAME,
+        "registry_tls": True,
+        "registry_key": str(directory / "key.pem"),
+        "registry_certificate": str(directory / "certificate.pem"),
+        "registry_ca": str(directory / "certificate.pem"),
+    }
+
+
+def push_image(lab: Lab) -> None:
+    """Have a small Debian 13 in the registry, as debian:13, unless it is there."""
+    if lab.host(HOST).run(f"curl -fsS https://{NAME}:5000/v2/debian/manifests/13").rc != 0:
+        lab.script(HOST, f"set -e; exec >&2; {PUSH}", b"")

@@ -1,0 +1,176 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The real enroot and pyxis, where ENROOT_PACKAGES and PYXIS_PACKAGE name their packages: what a cluster adds to the
+user's guide, several nodes, several users, and what jobs leave behind.
+
+What is of hosts alone, directories, prolog and epilog, is shown over a stand-in, too (fixture cluster).
+
+The tests run in this order.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from debs import Site, as_user, real_packages
+from images import IMAGE
+from lab import Lab
+
+SCRIPTS = "/usr/local/lib/gpucluster-slurm"
+DIRECTORIES = "/run/enroot/2001 /var/lib/enroot/2001"
+MISSING = "registry:5000#missing:13"
+
+
+@pytest.fixture(scope="module")
+def cluster(request: pytest.FixtureRequest) -> Site:
+    """The cluster with the real enroot, or with a stand-in where there are no packages."""
+    site: Site = request.getfixturevalue("real" if real_packages() else "equipped")
+    return site
+
+
+@pytest.fixture(autouse=True)
+def clean(lab: Lab, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Users without containers before and after each test."""
+    request.getfixturevalue("cluster" if "cluster" in request.fixturenames else "real")
+    yield
+    for user in ("alice", "bob"):
+        as_user(lab, "rm -rf .cache .config .local .parallel *.sqsh ran", user)
+
+
+def in_container(lab: Lab, options: str, command: str, user: str = "alice", rc: int = 0) -> str:
+    """What a command prints in containers, without what pyxis says."""
+    return str(as_user(lab, f"timeout 180 srun {options} sh -c {shlex.quote(command)} 2>/dev/null", user, rc))
+
+
+def see_that_nothing_is_left(lab: Lab, host: str) -> None:
+    """Wait until a node has nothing of alice's jobs; of pyxis' own, an empty directory stays."""
+    look = f"{{ ls -d {DIRECTORIES} /run/pyxis/2001/*; ps --no-headers -o comm -u alice; grep enroot /proc/mounts; }}"
+    lab.wait_for(host, f"echo left: $({look} 2>/dev/null | wc -l).", "left: 0.")
+
+
+def test_each_node_has_a_container_of_its_own(lab: Lab) -> None:
+    where = "read name </proc/sys/kernel/hostname; echo $name >/mine; sleep 3; test -e /.lock && cat /mine"
+    assert sorted(in_container(lab, f"-N2 --container-image={IMAGE}", where).split()) == ["box01", "box02"]
+    assert as_user(lab, "enroot list") == ""
+
+
+def test_a_job_leaves_nothing_on_its_node(lab: Lab) -> None:
+    in_container(lab, f"-w box01 --container-image={IMAGE}", "true")
+    see_that_nothing_is_left(lab, "box01")
+
+
+def test_a_job_that_is_cancelled_leaves_nothing_either(lab: Lab) -> None:
+    script = f"srun --container-image={IMAGE} sleep 300"
+    job = as_user(lab, f"sbatch --parsable -w box01 -o /dev/null --wrap {shlex.quote(script)}")
+    lab.wait_for("box01", "ls /var/lib/enroot/2001/containers; pgrep -xu alice sleep", f"pyxis_{job}.0")
+    as_user(lab, f"scancel {job}")
+    see_that_nothing_is_left(lab, "box01")
+
+
+def test_users_have_containers_of_the_same_name_and_see_their_own(lab: Lab) -> None:
+    for user in ("alice", "bob"):
+        said = in_container(
+            lab, f"--container-image={IMAGE} --container-name=work", f"echo {user} >/whose; cat /whose", user
+        )
+        assert said == user
+    for user in ("alice", "bob"):
+        assert as_user(lab, "enroot list", user) == "pyxis_work"
+        assert in_container(lab, "--container-name=work", "cat /whose", user) == user
+    for path in (".local/share/enroot", ".cache/enroot"):
+        assert as_user(lab, f"stat -c %a {path}") == "700"
+
+
+def test_users_do_not_see_each_others_jobs(lab: Lab) -> None:
+    script = f"srun --container-image={IMAGE} sleep 300"
+    job = as_user(lab, f"sbatch --parsable -w box01 -o /dev/null --wrap {shlex.quote(script)}")
+    lab.wait_for("box01", "pgrep -xu alice sleep", "\n")
+    look = (
+        f"for d in {DIRECTORIES} /run/pyxis/2001 /proc/$(pgrep -xu alice sleep)/root; do ls $d && echo seen; done; true"
+    )
+    assert "seen" not in as_user(lab, f"timeout 180 srun -w box01 sh -c {shlex.quote(look)} 2>&1", "bob")
+    as_user(lab, f"scancel {job}")
+
+
+def test_a_directory_that_somebody_else_has_made_is_not_used(lab: Lab) -> None:
+    lab.command("front", "rm -rf /var/lib/enroot/2001")
+    as_user(lab, "mkdir -m 777 /var/lib/enroot/2001", "bob")
+    try:
+        said = as_user(lab, f"enroot import -o image.sqsh docker://{IMAGE} 2>&1")
+        assert "/var/lib/enroot/2001 is not a directory of alice" in said
+        assert lab.command("front", "ls -A /var/lib/enroot/2001") == ""
+    finally:
+        lab.command("front", "rm -r /var/lib/enroot/2001")
+
+
+def test_an_image_that_cannot_be_had_runs_the_command_on_the_host(lab: Lab) -> None:
+    """Slurm ignores what an optional plugin says."""
+    said = as_user(lab, f"timeout 180 srun -w box01 --container-image={MISSING} sh -c 'hostname; touch ran' 2>&1")
+    assert "pyxis: failed to import docker image" in said
+    assert "returned error code: 404 Not Found" in said
+    assert "box01" in said.splitlines()
+    assert as_user(lab, "ls ran") == "ran"
+
+
+def test_where_pyxis_is_required_it_does_not(lab: Lab, real: Site) -> None:
+    run = real.run(pyxis_required=True)
+    assert run.rc == 0, run.failed
+    command = f"timeout 180 srun -w box01 --container-image={MISSING} touch ran 2>&1"
+    assert "pyxis: failed to import docker image" in as_user(lab, command, rc=1)
+    assert as_user(lab, "ls") == ""
+    assert as_user(lab, "timeout 180 srun -w box01 hostname") == "box01"
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("script", ["enroot-prolog", "enroot-epilog"])
+@pytest.mark.parametrize("options", ["mode=0755", "nr_inodes=1"], ids=["after-a-boot", "full"])
+def test_no_script_drains_its_node(lab: Lab, script: str, options: str) -> None:
+    """Slurm runs epilogs also where no prolog has been since the boot. /run and what the prolog makes are hidden."""
+    hide = f"mount -t tmpfs -o {options} tmpfs /run && mount -t tmpfs tmpfs /var/lib/enroot"
+    job = f"SLURM_JOB_ID=1 SLURM_JOB_UID=2001 {SCRIPTS}/{script}"
+    lab.command("box01", f"unshare --mount sh -c {shlex.quote(f'{hide} && {job}')}")
+
+
+def test_directories_that_are_missing_or_closed_are_mended(lab: Lab, cluster: Site) -> None:
+    """A run that ends between a file and its directories leaves them so. alice logs in there."""
+    lab.command("front", "rm -rf /run/enroot; chmod 755 /var/lib/enroot")
+
+    def mended(*arguments: str) -> bool:
+        run = cluster.run("--limit=front", *arguments, tags="containers")
+        assert run.rc == 0, run.failed
+        return any("Make the directories above" in task for task in run.changed.get("front", []))
+
+    modes = "stat -c %a /run/enroot /var/lib/enroot"
+    assert mended("--check")
+    assert lab.command("front", "stat -c %a /var/lib/enroot") == "755"
+    assert mended()
+    assert lab.command("front", modes).split() == ["1777", "1777"]
+    assert not mended()
+    assert as_user(lab, f"{SCRIPTS}/enroot-dir /run/enroot/2001") == "/run/enroot/2001"
+
+
+def test_what_other_nodes_may_use_stays_unless_the_site_names_it(lab: Lab, cluster: Site) -> None:
+    """The directory with credentials cannot be named."""
+    paths = {f"enroot_{name}_dir": f"/var/lib/shared/{name}/%U" for name in ("data", "cache", "config")}
+    jobs = "/run/gpucluster-slurm/enroot/2001"
+    kept = "/var/lib/shared/{cache,config,data}/2001"
+
+    def left_after_a_job(**variables: Any) -> list[str]:
+        run = cluster.run("--limit=box01", tags="containers", **paths, **variables)
+        assert run.rc == 0, run.failed
+        as_user(lab, "timeout 180 srun -w box01 true")
+        lab.wait_for("box01", f"echo left: $(ls -d {DIRECTORIES} {jobs} | wc -l).", "left: 0.")
+        lab.wait_for("box01", "echo left: $(ls /var/lib/shared/*/ | grep -c removed).", "left: 0.")
+        return str(lab.command("box01", f"bash -c 'ls -d {kept} 2>/dev/null' || :")).split()
+
+    try:
+        everything = [f"/var/lib/shared/{name}/2001" for name in ("cache", "config", "data")]
+        assert left_after_a_job() == everything
+        assert left_after_a_job(enroot_clean=["data", "runtime", "temp"]) == everything[:2]
+    finally:
+        run = cluster.run("--limit=box01", tags="containers")
+        lab.command("box01", "rm -rf /var/lib/shared")
+    assert run.rc == 0, run.failed

@@ -1,0 +1,180 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The cluster's registry, as users push to it and pull from it in jobs. An image is made of one program, busybox.
+
+The tests run in this order: the registry is plain at first, has TLS then, and is a cache in the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from debs import Site, as_user
+from images import HOST
+from lab import Lab
+
+ADDRESS = f"{HOST}:5000"
+
+
+def tarball(files: dict[str, bytes]) -> bytes:
+    """A tar archive of programs."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0o755
+            archive.addfile(member, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def image(greeting: str, busybox: bytes) -> bytes:
+    """An image with a file /greeting, as a tar archive of the Open Container Initiative's image-layout."""
+    blobs: dict[str, bytes] = {}
+
+    def described(content: bytes, kind: str) -> dict[str, Any]:
+        digest = hashlib.sha256(content).hexdigest()
+        blobs[f"blobs/sha256/{digest}"] = content
+        kind = f"application/vnd.oci.image.{kind}"
+        return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(content)}
+
+    layer = described(tarball({"bin/cat": busybox, "bin/sh": busybox, "greeting": greeting.encode()}), "layer.v1.tar")
+    system = {"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]}}
+    config = described(json.dumps(system).encode(), "config.v1+json")
+    manifest = {"schemaVersion": 2, "config": config, "layers": [layer]}
+    index = {"schemaVersion": 2, "manifests": [described(json.dumps(manifest).encode(), "manifest.v1+json")]}
+    return tarball(blobs | {"oci-layout": b'{"imageLayoutVersion": "1.0.0"}', "index.json": json.dumps(index).encode()})
+
+
+def push(lab: Lab, greeting: str, address: str = ADDRESS, options: str = "--dest-tls-verify=false") -> None:
+    """Push the image that has this greeting, and the name."""
+    busybox = lab.script(HOST, "cat /usr/bin/busybox", b"")
+    unpack = "rm -rf image && mkdir image && tar -x -C image"
+    lab.script(HOST, f"runuser -l alice -c '{unpack}'", image(greeting, busybox))
+    as_user(lab, f"skopeo copy {options} oci:image docker://{address}/{greeting}:1 2>&1 && rm -r image")
+
+
+def pulled(lab: Lab, greeting: str, options: str = "", node: str = "box01") -> str:
+    """What a job says of an image that it has pulled, not found in the user's cache."""
+    job = f"timeout 180 srun -w {node} apptainer exec {options} docker://{ADDRESS}/{greeting}:1 cat /greeting 2>&1"
+    return str(as_user(lab, f"apptainer cache clean --force >/dev/null 2>&1; {job} || echo failed"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tools(lab: Lab) -> None:
+    """skopeo and busybox."""
+    lab.script(HOST, "apt-get -qq install --yes --no-install-recommends skopeo busybox-static >&2", b"")
+
+
+def test_a_job_pulls_what_a_user_has_pushed(lab: Lab) -> None:
+    push(lab, "hello")
+    assert pulled(lab, "hello", "--no-https").endswith("hello")
+    lab.command(HOST, "systemctl restart docker-registry")
+    lab.wait_for(HOST, f"skopeo list-tags --tls-verify=false docker://{ADDRESS}/hello", '"1"')
+    assert pulled(lab, "hello", "--no-https", "box02").endswith("hello")
+
+
+def test_what_is_wrong_is_told_before_anything_changes(lab: Lab, tls: dict[str, Any], tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"
+    key.write_text("")
+    key.chmod(0o644)
+    run = Site(lab).run(tags="containers", **(tls | {"registry_certificate": "/none.pem", "registry_key": str(key)}))
+    assert "registry_certificate: found /none.pem, allowed: a file on the control host" in str(run.failed)
+    assert f"registry_key: found {key} with mode 644, allowed: 600 or 400" in str(run.failed)
+    assert run.changed == {}
+
+
+def test_a_registry_with_tls_needs_nothing_of_its_users(lab: Lab, tls: dict[str, Any]) -> None:
+    planned = Site(lab).run("--check", "--diff", f"--limit={HOST}", tags="containers", **tls)
+    assert planned.rc == 0, planned.failed
+    assert any("Run the registry" in task for task in planned.changed[HOST])
+    assert lab.command(HOST, "ls /usr/local/share/ca-certificates") == ""
+    run = Site(lab).run("--diff", tags="containers", **tls)
+    assert run.rc == 0, run.failed
+    for secret in Path(tls["registry_key"]).read_text().splitlines()[1:-1]:
+        assert secret not in planned.output + run.output
+    assert lab.command(HOST, "stat -c '%U %a' /etc/docker/registry/tls.key") == "docker-registry 400"
+    assert pulled(lab, "hello", node="box02").endswith("hello")
+    push(lab, "bonjour", options="")
+    again = Site(lab).run(f"--limit={HOST}", tags="containers", **tls)
+    assert (again.rc, again.changed) == (0, {})
+
+
+def test_deleted_images_leave_the_disk(lab: Lab) -> None:
+    layers = "find /var/lib/docker-registry/docker/registry/v2/blobs -name data -size +100k | wc -l"
+    before = int(lab.command(HOST, layers))
+    as_user(lab, f"skopeo delete docker://{ADDRESS}/hello:1")
+    lab.command(HOST, "systemctl start gpucluster-registry-clean")
+    assert int(lab.command(HOST, layers)) == before - 1
+    lab.wait_for(HOST, f"skopeo list-tags docker://{ADDRESS}/bonjour", '"1"')
+    assert "manifest unknown" in pulled(lab, "hello")
+    assert pulled(lab, "bonjour").endswith("bonjour")
+
+
+def test_a_registry_that_is_away_is_told_and_plain_jobs_go_on(lab: Lab) -> None:
+    lab.command(HOST, "systemctl stop docker-registry")
+    try:
+        assert "connection refused" in pulled(lab, "bonjour")
+        assert as_user(lab, "timeout 180 srun -w box01 hostname") == "box01"
+    finally:
+        lab.command(HOST, "systemctl start docker-registry")
+
+
+def test_a_name_that_is_not_in_the_certificate_is_told(lab: Lab, tls: dict[str, Any]) -> None:
+    run = Site(lab).run("--limit=box01", tags="containers", **(tls | {"registry_name": "10.213.7.70"}))
+    assert "Prove that the registry answers" in str(run.failed["box01"])
+    assert "certificate" in str(run.failed["box01"])
+
+
+def test_a_full_disk_of_the_registry_is_told_and_plain_jobs_go_on(lab: Lab) -> None:
+    uploads = "/var/lib/docker-registry/docker/registry/v2/repositories/small"
+    lab.command(HOST, f"mkdir -p {uploads} && mount -t tmpfs -o size=64k,uid=$(id -u docker-registry) small {uploads}")
+    try:
+        said = lab.host(HOST).run(f"skopeo copy docker://{ADDRESS}/bonjour:1 docker://{ADDRESS}/small:1")
+        assert said.rc != 0
+        lab.wait_for(HOST, "journalctl -u docker-registry -n 50", "no space left on device")
+        assert as_user(lab, "timeout 180 srun -w box01 hostname") == "box01"
+        assert pulled(lab, "bonjour").endswith("bonjour")
+    finally:
+        lab.command(HOST, f"umount {uploads}; rmdir {uploads}")
+
+
+def test_a_full_disk_under_the_users_cache_is_told_and_plain_jobs_go_on(lab: Lab) -> None:
+    cache = "/home/alice/.cache/images"
+    as_user(lab, f"mkdir -p {cache}")
+    lab.command("box01", f"mount -t tmpfs -o size=64k,uid=2001,mode=0700 small {cache}")
+    try:
+        assert "no space left on device" in pulled(lab, "bonjour")
+        assert as_user(lab, "timeout 180 srun -w box01 hostname") == "box01"
+    finally:
+        lab.command("box01", f"umount {cache}")
+
+
+def test_a_cache_has_what_another_registry_had(lab: Lab, tls: dict[str, Any]) -> None:
+    upstream = f"{HOST}:5001"
+    serve = "docker-registry serve /etc/docker/registry/config.yml"
+    setting = "-E REGISTRY_HTTP_ADDR=:5001 -E REGISTRY_HTTP_TLS_CERTIFICATE= -E REGISTRY_HTTP_TLS_KEY="
+    store = "-E REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY=/tmp/upstream"
+    lab.command(HOST, f"systemd-run --unit=upstream {setting} {store} {serve} 2>&1")
+    try:
+        lab.wait_for(HOST, "ss -Hltn sport = :5001", "5001")
+        push(lab, "hola", upstream)
+        run = Site(lab).run(
+            f"--limit={HOST}",
+            tags="containers",
+            registry_upstream=f"http://{upstream}",
+            registry_dir="/var/lib/images",
+            **tls,
+        )
+        assert run.rc == 0, run.failed
+        assert pulled(lab, "hola").endswith("hola")
+    finally:
+        lab.command(HOST, "systemctl stop upstream; rm -rf /tmp/upstream")
+    assert pulled(lab, "hola", node="box02").endswith("hola")
+    lab.command(HOST, "systemctl stop docker-registry; rm -rf /var/lib/images")

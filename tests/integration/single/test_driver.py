@@ -1,0 +1,55 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What comes before NVIDIA's driver is replaced or a node rebooted, with a real job; scenario `driver` reboots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from lab import Lab, Run
+
+NODE = "single"
+REASON = "gpucluster.slurm: NVIDIA driver"
+
+
+def part(lab: Lab, directory: Path, tasks: str) -> Run:
+    """Run one file of the role's tasks; it waits ten seconds for jobs."""
+    role = {"name": "gpucluster.slurm.nvidia_driver", "tasks_from": tasks, "public": True}
+    play = {
+        "hosts": NODE,
+        "become": True,
+        "gather_facts": False,
+        "vars": {"nvidia_driver_wait": 10},
+        "tasks": [{"name": "A part of the role", "ansible.builtin.import_role": role}],
+    }
+    (directory / "part.yml").write_text(yaml.safe_dump([play]))
+    return lab.playbook(str(directory / "part.yml"))
+
+
+def test_a_node_with_a_job_is_drained_and_not_touched(lab: Lab, tmp_path: Path) -> None:
+    job = lab.command(NODE, "sudo -u alice sbatch --parsable --output=/dev/null --chdir=/ --wrap 'sleep 3600'")
+    lab.wait_for(NODE, f"squeue --noheader --jobs={job} --format=%T", "RUNNING")
+    run = part(lab, tmp_path, "drain")
+    assert run.rc != 0
+    assert f"{NODE} is not touched: it has jobs after 10 s ({job})" in run.failed[NODE][0]
+    assert lab.command(NODE, f"squeue --noheader --jobs={job} --format=%T") == "RUNNING"
+    assert lab.command(NODE, "sinfo --noheader --format='%T %E'") == f"draining {REASON}"
+
+    lab.command(NODE, f"scancel {job}")
+    lab.wait_for(NODE, "sinfo --noheader --format=%T", "drained")
+    run = part(lab, tmp_path, "drain")
+    assert (run.rc, run.changed) == (0, {})
+    run = part(lab, tmp_path, "resume")
+    assert (run.rc, run.changed) == (0, {NODE: ["gpucluster.slurm.nvidia_driver : Take the node back"]})
+    # Slurm shows `idle*` until it has heard from the node.
+    lab.wait_for(NODE, "sinfo --noheader --format=%T | grep -x idle", "idle")
+
+
+def test_a_node_that_somebody_else_has_drained_stays_so(lab: Lab, tmp_path: Path) -> None:
+    lab.command(NODE, f"scontrol update nodename={NODE} state=drain reason=fan")
+    assert part(lab, tmp_path, "drain").changed == {}
+    assert part(lab, tmp_path, "resume").changed == {}
+    assert lab.command(NODE, "sinfo --noheader --format='%T %E'") == "drained fan"
+    lab.command(NODE, f"scontrol update nodename={NODE} state=resume")

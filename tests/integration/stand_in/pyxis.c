@@ -1,0 +1,102 @@
+/* Stands in for pyxis in the tests: it has its options and mounts, and runs a task on the host's files, or in an image
+ * that is a file. A task finds what was asked for in the variables PYXIS_*, and a container with a name is a directory
+ * where enroot has its data. An image called missing cannot be pulled: then it fails where pyxis does.
+ * With -DRELEASE=0xMMmmuu it claims to be for another release of Slurm than its headers'; with -DBROKEN it never starts. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <slurm/spank.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifdef RELEASE
+#undef SLURM_VERSION_NUMBER
+#define SLURM_VERSION_NUMBER RELEASE
+#endif
+
+SPANK_PLUGIN(pyxis, 1)
+
+enum { IMAGE, NAME, MOUNTS, WORKDIR, ROOT, NO_ROOT, HOME, COUNT };
+
+static char given[COUNT][256];
+
+static int take(int value, const char *argument, int remote)
+{
+	snprintf(given[value], sizeof(given[value]), "%s", argument ? argument : "yes");
+	return 0;
+}
+
+static struct spank_option options[COUNT] = {
+	{"container-image", "IMAGE", "Image of the container.", 1, IMAGE, take},
+	{"container-name", "NAME", "Name of the container.", 1, NAME, take},
+	{"container-mounts", "FROM:TO", "What is mounted.", 1, MOUNTS, take},
+	{"container-workdir", "PATH", "Where the task starts.", 1, WORKDIR, take},
+	{"container-remap-root", NULL, "Be root inside.", 0, ROOT, take},
+	{"no-container-remap-root", NULL, "Be oneself inside.", 0, NO_ROOT, take},
+	{"container-mount-home", NULL, "Have the home directory inside.", 0, HOME, take},
+};
+
+int slurm_spank_init(spank_t spank, int count, char **arguments)
+{
+#ifdef BROKEN
+	return -1;
+#endif
+	for (int i = 0; i < COUNT; i++)
+		if (spank_option_register(spank, &options[i]))
+			return -1;
+	return 0;
+}
+
+int slurm_spank_user_init(spank_t spank, int count, char **arguments)
+{
+	if (strcmp(given[IMAGE], "missing") == 0) {
+		slurm_error("pyxis: failed to import docker image");
+		return -1;
+	}
+	return 0;
+}
+
+int slurm_spank_task_init_privileged(spank_t spank, int count, char **arguments)
+{
+	char *to = strchr(given[MOUNTS], ':'), root[] = "/tmp/pyxis-XXXXXX", command[512];
+
+	if (strcmp(given[IMAGE], "missing") == 0)
+		return -1;
+	if (*given[IMAGE] == '/') {
+		snprintf(command, sizeof(command), "unsquashfs -quiet -no-progress -force -dest %s %s >&2", mkdtemp(root),
+			 given[IMAGE]);
+		return system(command) || chroot(root) || chdir("/") ? -1 : 0;
+	}
+	if (!to)
+		return 0;
+	*to++ = 0;
+	mkdir(to, 0755);
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount(given[MOUNTS], to, NULL, MS_BIND, NULL))
+		return -1;
+	to[-1] = ':';
+	return *given[WORKDIR] ? chdir(given[WORKDIR]) : 0;
+}
+
+int slurm_spank_task_init(spank_t spank, int count, char **arguments)
+{
+	char name[64], path[512], home[256] = "";
+
+	if (strcmp(given[IMAGE], "missing") == 0)
+		return -1;
+	for (int i = 0; i < COUNT; i++) {
+		snprintf(name, sizeof(name), "PYXIS_%s", options[i].name);
+		for (char *c = name; *c; c++)
+			*c = *c == '-' ? '_' : *c;
+		if (*given[i])
+			spank_setenv(spank, name, given[i], 1);
+	}
+	if (*given[NAME] && spank_getenv(spank, "HOME", home, sizeof(home)) == ESPANK_SUCCESS) {
+		snprintf(path, sizeof(path), "%s/.local/share/enroot/pyxis_%s", home, given[NAME]);
+		mkdir(path, 0700);
+	}
+	return 0;
+}
