@@ -36,7 +36,7 @@ lock: $(ready) ## requirements.lock anew, the newest versions
 	  --custom-compile-command 'make lock' requirements.in --output-file requirements.lock
 
 test: $(ready) ## everything below, two stages at a time, with a count at the end
-	@tests/tools/stages 'lint unit sanity molecule-single molecule-machines' 'doc-lint molecule-default molecule-slurm-22.05 molecule-slurm-26.05 runner'
+	@tests/tools/stages 'lint unit sanity molecule-single molecule-containers molecule-machines' 'doc-lint molecule-default molecule-gpu molecule-slurm-22.05 molecule-slurm-26.05 runner'
 
 lint: $(ready) ## yamllint, ruff, mypy, shellcheck, ansible-lint; each is a target, too
 	@$(MAKE) --no-print-directory --keep-going yamllint ruff mypy shellcheck ansible-lint
@@ -50,10 +50,10 @@ ruff: $(ready)
 
 mypy: $(ready)
 	@mkdir -p $(dir $(typed)) && ln -sfn $(CURDIR) $(typed)
-	mypy $(typed)/plugins $(typed)/tests
+	mypy $(typed)/plugins $(typed)/tests $(typed)/roles/*/files/*.py
 
 shellcheck:
-	shellcheck .ci/run $$(git grep -lE '^#!.*(ba)?sh$$' -- tests ':!*.py')
+	shellcheck --external-sources .ci/run $$(git grep -lE '^#!.*(ba)?sh$$' -- tests roles ':!*.py' ':!*.md' ':!*.yml' ':!*.j2')
 
 ansible-lint: $(ready)
 	ansible-lint --profile production --offline --nocolor
