@@ -14,8 +14,7 @@ export ANSIBLE_TIMEOUT := 120
 export MOLECULE_ANSIBLE_ARGS_STRICT_MODE := 1
 
 ready := .venv/.ready
-in-each-environment = status=0; for environment in $(wildcard .venv .venv-new); do \
-  echo "==> $$environment"; $(1) || status=1; done; exit $$status
+newest = $(lastword $(shell ls -d .venv .venv-new 2> /dev/null))
 typed := .cache/types/ansible_collections/gpucluster/slurm
 demo := inventory/demo/demo.cluster.yml
 demo-hosts := .lab/default/ssh_config
@@ -35,8 +34,10 @@ lock: $(ready) ## requirements.lock anew, the newest versions
 	uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-emit-index-url --no-emit-find-links \
 	  --custom-compile-command 'make lock' requirements.in --output-file requirements.lock
 
+# Scenarios with hosts of the same names are one lane, the longest; then come the others, the short ones last.
 test: $(ready) ## everything below, two stages at a time, with a count at the end
-	@tests/tools/stages 'lint unit sanity molecule-single molecule-containers molecule-machines' 'doc-lint molecule-default molecule-gpu molecule-slurm-22.05 molecule-slurm-26.05 runner'
+	@tests/tools/stages 'doc-lint molecule-default runner molecule-slurm-22.05 molecule-slurm-26.05' 'lint unit sanity' \
+	  molecule-containers molecule-single molecule-machines molecule-gpu
 
 lint: $(ready) ## yamllint, ruff, mypy, shellcheck, ansible-lint; each is a target, too
 	@$(MAKE) --no-print-directory --keep-going yamllint ruff mypy shellcheck ansible-lint
@@ -58,11 +59,12 @@ shellcheck:
 ansible-lint: $(ready)
 	ansible-lint --profile production --offline --nocolor
 
-sanity: $(ready) ## ansible-test sanity, with each environment
-	@$(call in-each-environment, tests/tools/sanity $$environment)
+sanity: $(ready) ## ansible-test sanity, with the newest ansible-core
+	tests/tools/sanity $(newest)
 
 unit: $(ready) ## unit tests, with each environment
-	@$(call in-each-environment, $$environment/bin/pytest -q tests/unit)
+	@status=0; for environment in $(wildcard .venv .venv-new); do \
+	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit || status=1; done; exit $$status
 
 doc-lint: $(ready) ## changelog, documentation of plugins and roles, tables in the roles' READMEs
 	antsibull-changelog lint
@@ -73,7 +75,7 @@ docs: $(ready) ## write the tables of variables in the roles' READMEs, from thei
 	tests/tools/role_tables
 
 # One machine is enough to show that the collection runs on the newest ansible-core as well.
-molecule-single: export PATH := $(CURDIR)/$(lastword $(wildcard .venv .venv-new))/bin:$(PATH)
+molecule-single: export PATH := $(CURDIR)/$(newest)/bin:$(PATH)
 
 molecule-%: $(ready) ## one scenario of the folder molecule: molecule-default, molecule-single, ...
 	molecule test -s $*

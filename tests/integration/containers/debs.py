@@ -58,6 +58,18 @@ class Site:
         assert run.rc == 0, run.failed
         return site
 
+    def strip(self) -> None:
+        """Take from the cluster what it was equipped with, where it was."""
+        if self.lab.host("front").run(f"ls {PLUGIN} /usr/local/lib/greet.so").stdout:
+            packages = "dpkg-query -W -f '${Package} ' enroot enroot+caps nvslurm-plugin-pyxis 2>/dev/null"
+            run = self.run(tags="controller")
+            assert run.rc == 0, run.failed
+            for host in HOSTS:
+                self.lab.command(host, f"dpkg --purge $({packages}) >/dev/null 2>&1 || :")
+                # /workspace: the stand-in mounts on the host itself.
+                files = f"/var/cache/gpucluster-slurm/*.deb {PLUGIN}* /usr/local/lib/greet.so /workspace"
+                self.lab.command(host, f"rm -rf {files}")
+
     def run(self, *arguments: str, tags: str = "containers,controller", **variables: Any) -> Run:
         """Run some stages of site.yml; these variables win over the site's own."""
         extra = json.dumps(self.variables | variables)

@@ -4,8 +4,6 @@
 """The real enroot and pyxis, where ENROOT_PACKAGES and PYXIS_PACKAGE name their packages: what a cluster adds to the
 user's guide, several nodes, several users, and what jobs leave behind.
 
-What is of hosts alone, directories, prolog and epilog, is shown over a stand-in, too (fixture cluster).
-
 The tests run in this order.
 """
 
@@ -13,29 +11,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from debs import Site, as_user, real_packages
+from debs import Site, as_user
 from images import IMAGE
 from lab import Lab
 
-SCRIPTS = "/usr/local/lib/gpucluster-slurm"
 DIRECTORIES = "/run/enroot/2001 /var/lib/enroot/2001"
 MISSING = "registry:5000#missing:13"
 
 
-@pytest.fixture(scope="module")
-def cluster(request: pytest.FixtureRequest) -> Site:
-    """The cluster with the real enroot, or with a stand-in where there are no packages."""
-    site: Site = request.getfixturevalue("real" if real_packages() else "equipped")
-    return site
+pytestmark = pytest.mark.usefixtures("real")
 
 
 @pytest.fixture(autouse=True)
-def clean(lab: Lab, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Users without containers before and after each test."""
-    request.getfixturevalue("cluster" if "cluster" in request.fixturenames else "real")
+def clean(lab: Lab) -> Iterator[None]:
+    """Users without containers after each test."""
     yield
     for user in ("alice", "bob"):
         as_user(lab, "rm -rf .cache .config .local .parallel *.sqsh ran", user)
@@ -122,55 +113,3 @@ def test_where_pyxis_is_required_it_does_not(lab: Lab, real: Site) -> None:
     assert "pyxis: failed to import docker image" in as_user(lab, command, rc=1)
     assert as_user(lab, "ls") == ""
     assert as_user(lab, "timeout 180 srun -w box01 hostname") == "box01"
-
-
-@pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize("script", ["enroot-prolog", "enroot-epilog"])
-@pytest.mark.parametrize("options", ["mode=0755", "nr_inodes=1"], ids=["after-a-boot", "full"])
-def test_no_script_drains_its_node(lab: Lab, script: str, options: str) -> None:
-    """Slurm runs epilogs also where no prolog has been since the boot. /run and what the prolog makes are hidden."""
-    hide = f"mount -t tmpfs -o {options} tmpfs /run && mount -t tmpfs tmpfs /var/lib/enroot"
-    job = f"SLURM_JOB_ID=1 SLURM_JOB_UID=2001 {SCRIPTS}/{script}"
-    lab.command("box01", f"unshare --mount sh -c {shlex.quote(f'{hide} && {job}')}")
-
-
-def test_directories_that_are_missing_or_closed_are_mended(lab: Lab, cluster: Site) -> None:
-    """A run that ends between a file and its directories leaves them so. alice logs in there."""
-    lab.command("front", "rm -rf /run/enroot; chmod 755 /var/lib/enroot")
-
-    def mended(*arguments: str) -> bool:
-        run = cluster.run("--limit=front", *arguments, tags="containers")
-        assert run.rc == 0, run.failed
-        return any("Make the directories above" in task for task in run.changed.get("front", []))
-
-    modes = "stat -c %a /run/enroot /var/lib/enroot"
-    assert mended("--check")
-    assert lab.command("front", "stat -c %a /var/lib/enroot") == "755"
-    assert mended()
-    assert lab.command("front", modes).split() == ["1777", "1777"]
-    assert not mended()
-    assert as_user(lab, f"{SCRIPTS}/enroot-dir /run/enroot/2001") == "/run/enroot/2001"
-
-
-def test_what_other_nodes_may_use_stays_unless_the_site_names_it(lab: Lab, cluster: Site) -> None:
-    """The directory with credentials cannot be named."""
-    paths = {f"enroot_{name}_dir": f"/var/lib/shared/{name}/%U" for name in ("data", "cache", "config")}
-    jobs = "/run/gpucluster-slurm/enroot/2001"
-    kept = "/var/lib/shared/{cache,config,data}/2001"
-
-    def left_after_a_job(**variables: Any) -> list[str]:
-        run = cluster.run("--limit=box01", tags="containers", **paths, **variables)
-        assert run.rc == 0, run.failed
-        as_user(lab, "timeout 180 srun -w box01 true")
-        lab.wait_for("box01", f"echo left: $(ls -d {DIRECTORIES} {jobs} | wc -l).", "left: 0.")
-        lab.wait_for("box01", "echo left: $(ls /var/lib/shared/*/ | grep -c removed).", "left: 0.")
-        return str(lab.command("box01", f"bash -c 'ls -d {kept} 2>/dev/null' || :")).split()
-
-    try:
-        everything = [f"/var/lib/shared/{name}/2001" for name in ("cache", "config", "data")]
-        assert left_after_a_job() == everything
-        assert left_after_a_job(enroot_clean=["data", "runtime", "temp"]) == everything[:2]
-    finally:
-        run = cluster.run("--limit=box01", tags="containers")
-        lab.command("box01", "rm -rf /var/lib/shared")
-    assert run.rc == 0, run.failed

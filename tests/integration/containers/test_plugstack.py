@@ -85,3 +85,9 @@ def test_what_slurm_would_misread_is_refused_before_anything_changes(site: Site)
     assert run.rc != 0
     assert "found 'two words', allowed: a word" in str(run.failed)
     assert run.changed == {}
+
+
+def test_a_plugin_that_the_site_names_no_more_is_gone(lab: Lab, site: Site) -> None:
+    assert site.plan(tags="controller")
+    assert PLUGIN not in lab.command("front", "cat /etc/slurm/plugstack.conf")
+    assert job(lab) == ""

@@ -18,7 +18,6 @@ from debs import HOSTS, PLUGIN, Site, Workshop, as_user
 from lab import Lab
 
 URL = "http://10.213.7.70:8070"
-RUNTIME = "/run/enroot/2001"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -172,40 +171,3 @@ def test_a_plugin_is_not_judged_by_a_job_that_slurm_does_not_run(lab: Lab, equip
     again = equipped.run(**newer)
     assert again.rc == 0, again.failed
     assert lab.command("box01", f"ls {PLUGIN}*") == PLUGIN
-
-
-@pytest.mark.usefixtures("equipped")
-def test_a_job_has_the_users_directories_and_leaves_none(lab: Lab) -> None:
-    look = f"stat -c '%U %a' {RUNTIME} /var/lib/enroot/2001"
-    assert as_user(lab, f"timeout 180 srun -w box01 {look}").splitlines() == ["alice 700"] * 2
-    lab.wait_for("box01", f"ls -d {RUNTIME}* /var/lib/enroot/2001* 2>&1 | grep -vc 'No such' || :", "0")
-
-
-@pytest.mark.usefixtures("equipped")
-def test_directories_stay_while_another_job_of_the_user_runs(lab: Lab) -> None:
-    other = as_user(lab, "sbatch --parsable -w box01 -o /dev/null --wrap 'sleep 300'")
-    lab.wait_for("box01", f"ls -d {RUNTIME}", RUNTIME)
-    as_user(lab, f"timeout 180 srun -w box01 touch {RUNTIME}/mine")
-    as_user(lab, f"timeout 180 srun -w box01 ls {RUNTIME}/mine")
-    as_user(lab, f"scancel {other}")
-    lab.wait_for("box01", f"ls -d {RUNTIME} 2>&1", "No such file")
-
-
-@pytest.mark.usefixtures("equipped")
-def test_a_directory_that_somebody_else_has_put_there_is_not_given_to_the_user(lab: Lab) -> None:
-    lab.command("box01", f"mkdir -p /run/enroot && ln -s /etc {RUNTIME}")
-    try:
-        assert as_user(lab, "timeout 180 srun -w box01 hostname") == "box01"
-        assert lab.command("box01", "stat -c %U /etc") == "root"
-        lab.wait_for("box01", "journalctl -t enroot-prolog", f"{RUNTIME} is not a directory of alice")
-    finally:
-        lab.command("box01", f"rm {RUNTIME}")
-
-
-@pytest.mark.usefixtures("equipped")
-def test_users_do_not_see_each_others_directories(lab: Lab) -> None:
-    other = as_user(lab, "sbatch --parsable -w box01 -o /dev/null --wrap 'sleep 300'")
-    lab.wait_for("box01", f"ls -d {RUNTIME}", RUNTIME)
-    said = as_user(lab, f"timeout 180 srun -w box01 ls {RUNTIME} 2>&1 || :", user="bob")
-    as_user(lab, f"scancel {other}")
-    assert "Permission denied" in said

@@ -1,0 +1,103 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The users' directories of enroot, which the job's prolog makes and its epilog removes, over a stand-in for enroot."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+from debs import Site, as_user
+from lab import Lab
+
+pytestmark = pytest.mark.usefixtures("equipped")
+
+SCRIPTS = "/usr/local/lib/gpucluster-slurm"
+RUNTIME = "/run/enroot/2001"
+DIRECTORIES = f"{RUNTIME} /var/lib/enroot/2001"
+
+
+def test_a_job_has_the_users_directories_and_leaves_none(lab: Lab) -> None:
+    look = f"stat -c '%U %a' {RUNTIME} /var/lib/enroot/2001"
+    assert as_user(lab, f"timeout 180 srun -w box01 {look}").splitlines() == ["alice 700"] * 2
+    lab.wait_for("box01", f"ls -d {RUNTIME}* /var/lib/enroot/2001* 2>&1 | grep -vc 'No such' || :", "0")
+
+
+def test_directories_stay_while_another_job_of_the_user_runs(lab: Lab) -> None:
+    other = as_user(lab, "sbatch --parsable -w box01 -o /dev/null --wrap 'sleep 300'")
+    lab.wait_for("box01", f"ls -d {RUNTIME}", RUNTIME)
+    as_user(lab, f"timeout 180 srun -w box01 touch {RUNTIME}/mine")
+    as_user(lab, f"timeout 180 srun -w box01 ls {RUNTIME}/mine")
+    as_user(lab, f"scancel {other}")
+    lab.wait_for("box01", f"ls -d {RUNTIME} 2>&1", "No such file")
+
+
+def test_a_directory_that_somebody_else_has_put_there_is_not_given_to_the_user(lab: Lab) -> None:
+    lab.command("box01", f"mkdir -p /run/enroot && ln -s /etc {RUNTIME}")
+    try:
+        assert as_user(lab, "timeout 180 srun -w box01 hostname") == "box01"
+        assert lab.command("box01", "stat -c %U /etc") == "root"
+        lab.wait_for("box01", "journalctl -t enroot-prolog", f"{RUNTIME} is not a directory of alice")
+    finally:
+        lab.command("box01", f"rm {RUNTIME}")
+
+
+def test_users_do_not_see_each_others_directories(lab: Lab) -> None:
+    other = as_user(lab, "sbatch --parsable -w box01 -o /dev/null --wrap 'sleep 300'")
+    lab.wait_for("box01", f"ls -d {RUNTIME}", RUNTIME)
+    said = as_user(lab, f"timeout 180 srun -w box01 ls {RUNTIME} 2>&1 || :", user="bob")
+    as_user(lab, f"scancel {other}")
+    assert "Permission denied" in said
+
+
+@pytest.mark.parametrize("script", ["enroot-prolog", "enroot-epilog"])
+@pytest.mark.parametrize("options", ["mode=0755", "nr_inodes=1"], ids=["after-a-boot", "full"])
+def test_no_script_drains_its_node(lab: Lab, script: str, options: str) -> None:
+    """Slurm runs epilogs also where no prolog has been since the boot. /run and what the prolog makes are hidden."""
+    hide = f"mount -t tmpfs -o {options} tmpfs /run && mount -t tmpfs tmpfs /var/lib/enroot"
+    job = f"SLURM_JOB_ID=1 SLURM_JOB_UID=2001 {SCRIPTS}/{script}"
+    lab.command("box01", f"unshare --mount sh -c {shlex.quote(f'{hide} && {job}')}")
+
+
+def test_directories_that_are_missing_or_closed_are_mended(lab: Lab, equipped: Site) -> None:
+    """A run that ends between a file and its directories leaves them so. alice logs in there."""
+    lab.command("front", "rm -rf /run/enroot; chmod 755 /var/lib/enroot")
+
+    def mended(*arguments: str) -> bool:
+        run = equipped.run("--limit=front", *arguments, tags="containers")
+        assert run.rc == 0, run.failed
+        return any("Make the directories above" in task for task in run.changed.get("front", []))
+
+    modes = "stat -c %a /run/enroot /var/lib/enroot"
+    assert mended("--check")
+    assert lab.command("front", "stat -c %a /var/lib/enroot") == "755"
+    assert mended()
+    assert lab.command("front", modes).split() == ["1777", "1777"]
+    assert not mended()
+    assert as_user(lab, f"{SCRIPTS}/enroot-dir /run/enroot/2001") == "/run/enroot/2001"
+
+
+def test_what_other_nodes_may_use_stays_unless_the_site_names_it(lab: Lab, equipped: Site) -> None:
+    """The directory with credentials cannot be named."""
+    paths = {f"enroot_{name}_dir": f"/var/lib/shared/{name}/%U" for name in ("data", "cache", "config")}
+    jobs = "/run/gpucluster-slurm/enroot/2001"
+    kept = "/var/lib/shared/{cache,config,data}/2001"
+
+    def left_after_a_job(**variables: Any) -> list[str]:
+        run = equipped.run("--limit=box01", tags="containers", **paths, **variables)
+        assert run.rc == 0, run.failed
+        as_user(lab, "timeout 180 srun -w box01 true")
+        lab.wait_for("box01", f"echo left: $(ls -d {DIRECTORIES} {jobs} | wc -l).", "left: 0.")
+        lab.wait_for("box01", "echo left: $(ls /var/lib/shared/*/ | grep -c removed).", "left: 0.")
+        return str(lab.command("box01", f"bash -c 'ls -d {kept} 2>/dev/null' || :")).split()
+
+    try:
+        everything = [f"/var/lib/shared/{name}/2001" for name in ("cache", "config", "data")]
+        assert left_after_a_job() == everything
+        assert left_after_a_job(enroot_clean=["data", "runtime", "temp"]) == everything[:2]
+    finally:
+        run = equipped.run("--limit=box01", tags="containers")
+        lab.command("box01", "rm -rf /var/lib/shared")
+    assert run.rc == 0, run.failed
