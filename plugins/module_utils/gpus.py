@@ -19,6 +19,9 @@ VENDOR = "0x10de"
 CLASSES = ("0x0300", "0x0302")  # VGA compatible and 3D controllers
 QUERY = ("--query-gpu=index,pci.bus_id,memory.total", "--format=csv,noheader,nounits")
 LIST = ("-L",)
+CHANGED = "/run/gpucluster-slurm/gpus-changed"
+"""Its time says when the host's GPUs have last changed, whatever became of the run that did it. slurmd finds GPUs when
+it starts; role slurmd starts it anew if it is older."""
 
 # Words of a model that name the maker, a line of products or nothing.
 _PLAIN = {"nvidia", "tesla", "quadro", "geforce", "grid", "graphics", "device", "corporation"}

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import PCI, VENDOR, is_display
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import CHANGED, PCI, VENDOR, is_display
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import nearest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
 
@@ -45,6 +45,7 @@ RemainAfterExit=yes
 ExecCondition=sh -c 'grep --quiet --no-messages 0x10de /sys/bus/pci/devices/*/vendor'
 ExecStart=nvidia-smi --list-gpus
 ExecStart=-nvidia-modprobe -u -c 0
+ExecStart=install -D --mode=0644 /dev/null {CHANGED}
 
 [Install]
 WantedBy=slurmd.service
@@ -450,16 +451,3 @@ def reboot_reasons(loaded: str, version: str, nouveau: bool) -> list[str]:
     if nouveau:
         reasons.append("nouveau is loaded, and has the GPUs until the next boot")
     return reasons
-
-
-def older(show: str) -> bool:
-    """Whether a running slurmd has started before the device files were there, and so may not know of the GPUs.
-
-    Args:
-        show: `systemctl show --property=ActiveState,InactiveExitTimestampMonotonic` of UNIT and of slurmd.
-    """
-    units = [dict(line.partition("=")[::2] for line in unit.splitlines()) for unit in show.strip().split("\n\n")]
-    if len(units) != 2 or any(unit.get("ActiveState") != "active" for unit in units):
-        return False
-    files, slurmd = (int(unit.get("InactiveExitTimestampMonotonic") or 0) for unit in units)
-    return slurmd < files

@@ -136,13 +136,6 @@ reboot:
   elements: str
   returned: always
   sample: ["nouveau is loaded, and has the GPUs until the next boot"]
-outdated:
-  description: >-
-    Whether slurmd has started before the device files of the GPUs were there, and so may not know of them. False after
-    a boot, as slurmd has started since.
-  type: bool
-  returned: always
-  sample: false
 remarks:
   description: What a person should know.
   type: list
@@ -202,7 +195,6 @@ class Driver:
             "pending": False,
             "disruptive": False,
             "reboot": [],
-            "outdated": False,
             "remarks": [],
         }
 
@@ -478,8 +470,6 @@ class Driver:
             self.do("nvidia-smi", "--list-gpus")
             if stopped:
                 self.do("systemctl", "start", *stopped)
-        properties = "--property=ActiveState,InactiveExitTimestampMonotonic"
-        self.result["outdated"] = nvidia.older(self.ask("systemctl", "show", properties, UNIT, "slurmd.service"))
 
     def load(self, locked: str) -> None:
         """Load the kernel module. Raises DriverError: what keeps it from being loaded is there after a boot, too."""

@@ -49,13 +49,6 @@ commands:
   elements: str
   returned: always
   sample: [nvidia-smi -i 0 -mig 1, "nvidia-smi mig -i 0 -cgi 3g.40gb,1g.10gb -C"]
-outdated:
-  description: >-
-    Whether slurmd has started before this module last changed something, and so may not know of it. False after a boot,
-    as slurmd has started since.
-  type: bool
-  returned: always
-  sample: false
 gpus:
   description: The GPUs that were not as wanted, by index, with the instances that they have now, or will have.
   type: dict
@@ -64,13 +57,10 @@ gpus:
 """
 
 import os
-import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import mig
-
-STAMP = "/run/gpucluster-slurm/mig-changed"
-"""Its time says when instances were last changed, whatever became of the run that did it."""
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import CHANGED
 
 
 def touch(path: str) -> None:
@@ -78,17 +68,6 @@ def touch(path: str) -> None:
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     with open(path, "w", encoding="utf-8"):
         os.utime(path)
-
-
-def outdated(module: AnsibleModule, stamp: str) -> bool:
-    """Whether slurmd has started before instances were last changed."""
-    try:
-        changed = os.stat(stamp).st_mtime
-    except FileNotFoundError:
-        return False
-    words = ["systemctl", "show", "--property=InactiveExitTimestampMonotonic", "slurmd"]
-    moment = module.run_command(words, check_rc=True)[1].strip().partition("=")[2]
-    return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC) + int(moment or 0) / 1e6 < changed
 
 
 class Commands:
@@ -104,10 +83,10 @@ class Commands:
         changes = command not in (mig.QUERY, mig.LIST, mig.INSTANCES)
         if changes:
             self.told.append(" ".join(["nvidia-smi", *command]))
-            touch(STAMP)  # a run may be killed while the command is under way
+            touch(CHANGED)  # a run may be killed while the command is under way
         status, output, errors = self.module.run_command(words, environ_update={"LC_ALL": "C"})
         if changes:
-            touch(STAMP)
+            touch(CHANGED)
         return status, output + errors
 
 
@@ -130,7 +109,6 @@ def main() -> None:
     module.exit_json(
         changed=bool(before),
         driver=program is not None,
-        outdated=outdated(module, STAMP),
         commands=commands.told,
         gpus={str(gpu.index): gpu.shown for gpu in after},
         diff={"before": lines[0], "after": lines[1]},

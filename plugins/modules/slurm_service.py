@@ -57,6 +57,13 @@ options:
       - Without it the service is restarted.
     type: list
     elements: str
+  reads:
+    description:
+      - Other files that the service reads, or that are written when something it reads has changed.
+      - It loads its files anew if one of them is newer. A file that is not there is none.
+    type: list
+    elements: path
+    default: []
   stale:
     description: Whether the service has to load its files anew for another reason.
     type: bool
@@ -221,7 +228,7 @@ def converge(module: AnsibleModule) -> dict[str, Any]:
     if unit["LoadState"] != "loaded":
         raise ServiceError(f"systemd says {unit['LoadState']} of this unit; is its package installed?")
     stale = next((file.path for file in files if file.differs), "")
-    stale = stale or newer_file([file.path for file in files], loaded_at(unit, stamp))
+    stale = stale or newer_file([*(file.path for file in files), *params["reads"]], loaded_at(unit, stamp))
     stale = stale or ("something" if params["stale"] else "")
     actions, reason = plan(name, unit, stale, bool(params["reload"]))
     if not module.check_mode:
@@ -262,6 +269,7 @@ def main() -> None:
                 "required_one_of": [("content", "secret")],
             },
             "reload": {"type": "list", "elements": "str"},
+            "reads": {"type": "list", "elements": "path", "default": []},
             "stale": {"type": "bool", "default": False},
         },
         supports_check_mode=True,

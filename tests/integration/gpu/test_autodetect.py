@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import CHANGED
 from lab import ROOT, Lab, with_hardware
 
 NODE = "gpu01"
@@ -32,8 +33,7 @@ DECLARED = [
 FOUND = {"h100": 6, "h100_80gb_hbm3_3g.40gb": 2, "h100_80gb_hbm3_1g.10gb": 8}
 
 INSTANCES = [profile for profile, count in MIG.items() for _instance in range(count)]
-# What the module notes when it changes instances, and what role slurmd tells slurmd.
-STAMP = "/run/gpucluster-slurm/mig-changed"
+# What role slurmd tells slurmd.
 UNIT = "/etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf"
 # The stand-ins' description of the GPUs, as it is before: without MIG.
 GPUS = "\n".join([GPU] * 8)
@@ -190,7 +190,7 @@ def test_the_instances_are_made_and_slurm_finds_what_the_cluster_file_declares(l
     wait_until_idle(lab)
 
     # As if that run had been killed before it came to slurmd, which only finds instances when it starts.
-    lab.command(NODE, f"test -e {STAMP} && touch {STAMP}")
+    lab.command(NODE, f"test -e {CHANGED} && touch {CHANGED}")
     again = declared.playbook("site", "--tags=controller,compute")
     assert (again.rc, again.changed) == (0, {NODE: ["gpucluster.slurm.slurmd : Run slurmd with its settings"]})
     assert declared.playbook("site", "--tags=controller,compute").changed == {}

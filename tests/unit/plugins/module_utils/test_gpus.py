@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils import gpus, nvidia
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import Usage, gres_type, parse_usage, read_gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree, format_list, parse_list, parse_mask
 from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import read_topology
@@ -127,3 +127,9 @@ def test_sets_of_cpus() -> None:
     assert parse_list("\n") == parse_mask("\n") == 0
     assert format_list(0b1_0000_1111) == "0-3,8"
     assert format_list(0) == ""
+
+
+def test_role_slurmd_looks_at_what_is_written_when_gpus_change() -> None:
+    role = Path(__file__).parents[4] / "roles/slurmd/tasks/configure.yml"
+    assert f"reads: [{gpus.CHANGED}]" in role.read_text()
+    assert f" {gpus.CHANGED}\n" in nvidia.UNIT

@@ -12,17 +12,14 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils import mig
 from ansible_collections.gpucluster.slurm.plugins.module_utils.mig import Command, Gpu, MigError, Profiles
-from ansible_collections.gpucluster.slurm.plugins.modules import nvidia_mig
 
 A100 = "NVIDIA A100-SXM4-40GB"
 H100 = "NVIDIA H100 80GB HBM3"
@@ -262,23 +259,3 @@ def test_at_boot_only_what_is_still_declared_is_made(tmp_path: Path, slurmd: str
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     run = subprocess.run([sys.executable, "-I", "-c", program], env=environment, capture_output=True, check=False)
     assert ("no driver" in run.stderr.decode(), run.returncode) == (asked, int(asked))
-
-
-def slurmd_started(moment: float) -> Any:
-    """As much of a module as asks systemd when slurmd has started: in seconds since boot, 0 if it never has."""
-    answer = 0, f"InactiveExitTimestampMonotonic={moment * 1e6:.0f}\n", ""
-    return SimpleNamespace(run_command=lambda *_words, **_options: answer)
-
-
-def test_slurmd_is_outdated_until_it_has_started_after_the_change(tmp_path: Path) -> None:
-    stamp = str(tmp_path / "run/mig-changed")
-    now = time.clock_gettime(time.CLOCK_MONOTONIC)
-    assert not nvidia_mig.outdated(slurmd_started(0), stamp)
-    nvidia_mig.touch(stamp)
-    assert nvidia_mig.outdated(slurmd_started(0), stamp)
-    assert nvidia_mig.outdated(slurmd_started(now - 1), stamp)
-    assert not nvidia_mig.outdated(slurmd_started(now + 1000), stamp)
-    os.utime(stamp, (1, 1))
-    assert not nvidia_mig.outdated(slurmd_started(now), stamp)
-    nvidia_mig.touch(stamp)
-    assert nvidia_mig.outdated(slurmd_started(now - 1), stamp)

@@ -293,17 +293,6 @@ def test_a_reboot_is_asked_for_where_it_is_needed(loaded: str, version: str, nou
     assert all(word in reason for word, reason in zip(words, reasons))
 
 
-def test_slurmd_that_is_older_than_the_device_files_has_not_seen_them() -> None:
-    def units(files: str, slurmd: str, state: str = "active") -> str:
-        times = f"InactiveExitTimestampMonotonic={files}\n", f"InactiveExitTimestampMonotonic={slurmd}\n"
-        return f"ActiveState=active\n{times[0]}\nActiveState={state}\n{times[1]}"
-
-    assert nvidia.older(units("200", "100"))
-    assert not nvidia.older(units("100", "200"))
-    assert not nvidia.older(units("200", "0", "inactive"))
-    assert not nvidia.older("")
-
-
 def test_dkms_has_to_have_the_version_for_the_kernel_that_runs() -> None:
     status = f"nvidia-current/550.163.01, {KERNEL}, x86_64: installed (Original modules exist)\n"
     assert nvidia.built(status, "550.163.01", KERNEL)
