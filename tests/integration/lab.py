@@ -176,6 +176,10 @@ class Lab:
             time.sleep(0.5)
         return output.strip()
 
+    def wait_until_idle(self, host: str, node: str, seconds: int = 180) -> None:
+        """Return when slurmctld, which `host` asks, shows a node as idle. One that has yet to answer is idle*."""
+        self.wait_for(host, f"timeout 60 sinfo -h -n {node} -o %T | grep -x idle", "idle", seconds)
+
     @property
     def environment(self) -> dict[str, str]:
         """With which Ansible finds the collection and reaches the hosts."""

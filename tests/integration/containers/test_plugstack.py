@@ -67,7 +67,7 @@ def test_plain_jobs_survive_a_plugin_for_another_release(lab: Lab, workshop: Wor
     provide(lab, workshop, "-DRELEASE=0x160508")
     assert "Incompatible" in job(lab)
     lab.command("box01", "systemctl restart slurmd")
-    lab.wait_for("front", "sinfo -h -n box01 -o %T", "idle")
+    lab.wait_until_idle("front", "box01")
     assert "Incompatible" in job(lab)
 
 
@@ -76,7 +76,7 @@ def test_plain_jobs_survive_a_plugin_that_is_missing(lab: Lab) -> None:
         lab.command(host, f"rm {PLUGIN}")
     assert "greet.so" in job(lab)
     lab.command("box01", "systemctl restart slurmd")
-    lab.wait_for("front", "sinfo -h -n box01 -o %T", "idle")
+    lab.wait_until_idle("front", "box01")
     assert "greet.so" in job(lab)
 
 

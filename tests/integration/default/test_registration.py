@@ -71,7 +71,7 @@ def test_slurm_agrees(lab: Lab, memory: int, tmp_path: Path) -> None:
         low = f"Low RealMemory (reported:{memory} < 100.00% of configured:{memory + 1})"
         assert f"Slurm takes compute02 no more: {low}" in str(run.failed["head"])
         assert "Rolled back: the old files are in force again." in str(run.failed["head"])
-        lab.wait_for("head", "sinfo -h -N -n compute02 -o %T", "idle")
+        lab.wait_until_idle("head", "compute02")
         right = with_hardware(lab, tmp_path, "compute02", {"real_memory": memory})
         run = right.playbook("site", "--tags=controller")
         assert (run.rc, run.failed) == (0, {})
@@ -79,7 +79,7 @@ def test_slurm_agrees(lab: Lab, memory: int, tmp_path: Path) -> None:
     finally:
         restored = lab.playbook("site", "--tags=controller")
     assert (restored.rc, restored.failed) == (0, {})
-    lab.wait_for("head", "sinfo -h -N -n compute02 -o %T", "idle")
+    lab.wait_until_idle("head", "compute02")
 
 
 @pytest.mark.usefixtures("untouched")

@@ -132,7 +132,7 @@ def test_a_node_goes_and_comes_while_a_job_runs(lab: Lab, job: str, tmp_path: Pa
         run = which.playbook("site", "--skip-tags=validate")
         assert (run.rc, run.failed) == (0, {})
         assert lab.command("login1", "timeout 60 sinfo -h -N -o %N").split() == nodes
-    lab.wait_for("login1", "timeout 60 sinfo -h -n compute02 -o %T", "idle")
+    lab.wait_until_idle("login1", "compute02")
     assert sorted(lab.command("login1", "timeout 180 srun -N2 hostname").split()) == ["compute01", "compute02"]
     assert " Restarts=0 " in lab.command("login1", f"scontrol --oneliner show job {job}")
 

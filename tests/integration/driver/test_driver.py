@@ -69,8 +69,7 @@ def test_a_reboot_waits_for_jobs_and_for_permission(lab: Lab) -> None:
     assert (rc, failed) == (0, {})
     assert lab.command(NODE, "cat /proc/sys/kernel/random/boot_id") != boot
     assert "nouveau" not in lab.command(NODE, "lsmod")
-    # Slurm shows `idle*` until it has heard from the node.
-    lab.wait_for(NODE, f"sinfo --noheader --nodes={NODE} --format=%T | grep -x idle", "idle", seconds=180)
+    lab.wait_until_idle(NODE, NODE)
 
 
 def test_a_node_that_was_drained_by_a_run_that_was_killed_is_taken_back_by_the_next(lab: Lab) -> None:
@@ -80,12 +79,12 @@ def test_a_node_that_was_drained_by_a_run_that_was_killed_is_taken_back_by_the_n
     rc, changed, failed, _output = compute(lab)
     assert (rc, failed) == (0, {})
     assert changed == {NODE: ["gpucluster.slurm.nvidia_driver : Take the node back"]}
-    lab.wait_for(NODE, f"sinfo --noheader --nodes={NODE} --format=%T | grep -x idle", "idle", seconds=180)
+    lab.wait_until_idle(NODE, NODE)
 
     lab.command(NODE, f"scontrol update nodename={NODE} state=drain reason=fan")
     assert compute(lab)[1] == {}
     lab.command(NODE, f"scontrol update nodename={NODE} state=resume")
-    lab.wait_for(NODE, f"sinfo --noheader --nodes={NODE} --format=%T | grep -x idle", "idle", seconds=180)
+    lab.wait_until_idle(NODE, NODE)
 
 
 def test_what_was_damaged_is_built_again(lab: Lab) -> None:

@@ -18,4 +18,4 @@ def a_job_that_runs(lab: Lab) -> Iterator[str]:
     lab.wait_for("gpuhead", f"squeue -h -j {job} -o %T", "RUNNING")
     yield job
     lab.host("gpuhead").run(f"scancel {job}")
-    lab.wait_for("gpuhead", "sinfo -h -n gpu01 -o %T | grep -x idle", "idle")
+    lab.wait_until_idle("gpuhead", "gpu01")

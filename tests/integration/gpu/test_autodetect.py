@@ -94,11 +94,6 @@ def job(lab: Lab, gres: str, command: str) -> str:
     return str(lab.command("gpuhead", run))
 
 
-def wait_until_idle(lab: Lab) -> None:
-    """A node that was resumed is "idle*" until slurmctld has heard from it."""
-    lab.wait_for("gpuhead", f"sinfo -h -n {NODE} -o %T | grep -x idle", "idle")
-
-
 @pytest.fixture(scope="module", autouse=True)
 def detecting(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The node has the plugin and the stand-in, and afterwards no more."""
@@ -136,7 +131,7 @@ def test_no_answer_of_slurmctld_is_not_taken_for_no_job(lab: Lab, tmp_path: Path
         run = with_hardware(lab, tmp_path, NODE, {"gres": DECLARED}).playbook("site", "--tags=controller,compute")
     finally:
         lab.command("gpuhead", "systemctl start slurmctld")
-    wait_until_idle(lab)
+    lab.wait_until_idle("gpuhead", NODE)
     assert f"would end jobs on {NODE}, and slurmctld does not say whether there are any" in str(run.failed)
     assert run.changed == {}
     assert recorded(lab) == []
@@ -151,7 +146,7 @@ def test_a_node_in_maintenance_is_not_refused(lab: Lab, tmp_path: Path) -> None:
         plan = declared.playbook("site", "--tags=controller,compute", "--check")
     finally:
         lab.command("gpuhead", "scontrol delete reservationname=mig")
-    wait_until_idle(lab)
+    lab.wait_until_idle("gpuhead", NODE)
     assert plan.failed == {}
     assert "gpucluster.slurm.nvidia_mig : Drain the nodes" in plan.changed[NODE]
 
@@ -187,7 +182,7 @@ def test_the_instances_are_made_and_slurm_finds_what_the_cluster_file_declares(l
     assert counts == FOUND
     shown = re.findall(r"gpu:([^:,]+):(\d+)", node(lab, "Gres"))
     assert {kind: int(count) for kind, count in shown} == FOUND
-    wait_until_idle(lab)
+    lab.wait_until_idle("gpuhead", NODE)
 
     # As if that run had been killed before it came to slurmd, which only finds instances when it starts.
     lab.command(NODE, f"test -e {CHANGED} && touch {CHANGED}")
@@ -230,7 +225,7 @@ def test_instances_are_made_again_when_the_node_boots(lab: Lab) -> None:
     assert recorded(lab) == []
     lab.command(NODE, "systemctl restart slurm-mig slurmd")
     assert [command.split()[:4] for command in recorded(lab)] == [["mig", "-i", str(gpu), "-cgi"] for gpu in (6, 7)]
-    wait_until_idle(lab)
+    lab.wait_until_idle("gpuhead", NODE)
 
 
 @pytest.mark.parametrize(
@@ -252,4 +247,4 @@ def test_a_wrong_declaration_is_refused_and_slurm_refuses_it(
     failed = str(wrong.playbook("site", "--tags=controller", "--skip-tags=preflight,mig").failed["gpuhead"])
     assert f"Slurm takes {NODE} no more: gres/gpu count reported lower than configured {counts}" in failed
     assert "Rolled back: the old files are in force again." in failed
-    wait_until_idle(lab)
+    lab.wait_until_idle("gpuhead", NODE)

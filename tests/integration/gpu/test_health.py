@@ -44,10 +44,9 @@ def resumed(lab: Lab) -> None:
 @pytest.fixture(autouse=True)
 def well_before_and_after(lab: Lab) -> Iterator[None]:
     """The node is idle before each test and after it, whatever the test has done to it."""
-    # "idle*" is a node from which slurmctld has yet to hear.
-    lab.wait_for("gpuhead", f"sinfo -h -N -n {NODE} -o %T | grep -x idle", "idle")
+    lab.wait_until_idle("gpuhead", NODE)
     yield
-    lab.wait_for("gpuhead", f"sinfo -h -N -n {NODE} -o %T | grep -x idle", "idle")
+    lab.wait_until_idle("gpuhead", NODE)
 
 
 @pytest.fixture(name="install")

@@ -33,8 +33,7 @@ def test_the_cluster_is_back_by_itself_after_a_reboot(lab: Lab) -> None:
     # In a moment, so that the connection that says so ends well.
     lab.command(HOST, "systemd-run --on-active=1 systemctl reboot --force")
     lab.wait_for(HOST, f"grep -v {before} /proc/sys/kernel/random/boot_id", "-", seconds=600)
-    # Not idle*, which does not answer yet.
-    lab.wait_for(HOST, f"timeout 60 sinfo -h -n {HOST} -o %T:", "idle:", seconds=600)
+    lab.wait_until_idle(HOST, HOST, seconds=600)
 
     run = lab.playbook("validate")
     assert (run.rc, run.failed) == (0, {})

@@ -44,7 +44,7 @@ def test_a_node_with_a_job_is_drained_and_not_touched(lab: Lab, tmp_path: Path) 
     run = part(lab, tmp_path, "resume")
     assert (run.rc, run.changed) == (0, {NODE: ["gpucluster.slurm.nvidia_driver : Take the node back"]})
     # Slurm shows `idle*` until it has heard from the node.
-    lab.wait_for(NODE, "sinfo --noheader --format=%T | grep -x idle", "idle")
+    lab.wait_until_idle(NODE, NODE)
 
 
 def test_a_node_that_somebody_else_has_drained_stays_so(lab: Lab, tmp_path: Path) -> None:
