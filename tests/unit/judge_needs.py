@@ -987,8 +987,13 @@ def compare(run: Runner, programs: Mapping[str, bytes], every: bool) -> tuple[st
         }
 
     found = judged(range(len(chosen)))
-    # On a machine that is busy with other things a daemon may be late: what seems to need more is asked again.
-    late = [index for index, findings in found.items() if any(one.wrong for one in findings)]
+    # On a machine that is busy with other things a daemon or a job may be late: what seems to need more is asked again,
+    # and what shows nothing.
+    late = [
+        index
+        for index, findings in found.items()
+        if any(one.wrong for one in findings) or not any(one.found for one in findings)
+    ]
     found |= judged(late) if late else {}
     return version, [one for findings in found.values() for one in findings]
 
