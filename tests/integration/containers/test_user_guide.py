@@ -99,11 +99,14 @@ GUIDE = list(read_guide((ROOT / "docs/user-guide.md").read_text()))
 
 @pytest.fixture(scope="module", autouse=True)
 def user(lab: Lab) -> Iterator[None]:
-    """A directory of alice, a key, and a node with nvidia-smi."""
+    """A directory of alice with the files of the text, a key, and a node with nvidia-smi."""
     nvidia_smi = Path(STAND_IN / "nvidia_smi.py").read_text()
     lab.script("box02", "cat >/usr/local/bin/nvidia-smi", f"#!/usr/bin/python3\n{nvidia_smi}".encode())
     lab.command("box02", "chmod 755 /usr/local/bin/nvidia-smi; printf '%s\\n' H100 H100 >/etc/nvml-stand-in")
     as_user(lab, "mkdir guide; umask 077; echo nvapi-not-a-real-key >ngc-key")
+    for section in GUIDE:
+        for name, text in section.files.items():
+            lab.script("front", f"runuser -u alice tee /home/alice/guide/{name} >/dev/null", text.encode())
     yield
     lab.command("box02", "rm /usr/local/bin/nvidia-smi /etc/nvml-stand-in")
     as_user(lab, "rm -rf guide ngc-key .cache .config .local .apptainer .parallel")
@@ -111,8 +114,6 @@ def user(lab: Lab) -> Iterator[None]:
 
 def follow(lab: Lab, section: Section) -> None:
     """Do what a section says, and judge what is printed."""
-    for name, text in section.files.items():
-        lab.script("front", f"runuser -u alice tee /home/alice/guide/{name} >/dev/null", text.encode())
     script = "".join(f"printf '\\002'; {step.script}\nprintf '\\003%s' $?\n" for step in section.steps)
     said = as_user(lab, f"exec 2>&1; cd guide; timeout 300 bash -c {shlex.quote(script)}")
     for step, printed in zip(section.steps, said.split("\002")[1:], strict=True):
