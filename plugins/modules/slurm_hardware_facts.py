@@ -22,41 +22,11 @@ options:
         for which no command is asked.
     type: path
     default: /
-  slurmd_parameters:
-    description:
-      - The cluster's C(SlurmdParameters). V(l3cache_as_socket), V(numa_node_as_socket) and V(allow_ecores) change what
-        slurmd takes for a socket and for a core, as slurmd has it; others do not matter here.
-      - Of both kinds of sockets slurmd takes the caches. Slurm 22.05 does not know V(allow_ecores); it always has all
-        cores.
-    type: list
-    elements: str
-    default: []
-  device_files:
-    description:
-      - Device files to look for, such as those of generic resources, each element a hostlist as Slurm writes it. An
-        element may hold commas, so give a list.
-    type: list
-    elements: str
-    default: []
-  tmp_fs:
-    description:
-      - The file system that Slurm's C(TmpFS) names.
-    type: path
-    default: /tmp
 notes:
   - Known limits are hwloc's special treatment of Xeon Phi and of Fujitsu's SPARC64 processors, which is not done here.
-attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
-    support: none
-  facts:
-    description: Action returns an C(ansible_facts) dictionary that will update existing host facts.
-    support: full
-author:
-  - gpucluster.slurm contributors (@gpucluster)
+extends_documentation_fragment: [gpucluster.slurm.hardware]
+seealso:
+  - module: gpucluster.slurm.slurm_host_facts
 """
 
 EXAMPLES = r"""
@@ -226,100 +196,19 @@ differences:
       sample: 515654
 """
 
-import os
-import subprocess
-from typing import Any
-
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import gpus
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import (
-    TopologyError,
-    differences,
-    parse_node_line,
-    read_memory,
-    read_topology,
-)
-
-# A driver that hangs must not hang the play; run_command knows no limit of time.
-PATIENCE = 60
-
-
-def ask(module: AnsibleModule, command: str, *arguments: str) -> str:
-    """What a command of the host prints; nothing if it is not installed. That it fails is a warning."""
-    path = module.get_bin_path(command, opt_dirs=["/usr/sbin", "/usr/local/sbin", "/opt/slurm/sbin"])
-    if path is None:
-        return ""
-    try:
-        return subprocess.run(  # pylint: disable=ansible-bad-function
-            [path, *arguments],
-            capture_output=True,
-            env={**os.environ, "LC_ALL": "C"},
-            encoding="utf-8",
-            errors="replace",
-            timeout=PATIENCE,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        module.warn(f"{command}: {error}")
-        return ""
-
-
-def disk_size(path: str) -> int:
-    """The size of a file system in MiB, as get_tmp_disk counts it (Slurm's get_mach_stat.c); 0 if there is none."""
-    try:
-        status = os.statvfs(path)
-    except OSError:
-        return 0
-    return status.f_blocks * status.f_frsize // 1024**2
-
-
-def measure(module: AnsibleModule) -> dict[str, Any]:
-    """The module's result."""
-    root = os.path.realpath(module.params["sysroot"])
-    if not os.path.isdir(root):
-        module.fail_json(msg=f"sysroot {root}: no such directory")
-    tree, here = Tree(root), root == "/"
-    parameters = module.params["slurmd_parameters"]
-    try:
-        devices = [path for hostlist in module.params["device_files"] for path in expand(hostlist)]
-    except ValueError as error:
-        module.fail_json(msg=f"device_files: {error}")
-    topology = read_topology(tree, parameters)
-    usage = {}
-    if here and tree.exists(gpus.DRIVER):
-        usage = gpus.parse_usage(ask(module, "nvidia-smi", *gpus.QUERY), ask(module, "nvidia-smi", *gpus.LIST))
-    facts: dict[str, Any] = {
-        **topology.numbers,
-        "real_memory": read_memory(tree),
-        "tmp_disk": disk_size(module.params["tmp_fs"]) if here else None,
-        "device_files": [path for path in devices if tree.exists(path)],
-        "gpus": gpus.read_gpus(tree, topology.cores, usage),
-    }
-    words = parse_node_line(ask(module, "slurmd", "-C") if here else "")
-    # slurmd -C does not know the cluster's parameters.
-    found = differences({**facts, **read_topology(tree).numbers} if words and parameters else facts, words)
-    for item in found:
-        module.warn(f"{item['name']}: {item['measured']} was measured, slurmd says {item['slurmd']}")
-    return {"changed": False, "ansible_facts": {"slurm_hardware": facts}, "differences": found}
+from ansible_collections.gpucluster.slurm.plugins.module_utils.measurement import OPTIONS, MeasurementError, measure
 
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "sysroot": {"type": "path", "default": "/"},
-            "slurmd_parameters": {"type": "list", "elements": "str", "default": []},
-            "device_files": {"type": "list", "elements": "str", "default": []},
-            "tmp_fs": {"type": "path", "default": "/tmp"},
-        },
-        supports_check_mode=True,
+        argument_spec={"sysroot": {"type": "path", "default": "/"}, **OPTIONS}, supports_check_mode=True
     )
     try:
-        result = measure(module)
-    except TopologyError as error:
+        facts, differences = measure(module, **module.params)
+    except MeasurementError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(**result)
+    module.exit_json(changed=False, ansible_facts={"slurm_hardware": facts}, differences=differences)
 
 
 if __name__ == "__main__":

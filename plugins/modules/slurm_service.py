@@ -68,6 +68,19 @@ options:
     description: Whether the service has to load its files anew for another reason.
     type: bool
     default: false
+  proof:
+    description: What shows that the service works. The module fails if it does not; in check mode it is left out.
+    type: dict
+    suboptions:
+      command:
+        description: The command, as a list of arguments.
+        type: list
+        elements: str
+        required: true
+      stdin:
+        description: What the command reads.
+        type: str
+        default: ""
 extends_documentation_fragment: [gpucluster.slurm.changing]
 seealso:
   - module: ansible.builtin.systemd_service
@@ -82,6 +95,11 @@ EXAMPLES = r"""
         secret: "{{ lookup('ansible.builtin.file', 'munge.key', rstrip=false) | b64encode }}"
         owner: munge
         mode: "0400"
+
+- name: Run munge, and prove that it encodes credentials
+  gpucluster.slurm.slurm_service:
+    name: munge
+    proof: {command: [munge, --no-input]}
 
 - name: Run slurmctld, and let it read a changed configuration without a restart
   gpucluster.slurm.slurm_service:
@@ -111,6 +129,11 @@ reason:
   type: str
   returned: always
   sample: /etc/munge/munge.key is newer than what munge has loaded
+proof:
+  description: What the command of O(proof) has printed; empty without one, and in check mode.
+  type: str
+  returned: always
+  sample: ""
 """
 
 import base64
@@ -212,6 +235,16 @@ def act(module: AnsibleModule, action: str, stamp: str) -> None:
             os.utime(stamp, (before, before))
 
 
+def prove(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
+    """What the command prints that shows that the service works. Raises ServiceError where it fails."""
+    if proof is None or module.check_mode:
+        return ""
+    rc, stdout, stderr = module.run_command(proof["command"], data=proof["stdin"])
+    if rc != 0:
+        raise ServiceError(f"{' '.join(proof['command'])}: {(stderr or stdout).strip()}")
+    return str(stdout).strip()
+
+
 def converge(module: AnsibleModule) -> dict[str, Any]:
     """Write the files, act on the service, and say what was done. Raises ServiceError."""
     params = module.params
@@ -245,6 +278,7 @@ def converge(module: AnsibleModule) -> dict[str, Any]:
         "files": [file.path for file in changes],
         "actions": actions,
         "reason": reason,
+        "proof": prove(module, params["proof"]),
         "diff": diff,
     }
 
@@ -271,6 +305,13 @@ def main() -> None:
             "reload": {"type": "list", "elements": "str"},
             "reads": {"type": "list", "elements": "path", "default": []},
             "stale": {"type": "bool", "default": False},
+            "proof": {
+                "type": "dict",
+                "options": {
+                    "command": {"type": "list", "elements": "str", "required": True},
+                    "stdin": {"type": "str", "default": ""},
+                },
+            },
         },
         supports_check_mode=True,
     )

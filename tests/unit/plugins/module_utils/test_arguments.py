@@ -19,9 +19,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+def errors(variables: dict[str, dict[str, Any]], hosts: list[str]) -> list[str]:
+    """What is wrong with the variables of hosts that all have one role."""
+    return argument_errors(variables, {"role": "group"}, {"group": hosts}, {"role": OPTIONS})
+
+
 def test_what_is_right_is_empty() -> None:
     hosts: dict[str, dict[str, Any]] = {"n1": {"other": {}}, "n2": {"clock": "none", "user_id": "7", "names": [1]}}
-    assert argument_errors(hosts, hosts, OPTIONS) == []
+    assert errors(hosts, [*hosts]) == []
 
 
 def test_equal_hosts_are_one_line_and_only_the_hosts_asked_for_are_judged() -> None:
@@ -35,10 +40,18 @@ def test_equal_hosts_are_one_line_and_only_the_hosts_asked_for_are_judged() -> N
         "n6": wrong,
     }
     clock = "value of clock must be one of: chrony, none, got: ntp"
-    errors = argument_errors(hosts, ["n1", "n2", "n3", "n4", "n5"], OPTIONS)
-    assert errors[0] == f"n[1-2]: {clock}"
-    assert errors[1].startswith("n4: Elements value for option 'names' is of type")
-    assert errors[2:] == [f"n5: {clock}"]
+    found = errors(hosts, ["n1", "n2", "n3", "n4", "n5"])
+    assert found[0] == f"n[1-2]: {clock}"
+    assert found[1].startswith("n4: Elements value for option 'names' is of type")
+    assert found[2:] == [f"n5: {clock}"]
+
+
+def test_each_role_is_judged_for_the_hosts_of_its_group() -> None:
+    hosts = {"n1": {"clock": "ntp", "size": "big"}, "n2": {"clock": "ntp", "size": "big"}}
+    roles = {"time": "all", "disk": "stores", "none": "missing"}
+    options = {"time": OPTIONS, "disk": {"size": {"type": "int"}}, "none": OPTIONS}
+    found = argument_errors(hosts, roles, {"all": ["n1", "n2"], "stores": ["n2"]}, options)
+    assert [line.partition(":")[0] for line in found] == ["n[1-2]", "n2"]
 
 
 def test_preflight_judges_every_role_of_the_playbooks() -> None:

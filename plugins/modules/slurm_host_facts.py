@@ -1,0 +1,241 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_host_facts
+short_description: What the roles of this collection decide on
+version_added: 0.1.0
+description:
+  - Looks at a host once for all roles, instead of gathering Ansible's facts, so that a host that is as it should be
+    costs no task of its own for each of the questions.
+  - It changes nothing, but where apt has no lists of packages at all it fetches them, to know the release of Slurm.
+options:
+  packages:
+    description: Packages to look for, by name.
+    type: list
+    elements: str
+    default: []
+  candidates:
+    description: Packages whose version that apt would install is asked for, by name.
+    type: list
+    elements: str
+    default: []
+  users:
+    description: Users to look for, by name.
+    type: list
+    elements: str
+    default: []
+  directories:
+    description: Directories to look for.
+    type: list
+    elements: path
+    default: []
+  files:
+    description: Files whose checksum is asked for.
+    type: list
+    elements: path
+    default: []
+  block:
+    description: Part of a file whose checksum is asked for.
+    type: dict
+    suboptions:
+      path:
+        description: The file.
+        type: path
+        required: true
+      begin:
+        description: The first line of the part.
+        type: str
+        required: true
+      end:
+        description: The last line of the part.
+        type: str
+        required: true
+  hardware:
+    description: Whether the host's hardware is measured as well, as M(gpucluster.slurm.slurm_hardware_facts) does.
+    type: bool
+    default: false
+extends_documentation_fragment: [gpucluster.slurm.hardware]
+seealso:
+  - module: gpucluster.slurm.slurm_hardware_facts
+"""
+
+EXAMPLES = r"""
+- name: Look at the host
+  gpucluster.slurm.slurm_host_facts:
+    packages: [munge, slurmd]
+    users: [munge, slurm]
+  register: look
+
+- name: Show which release of Slurm it has, or would have
+  ansible.builtin.debug:
+    var: look.ansible_facts.slurm_host.slurm_version
+"""
+
+RETURN = r"""
+ansible_facts:
+  description: The facts.
+  type: dict
+  returned: always
+  contains:
+    slurm_hardware:
+      description: What M(gpucluster.slurm.slurm_hardware_facts) returns by this name.
+      type: dict
+      returned: with O(hardware)
+    slurm_host:
+      description: What there is on the host.
+      type: dict
+      returned: always
+      contains:
+        distribution:
+          description: C(ID) and C(VERSION_ID) of C(/etc/os-release).
+          type: str
+          returned: always
+          sample: debian 13
+        codename:
+          description: C(VERSION_CODENAME) of C(/etc/os-release); empty without one.
+          type: str
+          returned: always
+          sample: trixie
+        hostname:
+          description: What the host calls itself.
+          type: str
+          returned: always
+          sample: compute01
+        container:
+          description: The kind of container that the host is, or V(none).
+          type: str
+          returned: always
+          sample: podman
+        memory_mib:
+          description: Its memory in MiB.
+          type: int
+          returned: always
+          sample: 515655
+        nvidia_gpus:
+          description: Number of NVIDIA GPUs, on PCI or of the driver.
+          type: int
+          returned: always
+          sample: 8
+        slurm_version:
+          description: Version of Slurm that is installed, or else that apt would install; empty if there is none.
+          type: str
+          returned: always
+          sample: 24.11.5-4
+        packages:
+          description: Those of O(packages) that are installed, with their versions.
+          type: dict
+          returned: always
+          sample: {munge: 0.5.16-1}
+        candidates:
+          description: Those of O(candidates) that apt can install, with their versions.
+          type: dict
+          returned: always
+          sample: {apptainer: 1.4.5-3}
+        mirror:
+          description: Where the host has its release of Debian from, with O(candidates); empty if apt does not know.
+          type: str
+          returned: always
+          sample: http://mirror.example.org/debian/
+        interrupted:
+          description: Whether dpkg has left an installation unfinished, or is at work.
+          type: bool
+          returned: always
+        clocks:
+          description: Services that keep the clock and start with the host, and whether they run.
+          type: dict
+          returned: always
+          sample: {systemd-timesyncd: true}
+        users:
+          description: Those of O(users) that exist, with their ids.
+          type: dict
+          returned: always
+          sample: {slurm: 64030}
+        directories:
+          description: Those of O(directories) that exist, with their permissions in octal.
+          type: dict
+          returned: always
+          sample: {/etc/slurm: "0755"}
+        files:
+          description: Those of O(files) that exist, with SHA-256 of what they hold.
+          type: dict
+          returned: always
+          sample: {}
+        block:
+          description: SHA-256 of O(block), its first and last line included; of an empty text where it is not there.
+          type: str
+          returned: always
+          sample: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+        namespaces:
+          description:
+            - Settings of the kernel that decide whether users can make containers, C(max_user_namespaces),
+              C(unprivileged_userns_clone) and C(apparmor_restrict_unprivileged_userns).
+            - Null where the kernel does not have one.
+          type: dict
+          returned: always
+          sample: {max_user_namespaces: 65536}
+differences:
+  description: As of M(gpucluster.slurm.slurm_hardware_facts), with O(hardware).
+  type: list
+  elements: dict
+  returned: with O(hardware)
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.measurement import OPTIONS, MeasurementError, measure
+from ansible_collections.gpucluster.slurm.plugins.module_utils.probe import Questions, look
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
+
+
+def facts(module: AnsibleModule) -> dict[str, Any]:
+    """The module's result. Raises MeasurementError."""
+
+    def run(command: Sequence[str]) -> str:
+        path = module.get_bin_path(command[0])
+        return str(module.run_command([path, *command[1:]], environ_update={"LC_ALL": "C"})[1]) if path else ""
+
+    params = module.params
+    lists = {name: tuple(params[name]) for name in ("packages", "candidates", "users", "directories", "files")}
+    part = params["block"] or {"path": "", "begin": "", "end": ""}
+    questions = Questions(**lists, block=(part["path"], part["begin"], part["end"]))
+    result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
+    if params["hardware"]:
+        hardware, differences = measure(module, **{name: params[name] for name in OPTIONS})
+        result["ansible_facts"]["slurm_hardware"] = hardware
+        result["differences"] = differences
+    return result
+
+
+def main() -> None:
+    names = {"type": "list", "elements": "str", "default": []}
+    paths = {"type": "list", "elements": "path", "default": []}
+    line = {"type": "str", "required": True}
+    module = AnsibleModule(
+        argument_spec={
+            "packages": names,
+            "candidates": names,
+            "users": names,
+            "directories": paths,
+            "files": paths,
+            "block": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "begin": line, "end": line}},
+            "hardware": {"type": "bool", "default": False},
+            **OPTIONS,
+        },
+        supports_check_mode=True,
+    )
+    try:
+        result = facts(module)
+    except MeasurementError as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
