@@ -120,7 +120,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "mirror": _mirror(tree, run) if questions.candidates else "",
         "interrupted": bool(tree.names(DPKG_JOURNAL)),
         "clocks": services(run(["systemctl", "show", "--property=Id,ActiveState,UnitFileState", *CLOCKS])),
-        "users": dict(_users(questions.users)),
+        "users": {name: user for name in questions.users if (user := _user(name)) is not None},
         "directories": dict(_directories(tree, questions.directories)),
         "files": {name: _checksum(tree, name) for name in questions.files if tree.exists(name)},
         "block": digest(block(tree.text(path) or "", begin, end)) if path else "",
@@ -166,12 +166,12 @@ def _memory(meminfo: str) -> int:
     return int(match[1]) // 1024 if match else 0
 
 
-def _users(names: Iterable[str]) -> Iterable[tuple[str, int]]:
-    for name in names:
-        try:
-            yield name, pwd.getpwnam(name).pw_uid
-        except KeyError:
-            continue
+def _user(name: str) -> int | None:
+    """The id of a user; None where there is no such user."""
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
 
 
 def _directories(tree: Tree, names: Iterable[str]) -> Iterable[tuple[str, str]]:

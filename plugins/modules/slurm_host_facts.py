@@ -224,7 +224,10 @@ def main() -> None:
             "users": names,
             "directories": paths,
             "files": paths,
-            "block": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "begin": line, "end": line}},
+            "block": {
+                "type": "dict",
+                "options": {"path": {"type": "path", "required": True}, "begin": line, "end": line},
+            },
             "hardware": {"type": "bool", "default": False},
             **OPTIONS,
         },

@@ -48,7 +48,8 @@ CALLS: dict[str, tuple[str, Any]] = {
         "2",
     ),
     "argument_errors": (
-        "{'n1': {'a': 2}, 'n2': {'a': [1]}} | gpucluster.slurm.argument_errors(['n1'], {'a': {'choices': [1]}})",
+        "{'n1': {'a': 2}, 'n2': {'a': [1]}}"
+        " | gpucluster.slurm.argument_errors({'role': 'g'}, {'g': ['n1']}, {'role': {'a': {'choices': [1]}}})",
         ["n1: value of a must be one of: 1, got: 2"],
     ),
     "nearest": ("'ENROOT_ALOW' | gpucluster.slurm.nearest(['OTHER', 'ENROOT_ALLOW'])", "ENROOT_ALLOW"),

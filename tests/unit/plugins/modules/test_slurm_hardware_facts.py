@@ -11,27 +11,18 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils import measurement
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import read_topology
-from ansible_collections.gpucluster.slurm.plugins.modules import slurm_hardware_facts
 from sysfs import Gpu, Machine
 
 
-class FailedError(Exception):
-    """The module has given up, with this message."""
-
-
-def fail(msg: str) -> None:
-    raise FailedError(msg)
-
-
 def measured(sysroot: Path, options: dict[str, Any] | None = None, **programs: Path) -> tuple[dict[str, Any], Mock]:
-    """The result for a machine on which only these programs are installed."""
-    defaults = {"slurmd_parameters": [], "device_files": [], "tmp_fs": "/tmp"}
-    module = Mock(params={"sysroot": str(sysroot), **defaults, **(options or {})})
-    module.fail_json.side_effect = fail
+    """The facts and differences of a machine on which only these programs are installed, and the module."""
+    module = Mock()
     module.get_bin_path.side_effect = lambda name, **_options: str(programs[name]) if name in programs else None
-    return slurm_hardware_facts.measure(module), module
+    facts, differences = measurement.measure(module, sysroot=str(sysroot), **(options or {}))
+    return {"facts": facts, "differences": differences}, module
 
 
 def program(path: Path, script: str) -> Path:
@@ -43,7 +34,7 @@ def program(path: Path, script: str) -> Path:
 def test_a_dump_is_asked_for_files_only(tmp_path: Path) -> None:
     machine = Machine(packages=2, threads=2, memory_kb=4_194_304, gpus=(Gpu("0000:07:00.0", minor=0),))
     result, module = measured(machine.write(tmp_path))
-    facts = result["ansible_facts"]["slurm_hardware"]
+    facts = result["facts"]
     assert {key: facts[key] for key in facts if key != "gpus"} == {
         "cpus": 16,
         "boards": 1,
@@ -63,7 +54,7 @@ def test_slurmd_disagrees(tmp_path: Path) -> None:
     result, module = measured(Path("/"), slurmd=program(tmp_path / "slurmd", "echo NodeName=n1 CPUs=9999 Boards=1"))
     (difference,) = (item for item in result["differences"] if item["name"] == "cpus")
     assert difference["slurmd"] == 9999
-    assert difference["measured"] == result["ansible_facts"]["slurm_hardware"]["cpus"]
+    assert difference["measured"] == result["facts"]["cpus"]
     assert "slurmd says 9999" in module.warn.call_args_list[0][0][0]
 
 
@@ -75,17 +66,17 @@ def test_slurmd_fails(tmp_path: Path) -> None:
 
 def test_slurmd_knows_no_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = Tree(str(Machine(cores=8, caches=4).write(tmp_path / "dump")))
-    monkeypatch.setattr(slurm_hardware_facts, "read_topology", lambda _tree, given=(): read_topology(dump, given))
+    monkeypatch.setattr(measurement, "read_topology", lambda _tree, given=(): read_topology(dump, given))
     says = "echo NodeName=n1 CPUs=8 SocketsPerBoard=1 CoresPerSocket=9999"
     options = {"slurmd_parameters": ["l3cache_as_socket"]}
     result, _module = measured(Path("/"), options, slurmd=program(tmp_path / "slurmd", says))
     assert result["differences"] == [{"name": "cores_per_socket", "measured": 8, "slurmd": 9999}]
-    assert result["ansible_facts"]["slurm_hardware"]["sockets_per_board"] == 4
+    assert result["facts"]["sockets_per_board"] == 4
 
 
 def test_slurmd_parameters(tmp_path: Path) -> None:
     dump = Machine(cores=8, caches=4).write(tmp_path)
-    facts = measured(dump, {"slurmd_parameters": ["l3cache_as_socket"]})[0]["ansible_facts"]["slurm_hardware"]
+    facts = measured(dump, {"slurmd_parameters": ["l3cache_as_socket"]})[0]["facts"]
     assert (facts["sockets_per_board"], facts["cores_per_socket"]) == (4, 2)
 
 
@@ -94,19 +85,18 @@ def test_device_files(tmp_path: Path) -> None:
     (dump / "dev").mkdir()
     for name in ("nvidia1", "nvidia3", "fpga0"):
         (dump / "dev" / name).touch()
-    facts = measured(dump, {"device_files": ["/dev/nvidia[3,0-2]", "/dev/fpga0"]})[0]["ansible_facts"]["slurm_hardware"]
+    facts = measured(dump, {"device_files": ["/dev/nvidia[3,0-2]", "/dev/fpga0"]})[0]["facts"]
     assert facts["device_files"] == ["/dev/nvidia3", "/dev/nvidia1", "/dev/fpga0"]
 
 
 def test_device_files_that_are_no_hostlist(tmp_path: Path) -> None:
-    with pytest.raises(FailedError, match="device_files: bad hostlist"):
+    with pytest.raises(measurement.MeasurementError, match="device_files: bad hostlist"):
         measured(Machine().write(tmp_path), {"device_files": ["/dev/nvidia[0-x]"]})
 
 
 def test_size_of_the_temporary_file_system(tmp_path: Path) -> None:
     found, missing = (
-        measured(Path("/"), {"tmp_fs": str(path)})[0]["ansible_facts"]["slurm_hardware"]["tmp_disk"]
-        for path in (tmp_path, tmp_path / "missing")
+        measured(Path("/"), {"tmp_fs": str(path)})[0]["facts"]["tmp_disk"] for path in (tmp_path, tmp_path / "missing")
     )
     assert found == shutil.disk_usage(tmp_path).total // 2**20
     assert missing == 0

@@ -11,6 +11,7 @@ import os
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError, write
@@ -118,3 +119,20 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     write([slurm_service.wanted_file(wanted(tmp_path / "link", content="new\n"))])
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_text() == "new\n"
+
+
+def test_a_proof_is_what_the_command_prints_and_a_failure_has_its_words() -> None:
+    module = Mock(check_mode=False)
+    module.run_command.return_value = (0, "MUNGE:AwQ:\n", "")
+    assert slurm_service.prove(module, {"command": ["munge"], "stdin": "x"}) == "MUNGE:AwQ:"
+    assert module.run_command.call_args.kwargs == {"data": "x"}
+    module.run_command.return_value = (15, "", "unmunge: Error: Expired credential\n")
+    with pytest.raises(slurm_service.ServiceError, match="unmunge --no-output: unmunge: Error: Expired credential"):
+        slurm_service.prove(module, {"command": ["unmunge", "--no-output"], "stdin": ""})
+
+
+@pytest.mark.parametrize(("check", "proof"), [(True, {"command": ["munge"], "stdin": ""}), (False, None)])
+def test_nothing_is_proven_in_check_mode_or_without_a_proof(check: bool, proof: dict[str, Any] | None) -> None:
+    module = Mock(check_mode=check)
+    assert slurm_service.prove(module, proof) == ""
+    module.run_command.assert_not_called()

@@ -1,0 +1,53 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What slurm_host_facts returns of the machine that runs the test."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.modules import slurm_host_facts
+
+ASKED: dict[str, Any] = {
+    "packages": [],
+    "candidates": [],
+    "users": ["root"],
+    "directories": ["/etc"],
+    "files": [],
+    "block": None,
+    "hardware": False,
+    "slurmd_parameters": [],
+    "device_files": [],
+    "tmp_fs": "/tmp",
+}
+
+
+def found(**options: Any) -> dict[str, Any]:
+    """The module's result where no command is installed."""
+    module = Mock(params=ASKED | options)
+    module.get_bin_path.return_value = None
+    return slurm_host_facts.facts(module)
+
+
+def test_this_machine() -> None:
+    result = found()
+    host = result["ansible_facts"]["slurm_host"]
+    assert host["hostname"] == os.uname().nodename
+    assert host["users"] == {"root": 0}
+    assert [*host["directories"]] == ["/etc"]
+    assert [*result["ansible_facts"]] == ["slurm_host"]
+
+
+@pytest.mark.parametrize("option", ["packages", "candidates"])
+def test_a_host_without_apt_has_no_packages(option: str) -> None:
+    assert found(**{option: ["munge"]})["ansible_facts"]["slurm_host"][option] == {}
+
+
+def test_hardware_is_measured_with_it() -> None:
+    result = found(hardware=True)
+    assert result["ansible_facts"]["slurm_hardware"]["cpus"] >= 1
+    assert result["differences"] == []
