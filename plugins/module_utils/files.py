@@ -16,8 +16,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "path": {"type": "path", "required": True},
     "content": {"type": "str", "required": True},
     "mode": {"type": "str", "default": "0644"},
+    "marker": {"type": "str"},
 }
-"""Options of a file that is root's and no secret, as an `argument_spec` has them."""
+"""Options of a file that is root's and no secret, as an `argument_spec` has them (doc fragment `files`)."""
 
 
 class FileError(Exception):
@@ -102,9 +103,47 @@ class File:
             self._staged = ""
 
 
+def _lines(text: bytes) -> list[bytes]:
+    """The lines of a text, whether the last one has its end or not."""
+    return text.removesuffix(b"\n").split(b"\n") if text else []
+
+
+def _part_lines(lines: list[bytes], marker: str) -> tuple[list[bytes], slice | None]:
+    """The lines BEGIN and END of a marker, and where they and what is between them are; None where they are not."""
+    marks = [marker.replace("{mark}", mark).encode() for mark in ("BEGIN", "END")]
+    if marks[0] not in lines or marks[1] not in lines[lines.index(marks[0]) :]:
+        return marks, None
+    first = lines.index(marks[0])
+    return marks, slice(first, lines.index(marks[1], first) + 1)
+
+
+def part_of(whole: bytes, marker: str) -> bytes | None:
+    """What a file has between the lines BEGIN and END of a marker; None where they are not there."""
+    lines = _lines(whole)
+    _marks, place = _part_lines(lines, marker)
+    return None if place is None else b"".join(line + b"\n" for line in lines[place][1:-1])
+
+
+def with_part(whole: bytes, part: bytes, marker: str) -> bytes:
+    """A file with another text between the lines BEGIN and END of a marker; without these lines it is put at the end.
+
+    marker: the lines, with `{mark}` for BEGIN and END, as in ansible.builtin.blockinfile. part: whole lines.
+    """
+    lines = _lines(whole)
+    (begin, end), place = _part_lines(lines, marker)
+    lines[slice(len(lines), None) if place is None else place] = [begin, *_lines(part), end]
+    return b"\n".join(lines) + b"\n"
+
+
 def from_options(files: Iterable[Mapping[str, str]]) -> list[File]:
     """Files by their OPTIONS. Raises OSError, and ValueError where a mode is not octal."""
-    return [File(file["path"], file["content"].encode(), mode=int(file["mode"], 8)) for file in files]
+    found = []
+    for wanted in files:
+        file = File(wanted["path"], wanted["content"].encode(), mode=int(wanted["mode"], 8))
+        if wanted.get("marker"):
+            file.content = with_part(file.found or b"", file.content, wanted["marker"])
+        found.append(file)
+    return found
 
 
 def write(files: Sequence[File]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
 
 SLURM_PACKAGE = "slurm-wlm-basic-plugins"
@@ -66,18 +67,9 @@ def services(shown: str) -> dict[str, bool]:
     }
 
 
-def block(text: str, begin: str, end: str) -> str:
-    """The part of a text from the line `begin` to the line `end`, both included; empty without it."""
-    lines = text.splitlines()
-    if begin not in lines or end not in lines[lines.index(begin) :]:
-        return ""
-    first = lines.index(begin)
-    return "\n".join(lines[first : lines.index(end, first) + 1]) + "\n"
-
-
-def digest(text: str) -> str:
-    """SHA-256 of a text, in hexadecimal."""
-    return hashlib.sha256(text.encode()).hexdigest()
+def checksum(content: bytes | None) -> str:
+    """SHA-256 of a file, in hexadecimal; empty where there is none."""
+    return "" if content is None else hashlib.sha256(content).hexdigest()
 
 
 def number(text: str | None) -> int | None:
@@ -99,15 +91,15 @@ class Questions:
     """Paths: which of them are directories, and with which mode."""
     files: Sequence[str] = ()
     """Paths: what do they hold, as SHA-256."""
-    block: tuple[str, str, str] = ("", "", "")
-    """A path, and the first and last line of a part of that file: what does it hold, as SHA-256."""
+    part: tuple[str, str] = ("", "")
+    """A path, and the marker of a part of that file: what does it hold, as SHA-256."""
 
 
 def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
     """What there is on a host: the fact `slurm_host`, whose keys the module slurm_host_facts documents."""
     packages = _packages(run, [SLURM_PACKAGE, *questions.packages])
     policy = _policy(run, packages, questions.candidates)
-    path, begin, end = questions.block
+    path, marker = questions.part
     return {
         **distribution(tree.text("/etc/os-release") or ""),
         "hostname": tree.text("/proc/sys/kernel/hostname") or "",
@@ -122,8 +114,8 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "clocks": services(run(["systemctl", "show", "--property=Id,ActiveState,UnitFileState", *CLOCKS])),
         "users": {name: user for name in questions.users if (user := _user(name)) is not None},
         "directories": dict(_directories(tree, questions.directories)),
-        "files": {name: _checksum(tree, name) for name in questions.files if tree.exists(name)},
-        "block": digest(block(tree.text(path) or "", begin, end)) if path else "",
+        "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},
+        "part": checksum(part_of(_content(tree, path) or b"", marker)) if path else "",
         # Users' containers need these. unprivileged_userns_clone is Debian's own, a kernel that lacks it allows them.
         # apparmor_restrict_unprivileged_userns is Ubuntu's: programs without a profile get useless namespaces.
         "namespaces": {
@@ -181,6 +173,9 @@ def _directories(tree: Tree, names: Iterable[str]) -> Iterable[tuple[str, str]]:
             yield name, f"{os.stat(path).st_mode & 0o7777:04o}"
 
 
-def _checksum(tree: Tree, name: str) -> str:
-    with open(tree.path(name), "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
+def _content(tree: Tree, name: str) -> bytes | None:
+    try:
+        with open(tree.path(name), "rb") as file:
+            return file.read()
+    except OSError:
+        return None

@@ -14,28 +14,10 @@ description:
     One task, and one connection, for what would be a task a file.
   - Files of a daemon are for M(gpucluster.slurm.slurm_service), which restarts it.
 options:
-  files:
-    description: The files. Directories that are missing are made.
-    type: list
-    elements: dict
-    required: true
-    suboptions:
-      path:
-        description: Where the file is.
-        type: path
-        required: true
-      content:
-        description: The text of the file.
-        type: str
-        required: true
-      mode:
-        description: Permissions of the file, in octal. It belongs to root.
-        type: str
-        default: "0644"
   purge:
     description: Directory of which other files are removed that have C(Managed by gpucluster.slurm) in their first KiB.
     type: path
-extends_documentation_fragment: [gpucluster.slurm.changing]
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files]
 seealso:
   - module: gpucluster.slurm.slurm_service
 """
@@ -86,7 +68,7 @@ def unwanted(directory: str | None, wanted: set[str]) -> list[str]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "files": {"type": "list", "elements": "dict", "required": True, "options": OPTIONS},
+            "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
             "purge": {"type": "path"},
         },
         supports_check_mode=True,

@@ -39,7 +39,7 @@ options:
     type: list
     elements: path
     default: []
-  block:
+  part:
     description: Part of a file whose checksum is asked for.
     type: dict
     suboptions:
@@ -47,12 +47,8 @@ options:
         description: The file.
         type: path
         required: true
-      begin:
-        description: The first line of the part.
-        type: str
-        required: true
-      end:
-        description: The last line of the part.
+      marker:
+        description: The lines around the part, as in the files of M(gpucluster.slurm.slurm_packages).
         type: str
         required: true
   hardware:
@@ -165,8 +161,8 @@ ansible_facts:
           type: dict
           returned: always
           sample: {}
-        block:
-          description: SHA-256 of O(block), its first and last line included; of an empty text where it is not there.
+        part:
+          description: SHA-256 of O(part), without the lines around it; empty where it is not there.
           type: str
           returned: always
           sample: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
@@ -203,8 +199,8 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
 
     params = module.params
     lists = {name: tuple(params[name]) for name in ("packages", "candidates", "users", "directories", "files")}
-    part = params["block"] or {"path": "", "begin": "", "end": ""}
-    questions = Questions(**lists, block=(part["path"], part["begin"], part["end"]))
+    part = params["part"] or {"path": "", "marker": ""}
+    questions = Questions(**lists, part=(part["path"], part["marker"]))
     result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
     if params["hardware"]:
         hardware, differences = measure(module, **{name: params[name] for name in OPTIONS})
@@ -216,7 +212,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
 def main() -> None:
     names = {"type": "list", "elements": "str", "default": []}
     paths = {"type": "list", "elements": "path", "default": []}
-    line = {"type": "str", "required": True}
+    text = {"type": "str", "required": True}
     module = AnsibleModule(
         argument_spec={
             "packages": names,
@@ -224,10 +220,7 @@ def main() -> None:
             "users": names,
             "directories": paths,
             "files": paths,
-            "block": {
-                "type": "dict",
-                "options": {"path": {"type": "path", "required": True}, "begin": line, "end": line},
-            },
+            "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": text}},
             "hardware": {"type": "bool", "default": False},
             **OPTIONS,
         },

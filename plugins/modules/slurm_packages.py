@@ -16,6 +16,7 @@ description:
     release of Slurm the plugins in the packages were built.
   - Files are written before the packages are installed, so that a repository can be one of them, and services start
     with their configuration.
+  - An installation that was interrupted is finished first.
   - A package that is fetched is kept in C(/var/cache/gpucluster-slurm), in check mode as well, since what is in it can
     only be judged there.
 options:
@@ -41,35 +42,45 @@ options:
       sha256:
         description: SHA-256 checksum of the package.
         type: str
-  files:
-    description: Files of the packages, and of apt.
+  before:
+    description:
+      - Commands, each a list of arguments, that are run after the files are written and before packages are installed,
+        such as one that makes users with ids of their own.
+      - They are run where a file has changed or a package is installed, and with O(stale).
     type: list
-    elements: dict
+    elements: list
     default: []
-    suboptions:
-      path:
-        description: Where the file is. Directories that are missing are made.
-        type: path
-        required: true
-      content:
-        description: The text of the file.
-        type: str
-        required: true
-      mode:
-        description: Permissions of the file, in octal.
-        type: str
-        default: "0644"
+  stale:
+    description: Whether O(before) has to be run for another reason.
+    type: bool
+    default: false
+  hold_services:
+    description:
+      - Whether the services of the packages are kept from starting when they are installed. A daemon of Slurm that
+        starts without a configuration asks DNS for one for 90 s.
+    type: bool
+    default: false
   slurm_release:
     description:
       - The release of Slurm, such as V(24.11), that the packages hold plugins for. None of them may be a
         O(packages[].name), since the plugins in it are read.
     type: str
-extends_documentation_fragment: [gpucluster.slurm.changing]
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files]
 seealso:
   - module: ansible.builtin.apt
 """
 
 EXAMPLES = r"""
+- name: Make a service user, and install a package whose service is started later
+  gpucluster.slurm.slurm_packages:
+    files:
+      - path: /etc/sysusers.d/gpucluster-slurm.conf
+        content: |
+          u slurm 64030 "Slurm" /nonexistent
+    before: [[systemd-sysusers, gpucluster-slurm.conf]]
+    packages: [{name: slurmd}]
+    hold_services: true
+
 - name: Install enroot
   gpucluster.slurm.slurm_packages:
     packages:
@@ -110,12 +121,21 @@ import re
 import shutil
 import tarfile
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import fetch_url
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import OPTIONS, FileError, from_options, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
+    OPTIONS,
+    File,
+    FileError,
+    from_options,
+    write,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spank import PluginError, plugin_release
 
 CACHE = "/var/cache/gpucluster-slurm"
@@ -130,6 +150,14 @@ INSTALL = [
     "--option=Dpkg::Options::=--force-confold",
 ]
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+JOURNAL = "/var/lib/dpkg/updates"
+"""dpkg's: it is empty unless an installation is interrupted, or goes on."""
+LOCKED = "locked by another process"
+PATIENCE = 300
+"""Seconds until another installation has to have ended."""
+POLICY = "/usr/sbin/policy-rc.d"
+"""What invoke-rc.d(8) asks whether a service may be started; 101 is no."""
+HOLD = "#!/bin/sh\n# Managed by gpucluster.slurm: it is there while packages are installed.\nexit 101\n"
 
 
 class PackageError(Exception):
@@ -246,6 +274,48 @@ def installed(module: AnsibleModule, names: list[str]) -> dict[str, str]:
     return {line[1]: line[2] for line in lines if line[0] == "installed"}
 
 
+def finish(module: AnsibleModule) -> None:
+    """Finish what was interrupted. What looks so may be at work, of a run that was killed: dpkg does not wait for it.
+
+    Raises:
+        PackageError: dpkg cannot finish it, or the other one does not end.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        rc, stdout, stderr = module.run_command(["dpkg", "--configure", "--pending"], environ_update=ENVIRONMENT)
+        if rc == 0:
+            return
+        if LOCKED not in stderr or time.monotonic() > deadline:
+            raise PackageError(f"dpkg --configure --pending: {(stderr or stdout).strip()}")
+        time.sleep(2)
+
+
+@contextmanager
+def held_services(hold: bool) -> Iterator[None]:
+    """Keep services from starting meanwhile, unless the host has a policy of its own; that of a killed run is ours."""
+    try:
+        with open(POLICY, encoding="utf-8", errors="replace") as file:
+            own = file.read() != HOLD
+    except FileNotFoundError:
+        own = False
+    if not hold or own:
+        yield
+        return
+    write([File(POLICY, HOLD.encode(), mode=0o755)])
+    try:
+        yield
+    finally:
+        os.unlink(POLICY)
+
+
+def prepare(module: AnsibleModule) -> None:
+    """Run the commands of `before`. Raises PackageError."""
+    for command in module.params["before"]:
+        rc, stdout, stderr = module.run_command(command)
+        if rc != 0:
+            raise PackageError(f"{' '.join(command)}: {(stderr or stdout).strip()}")
+
+
 def install(module: AnsibleModule, targets: list[str]) -> None:
     """Install packages, with new lists of packages if apt does not find what it needs. Raises PackageError."""
     command = [*INSTALL, *targets]
@@ -273,10 +343,17 @@ def converge(module: AnsibleModule) -> dict[str, Any]:
     other = [deb for deb in debs if there.get(deb.name) != deb.version]
     files = from_options(module.params["files"])
     changes = [file for file in files if file.changes]
+    interrupted = bool(os.listdir(JOURNAL))
+    stale = module.params["stale"] or bool(module.params["before"] and (changes or missing or other))
     if not module.check_mode:
         write(changes)
-        if missing or other:
-            install(module, missing + [deb.path for deb in other])
+        if stale:
+            prepare(module)
+        with held_services(module.params["hold_services"]):
+            if interrupted:
+                finish(module)
+            if missing or other:
+                install(module, missing + [deb.path for deb in other])
     before = [f"{name}={version}" for name, version in there.items() if name in {deb.name for deb in other}]
     after = missing + [f"{deb.name}={deb.version}" for deb in other]
     diff = [file.diff for file in changes]
@@ -286,8 +363,10 @@ def converge(module: AnsibleModule) -> dict[str, Any]:
             {"before_header": "packages", "after_header": "packages"}
             | {side: "".join(f"{line}\n" for line in lines[side]) for side in lines}
         )
+    if interrupted:
+        diff.append({"before": "an installation was interrupted\n", "after": "it is finished\n"})
     return {
-        "changed": bool(changes or after),
+        "changed": bool(changes or after or interrupted or module.params["stale"]),
         "installed": after,
         "files": [file.path for file in changes],
         "plugins": plugins,
@@ -313,6 +392,9 @@ def main() -> None:
                 "required_by": {"url": "sha256"},
             },
             "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
+            "before": {"type": "list", "elements": "list", "default": []},
+            "stale": {"type": "bool", "default": False},
+            "hold_services": {"type": "bool", "default": False},
             "slurm_release": {"type": "str"},
         },
         supports_check_mode=True,

@@ -24,7 +24,7 @@ options:
     type: str
     required: true
   files:
-    description: Files that the service reads when it starts. Directories that are missing are made.
+    description: Files of the service, which reads them when it starts. Directories that are missing are made.
     type: list
     elements: dict
     default: []
@@ -47,6 +47,10 @@ options:
         description: Permissions of the file, in octal.
         type: str
         default: "0644"
+      loaded:
+        description: Whether the service reads the file. One that it does not read is only written.
+        type: bool
+        default: true
       validate:
         description: Command, as a list of arguments, that accepts the new file, whose path stands for C(%s) in them.
         type: list
@@ -260,8 +264,9 @@ def converge(module: AnsibleModule) -> dict[str, Any]:
     unit = show(module, name)
     if unit["LoadState"] != "loaded":
         raise ServiceError(f"systemd says {unit['LoadState']} of this unit; is its package installed?")
-    stale = next((file.path for file in files if file.differs), "")
-    stale = stale or newer_file([*(file.path for file in files), *params["reads"]], loaded_at(unit, stamp))
+    loaded = [file for file, wanted in zip(files, params["files"]) if wanted["loaded"]]
+    stale = next((file.path for file in loaded if file.differs), "")
+    stale = stale or newer_file([*(file.path for file in loaded), *params["reads"]], loaded_at(unit, stamp))
     stale = stale or ("something" if params["stale"] else "")
     actions, reason = plan(name, unit, stale, bool(params["reload"]))
     if not module.check_mode:
@@ -297,6 +302,7 @@ def main() -> None:
                     "secret": {"type": "str", "no_log": True},
                     "owner": {"type": "str", "default": "root"},
                     "mode": {"type": "str", "default": "0644"},
+                    "loaded": {"type": "bool", "default": True},
                     "validate": {"type": "list", "elements": "str"},
                 },
                 "mutually_exclusive": [("content", "secret")],

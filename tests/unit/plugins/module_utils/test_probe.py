@@ -126,19 +126,11 @@ def test_files_directories_users_and_an_interrupted_installation(tmp_path: Path)
     assert found["interrupted"]
 
 
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("x\n# BEGIN\na\n# END\ny\n", "# BEGIN\na\n# END\n"),
-        ("# BEGIN\na\n# END", "# BEGIN\na\n# END\n"),
-        ("# END\n# BEGIN\na\n", ""),
-        ("# BEGIN of another\n# END\n", ""),
-        ("", ""),
-    ],
-)
-def test_block(text: str, part: str, tmp_path: Path) -> None:
-    found = look(host(tmp_path, etc__hosts=text), Questions(block=("/etc/hosts", "# BEGIN", "# END")))
-    assert found["block"] == sha256(part.encode()).hexdigest()
+def test_a_part_of_a_file(tmp_path: Path) -> None:
+    tree, asked = host(tmp_path, etc__hosts="x\n# BEGIN\na\n# END\ny\n"), Questions(part=("/etc/hosts", "# {mark}"))
+    assert look(tree, asked)["part"] == sha256(b"a\n").hexdigest()
+    assert look(host(tmp_path, etc__hosts="x\n"), asked)["part"] == ""
+    assert look(host(tmp_path), Questions(part=("/etc/missing", "# {mark}")))["part"] == ""
 
 
 def test_settings_of_the_kernel(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ ASKED: dict[str, Any] = {
     "users": ["root"],
     "directories": ["/etc"],
     "files": [],
-    "block": None,
+    "part": None,
     "hardware": False,
     "slurmd_parameters": [],
     "device_files": [],

@@ -1,0 +1,42 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Parts of files; whole files are in the tests of the modules."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, with_part
+
+MARKER = "# {mark} x"
+
+
+@pytest.mark.parametrize(
+    ("whole", "part"),
+    [
+        (b"a\n# BEGIN x\nb\nc\n# END x\nd\n", b"b\nc\n"),
+        (b"# BEGIN x\n# END x", b""),
+        (b"# BEGIN y\nb\n# END y\n", None),
+        (b"# END x\n# BEGIN x\nb\n", None),
+        (b"", None),
+    ],
+)
+def test_the_part_of_a_file(whole: bytes, part: bytes | None) -> None:
+    assert part_of(whole, MARKER) == part
+
+
+@pytest.mark.parametrize(
+    ("whole", "after"),
+    [
+        (b"a\n# BEGIN x\nb\n# END x\nd\n", b"a\n# BEGIN x\nNEW\n# END x\nd\n"),
+        (b"a", b"a\n# BEGIN x\nNEW\n# END x\n"),
+        (b"\xff\r\n\n", b"\xff\r\n\n# BEGIN x\nNEW\n# END x\n"),
+        (b"", b"# BEGIN x\nNEW\n# END x\n"),
+    ],
+)
+@pytest.mark.parametrize("part", [b"", b"n\n", b"n1\nn2\n"])
+def test_another_part_leaves_the_rest_as_it_is(whole: bytes, after: bytes, part: bytes) -> None:
+    wanted = after.replace(b"NEW\n", part)
+    assert with_part(whole, part, MARKER) == wanted
+    assert with_part(wanted, part, MARKER) == wanted
+    assert part_of(wanted, MARKER) == part
