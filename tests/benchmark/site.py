@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long site.yml takes, as ratios to a bare shell script (bare.sh) for the same three hosts, medians of three rounds.
+"""How long site.yml takes, as ratios to a bare shell script (bare.sh) for the same three hosts: medians of 3 rounds.
 
 Uses the containers of the lab's scenario `default`, which are made anew for each measurement.    usage: python site.py
 """
