@@ -14,14 +14,40 @@ export ANSIBLE_TIMEOUT := 120
 export MOLECULE_ANSIBLE_ARGS_STRICT_MODE := 1
 
 ready := .venv/.ready
-newest = $(lastword $(shell ls -d .venv .venv-new 2> /dev/null))
+# Asked when they are needed, not when make starts: on a fresh clone `make setup` makes them in between.
+environments = $(shell ls -d .venv .venv-new 2> /dev/null)
+newest = $(lastword $(environments))
 typed := .cache/types/ansible_collections/gpucluster/slurm
 demo := inventory/demo/demo.cluster.yml
 demo-hosts := .lab/default/ssh_config
 demo-ssh := ANSIBLE_SSH_COMMON_ARGS='-F $(CURDIR)/$(demo-hosts)'
 
+# Lanes of the tiers: two run beside each other, and the longest begin first by the times of the last run, else in this
+# order. Scenarios in one word have hosts of the same names, so they run one after another. Without KVM scenario driver
+# takes hours.
+check-lanes := sanity lint unit doc-lint
+test-lanes := molecule-default molecule-containers molecule-single $(check-lanes) molecule-slurm-22.05 molecule-slurm-26.05
+all-lanes := molecule-driver@360 'molecule-default molecule-wide-22.05 molecule-wide-26.05' molecule-machines \
+  $(filter-out molecule-default,$(test-lanes))
+
 help: ## this list
-	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -ts "$$(printf '\t')"
+	@awk -F ':[^#]*## ' '/^## /{print "\n" substr($$0, 4)} /^[a-z%-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+## Tests, by what they cost (docs/testing.md)
+
+check: $(ready) ## lint, unit, sanity and doc-lint: no hosts; 2 minutes
+	@tests/tools/stages $(check-lanes)
+
+test: $(ready) ## check, and the scenarios default, containers, single and one for each other release of Slurm
+	@tests/tools/stages $(test-lanes)
+
+test-all: $(ready) ## test, and virtual machines, NVIDIA's driver, and four hosts with each other release; hours without KVM
+	@tests/tools/stages $(all-lanes)
+
+test-changed: $(ready) ## the stages for what differs from the commit BASE=..., by default from where the branch began
+	@stages=$$(tests/tools/changed $(BASE)) && tests/tools/stages --only "$$stages" $(all-lanes)
+
+## Environment
 
 setup: ## the machine's packages and .venv, from the lock file (PYTHON=... chooses the interpreter)
 	@tests/tools/setup
@@ -34,20 +60,21 @@ lock: $(ready) ## requirements.lock anew, the newest versions
 	uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-emit-index-url --no-emit-find-links \
 	  --custom-compile-command 'make lock' requirements.in --output-file requirements.lock
 
-# Scenarios with hosts of the same names are one lane, the longest; then come the others, the short ones last.
-test: $(ready) ## everything below, two stages at a time, with a count at the end
-	@tests/tools/stages 'doc-lint molecule-default runner molecule-slurm-22.05 molecule-slurm-26.05' 'lint unit sanity' \
-	  molecule-containers molecule-single molecule-machines molecule-gpu
+## Stages of the tests
 
+linters := yamllint ruff mypy shellcheck ansible-lint
 lint: $(ready) ## yamllint, ruff, mypy, shellcheck, ansible-lint; each is a target, too
-	@$(MAKE) --no-print-directory --keep-going yamllint ruff mypy shellcheck ansible-lint
+	@status=0; for linter in $(linters); do \
+	  echo "==> $$linter"; $(MAKE) --no-print-directory $$linter || status=1; done; exit $$status
 
 yamllint: $(ready)
 	yamllint --strict .
 
+# Besides all *.py, programs without a suffix.
+programs := tests/tools/stages tests/tools/changed
 ruff: $(ready)
-	ruff check
-	ruff format --check
+	ruff check . $(programs)
+	ruff format --check . $(programs)
 
 mypy: $(ready)
 	@mkdir -p $(dir $(typed)) && ln -sfn $(CURDIR) $(typed)
@@ -63,7 +90,7 @@ sanity: $(ready) ## ansible-test sanity, with the newest ansible-core
 	tests/tools/sanity $(newest)
 
 unit: $(ready) ## unit tests, with each environment
-	@status=0; for environment in $(wildcard .venv .venv-new); do \
+	@status=0; for environment in $(environments); do \
 	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit || status=1; done; exit $$status
 
 doc-lint: $(ready) ## changelog, documentation of plugins and roles, tables in the roles' READMEs
@@ -71,20 +98,16 @@ doc-lint: $(ready) ## changelog, documentation of plugins and roles, tables in t
 	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=self --skip-rstcheck .
 	tests/tools/role_tables --check
 
-docs: $(ready) ## write the tables of variables in the roles' READMEs, from their argument specs
-	tests/tools/role_tables
-
 # One machine is enough to show that the collection runs on the newest ansible-core as well.
 molecule-single: export PATH := $(CURDIR)/$(newest)/bin:$(PATH)
 
 molecule-%: $(ready) ## one scenario of the folder molecule: molecule-default, molecule-single, ...
 	molecule test -s $*
 
-runner: $(ready) ## the playbooks through ansible-runner, from bare hosts, cancelled at three points
-	molecule destroy -s default
-	molecule create -s default
-	pytest -v tests/integration/runner
-	molecule destroy -s default
+## Other things
+
+docs: $(ready) ## write the tables of variables in the roles' READMEs, from their argument specs
+	tests/tools/role_tables
 
 benchmark: $(ready) ## what site.yml, 10,000 nodes and 3,000 users take, as ratios (docs/benchmarks.md)
 	python tests/benchmark/site.py
@@ -107,4 +130,4 @@ demo: $(ready) ## a cluster in containers on this machine: made, set up, validat
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help setup lock test lint yamllint ruff mypy shellcheck ansible-lint sanity unit doc-lint docs runner benchmark demo demo-clean
+.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity unit doc-lint docs benchmark demo demo-clean

@@ -6,13 +6,44 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
+
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
+
+
+@dataclass(frozen=True)
+class Memory(Tree):
+    """A machine in memory: a server has thousands of files, and to write and remove them takes longer than a test."""
+
+    root: str = "/nowhere"
+    files: Mapping[str, str] = field(default_factory=dict)  # what they hold, by path without the first slash
+
+    @cached_property
+    def directories(self) -> dict[str, set[str]]:
+        """The names in each directory."""
+        directories: dict[str, set[str]] = {}
+        for path in self.files:
+            while path:
+                path, _slash, name = path.rpartition("/")
+                directories.setdefault(path, set()).add(name)
+        return directories
+
+    def exists(self, name: str) -> bool:
+        return name.strip("/") in self.files or name.strip("/") in self.directories
+
+    def names(self, name: str) -> list[str]:
+        return sorted(self.directories.get(name.strip("/"), ()))
+
+    def text(self, name: str) -> str | None:
+        content = self.files.get(name.strip("/"))
+        return None if content is None else content.strip()
 
 
 def mask(cpus: Iterable[int]) -> str:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +14,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.discovery import 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.model import Document, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.registration import judge
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import read_topology
-from sysfs import Gpu, random_machine
+from sysfs import Gpu, Memory, random_machine
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -195,7 +194,7 @@ def test_a_host_that_slurm_cannot_use() -> None:
     ]
 
 
-def random_facts(number: int, directory: Path) -> dict[str, Any]:
+def random_facts(number: int) -> dict[str, Any]:
     """What is measured on a random machine, with GPUs of the driver, or with MIG instances, or without a driver."""
     choice = random.Random(number)
     machine = random_machine(choice)
@@ -206,7 +205,7 @@ def random_facts(number: int, directory: Path) -> dict[str, Any]:
         Gpu(f"0000:{i:02x}:00.0", choice.choice(models), choice.randrange(nodes), i if driven else None)
         for i in range(choice.choice([0, 1, 4, 8]))
     )
-    tree = Tree(str(type(machine)(**{**vars(machine), "gpus": cards}).write(directory)))
+    tree = Memory(files=dict(replace(machine, gpus=cards).files()))
     topology = read_topology(tree)
     usage = {
         card.address: gpus.Usage(81920, [{"profile": "1g.10gb", "uuid": "x"}] * choice.randrange(1, 8))
@@ -227,12 +226,9 @@ def random_facts(number: int, directory: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("start", range(0, 100, 20))
-def test_what_is_discovered_is_right(start: int, tmp_path: Path) -> None:
+def test_what_is_discovered_is_right(start: int) -> None:
     """The model takes it, Slurm would accept the nodes, and to discover again changes nothing."""
-    measured = {}
-    for number in range(start, start + 20):
-        (directory := tmp_path / str(number)).mkdir()
-        measured[f"n{number}"] = random_facts(number, directory)
+    measured = {f"n{number}": random_facts(number) for number in range(start, start + 20)}
     result = discover(measured, {}, list(measured), [])
     usable = [host for host in measured if machine_type(measured[host])[0]]
     assert {host for node in result["nodes"] for host in expand(node["hosts"])} == set(usable)

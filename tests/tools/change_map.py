@@ -1,0 +1,52 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""changed.yml, the map from paths to the stages that prove them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+import yaml
+
+MAP = Path(__file__).parent / "changed.yml"
+# What the parts of a pattern match: any folders, anything, anything within one name, one character of it.
+GLOBS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+class Rule:
+    """One pattern of the map, and the stages that it chooses, in the map's order."""
+
+    def __init__(self, pattern: str, stages: Iterable[str]) -> None:
+        self.pattern, self.stages = pattern, tuple(dict.fromkeys(stages))
+
+    @cached_property
+    def expression(self) -> re.Pattern[str]:
+        """The pattern as a regular expression."""
+        parts = re.split(r"(\*\*/|\*\*|\*|\?)", self.pattern)
+        return re.compile("".join(GLOBS.get(part) or re.escape(part) for part in parts))
+
+    def matches(self, path: str) -> bool:
+        """Whether the pattern matches a path from the root of the repository."""
+        return self.expression.fullmatch(path) is not None
+
+
+def spread(words: str, groups: Mapping[str, str]) -> Iterable[str]:
+    """The stages that words name; a group stands for its own words."""
+    for word in words.split():
+        yield from spread(groups[word], groups) if word in groups else [word]
+
+
+def read_map(text: str) -> list[Rule]:
+    """The rules of the map. The last one is for paths that no pattern matches: they choose the group `everything`."""
+    document = yaml.safe_load(text)
+    rules = [Rule(pattern, spread(words, document["groups"])) for pattern, words in document["paths"].items()]
+    return [*rules, Rule("**", spread("everything", document["groups"]))]
+
+
+def decide(path: str, rules: Iterable[Rule]) -> Rule:
+    """The first rule that matches the path."""
+    return next(rule for rule in rules if rule.matches(path))

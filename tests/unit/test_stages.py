@@ -1,0 +1,239 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""tests/tools/stages, which runs the stages of `make test`: here with a Makefile of a few small ones."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TOOLS = Path(__file__).parents[1] / "tools"
+# Each stage notes that it ran. left and right wait for one another: they pass only beside each other.
+MAKEFILE = f"""\
+.RECIPEPREFIX = >
+SHELL := bash
+note = @echo $@ >> ran
+meet = touch $@; for i in {{1..100}}; do [[ -e $(1) ]] && exit; sleep 0.1; done; false
+good:
+> $(note)
+> @echo '==> first'; echo '==> second'
+bad:
+> $(note)
+> @echo 'fatal: it broke'; exit 3
+tests:
+> $(note)
+> @PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider test_small.py
+play:
+> $(note)
+> @{sys.executable} -m ansible playbook -i localhost, small.yml
+left:
+> @$(call meet,right)
+right:
+> @$(call meet,left)
+late:
+> @[[ -e left && -e right ]]
+hang hang2:
+> @sleep 1000 & echo $$! > $@.pid; wait
+"""
+TESTS = """\
+import pytest
+
+@pytest.mark.parametrize("path", ["a/b"])
+def test_good(path):
+    pass
+
+def test_bad():
+    assert 1 == 2, "one is not two"
+"""
+PLAYBOOK = """\
+- {name: First, hosts: localhost, gather_facts: false, tasks: [{ansible.builtin.meta: noop}]}
+- {name: Second, hosts: localhost, gather_facts: false, tasks: [{ansible.builtin.meta: noop}]}
+"""
+
+Start = Callable[..., "subprocess.Popen[str]"]
+Run = Callable[..., list[str]]
+
+
+def prepare(directory: Path) -> Start:
+    """Write the Makefile and what its stages read; gives a function that starts stages there, with arguments."""
+    for name, content in (("Makefile", MAKEFILE), ("test_small.py", TESTS), ("small.yml", PLAYBOOK)):
+        (directory / name).write_text(content)
+
+    def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+        command = [sys.executable, str(TOOLS / "stages"), *arguments]
+        return subprocess.Popen(command, cwd=directory, text=True, **{"stdout": subprocess.PIPE} | options)
+
+    return start
+
+
+def finish(process: subprocess.Popen[str], rc: int) -> list[str]:
+    """The lines that stages print until they end with this status."""
+    output, _errors = process.communicate(timeout=120)
+    assert process.returncode == rc, output
+    return output.splitlines()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Starts stages with arguments."""
+    return prepare(tmp_path)
+
+
+@pytest.fixture
+def run(start: Start) -> Run:
+    """Runs stages to their end, and gives what they printed."""
+    return lambda *arguments, rc=0: finish(start(*arguments), rc)
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A run of which two stages failed: its directory, and what it printed."""
+    directory = tmp_path_factory.mktemp("failing")
+    return directory, finish(prepare(directory)("tests", "play good bad"), 1)
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Imports a module of tests/tools."""
+    monkeypatch.syspath_prepend(TOOLS)
+    return importlib.import_module
+
+
+def kept(directory: Path) -> dict[str, Any]:
+    """The times that a run has left."""
+    times: dict[str, Any] = json.loads((directory / ".cache/test/times.json").read_text())
+    return times
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Return when the condition is true; a busy machine has a minute for it."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def has_ended(file: Path) -> bool:
+    """Whether the process is gone whose number the file has; nobody may be there to take away its last traces."""
+    try:
+        return not Path("/proc", file.read_text().strip(), "cmdline").read_bytes()
+    except OSError:
+        return True
+
+
+def test_what_failed_is_told_first_and_the_count_last(failing: tuple[Path, list[str]]) -> None:
+    _directory, printed = failing
+    assert printed[-1] == "2 passed, 2 failed"
+    verdict = printed.index("    test_small.py::test_bad - AssertionError: one is not two assert 1 == 2")
+    (where,) = [number for number, line in enumerate(printed) if "log: .cache/test/bad.log    again: make bad" in line]
+    table = [number for number, line in enumerate(printed) if re.match(r"\w+ +(passed|FAILED) +\d+ ", line)]
+    assert verdict < where < min(table)
+    assert len(table) == 4
+    assert "    fatal: it broke" in printed[:verdict]
+    assert "again: make good" not in " ".join(printed)
+
+
+def test_no_stage_is_run_twice(failing: tuple[Path, list[str]]) -> None:
+    directory, _printed = failing
+    assert sorted((directory / "ran").read_text().split()) == ["bad", "good", "play", "tests"]
+
+
+def test_times_are_kept(failing: tuple[Path, list[str]]) -> None:
+    directory, printed = failing
+    times = kept(directory)
+    passed = {stage: times[stage]["passed"] for stage in times}
+    assert passed == {"tests": False, "play": True, "good": True, "bad": False}
+    assert {test["name"] for test in times["tests"]["tests"]} == {
+        "test_small.py::test_good[a/b]",
+        "test_small.py::test_bad",
+    }
+    assert {play["name"] for play in times["play"]["plays"]} == {"small.yml: First", "small.yml: Second"}
+    assert [(one["name"], one["times"]) for one in times["play"]["playbooks"]] == [("small.yml", 1)]
+    assert times["play"]["playbook_runs"] == 1
+    assert {step["name"] for step in times["good"]["steps"]} == {"first", "second"}
+    assert times["play"]["seconds"] >= times["play"]["playbooks"][0]["seconds"]
+    assert "slowest plays:" in printed
+
+
+def test_a_run_tells_what_to_expect_from_the_last_one(run: Run, tmp_path: Path) -> None:
+    printed = run("good")
+    assert "   1  good (not run yet)" in printed
+    times = {"good": {"seconds": 30, "passed": True}, "left": {"seconds": 40, "passed": False}}
+    (tmp_path / ".cache/test/times.json").write_text(json.dumps(times | {"right": {"seconds": 61, "passed": True}}))
+    printed = run("good", "left", "right")
+    assert printed[1:4] == ["   1  right (61 s)", "   2  left (40 s, failed)", "   3  good (30 s)"]
+    assert printed[4].startswith("Expected: 1:10, until ")
+
+
+def test_two_lanes_run_beside_each_other_and_the_next_when_one_ends(run: Run) -> None:
+    assert run("left", "right", "late")[-1] == "3 passed, 0 failed"
+
+
+def test_only_the_stages_chosen(run: Run, tmp_path: Path) -> None:
+    assert run("--only", "good", "bad good", "tests")[-1] == "1 passed, 0 failed"
+    assert run("--only", "", "bad")[-1] == "0 passed, 0 failed"
+    assert (tmp_path / "ran").read_text().split() == ["good"]
+    run("--only", "nothing", "good", rc=2)
+
+
+def test_a_stage_that_hangs_is_ended(run: Run, tmp_path: Path) -> None:
+    printed = run("hang@0.005 good", rc=1)
+    assert any("hang: FAILED after 0:0" in line and "ended by its limit" in line for line in printed)
+    assert printed[-1] == "1 passed, 1 failed"
+    wait_until(lambda: has_ended(tmp_path / "hang.pid"), "what a stage started has to end with it")
+
+
+def test_a_signal_ends_everything_and_times_are_kept(start: Start, tmp_path: Path) -> None:
+    process = start("good hang", "hang2")
+    pids = [tmp_path / "hang.pid", tmp_path / "hang2.pid"]
+    wait_until(lambda: all(pid.exists() and pid.read_text() for pid in pids), "both lanes hang")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    wait_until(lambda: all(has_ended(pid) for pid in pids), "no stage runs on")
+    assert list(kept(tmp_path)) == ["good"]
+
+
+def test_a_terminal_shows_each_lane_in_place(start: Start, tmp_path: Path) -> None:
+    controller, terminal = pty.openpty()
+    process = start("left", "right", stdout=terminal, env=os.environ | {"TERM": "xterm"})
+    os.close(terminal)
+    printed = b""
+    try:
+        while chunk := os.read(controller, 4096):
+            printed += chunk
+    except OSError:  # how a terminal says that its other side is closed
+        pass
+    os.close(controller)
+    assert process.wait(timeout=60) == 0
+    assert b"\x1b[J" in printed
+    assert printed.decode().splitlines()[-1] == "2 passed, 0 failed"
+    assert "\x1b" not in (tmp_path / ".cache/test/progress.log").read_text()
+
+
+def test_without_a_terminal_a_lane_is_told_when_it_changes_and_each_minute(
+    module: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board = module("stage_board")
+    now = 0.0
+    monkeypatch.setattr(board.time, "monotonic", lambda: now)
+    watched = board.Board(tmp_path / "progress.log")
+    for second in range(131):
+        now = float(second)
+        watched.show([board.State("verify", "first" if second < 3 else "second", now, 0)])
+    printed = capsys.readouterr().out
+    assert [int(line.split("]")[0].strip("[ ").replace(":", "")) for line in printed.splitlines()] == [5, 105, 205]
+    assert (tmp_path / "progress.log").read_text() == printed
