@@ -54,7 +54,7 @@ def files_of_the_tarball(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text("secret")
     galaxy = Path(sys.executable).with_name("ansible-galaxy")
-    build = [galaxy, "collection", "build", checkout, "--output-path", output]
+    build = [str(word) for word in (galaxy, "collection", "build", checkout, "--output-path", output)]
     subprocess.run(build, check=True, capture_output=True)
     (path,) = output.iterdir()
     with tarfile.open(path) as tar:

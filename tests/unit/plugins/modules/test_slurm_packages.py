@@ -54,7 +54,7 @@ def test_services_start_unless_they_are_held(policy: Path) -> None:
 
 
 def test_an_interrupted_installation_is_finished_when_another_one_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_packages.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
     locked = (2, "", "dpkg: error: dpkg frontend lock was locked by another process with pid 7")
     module = Mock()
     module.run_command.side_effect = [locked, locked, (0, "", "")]
