@@ -5,22 +5,41 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import shlex
 import subprocess
 import tarfile
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lab import ROOT, Lab, Run
+from plays import Case, run_cases
 
 HOSTS = ("front", "box01", "box02")
 PLUGIN = "/usr/local/lib/gpucluster-slurm/spank_pyxis.so"
+URL = "http://10.213.7.70:8070"
+GREET = "/usr/local/lib/greet.so"
 EVERYTHING = ["apptainer", "enroot", "pyxis", "job_tools"]
 STAND_IN = ROOT / "tests/integration/stand_in"
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def serve(lab: Lab, workshop: Workshop) -> None:
+    """Have the login host serve packages at URL: one, and a file that is large for a small disk."""
+    lab.script("front", "mkdir -p /srv/packages; cat >/srv/packages/enroot.deb", workshop.enroot().read_bytes())
+    lab.command("front", "head -c 100000 /dev/zero >/srv/packages/large.deb")
+    server = "systemd-run --unit=packages python3 -m http.server --directory /srv/packages 8070 2>&1"
+    lab.command("front", f"systemctl is-active --quiet packages || {server}")
+    lab.wait_for("front", "ss -Htln sport = :8070", "8070")
 
 
 def as_user(lab: Lab, script: str, user: str = "alice", rc: int = 0) -> str:
@@ -51,58 +70,22 @@ class Site:
     lab: Lab
     variables: dict[str, Any] = field(default_factory=dict)
 
-    def having(self, variables: dict[str, Any]) -> Site:
-        """The cluster after a run with these variables, which each later run has as well."""
-        site = Site(self.lab, variables)
-        run = site.run()
-        assert run.rc == 0, run.failed
-        return site
-
-    def strip(self) -> None:
-        """Take from the cluster what it was equipped with, where it was."""
-        if self.lab.host("front").run(f"ls {PLUGIN} /usr/local/lib/greet.so").stdout:
-            packages = "dpkg-query -W -f '${Package} ' enroot enroot+caps nvslurm-plugin-pyxis 2>/dev/null"
-            run = self.run(tags="controller")
-            assert run.rc == 0, run.failed
-            for host in HOSTS:
-                self.lab.command(host, f"dpkg --purge $({packages}) >/dev/null 2>&1 || :")
-                # /workspace: the stand-in mounts on the host itself.
-                files = f"/var/cache/gpucluster-slurm/*.deb {PLUGIN}* /usr/local/lib/greet.so /workspace"
-                self.lab.command(host, f"rm -rf {files}")
-
-    def run(self, *arguments: str, tags: str = "containers,controller", **variables: Any) -> Run:
+    def run(self, *arguments: str, tags: str = "containers,controller,compute", **variables: Any) -> Run:
         """Run some stages of site.yml; these variables win over the site's own."""
         extra = json.dumps(self.variables | variables)
         return self.lab.playbook("site", f"--tags={tags}", f"--extra-vars={extra}", *arguments)
 
-    def refusal(self, package: dict[str, str], **arguments: str) -> str:
-        """What the module for packages says of one that it does not install on a compute node."""
-        command = [
-            "ansible",
-            "box01",
-            "-i",
-            str(self.lab.inventory),
-            "--become",
-            "-m",
-            "gpucluster.slurm.slurm_packages",
-        ]
-        result = subprocess.run(
-            [*command, f"--args={json.dumps({'packages': [package], **arguments})}"],
-            cwd=ROOT,
-            env=self.lab.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert "FAILED!" in result.stdout, result.stdout + result.stderr
-        return " ".join(result.stdout.split())
+    def cases(self, directory: Path, cases: Mapping[str, Case]) -> dict[str, Run]:
+        """Try roles and modules with the site's variables, where a case has no other ones. See run_cases."""
+        own = {name: replace(case, variables=self.variables | {**case.variables}) for name, case in cases.items()}
+        outcomes: dict[str, Run] = run_cases(self.lab, directory, own)
+        return outcomes
 
-    def plan(self, *arguments: str, **variables: Any) -> list[str]:
-        """Run them to a good end; what they say that changes of Slurm's configuration."""
-        run = self.run(*arguments, **variables)
-        assert run.rc == 0, run.failed
-        said = (result.get("msg", "") for _host, task, result in run.results if "Say what that changes" in task)
-        return [line for text in said for line in text.splitlines()]
+
+def plan(run: Run) -> list[str]:
+    """What a run has said that it changes of Slurm's configuration."""
+    said = (result.get("msg", "") for _host, task, result in run.results if "Say what that changes" in task)
+    return [line for text in said for line in text.splitlines()]
 
 
 @dataclass(frozen=True)
@@ -125,6 +108,12 @@ class Workshop:
         gcc = ["gcc", "-shared", "-fPIC", f"-I{self.directory}/usr/include", *flags, str(source), "-o", str(library)]
         subprocess.run(gcc, check=True)
         return library
+
+    def provide_greet(self, lab: Lab, *flags: str) -> None:
+        """Put the plugin of the tests on each host, in one step: a job may be about to load it."""
+        library = self.plugin(Path(__file__).with_name("greet.c"), *flags).read_bytes()
+        for host in HOSTS:
+            lab.script(host, f"cat >{GREET}.new; mv {GREET}.new {GREET}", library)
 
     def package(
         self, name: str, version: str, files: dict[str, Path], architecture: str = "all", depends: str = "bash"
@@ -158,9 +147,9 @@ class Workshop:
         return self.package("nvslurm-plugin-pyxis", version, {path: plugin})
 
     def everything(self) -> dict[str, Any]:
-        """The variables of a cluster with all that there is for containers."""
+        """The variables of a cluster with all that there is for containers: one package is at a URL, one is a file."""
         return {
             "slurm_containers": EVERYTHING,
-            "enroot_packages": [{"file": str(self.enroot())}],
+            "enroot_packages": [{"url": f"{URL}/enroot.deb", "sha256": sha256(self.enroot())}],
             "pyxis_packages": {"22.05": {"file": "/nowhere.deb"}, "24.11": {"file": str(self.pyxis())}},
         }

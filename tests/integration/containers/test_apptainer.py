@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from debs import HOSTS, Site, as_user
+from debs import HOSTS, as_user
 from lab import Lab
 
 DEFINITION = """Bootstrap: scratch
@@ -90,50 +90,6 @@ def test_nothing_but_apptainer_comes_from_unstable(lab: Lab, host: str) -> None:
     source = "/^[^ ]/ {name = $1} /^ [*]{3}/ {getline; if (/ sid/) print name}"
     assert lab.command(host, f"apt-cache policy $(dpkg-query -W -f '${{Package}} ') | awk '{source}'") == "apptainer:"
     assert "sid" not in lab.command(host, "apt-get --simulate dist-upgrade | grep ^Inst || :")
-
-
-SOURCES = "/etc/apt/sources.list"
-LISTS = "/var/lib/apt/lists/_nowhere_dists_${VERSION_CODENAME}"
-RELEASE = "Origin: Elsewhere\\nSuite: stable\\nCodename: $VERSION_CODENAME\\nComponents: main\\n"
-
-
-@pytest.fixture
-def foreign(lab: Lab) -> Iterator[None]:
-    """A node with a repository that comes first, and has the name of Debian's release without being Debian's."""
-    release = ". /etc/os-release"
-    line = "deb [trusted=yes] file:/nowhere $VERSION_CODENAME main"
-    lab.command("box02", f'{release}; cp -p {SOURCES} /run/sources.list; sed -i "1i {line}" {SOURCES}')
-    packages = f"{LISTS}_main_binary-$(dpkg --print-architecture)_Packages"
-    lab.command("box02", f'{release}; printf "{RELEASE}" >{LISTS}_Release; : >{packages}')
-    yield
-    lab.command("box02", f"{release}; mv /run/sources.list {SOURCES}; rm {LISTS}_*")
-
-
-@pytest.mark.usefixtures("foreign")
-def test_the_mirror_is_debians(lab: Lab) -> None:
-    assert "/nowhere" in lab.command("box02", "apt-get indextargets --format '$(REPO_URI)' | head -n 1")
-    run = Site(lab).run("--limit=box02", tags="containers")
-    assert (run.rc, run.changed) == (0, {}), run.failed
-
-
-def test_a_host_without_a_mirror_is_told_and_stays_as_it_was(lab: Lab) -> None:
-    source = "cat /etc/apt/sources.list.d/gpucluster-apptainer.list"
-    before = lab.command("box02", source)
-    lab.command("box02", "mount -t tmpfs tmpfs /var/lib/apt/lists")
-    try:
-        run = Site(lab).run("--limit=box02", tags="containers")
-    finally:
-        lab.command("box02", "umount /var/lib/apt/lists")
-    assert [*run.failed] == ["box02"], run.output
-    assert "apt knows none with Origin Debian and Codename trixie" in str(run.failed)
-    assert run.changed == {}
-    assert lab.command("box02", source) == before
-
-
-def test_a_suite_that_is_no_codename_is_refused(lab: Lab) -> None:
-    run = Site(lab).run("--limit=box02", tags="containers", apptainer_suite="unstable")
-    assert "apptainer_suite: found unstable, allowed: a codename, such as sid" in str(run.failed)
-    assert run.changed == {}
 
 
 def test_users_have_the_same_subordinate_ids_on_each_host(lab: Lab) -> None:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SPANK plugins as data, with a small plugin that is compiled against the headers of the lab's Slurm.
 
-The tests run in this order.
+The tests run in this order. That a plugin is gone which the site names no more is shown where pyxis is changed.
 """
 
 from __future__ import annotations
@@ -11,19 +11,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from debs import HOSTS, Site, Workshop, as_user
-from lab import Lab
-
-PLUGIN = "/usr/local/lib/greet.so"
-SOURCE = Path(__file__).with_name("greet.c")
-FRIENDLY = [{"plugin": PLUGIN, "arguments": ["friendly"]}]
-
-
-def provide(lab: Lab, workshop: Workshop, *flags: str) -> None:
-    """Put the plugin on each host."""
-    library = workshop.plugin(SOURCE, *flags)
-    for host in HOSTS:
-        lab.script(host, f"cat >{PLUGIN}.new; mv {PLUGIN}.new {PLUGIN}", library.read_bytes())
+import pytest
+from debs import GREET, HOSTS, Site, Workshop, as_user, plan
+from lab import Lab, Run
 
 
 def job(lab: Lab, options: str = "") -> str:
@@ -42,20 +32,21 @@ def test_a_stray_file_ends_no_job(lab: Lab) -> None:
             lab.command(host, f"rm {stray}")
 
 
-def test_check_mode_tells_what_the_plugin_would_change(lab: Lab, site: Site, workshop: Workshop) -> None:
-    provide(lab, workshop)
-    said = site.plan("--check", tags="controller", slurm_plugstack=FRIENDLY)
-    assert any(line.startswith(f"plugstack.conf optional={PLUGIN}") and "optional friendly" in line for line in said)
-    assert PLUGIN not in lab.command("front", "cat /etc/slurm/plugstack.conf")
+def test_check_mode_tells_what_the_plugin_would_change(lab: Lab, planned: Run) -> None:
+    line = next(line for line in plan(planned) if line.startswith(f"plugstack.conf optional={GREET}"))
+    assert "optional friendly" in line
+    assert GREET not in lab.command("front", "cat /etc/slurm/plugstack.conf")
 
 
-def test_a_plugin_reaches_each_host_with_its_arguments(lab: Lab, site: Site) -> None:
-    assert site.plan(tags="controller", slurm_plugstack=FRIENDLY)
+@pytest.mark.usefixtures("equipped")
+def test_a_plugin_reaches_each_host_with_its_arguments(lab: Lab, equipping: Run, again: Run) -> None:
+    assert f"plugstack.conf optional={GREET}" in "".join(plan(equipping))
     assert "--greet=NAME" in lab.command("front", "srun --help")
     assert job(lab, "--greet=world").splitlines() == ["friendly world"] * 2
-    assert site.plan(tags="controller", slurm_plugstack=FRIENDLY) == []
+    assert plan(again) == []
 
 
+@pytest.mark.usefixtures("equipped")
 def test_sbatch_takes_the_option_from_the_script(lab: Lab) -> None:
     script = "#!/bin/sh\n#SBATCH --greet=batch\n#SBATCH --output=/home/alice/greet.txt\nsrun sh -c 'echo $GREETED'\n"
     lab.script("front", "cat >/home/alice/greet.sh", script.encode())
@@ -63,31 +54,24 @@ def test_sbatch_takes_the_option_from_the_script(lab: Lab) -> None:
     assert lab.command("front", "cat /home/alice/greet.txt; rm /home/alice/greet.*") == "batch"
 
 
-def test_plain_jobs_survive_a_plugin_for_another_release(lab: Lab, workshop: Workshop) -> None:
-    provide(lab, workshop, "-DRELEASE=0x160508")
-    assert "Incompatible" in job(lab)
-    lab.command("box01", "systemctl restart slurmd")
-    lab.wait_until_idle("front", "box01")
-    assert "Incompatible" in job(lab)
+def test_plain_jobs_survive_a_plugin_for_another_release(lab: Lab, equipped: Site, workshop: Workshop) -> None:
+    workshop.provide_greet(equipped.lab, "-DRELEASE=0x160508")
+    try:
+        assert "Incompatible" in job(lab)
+        lab.command("box01", "systemctl restart slurmd")
+        lab.wait_until_idle("front", "box01")
+        assert "Incompatible" in job(lab)
+    finally:
+        workshop.provide_greet(lab)
 
 
-def test_plain_jobs_survive_a_plugin_that_is_missing(lab: Lab) -> None:
+def test_plain_jobs_survive_a_plugin_that_is_missing(lab: Lab, equipped: Site, workshop: Workshop) -> None:
     for host in HOSTS:
-        lab.command(host, f"rm {PLUGIN}")
-    assert "greet.so" in job(lab)
-    lab.command("box01", "systemctl restart slurmd")
-    lab.wait_until_idle("front", "box01")
-    assert "greet.so" in job(lab)
-
-
-def test_what_slurm_would_misread_is_refused_before_anything_changes(site: Site) -> None:
-    run = site.run(tags="controller", slurm_plugstack=[{"plugin": PLUGIN, "arguments": ["two words"]}])
-    assert run.rc != 0
-    assert "found 'two words', allowed: a word" in str(run.failed)
-    assert run.changed == {}
-
-
-def test_a_plugin_that_the_site_names_no_more_is_gone(lab: Lab, site: Site) -> None:
-    assert site.plan(tags="controller")
-    assert PLUGIN not in lab.command("front", "cat /etc/slurm/plugstack.conf")
-    assert job(lab) == ""
+        equipped.lab.command(host, f"rm {GREET}")
+    try:
+        assert "greet.so" in job(lab)
+        lab.command("box01", "systemctl restart slurmd")
+        lab.wait_until_idle("front", "box01")
+        assert "greet.so" in job(lab)
+    finally:
+        workshop.provide_greet(lab)

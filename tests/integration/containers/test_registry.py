@@ -12,13 +12,15 @@ import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from debs import Site, as_user
 from images import HOST
-from lab import Lab
+from lab import Lab, Run
+from plays import Case, role
 
 ADDRESS = f"{HOST}:5000"
 
@@ -66,7 +68,12 @@ def pulled(lab: Lab, greeting: str, options: str = "", node: str = "box01") -> s
     return str(as_user(lab, f"apptainer cache clean --force >/dev/null 2>&1; {job} || echo failed"))
 
 
-@pytest.fixture(scope="module", autouse=True)
+def secrets(tls: dict[str, Any]) -> list[str]:
+    """The lines of the registry's key."""
+    return Path(tls["registry_key"]).read_text().splitlines()[1:-1]
+
+
+@pytest.fixture(scope="session", autouse=True)
 def tools(lab: Lab) -> None:
     """skopeo and busybox."""
     lab.script(HOST, "apt-get -qq install --yes --no-install-recommends skopeo busybox-static >&2", b"")
@@ -80,32 +87,21 @@ def test_a_job_pulls_what_a_user_has_pushed(lab: Lab) -> None:
     assert pulled(lab, "hello", "--no-https", "box02").endswith("hello")
 
 
-def test_what_is_wrong_is_told_before_anything_changes(lab: Lab, tls: dict[str, Any], tmp_path: Path) -> None:
-    key = tmp_path / "key.pem"
-    key.write_text("")
-    key.chmod(0o644)
-    run = Site(lab).run(tags="containers", **(tls | {"registry_certificate": "/none.pem", "registry_key": str(key)}))
-    assert "registry_certificate: found /none.pem, allowed: a file on the control host" in str(run.failed)
-    assert f"registry_key: found {key} with mode 644, allowed: 600 or 400" in str(run.failed)
-    assert run.changed == {}
-
-
-def test_a_registry_with_tls_needs_nothing_of_its_users(lab: Lab, tls: dict[str, Any]) -> None:
-    planned = Site(lab).run("--check", "--diff", f"--limit={HOST}", tags="containers", **tls)
-    assert planned.rc == 0, planned.failed
+def test_check_mode_tells_of_tls_and_keeps_the_key_secret(lab: Lab, tls: dict[str, Any], planned: Run) -> None:
     assert any("Run the registry" in task for task in planned.changed[HOST])
     assert lab.command(HOST, "ls /usr/local/share/ca-certificates") == ""
-    run = Site(lab).run("--diff", tags="containers", **tls)
-    assert run.rc == 0, run.failed
-    for secret in Path(tls["registry_key"]).read_text().splitlines()[1:-1]:
-        assert secret not in planned.output + run.output
+    assert [secret for secret in secrets(tls) if secret in planned.output] == []
+
+
+@pytest.mark.usefixtures("equipped")
+def test_a_registry_with_tls_needs_nothing_of_its_users(lab: Lab, tls: dict[str, Any], equipping: Run) -> None:
+    assert [secret for secret in secrets(tls) if secret in equipping.output] == []
     assert lab.command(HOST, "stat -c '%U %a' /etc/docker/registry/tls.key") == "docker-registry 400"
     assert pulled(lab, "hello", node="box02").endswith("hello")
     push(lab, "bonjour", options="")
-    again = Site(lab).run(f"--limit={HOST}", tags="containers", **tls)
-    assert (again.rc, again.changed) == (0, {})
 
 
+@pytest.mark.usefixtures("equipped")
 def test_deleted_images_leave_the_disk(lab: Lab) -> None:
     layers = "find /var/lib/docker-registry/docker/registry/v2/blobs -name data -size +100k | wc -l"
     before = int(lab.command(HOST, layers))
@@ -117,6 +113,7 @@ def test_deleted_images_leave_the_disk(lab: Lab) -> None:
     assert pulled(lab, "bonjour").endswith("bonjour")
 
 
+@pytest.mark.usefixtures("equipped")
 def test_a_registry_that_is_away_is_told_and_plain_jobs_go_on(lab: Lab) -> None:
     lab.command(HOST, "systemctl stop docker-registry")
     try:
@@ -126,12 +123,7 @@ def test_a_registry_that_is_away_is_told_and_plain_jobs_go_on(lab: Lab) -> None:
         lab.command(HOST, "systemctl start docker-registry")
 
 
-def test_a_name_that_is_not_in_the_certificate_is_told(lab: Lab, tls: dict[str, Any]) -> None:
-    run = Site(lab).run("--limit=box01", tags="containers", **(tls | {"registry_name": "10.213.7.70"}))
-    assert "Prove that the registry answers" in str(run.failed["box01"])
-    assert "certificate" in str(run.failed["box01"])
-
-
+@pytest.mark.usefixtures("equipped")
 def test_a_full_disk_of_the_registry_is_told_and_plain_jobs_go_on(lab: Lab) -> None:
     uploads = "/var/lib/docker-registry/docker/registry/v2/repositories/small"
     lab.command(HOST, f"mkdir -p {uploads} && mount -t tmpfs -o size=64k,uid=$(id -u docker-registry) small {uploads}")
@@ -145,6 +137,7 @@ def test_a_full_disk_of_the_registry_is_told_and_plain_jobs_go_on(lab: Lab) -> N
         lab.command(HOST, f"umount {uploads}; rmdir {uploads}")
 
 
+@pytest.mark.usefixtures("equipped")
 def test_a_full_disk_under_the_users_cache_is_told_and_plain_jobs_go_on(lab: Lab) -> None:
     cache = "/home/alice/.cache/images"
     as_user(lab, f"mkdir -p {cache}")
@@ -156,25 +149,34 @@ def test_a_full_disk_under_the_users_cache_is_told_and_plain_jobs_go_on(lab: Lab
         lab.command("box01", f"umount {cache}")
 
 
-def test_a_cache_has_what_another_registry_had(lab: Lab, tls: dict[str, Any]) -> None:
-    upstream = f"{HOST}:5001"
-    serve = "docker-registry serve /etc/docker/registry/config.yml"
+UPSTREAM = f"{HOST}:5001"
+
+
+@pytest.fixture(scope="module")
+def cache(lab: Lab, equipped: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
+    """The registry is a cache of another one, as the role makes it, and has none of its images any more."""
     setting = "-E REGISTRY_HTTP_ADDR=:5001 -E REGISTRY_HTTP_TLS_CERTIFICATE= -E REGISTRY_HTTP_TLS_KEY="
     store = "-E REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY=/tmp/upstream"
+    serve = "docker-registry serve /etc/docker/registry/config.yml"
     lab.command(HOST, f"systemd-run --unit=upstream {setting} {store} {serve} 2>&1")
-    try:
-        lab.wait_for(HOST, "ss -Hltn sport = :5001", "5001")
-        push(lab, "hola", upstream)
-        run = Site(lab).run(
-            f"--limit={HOST}",
-            tags="containers",
-            registry_upstream=f"http://{upstream}",
-            registry_dir="/var/lib/images",
-            **tls,
-        )
-        assert run.rc == 0, run.failed
-        assert pulled(lab, "hola").endswith("hola")
-    finally:
-        lab.command(HOST, "systemctl stop upstream; rm -rf /tmp/upstream")
+    lab.wait_for(HOST, "ss -Hltn sport = :5001", "5001")
+    of_upstream = {"registry_upstream": f"http://{UPSTREAM}", "registry_dir": "/var/lib/images"}
+    cases = {
+        "another name": Case("box01", [role("registry", "clients")], {"registry_name": "10.213.7.70"}),
+        "cache": Case(HOST, [role("slurm", "look"), role("registry")], of_upstream),
+    }
+    yield equipped.cases(tmp_path_factory.mktemp("cache"), cases)
+    lab.command(HOST, "systemctl stop upstream docker-registry; rm -rf /tmp/upstream /var/lib/images")
+
+
+def test_a_name_that_is_not_in_the_certificate_is_told(cache: dict[str, Run]) -> None:
+    assert "Prove that the registry answers" in str(cache["another name"].failed["box01"])
+    assert "certificate" in str(cache["another name"].failed["box01"])
+
+
+def test_a_cache_has_what_another_registry_had(lab: Lab, cache: dict[str, Run]) -> None:
+    assert cache["cache"].failed == {}
+    push(lab, "hola", UPSTREAM)
+    assert pulled(lab, "hola").endswith("hola")
+    lab.command(HOST, "systemctl stop upstream")
     assert pulled(lab, "hola", node="box02").endswith("hola")
-    lab.command(HOST, "systemctl stop docker-registry; rm -rf /var/lib/images")

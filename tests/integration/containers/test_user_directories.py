@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 from debs import Site, as_user
-from lab import Lab
+from lab import Lab, Run
+from plays import Case, role, shell
 
 pytestmark = pytest.mark.usefixtures("equipped")
 
@@ -61,43 +63,51 @@ def test_no_script_drains_its_node(lab: Lab, script: str, options: str) -> None:
     lab.command("box01", f"unshare --mount sh -c {shlex.quote(f'{hide} && {job}')}")
 
 
-def test_directories_that_are_missing_or_closed_are_mended(lab: Lab, equipped: Site) -> None:
-    """A run that ends between a file and its directories leaves them so. alice logs in there."""
+MODES = "stat -c %a /run/enroot /var/lib/enroot"
+
+
+@pytest.fixture(scope="module", name="mended")
+def role_enroot_after_damage(lab: Lab, equipped: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """The role in check mode, for good and once more where a run has ended between a file and its directories."""
+    cases = {
+        "check": Case("front", [role("enroot", check=True)], after=[shell(f"{MODES} 2>&1 || :")]),
+        "run": Case("front", [role("enroot")]),
+        "again": Case("front", [role("enroot")]),
+    }
     lab.command("front", "rm -rf /run/enroot; chmod 755 /var/lib/enroot")
+    outcomes: dict[str, Run] = equipped.cases(tmp_path_factory.mktemp("mended"), cases)
+    return outcomes
 
-    def mended(*arguments: str) -> bool:
-        run = equipped.run("--limit=front", *arguments, tags="containers")
-        assert run.rc == 0, run.failed
-        return any("Make the directories above" in task for task in run.changed.get("front", []))
 
-    modes = "stat -c %a /run/enroot /var/lib/enroot"
-    assert mended("--check")
-    assert lab.command("front", "stat -c %a /var/lib/enroot") == "755"
-    assert mended()
-    assert lab.command("front", modes).split() == ["1777", "1777"]
-    assert not mended()
+def test_directories_that_are_missing_or_closed_are_mended(lab: Lab, mended: dict[str, Run]) -> None:
+    """alice logs in there."""
+    make = ["gpucluster.slurm.enroot : Make the directories above those of the users"]
+    assert [run.failed for run in mended.values()] == [{}, {}, {}]
+    assert {name: run.changed for name, run in mended.items()} == {
+        "check": {"front": make},
+        "run": {"front": make},
+        "again": {},
+    }
+    (left,) = [result["stdout"] for _host, task, result in mended["check"].results if "stdout" in result]
+    assert left.split()[-1] == "755"
+    assert lab.command("front", MODES).split() == ["1777", "1777"]
     assert as_user(lab, f"{SCRIPTS}/enroot-dir /run/enroot/2001") == "/run/enroot/2001"
 
 
-def test_what_other_nodes_may_use_stays_unless_the_site_names_it(lab: Lab, equipped: Site) -> None:
+def test_what_other_nodes_may_use_stays_unless_the_site_names_it(lab: Lab, equipped: Site, tmp_path: Path) -> None:
     """The directory with credentials cannot be named."""
     paths = {f"enroot_{name}_dir": f"/var/lib/shared/{name}/%U" for name in ("data", "cache", "config")}
     jobs = "/run/gpucluster-slurm/enroot/2001"
     kept = "/var/lib/shared/{cache,config,data}/2001"
 
     def left_after_a_job(**variables: Any) -> list[str]:
-        run = equipped.run("--limit=box01", tags="containers", **paths, **variables)
-        assert run.rc == 0, run.failed
+        outcome = equipped.cases(tmp_path, {"enroot": Case("box01", [role("enroot")], paths | variables)})["enroot"]
+        assert outcome.failed == {}
         as_user(lab, "timeout 180 srun -w box01 true")
         lab.wait_for("box01", f"echo left: $(ls -d {DIRECTORIES} {jobs} | wc -l).", "left: 0.")
         lab.wait_for("box01", "echo left: $(ls /var/lib/shared/*/ | grep -c removed).", "left: 0.")
         return str(lab.command("box01", f"bash -c 'ls -d {kept} 2>/dev/null' || :")).split()
 
-    try:
-        everything = [f"/var/lib/shared/{name}/2001" for name in ("cache", "config", "data")]
-        assert left_after_a_job() == everything
-        assert left_after_a_job(enroot_clean=["data", "runtime", "temp"]) == everything[:2]
-    finally:
-        run = equipped.run("--limit=box01", tags="containers")
-        lab.command("box01", "rm -rf /var/lib/shared")
-    assert run.rc == 0, run.failed
+    everything = [f"/var/lib/shared/{name}/2001" for name in ("cache", "config", "data")]
+    assert left_after_a_job() == everything
+    assert left_after_a_job(enroot_clean=["data", "runtime", "temp"]) == everything[:2]
