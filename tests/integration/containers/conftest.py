@@ -19,11 +19,11 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import CHANGED
 from debs import GREET, HOSTS, PLUGIN, Site, Workshop, real_packages, serve
 from gpus import DECLARED, NODE, REMOVE, install_gpus
-from images import FORGET, push_image, tls_variables
+from images import COMPLETE, FORGET, SMALL, push_image, tls_variables
 from lab import Lab, Run, with_hardware
 
 # What becomes of the cluster, by the fixtures that change it: a test comes when all that it needs has been done.
-STATES = ("prepared", "planned", "equipping", "equipped", "cache", "real")
+STATES = ("prepared", "planned", "equipping", "equipped", "worse", "cache", "real")
 # Is on the first host once the tests have begun to change the cluster.
 USED = "/var/lib/slurm/tests-were-here"
 FRIENDLY = [{"plugin": GREET, "arguments": ["friendly"]}]
@@ -97,7 +97,10 @@ def prepared(everything: Site, workshop: Workshop, tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="session")
 def planned(prepared: Site) -> Run:
-    """A run in check mode that tells what `equipping` will do, while the node with MIG is in maintenance."""
+    """A run in check mode that tells of MIG, TLS and the SPANK plugin, while the node with MIG is in maintenance.
+
+    That another version of a package would be installed is told by roles in cases of their own.
+    """
     lab, reservation = (
         prepared.lab,
         f"reservationname=mig users=root flags=maint starttime=now duration=60 nodes={NODE}",
@@ -105,7 +108,7 @@ def planned(prepared: Site) -> Run:
     lab.command("front", f"scontrol create {reservation}")
     try:
         lab.wait_for("front", f"sinfo -h -n {NODE} -o %T", "maint")
-        run = prepared.run("--check", "--diff")
+        run = prepared.run("--check", "--diff", f"--limit=front,{NODE}", slurm_containers=["apptainer"])
     finally:
         lab.command("front", "scontrol delete reservationname=mig")
     lab.wait_until_idle("front", NODE)
@@ -143,7 +146,7 @@ def equipped(prepared: Site, again: Run) -> Site:
 @pytest.fixture(scope="session")
 def images(equipped: Site) -> None:
     """The registry has an image."""
-    push_image(equipped.lab)
+    push_image(equipped.lab, SMALL)
 
 
 @pytest.fixture(scope="session")
@@ -156,7 +159,7 @@ def real(lab: Lab, request: pytest.FixtureRequest) -> Site:
     real = Site(lab, packages | request.getfixturevalue("tls"))
     run = real.run()
     assert run.rc == 0, run.failed
-    push_image(lab)
+    push_image(lab, COMPLETE)
     return real
 
 
@@ -166,5 +169,6 @@ def a_job_that_runs(lab: Lab) -> Iterator[str]:
     job = lab.command("front", f"sbatch --parsable -w {NODE} --output=/dev/null --wrap 'sleep 900'")
     lab.wait_for("front", f"squeue -h -j {job} -o %T", "RUNNING")
     yield job
-    lab.host("front").run(f"scancel {job}")
-    lab.wait_until_idle("front", NODE)
+    lab.command("front", f"scancel {job}")
+    # Not until the node is idle, which Slurm shows seconds later.
+    lab.wait_for("front", f"echo left: $(squeue -h -o %A | grep -cx {job}).", "left: 0.")

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Broken nodes are drained with a reason, and taken back when they are well; nobody else's are.
 
-slurmd runs the checks by itself, every ten seconds in this scenario. The GPUs are stand-ins, and so are nvidia-smi and
-dmesg where a test puts them into /usr/local/bin.
+slurmd runs the checks by itself, every ten seconds in this scenario, which one test waits for; the others start them.
+The GPUs are stand-ins, and so are nvidia-smi and dmesg where a test puts them into /usr/local/bin.
 """
 
 from __future__ import annotations
@@ -38,18 +38,17 @@ def checked(lab: Lab) -> str:
 
 
 def resumed(lab: Lab) -> None:
-    """Sees that the checks take the node back. What they give as the reason is gone once slurmctld has heard from it."""
+    """Sees that the checks take the node back. Their reason for that is gone once slurmctld has heard from the node."""
     lab.command(NODE, PROGRAM)
     assert status(lab) in ("idle Not responding (cleared by the health check)", "idle none")
 
 
 @pytest.fixture(autouse=True)
-def well_before_and_after(lab: Lab) -> Iterator[None]:
-    """The node is idle before each test and after it, whatever the test has done to it."""
+def well(lab: Lab) -> Iterator[None]:
+    """The node is idle before each test, and well after it: slurmd by itself would take it back at its next check."""
     lab.wait_until_idle("front", NODE)
     yield
-    lab.host(NODE).run(PROGRAM)  # by itself slurmd would take it back at its next check
-    lab.wait_until_idle("front", NODE)
+    lab.command(NODE, PROGRAM)
 
 
 @pytest.fixture(name="install")
@@ -67,18 +66,6 @@ def files_that_are_removed_again(lab: Lab) -> Iterator[Install]:
     yield install
     for path in paths:
         lab.command(NODE, f"rm -f {path}")
-
-
-def test_a_node_whose_gpu_has_vanished_is_drained_and_keeps_its_job_until_it_is_back(lab: Lab, running: str) -> None:
-    lab.command(NODE, "rm /dev/nvidia1")
-    try:
-        show = f"sinfo -h -N -n {NODE} -o '%T %E'"
-        assert lab.wait_for("front", show, "drain") == "draining health check gpu: missing: /dev/nvidia1"
-        assert lab.command("front", f"squeue -h -j {running} -o %T") == "RUNNING"
-    finally:
-        lab.command(NODE, "mknod -m 666 /dev/nvidia1 c 195 1")
-    lab.wait_for("front", f"sinfo -h -N -n {NODE} -o %T | grep -cE '^(mixed|allocated)$'", "1")
-    assert lab.command("front", f"squeue -h -j {running} -o %T") == "RUNNING"
 
 
 def test_a_node_that_an_administrator_has_drained_stays_so(lab: Lab, install: Install) -> None:
@@ -221,3 +208,16 @@ def test_a_site_has_checks_of_its_own(lab: Lab, own_checks: dict[str, Run]) -> N
     assert checked(lab) == "drained health check filesystems: /data is read-only"
     lab.command(NODE, "mount -o remount,rw /data")
     resumed(lab)
+
+
+# The last one: Slurm shows a node for seconds as mixed whose job has ended.
+def test_a_node_whose_gpu_has_vanished_is_drained_and_keeps_its_job_until_it_is_back(lab: Lab, running: str) -> None:
+    lab.command(NODE, "rm /dev/nvidia1")
+    try:
+        show = f"sinfo -h -N -n {NODE} -o '%T %E'"
+        assert lab.wait_for("front", show, "drain") == "draining health check gpu: missing: /dev/nvidia1"
+        assert lab.command("front", f"squeue -h -j {running} -o %T") == "RUNNING"
+    finally:
+        lab.command(NODE, f"mknod -m 666 /dev/nvidia1 c 195 1; {PROGRAM}")
+    lab.wait_for("front", f"sinfo -h -N -n {NODE} -o %T | grep -cE '^(mixed|allocated)$'", "1")
+    assert lab.command("front", f"squeue -h -j {running} -o %T") == "RUNNING"

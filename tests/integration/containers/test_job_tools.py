@@ -112,7 +112,7 @@ def test_options_and_defaults_of_the_user(lab: Lab) -> None:
     as_user(lab, "mkdir -p .config; echo PARTITION=nowhere >.config/job-tools.conf")
     assert "nowhere" in tool(lab, "srun.sh true", 1)
     assert tool(lab, "srun.sh --partition cpu printenv SLURM_JOB_PARTITION") == "cpu"
-    assert "Requested node configuration" in tool(lab, "srun.sh --partition cpu --gpus 9 true", 1)
+    assert "Requested node configuration" in tool(lab, "srun.sh --partition cpu --gpus 99 true", 1)
 
 
 def test_of_several_containers_one_that_is_there_and_has_the_name_of_the_directory_is_taken(lab: Lab) -> None:
