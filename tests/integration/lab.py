@@ -123,10 +123,30 @@ class Lab:
         (argument,) = config["ansible"]["executor"]["args"]["ansible_playbook"]
         return Path(argument.removeprefix("--inventory=").replace("${MOLECULE_PROJECT_DIRECTORY}", str(ROOT)))
 
+    @cached_property
+    def cluster(self) -> dict[str, Any]:
+        """What the cluster file says."""
+        return dict(yaml.safe_load(self.inventory.read_text()))
+
+    @property
+    def controller(self) -> str:
+        """The first controller."""
+        return expand(self.cluster["controllers"])[0]
+
+    @property
+    def login(self) -> str:
+        """A host that users log in to: the controller where the cluster file names none."""
+        return expand(self.cluster.get("login", self.controller))[0]
+
+    @property
+    def nodes(self) -> list[str]:
+        """The compute nodes; the last one has stand-ins for GPUs in each scenario that has any."""
+        return [name for entry in self.cluster["nodes"] for name in expand(entry["hosts"])]
+
     @property
     def release(self) -> str:
         """Slurm's release, which is in the scenario's name where it is not that of Debian 13."""
-        return self.scenario.partition("slurm-")[2] or "24.11"
+        return self.scenario.partition("-")[2] or "24.11"
 
     @property
     def has_sackd(self) -> bool:
