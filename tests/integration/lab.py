@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -66,6 +67,13 @@ class Run:
             if result.get("failed") or result.get("unreachable"):
                 tasks.setdefault(host, []).append(f"{task}: {result.get('msg', result)}")
         return tasks
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings and deprecations: of tasks, which the callback does not print, and of Ansible itself."""
+        kinds = ("warnings", "deprecations")
+        said = [str(text) for *_task, result in self.results for kind in kinds for text in result.get(kind, [])]
+        return said + [line for line in self.output.splitlines() if line.startswith(("[WARNING]", "[DEPRECATION"))]
 
     @property
     def stats(self) -> dict[str, dict[str, int]]:
@@ -199,6 +207,22 @@ class Lab:
     def wait_until_idle(self, host: str, node: str, seconds: int = 180) -> None:
         """Return when slurmctld, which `host` asks, shows a node as idle. One that has yet to answer is idle*."""
         self.wait_for(host, f"timeout 60 sinfo -h -n {node} -o %T | grep -x idle", "idle", seconds)
+
+    @contextmanager
+    def configuration_kept(self) -> Iterator[None]:
+        """Put back what the controller has now when the block ends: Slurm's files, and those that were in force last.
+
+        That takes a second, where a run of site.yml takes ten. What slurmd reads when it starts is not put back.
+        """
+        files = "etc/slurm var/lib/gpucluster-slurm"
+        self.command(self.controller, f"tar -C / -cf /root/kept.tar {files}")
+        try:
+            yield
+        finally:
+            self.command(self.controller, f"cd / && rm -r {files} && tar -xf /root/kept.tar && rm /root/kept.tar")
+            self.command(self.controller, "systemctl restart slurmctld")
+            self.wait_for(self.controller, "timeout 60 scontrol ping", "UP", 60)
+            self.command(self.controller, "scontrol reconfigure")
 
     @property
     def environment(self) -> dict[str, str]:
