@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -66,6 +67,13 @@ class Run:
             if result.get("failed") or result.get("unreachable"):
                 tasks.setdefault(host, []).append(f"{task}: {result.get('msg', result)}")
         return tasks
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings and deprecations: of tasks, which the callback does not print, and of Ansible itself."""
+        kinds = ("warnings", "deprecations")
+        said = [str(text) for *_task, result in self.results for kind in kinds for text in result.get(kind, [])]
+        return said + [line for line in self.output.splitlines() if line.startswith(("[WARNING]", "[DEPRECATION"))]
 
     @property
     def stats(self) -> dict[str, dict[str, int]]:
@@ -123,10 +131,30 @@ class Lab:
         (argument,) = config["ansible"]["executor"]["args"]["ansible_playbook"]
         return Path(argument.removeprefix("--inventory=").replace("${MOLECULE_PROJECT_DIRECTORY}", str(ROOT)))
 
+    @cached_property
+    def cluster(self) -> dict[str, Any]:
+        """What the cluster file says."""
+        return dict(yaml.safe_load(self.inventory.read_text()))
+
+    @property
+    def controller(self) -> str:
+        """The first controller."""
+        return expand(self.cluster["controllers"])[0]
+
+    @property
+    def login(self) -> str:
+        """A host that users log in to: the controller where the cluster file names none."""
+        return expand(self.cluster.get("login", self.controller))[0]
+
+    @property
+    def nodes(self) -> list[str]:
+        """The compute nodes; the last one has stand-ins for GPUs in each scenario that has any."""
+        return [name for entry in self.cluster["nodes"] for name in expand(entry["hosts"])]
+
     @property
     def release(self) -> str:
         """Slurm's release, which is in the scenario's name where it is not that of Debian 13."""
-        return self.scenario.partition("slurm-")[2] or "24.11"
+        return self.scenario.partition("-")[2] or "24.11"
 
     @property
     def has_sackd(self) -> bool:
@@ -179,6 +207,22 @@ class Lab:
     def wait_until_idle(self, host: str, node: str, seconds: int = 180) -> None:
         """Return when slurmctld, which `host` asks, shows a node as idle. One that has yet to answer is idle*."""
         self.wait_for(host, f"timeout 60 sinfo -h -n {node} -o %T | grep -x idle", "idle", seconds)
+
+    @contextmanager
+    def configuration_kept(self) -> Iterator[None]:
+        """Put back what the controller has now when the block ends: Slurm's files, and those that were in force last.
+
+        That takes a second, where a run of site.yml takes ten. What slurmd reads when it starts is not put back.
+        """
+        files = "etc/slurm var/lib/gpucluster-slurm"
+        self.command(self.controller, f"tar -C / -cf /root/kept.tar {files}")
+        try:
+            yield
+        finally:
+            self.command(self.controller, f"cd / && rm -r {files} && tar -xf /root/kept.tar && rm /root/kept.tar")
+            self.command(self.controller, "systemctl restart slurmctld")
+            self.wait_for(self.controller, "timeout 60 scontrol ping", "UP", 60)
+            self.command(self.controller, "scontrol reconfigure")
 
     @property
     def environment(self) -> dict[str, str]:

@@ -12,19 +12,20 @@ from judge_parameters import compare
 from lab import Lab
 
 
-@pytest.mark.parametrize(("host", "at_least"), [("head", 400), ("compute01", 10)])
-def test_slurm_says_the_same_of_its_parameters(lab: Lab, host: str, at_least: int) -> None:
+@pytest.mark.parametrize(("which", "at_least"), [("controller", 400), ("node", 10)])
+def test_slurm_says_the_same_of_its_parameters(lab: Lab, which: str, at_least: int) -> None:
+    host = lab.controller if which == "controller" else lab.nodes[-1]
     found = compare(lambda script, archive: lab.script(host, script, archive).decode())
     assert not found.differences
     assert found.keys >= at_least
 
 
 def test_slurmctld_has_in_force_what_its_files_say(lab: Lab) -> None:
-    file = lab.command("head", "cat /etc/slurm/slurm.conf")
-    version = lab.command("head", "slurmctld -V").split()[1]
-    config = lab.command("head", "scontrol show config")
-    nodes = lab.command("head", "scontrol --all --future --oneliner show node")
-    partitions = lab.command("head", "scontrol --all --oneliner show partition")
+    file = lab.command(lab.controller, "cat /etc/slurm/slurm.conf")
+    version = lab.command(lab.controller, "slurmctld -V").split()[1]
+    config = lab.command(lab.controller, "scontrol show config")
+    nodes = lab.command(lab.controller, "scontrol --all --future --oneliner show node")
+    partitions = lab.command(lab.controller, "scontrol --all --oneliner show partition")
     assert differences(read({"slurm.conf": file}), config, nodes, partitions, version) == []
     other = read({"slurm.conf": f"{file}\nKillWait=4711\nNodeName=more\n"})
     found = differences(other, config, nodes, partitions, version)

@@ -1,27 +1,26 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbooks through ansible-runner's Python API, as a service or a web interface would run them.
+"""From bare hosts to a cluster, through ansible-runner's Python API, as a service or a web interface would do it.
 
-The tests are one story and run in this order. They begin on bare hosts (`make runner` makes them): site.yml is killed
-at three points on its way, and the next run finishes what was left.
+The tests are one story and run in this order, before all others of the scenario: site.yml is killed at three points on
+its way, the next run finishes what was left, and the one after that finds nothing to change.
 """
 
 from __future__ import annotations
 
 import base64
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import ansible_runner
 import pytest
+from lab import ROOT, Lab
 
-ROOT = Path(__file__).parents[3]
 RUNNER = ROOT / "runner"
-CLUSTER = ROOT / "inventory/demo/demo.cluster.yml"
-SITE, VALIDATE = "gpucluster.slurm.site", "gpucluster.slurm.validate"
+SITE = "gpucluster.slurm.site"
 
 
 @dataclass
@@ -29,10 +28,12 @@ class Progress:
     """What a caller sees of a run while it goes on, from the events; optionally the one who ends it.
 
     plays: how many plays the playbook has. cancel_in: the play that ends the run when its first task begins.
+    before: what is done before.
     """
 
     plays: int
     cancel_in: str = ""
+    before: Callable[[], None] = lambda: None
     percent: list[int] = field(default_factory=list)
     play: str = ""
     cancelled: bool = False
@@ -42,8 +43,9 @@ class Progress:
         if event["event"] == "playbook_on_play_start":
             self.play = event["event_data"]["name"]
             self.percent.append(100 * (len(self.percent) + 1) // self.plays)
-        elif event["event"] == "playbook_on_task_start":
-            self.cancelled |= self.play == self.cancel_in
+        elif event["event"] == "playbook_on_task_start" and self.play == self.cancel_in and not self.cancelled:
+            self.before()
+            self.cancelled = True
         return True
 
     def cancel(self) -> bool:
@@ -51,10 +53,10 @@ class Progress:
         return self.cancelled
 
 
-def play_names(playbook: str) -> list[str]:
-    """Return the names of a playbook's plays, in order."""
+def play_names(lab: Lab) -> list[str]:
+    """Return the names of the plays of site.yml, in order."""
     listing = subprocess.run(
-        ["ansible-playbook", playbook, "--inventory", CLUSTER, "--list-tasks"],
+        ["ansible-playbook", SITE, "--inventory", lab.inventory, "--list-tasks"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -64,11 +66,11 @@ def play_names(playbook: str) -> list[str]:
     return [line.partition("): ")[2].partition("\t")[0] for line in lines if line.startswith("play #")]
 
 
-def run(playbook: str, progress: Progress) -> ansible_runner.Runner:
-    """Run a playbook on the hosts of the private data directory, followed by `progress`."""
+def run(progress: Progress) -> ansible_runner.Runner:
+    """Run site.yml on the hosts of the private data directory, followed by `progress`."""
     return ansible_runner.run(
         private_data_dir=str(RUNNER),
-        playbook=playbook,
+        playbook=SITE,
         event_handler=progress.event,
         cancel_callback=progress.cancel,
         rotate_artifacts=20,
@@ -76,44 +78,45 @@ def run(playbook: str, progress: Progress) -> ansible_runner.Runner:
 
 
 def output(runner: ansible_runner.Runner) -> str:
-    """Return the end of what Ansible printed, for the message of a failed test."""
+    """Return what Ansible printed."""
     with runner.stdout as stdout:
-        return str(stdout.read()[-4000:])
+        return str(stdout.read())
+
+
+def interrupt_dpkg(lab: Lab) -> None:
+    """Kill the installation of packages on one host, when it is under way."""
+    lab.wait_for("compute02", "pkill -KILL -x dpkg && echo killed", "killed")
+    lab.host("compute02").run("pkill -KILL -x apt-get")
 
 
 @pytest.fixture(scope="module")
-def plays() -> list[str]:
-    return play_names(SITE)
+def plays(lab: Lab) -> list[str]:
+    assert lab.host("head").run("dpkg-query --show slurmctld").rc != 0, (
+        "The story begins on bare hosts: molecule destroy -s default; molecule create -s default"
+    )
+    return play_names(lab)
 
 
-@pytest.mark.parametrize("stage", ["What every host needs", "MariaDB and slurmdbd", "Controllers"])
-def test_a_run_can_be_cancelled(plays: list[str], stage: str) -> None:
+@pytest.mark.parametrize("stage", ["What hosts lack", "MariaDB and slurmdbd", "Controllers"])
+def test_a_run_can_be_cancelled(lab: Lab, plays: list[str], stage: str) -> None:
     assert stage in plays
-    progress = Progress(len(plays), cancel_in=stage)
-    cancelled = run(SITE, progress)
-    assert cancelled.status == "canceled", output(cancelled)
+    progress = Progress(len(plays), stage)
+    if stage == "What hosts lack":
+        progress.before = lambda: interrupt_dpkg(lab)
+    cancelled = run(progress)
+    assert cancelled.status == "canceled", output(cancelled)[-4000:]
     assert plays.index(progress.play) < len(plays) - 1, "the run was cancelled on its way"
 
 
 def test_the_next_run_finishes_what_was_left(plays: list[str]) -> None:
     progress = Progress(len(plays))
-    finished = run(SITE, progress)
-    assert (finished.status, finished.rc) == ("successful", 0), output(finished)
+    finished = run(progress)
+    assert (finished.status, finished.rc) == ("successful", 0), output(finished)[-4000:]
     assert finished.stats["changed"], "a run that was cancelled leaves something to do"
     assert progress.percent == sorted(progress.percent)
     assert progress.percent[-1] == 100
 
-
-def test_then_nothing_is_left_to_change(plays: list[str]) -> None:
-    again = run(SITE, Progress(len(plays)))
-    assert (again.status, again.rc) == ("successful", 0), output(again)
-    assert again.stats["changed"] == {}, output(again)
-
-
-def test_the_validation_reaches_the_caller() -> None:
-    validated = run(VALIDATE, Progress(len(play_names(VALIDATE))))
-    assert (validated.status, validated.rc) == ("successful", 0), output(validated)
-    (stats,) = [event for event in validated.events if event["event"] == "playbook_on_stats"]
+    (stats,) = [event for event in finished.events if event["event"] == "playbook_on_stats"]
     validation = stats["event_data"]["artifact_data"]["slurm_validation"]
     assert validation["ok"] is True
     assert validation["failed"] == 0
@@ -121,8 +124,16 @@ def test_the_validation_reaches_the_caller() -> None:
     assert validation["jobs"]
 
 
-def test_no_secret_is_in_the_artifacts() -> None:
-    secrets = [path.read_bytes().strip() for path in (CLUSTER.parent / "secrets").rglob("*") if path.is_file()]
+def test_then_nothing_is_left_to_change_or_to_warn_of(plays: list[str]) -> None:
+    again = run(Progress(len(plays)))
+    said = output(again)
+    assert (again.status, again.rc) == ("successful", 0), said[-4000:]
+    assert again.stats["changed"] == {}, said[-4000:]
+    assert [line for line in said.splitlines() if "WARNING]" in line] == []
+
+
+def test_no_secret_is_in_the_artifacts(lab: Lab) -> None:
+    secrets = [path.read_bytes().strip() for path in (lab.inventory.parent / "secrets").rglob("*") if path.is_file()]
     assert secrets, "site.yml makes the secrets beside the cluster file"
     secrets += [base64.b64encode(secret) for secret in secrets]
     for path in (RUNNER / "artifacts").rglob("*"):

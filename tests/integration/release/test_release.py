@@ -1,0 +1,152 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What depends on the release of Slurm, on a cluster that site.yml has made of two bare hosts.
+
+One is the controller with its database and a node, the other a node with stand-ins for GPUs, which becomes a login host
+at the end. The tests run in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab import Lab, with_cluster, with_hardware
+
+ROLE = "gpucluster.slurm."
+CONFIGURATION = "cat /etc/slurm/*.conf; pidof slurmctld"
+
+
+@pytest.fixture(name="head")
+def controller(lab: Lab) -> str:
+    return str(lab.controller)
+
+
+@pytest.fixture(name="node")
+def node_with_gpus(lab: Lab) -> str:
+    return str(lab.nodes[-1])
+
+
+@pytest.fixture(name="job")
+def job_that_runs(lab: Lab, head: str) -> Iterator[str]:
+    """A job on the controller; nothing here may end it."""
+    job = lab.command(head, f"sbatch --parsable -w {head} --output=/dev/null --wrap 'sleep 900'")
+    try:
+        lab.wait_for(head, f"squeue -h -j {job} -o %T", "RUNNING")
+        before = lab.command(head, f"squeue -h -j {job} -o '%T %S'")
+        yield job
+        assert lab.command(head, f"timeout 60 squeue -h -j {job} -o '%T %S'") == before
+        assert " Restarts=0 " in lab.command(head, f"scontrol --oneliner show job {job}")
+    finally:
+        lab.host(head).run(f"scancel {job}")
+
+
+def test_a_second_run_changes_nothing_and_warns_of_nothing(lab: Lab) -> None:
+    run = lab.playbook("site")
+    assert (run.rc, run.changed, run.failed, run.warnings) == (0, {}, {}, [])
+
+
+def test_this_is_the_release_of_the_scenario(lab: Lab) -> None:
+    for host in lab.nodes:
+        assert lab.command(host, "sinfo --version").startswith(f"slurm-wlm {lab.release}.")
+
+
+def test_daemons_run_where_they_belong(lab: Lab, head: str, node: str) -> None:
+    daemons = {head: "munge mariadb slurmdbd slurmctld slurmd", node: "munge slurmd"}
+    for host, units in daemons.items():
+        assert set(lab.command(host, f"systemctl is-active {units}; systemctl is-enabled {units}").split()) == {
+            "active",
+            "enabled",
+        }
+        assert lab.command(host, "systemctl --failed --no-legend --plain") == ""
+    # systemd knows a daemon by its PID file where it does not tell by itself.
+    for unit in daemons[head].split()[2:]:
+        assert lab.command(head, f"systemctl show --value --property=MainPID {unit}") == lab.command(
+            head, f"pidof {unit}"
+        )
+    assert not lab.host(node).file("/etc/slurm/slurm.conf").exists
+    assert f"ClusterName             = {lab.cluster['name']}" in lab.command(node, "scontrol show config")
+
+
+def test_a_job_gets_the_gpu_and_the_core_that_it_asked_for_and_no_other(lab: Lab, node: str) -> None:
+    # A device node without a driver: opening one that was allocated gives ENXIO, another one EPERM.
+    probe = "echo $CUDA_VISIBLE_DEVICES; nproc; for n in 0 1; do head -c1 /dev/nvidia$n 2>&1; done; true"
+    job = f"runuser -u alice -- timeout 180 srun --gres=gpu:h100:1 sh -c '{probe}'"
+    lines = lab.command(node, job).splitlines()
+    assert lines[:2] == ["0", "1"]
+    assert "No such device or address" in lines[2]
+    assert "Operation not permitted" in lines[3]
+
+
+def test_jobs_are_booked(lab: Lab, node: str) -> None:
+    submit = "runuser -u alice -- timeout 180 sbatch --parsable --wait --output=/dev/null --wrap 'exit 3'"
+    job = lab.command(node, submit, rc=3)
+    # slurmctld sends what it knows to slurmdbd in batches.
+    booked = lab.wait_for(node, f"sacct -nPX -j {job} -o User,State,ExitCode,AllocTRES", "|FAILED|3:0|")
+    assert booked.startswith("alice|FAILED|3:0|")
+    assert "cpu=1" in booked
+
+
+@pytest.mark.usefixtures("job")
+def test_a_job_survives_a_restart_of_every_daemon(lab: Lab, head: str) -> None:
+    lab.command(head, "systemctl restart munge slurmd slurmdbd slurmctld")
+    # It may be called allocated until slurmctld has counted its cores again.
+    lab.wait_for(head, f"sinfo -h -n {head} -o %T | grep -cE '^(mixed|allocated)$'", "1")
+
+
+def test_files_that_slurmctld_does_not_start_with_are_not_written(lab: Lab, head: str) -> None:
+    before = lab.command(head, CONFIGURATION)
+    # What a plugin is called, Slurm alone knows: the second slurmctld tells.
+    run = lab.playbook("site", "--tags=controller", """--extra-vars={"slurm_conf": {"SchedulerType": "sched/none"}}""")
+    (message,) = run.failed[head]
+    assert "slurmctld does not start with these files: " in message
+    assert lab.command(head, CONFIGURATION) == before
+
+
+def test_gpus_that_this_slurm_cannot_find_are_refused(lab: Lab, head: str, node: str, tmp_path: Path) -> None:
+    gpus = [{"name": "gpu", "type": "h100", "count": 2, "autodetect": "nvidia"}]
+    run = with_hardware(lab, tmp_path, node, {"gres": gpus}).playbook("site", "--tags=base", "--check")
+    if lab.release == "22.05":
+        assert "knows autodetect nvml, oneapi, rsmi, and the machine types have nvidia" in str(run.failed[head])
+    else:
+        assert (run.rc, run.failed) == (0, {})
+
+
+def test_slurm_refuses_a_node_that_has_less_memory_and_the_run_takes_it_back(
+    lab: Lab, head: str, node: str, tmp_path: Path
+) -> None:
+    memory = int(lab.command(node, "slurmd -C").partition("RealMemory=")[2].split()[0])
+    before = lab.command(head, "cat /etc/slurm/*.conf")
+    too_much = with_hardware(lab, tmp_path, node, {"real_memory": memory + 1})
+    run = too_much.playbook("site", "--tags=controller", "--skip-tags=preflight")
+    low = f"Low RealMemory (reported:{memory} < 100.00% of configured:{memory + 1})"
+    assert f"Slurm takes {node} no more: {low}" in str(run.failed[head])
+    assert "Rolled back: the old files are in force again." in str(run.failed[head])
+    assert lab.command(head, "cat /etc/slurm/*.conf") == before
+    lab.wait_until_idle(head, node)
+
+
+@pytest.mark.usefixtures("job")
+def test_a_node_becomes_a_login_host_while_a_job_runs(lab: Lab, head: str, node: str, tmp_path: Path) -> None:
+    (address,) = (entry["address"] for entry in lab.cluster["nodes"] if entry["hosts"] == node)
+    cluster = {
+        **lab.cluster,
+        "login": node,
+        "addresses": {node: address},
+        "nodes": [entry for entry in lab.cluster["nodes"] if entry["hosts"] == head],
+        "partitions": [{"name": "all", "nodes": head, "default": True}],
+    }
+    lab.command(node, "systemctl disable --now slurmd")
+    run = with_cluster(lab, tmp_path, cluster).playbook("site", "--skip-tags=validate")
+    assert (run.rc, run.failed) == (0, {})
+    assert f"{ROLE}slurmctld : Apply Slurm's configuration" in run.changed[head]
+    assert lab.command(node, "timeout 60 sinfo -h -N -o %N") == head
+    assert lab.command(node, "runuser -u alice -- timeout 180 srun hostname") == head
+    if lab.has_sackd:
+        assert lab.command(node, "systemctl is-active sackd") == "active"
+        assert not lab.host(node).file("/etc/slurm/slurm.conf").exists
+    else:
+        files = [lab.command(host, "sha256sum /etc/slurm/slurm.conf") for host in (head, node)]
+        assert files[0] == files[1]
