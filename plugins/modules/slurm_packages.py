@@ -114,6 +114,7 @@ plugins:
   sample: [/usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so]
 """
 
+import fcntl
 import hashlib
 import io
 import os
@@ -152,7 +153,7 @@ INSTALL = [
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 JOURNAL = "/var/lib/dpkg/updates"
 """dpkg's: it is empty unless an installation is interrupted, or goes on."""
-LOCKED = "locked by another process"
+LOCKED = "frontend lock was locked by"
 PATIENCE = 300
 """Seconds until another installation has to have ended."""
 POLICY = "/usr/sbin/policy-rc.d"
@@ -291,6 +292,14 @@ def finish(module: AnsibleModule) -> None:
 
 
 @contextmanager
+def alone() -> Iterator[None]:
+    """Wait until the module has ended that a killed run has left at work on this host."""
+    with open("/run/lock/gpucluster-slurm-packages", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def held_services(hold: bool) -> Iterator[None]:
     """Keep services from starting meanwhile, unless the host has a policy of its own; that of a killed run is ours."""
     try:
@@ -400,7 +409,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        result = converge(module)
+        with alone():
+            result = converge(module)
     except (PackageError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)

@@ -262,6 +262,9 @@ def converge(module: AnsibleModule) -> dict[str, Any]:
         write(changes)
 
     unit = show(module, name)
+    # systemd keeps in mind which directories of drop-ins there are, and does not always see a new one by itself.
+    if any(file.differs and file.path.startswith("/etc/systemd/") for file in changes):
+        unit["NeedDaemonReload"] = "yes"
     if unit["LoadState"] != "loaded":
         raise ServiceError(f"systemd says {unit['LoadState']} of this unit; is its package installed?")
     loaded = [file for file, wanted in zip(files, params["files"]) if wanted["loaded"]]
