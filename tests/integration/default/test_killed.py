@@ -62,7 +62,7 @@ def what_an_undisturbed_run_has_left(lab: Lab, secrets: Path) -> tuple[dict[Path
 
 @pytest.mark.usefixtures("old")
 def test_the_next_run_finishes_with_new_secrets_which_appear_nowhere(lab: Lab, secrets: Path) -> None:
-    """The next run is the noisiest that there is, and meanwhile process lists are written down: of the controller, and of
+    """The next run is the noisiest that there is; meanwhile process lists are written down, of the controller and of
     one of the other hosts, which get their secret in the same way.
     """
     (secrets / "munge.key").write_bytes(os.urandom(1024))

@@ -29,7 +29,8 @@ Files = dict[str, str]
 @pytest.fixture(scope="module", name="files")
 def files_before(lab: Lab) -> Files:
     """The host's files as site.yml has left them."""
-    return configuration(lab, HOST)
+    files: Files = configuration(lab, HOST)
+    return files
 
 
 @pytest.fixture(scope="module", name="job")
