@@ -129,6 +129,13 @@ read_at_start:
   type: str
   returned: with O(daemon=slurmctld)
   sample: SlurmdPort=6818
+in_force:
+  description:
+    - The files that are in force now, or would be in check mode, by name, without the secrets.
+    - A module that fails does not return it.
+  type: dict
+  returned: success
+  sample: {cgroup.conf: "ConstrainCores=yes\n"}
 remarks:
   description: What Slurm ignores of the files, and what else a reader should know.
   type: list
@@ -354,6 +361,7 @@ def converge(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
         "table": table(plan) if good else [],
         "actions": [],
         "remarks": [],
+        "in_force": texts,
         "diff": [file.diff for file in different],
     }
     if at_start is not None:

@@ -19,25 +19,54 @@ STATE = "/home/slurm-state"
 ROLE = "gpucluster.slurm.slurmctld : "
 
 
+STAGES = "--tags=base,controller,compute,login"
+
+
+def described(lab: Lab, **slurm_conf: Any) -> dict[str, Any]:
+    """The cluster with login1 as the second controller."""
+    slurm_conf |= {"StateSaveLocation": STATE, "SlurmctldTimeout": 10}
+    return {**lab.cluster, "controllers": "head,login1", "slurm_conf": slurm_conf}
+
+
 def two_controllers(lab: Lab, directory: Path, **slurm_conf: Any) -> Run:
     """Make login1 the second controller."""
-    slurm_conf |= {"StateSaveLocation": STATE, "SlurmctldTimeout": 10}
-    cluster = {**lab.cluster, "controllers": "head,login1", "slurm_conf": slurm_conf}
-    run = with_cluster(lab, directory, cluster).playbook("site", "--tags=base,controller,compute,login")
+    run = with_cluster(lab, directory, described(lab, **slurm_conf)).playbook("site", STAGES)
     assert (run.rc, run.failed) == (0, {})
     return run
 
 
-@pytest.fixture(name="job")
-def job_of_a_cluster_with_two_controllers(lab: Lab, tmp_path: Path) -> Iterator[str]:
+def as_they_are(lab: Lab) -> dict[str, str]:
+    """The configuration of both controllers, as it is and as it is kept, and the processes of slurmctld."""
+    show = "sha256sum /etc/slurm/*.conf /var/lib/gpucluster-slurm/good/*; pidof slurmctld"
+    return {host: lab.command(host, show) for host in ("head", "login1")}
+
+
+@pytest.fixture(name="job", scope="module")
+def job_of_a_cluster_with_two_controllers(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Its number. Afterwards the second controller is a login host again."""
     try:
-        two_controllers(lab, tmp_path)
+        two_controllers(lab, tmp_path_factory.mktemp("two"))
         job = lab.command("compute01", "sbatch --parsable --output=/dev/null --wrap 'sleep 900'")
         lab.wait_for("compute01", f"squeue -h -j {job} -o %T", "RUNNING")
         yield job
     finally:
         lab.host("login1").run("scancel --user=root; systemctl disable --now slurmctld; rm /etc/slurm/*.conf")
+
+
+@pytest.mark.usefixtures("job")
+def test_what_is_refused_reaches_neither_controller_and_no_other_host(lab: Lab, tmp_path: Path) -> None:
+    """A partition with a job is renamed, and there is something that stage base would repair."""
+    lab.command("compute02", "cp /etc/hosts /root/hosts; sed -i /login1/d /etc/hosts")
+    before = as_they_are(lab)
+    cluster = described(lab)
+    cluster["partitions"] = [{**lab.cluster["partitions"][0], "name": "renamed"}]
+    renamed = with_cluster(lab, tmp_path, cluster)
+    for arguments in ([STAGES, "--check"], [STAGES]):
+        run = renamed.playbook("site", *arguments)
+        assert (run.rc, run.changed) == (2, {})
+        assert "this would end 1 jobs" in str(run.failed["head"])
+        assert as_they_are(lab) == before
+    lab.command("compute02", "mv /root/hosts /etc/hosts")
 
 
 def test_the_second_controller_takes_over_and_has_every_change(lab: Lab, job: str, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ CALLS: dict[str, tuple[str, Any]] = {
         " | gpucluster.slurm.argument_errors({'role': 'g'}, {'g': ['n1']}, {'role': {'a': {'choices': [1]}}})",
         ["n1: value of a must be one of: 1, got: 2"],
     ),
+    "answer_errors": ("{'x': 1} | gpucluster.slurm.answer_errors([])", ["'x': is no fact of this collection"]),
     "nearest": ("'ENROOT_ALOW' | gpucluster.slurm.nearest(['OTHER', 'ENROOT_ALLOW'])", "ENROOT_ALLOW"),
     "host_addresses": (
         "nodes | gpucluster.slurm.host_addresses(hosts=['n2'])",
