@@ -1,7 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Changes of Slurm's configuration while a job runs: planned, refused, applied, verified, rolled back."""
+"""Changes of Slurm's configuration while a job runs: planned, refused, applied, verified, rolled back.
+
+Most tests give the module the host's own files with a change; those of site.yml let it render files with one.
+"""
 
 from __future__ import annotations
 
@@ -10,207 +13,257 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from lab import Lab, Run, with_cluster
+from plays import Results, Task, configuration, each_mode, modes, play, shell, task, write
 
 HOST = "single"
 FILES = "cat /etc/slurm/slurm.conf /etc/slurm/gres.conf /etc/slurm/cgroup.conf"
-TASK = "gpucluster.slurm.slurmctld : Apply Slurm's configuration"
+CONFIG = "gpucluster.slurm.slurmctld : Apply Slurm's configuration"
 SLURMD = "gpucluster.slurm.slurmd : Run slurmd with its settings"
+
+Files = dict[str, str]
+"""The text of each file by its name."""
+
+
+@pytest.fixture(scope="module", name="files")
+def files_before(lab: Lab) -> Files:
+    """The host's files as site.yml has left them."""
+    return dict(configuration(lab, HOST))
 
 
 @pytest.fixture(scope="module", name="job")
-def job_that_runs_all_the_time(lab: Lab) -> Iterator[str]:
+def job_that_runs_all_the_time(lab: Lab, files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The number of a job with a GPU, which nothing here may end."""
     job = lab.command(HOST, "sbatch --parsable --gres=gpu:1 --output=/dev/null --wrap 'sleep 3600'")
     lab.wait_for(HOST, f"squeue -h -j {job} -o %T", "RUNNING")
     yield job
     state = lab.host(HOST).run(f"squeue -h -j {job} -o '%T %r'").stdout.strip()
     booked = lab.host(HOST).run(f"sacct -nPX -j {job} -o State").stdout.strip()
-    restored = lab.playbook("site", "--tags=controller,compute")
+    restored = play(lab, tmp_path_factory.mktemp("restored"), change("restored", files))
     lab.host(HOST).run(f"scancel {job}")
-    assert (state, booked, restored.rc, restored.failed) == ("RUNNING None", "RUNNING", 0, {})
+    assert (state, booked, restored["restored"].get("msg")) == ("RUNNING None", "RUNNING", None)
 
 
-def changed(lab: Lab, directory: Path, slurm_conf: dict[str, Any], **machine: Any) -> Lab:
-    """The lab with other parameters, and other hardware.
-
-    The parameters are a variable, since the cluster file refuses wrong ones by itself.
-    """
-    cluster = yaml.safe_load(lab.inventory.read_text())
-    for keys in cluster["hardware"].values():
-        keys.update(machine)
-    return with_cluster(lab, directory, cluster, slurm_conf=slurm_conf)
+def edited(files: Files, words: dict[str, str]) -> Files:
+    """The files with other words."""
+    for old, new in words.items():
+        assert any(old in text for text in files.values()), old
+        files = {name: text.replace(old, new) for name, text in files.items()}
+    return files
 
 
-def apply(lab: Lab, directory: Path, slurm_conf: dict[str, Any], *arguments: str, **machine: Any) -> Run:
-    """Run stage controller with them."""
-    return changed(lab, directory, slurm_conf, **machine).playbook("site", "--tags=controller", "--diff", *arguments)
+def change(name: str, files: Files, **keywords: Any) -> Task:
+    """A task that puts files in force."""
+    return task(name, "slurm_config", {"files": files}, **keywords)
+
+
+# -- the module ------------------------------------------------------------------------------------------------------
+
+REFUSED: dict[str, tuple[dict[str, str], str]] = {
+    "unknown key": ({"KillWait=30": "KilWait=30"}, "slurm.conf: KilWait: unknown to Slurm, did you mean 'KillWait'?"),
+    "wrong value": ({"KillWait=30": "KillWait=soon"}, "slurm.conf: KillWait: found 'soon'"),
+    # Plugins may be a site's own: a second slurmctld tells.
+    "no such plugin": ({"sched/backfill": "sched/none"}, "slurmctld does not start with these files: "),
+    "no file of the plugin": (
+        {"KillWait=30": "KillWait=30\nTopologyPlugin=topology/tree"},
+        "slurmctld does not start with these files: ",
+    ),
+    "the job's GPU": ({" Gres=gpu:h100:1": "", "NodeName=single Name=gpu Type=h100": "#"}, "ENDS JOBS {job}"),
+    "the job's cores": ({"CoresPerSocket=2": "CoresPerSocket=1"}, "ENDS JOBS {job}"),
+}
+"""Words of the files, those in their place, and what the module says."""
+
+# The second slurmctld, which must not write where the first one does, cannot know that there is no such place.
+NOWHERE = {"KillWait=30": "KillWait=79", "/var/log/slurm/job_completions": "/nowhere/log"}
+OTHER_PID = {"/run/slurmctld/slurmctld.pid": "/run/slurmctld/other.pid"}
+ROLLED_BACK: dict[str, tuple[dict[str, str], str]] = {
+    "reconfigure": (NOWHERE, "scontrol reconfigure: "),
+    "restart": ({**NOWHERE, **OTHER_PID}, "fatal: open /nowhere/log: No such file"),
+}
+
+RECONFIGURED = {"KillWait=30": "KillWait=77\nSchedulerParameters=bf_interval=20\nSrunProlog=/bin/true"}
+NEEDS: dict[str, tuple[dict[str, str], str, str]] = {
+    "nothing": ({"KillWait=30": "KillWait=30\nSrunProlog=/bin/true"}, "nothing", "reconfigure"),
+    "reconfigure": (RECONFIGURED, "reconfigure", "reconfigure"),
+    "slurmctld": ({**RECONFIGURED, **OTHER_PID}, "restart slurmctld", "restart"),
+}
+"""Changes one after the other that no slurmd has to be restarted for, what each needs, and what slurmctld has to do."""
+
+
+def refusals(files: Files) -> Iterator[Task]:
+    """What changes nothing."""
+    for name, (words, _message) in REFUSED.items():
+        yield change(f"refused: {name}", edited(files, words))
+        yield shell(f"files after {name}", FILES)
+
+    fill = "mount -t tmpfs -o size=64k,mode=755 full /etc/slurm && cp -a /run/slurm-copy/. /etc/slurm/"
+    ballast = "dd if=/dev/zero of=/etc/slurm/ballast bs=4k status=none; true"
+    yield shell("fill the disk", f"cp -a /etc/slurm /run/slurm-copy && {fill} && {ballast}")
+    yield change("full disk", edited(files, {"KillWait=30": "KillWait=78"}))
+    yield shell("files on the full disk", FILES)
+    yield shell("listed on the full disk", "ls -A /etc/slurm")
+    yield shell("empty the disk", "umount /etc/slurm && rm -r /run/slurm-copy")
+
+    for name, (words, _message) in ROLLED_BACK.items():
+        yield change(f"rolled back: {name}", edited(files, words))
+        yield shell(f"files after rolled back {name}", FILES)
+        yield shell(f"in force after rolled back {name}", "scontrol show config")
+
+    lock = "/run/gpucluster-slurm/slurm_config.lock"
+    hold = f"systemd-run --collect --quiet --unit=other-run flock {lock} sleep infinity"
+    yield shell("another run", f"{hold} && while flock --nonblock {lock} true; do sleep 0.1; done")
+    yield change("second run", edited(files, {"KillWait=30": "KillWait=81"}))
+    yield shell("end the other run", "systemctl stop other-run")
+
+
+def changes(files: Files, job: str) -> Iterator[Task]:
+    """What changes something; then another job, the one that runs, and what slurmctld says."""
+    then = f"timeout 180 srun hostname; squeue -h -j {job} -o '%T %r'; scontrol show config | grep KillWait"
+    for name, (words, _needs, _action) in NEEDS.items():
+        yield from each_mode(name, "slurm_config", {"files": edited(files, words)})
+        yield shell(f"{name}, then", then)
+    yield change("back", files)
+
+
+@pytest.fixture(scope="module", name="results")
+def results_of_one_play(lab: Lab, files: Files, job: str, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """The results of all tasks here."""
+    tasks = [shell("files before", FILES), *refusals(files), *changes(files, job)]
+    return play(lab, tmp_path_factory.mktemp("config"), *tasks)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_slurm_would_refuse_and_what_would_end_the_job_is_not_written(
+    results: Results, job: str, name: str
+) -> None:
+    _words, message = REFUSED[name]
+    assert message.format(job=job) in results[f"refused: {name}"]["msg"]
+    assert results[f"files after {name}"]["stdout"] == results["files before"]["stdout"]
+
+
+def test_a_full_disk_changes_nothing(results: Results) -> None:
+    assert "No space left" in results["full disk"]["msg"]
+    assert results["files on the full disk"]["stdout"] == results["files before"]["stdout"]
+    assert "ballast" in results["listed on the full disk"]["stdout"]
+    assert ".tmp" not in results["listed on the full disk"]["stdout"]
+
+
+@pytest.mark.parametrize("name", ROLLED_BACK)
+def test_a_slurmctld_that_does_not_come_back_is_rolled_back(results: Results, name: str) -> None:
+    _words, message = ROLLED_BACK[name]
+    assert message in results[f"rolled back: {name}"]["msg"]
+    assert "Rolled back: the old files are in force again." in results[f"rolled back: {name}"]["msg"]
+    assert results[f"files after rolled back {name}"]["stdout"] == results["files before"]["stdout"]
+    assert "KillWait                = 30 sec" in results[f"in force after rolled back {name}"]["stdout"]
+
+
+def test_two_runs_at_once_do_not_meet(results: Results) -> None:
+    assert "another run is applying a configuration on this host" in results["second run"]["msg"]
+
+
+def test_a_change_is_planned_then_applied(results: Results) -> None:
+    kill_wait = {"what": "slurm.conf KillWait", "before": "30", "after": "77", "needs": "reconfigure", "ends": []}
+    scheduler = {"what": "slurm.conf SchedulerParameters", "before": None, "after": "bf_interval=20"}
+    assert results["reconfigure, checked"]["plan"] == [kill_wait, {**kill_wait, **scheduler}]
+    assert results["nothing, then"]["stdout_lines"][2:] == ["KillWait                = 30 sec"]
+    assert results["reconfigure, then"]["stdout_lines"][2:] == ["KillWait                = 77 sec"]
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_change_of_each_class(results: Results, name: str) -> None:
+    _words, needs, action = NEEDS[name]
+    check, done, again = modes(results, name)
+    assert [result["changed"] for result in (check, done, again)] == [True, True, False]
+    assert {step["needs"] for step in done["plan"]} == {needs}
+    assert (check["plan"], check["actions"], again["plan"]) == (done["plan"], done["actions"], [])
+    assert done["actions"] == [action]
+    # Role slurmd restarts its daemon when that changes.
+    assert done["read_at_start"] == results["back"]["read_at_start"]
+    assert results[f"{name}, then"]["stdout_lines"][:2] == [HOST, "RUNNING None"]
+
+
+# -- site.yml --------------------------------------------------------------------------------------------------------
+
+
+def changed(lab: Lab, directory: Path, slurm_conf: dict[str, Any]) -> Lab:
+    """The lab with other parameters. They are a variable, since the cluster file refuses wrong ones by itself."""
+    return with_cluster(lab, directory, lab.cluster, slurm_conf=slurm_conf)
 
 
 def result(run: Run) -> dict[str, Any]:
     """What the module has returned."""
-    return next(result for _host, task, result in run.results if task == TASK)
-
-
-@pytest.mark.parametrize(
-    ("slurm_conf", "words"),
-    [
-        ({"KilWait": 30}, "slurm.conf: KilWait: unknown to Slurm, did you mean 'KillWait'?"),
-        ({"KillWait": "soon"}, "slurm.conf: KillWait: found 'soon'"),
-        # Plugins may be a site's own: a second slurmctld tells.
-        ({"SchedulerType": "sched/none"}, "slurmctld does not start with these files: "),
-        ({"TopologyPlugin": "topology/tree"}, "slurmctld does not start with these files: "),
-    ],
-)
-@pytest.mark.usefixtures("job")
-def test_what_slurm_would_refuse_is_not_written(
-    lab: Lab, slurm_conf: dict[str, Any], words: str, tmp_path: Path
-) -> None:
-    before = lab.command(HOST, FILES)
-    run = apply(lab, tmp_path, slurm_conf)
-    assert run.rc == 2
-    assert words in str(run.failed[HOST])
-    assert lab.command(HOST, FILES) == before
-
-
-@pytest.mark.usefixtures("job")
-def test_a_change_is_planned_then_applied(lab: Lab, tmp_path: Path) -> None:
-    before = lab.command(HOST, FILES)
-    slurm_conf = {"KillWait": 77, "SchedulerParameters": ["bf_interval=20"]}
-    expected = [
-        {"what": "slurm.conf KillWait", "before": "30", "after": "77", "needs": "reconfigure", "ends": []},
-        {
-            "what": "slurm.conf SchedulerParameters",
-            "before": None,
-            "after": "bf_interval=20",
-            "needs": "reconfigure",
-            "ends": [],
-        },
-    ]
-    plan = apply(lab, tmp_path, slurm_conf, "--check")
-    assert (plan.rc, plan.failed) == (0, {})
-    assert sorted(result(plan)["plan"], key=str) == sorted(expected, key=str)
-    assert lab.command(HOST, FILES) == before
-
-    applied = apply(lab, tmp_path, slurm_conf)
-    assert (applied.rc, applied.failed) == (0, {})
-    assert (result(applied)["plan"], result(applied)["actions"]) == (result(plan)["plan"], ["reconfigure"])
-    lab.wait_for(HOST, "scontrol show config", "KillWait                = 77 sec")
-    assert apply(lab, tmp_path, slurm_conf).changed == {}
-
-
-def test_what_would_end_the_job_is_refused_and_names_it(lab: Lab, job: str, tmp_path: Path) -> None:
-    before = lab.command(HOST, FILES)
-    other: list[dict[str, Any]] = [{"gres": []}, {"cores_per_socket": 1}]
-    for machine in other:
-        run = apply(lab, tmp_path, {}, **machine)
-        assert run.rc == 2
-        assert f"ENDS JOBS {job}" in str(run.failed[HOST])
-        assert lab.command(HOST, FILES) == before
-
-
-@pytest.mark.usefixtures("job")
-def test_a_full_disk_changes_nothing(lab: Lab, tmp_path: Path) -> None:
-    before = lab.command(HOST, FILES)
-    fill = (
-        "cp -a /etc/slurm /run/slurm-copy && mount -t tmpfs -o size=64k,mode=755 full /etc/slurm && "
-        "cp -a /run/slurm-copy/. /etc/slurm/ && dd if=/dev/zero of=/etc/slurm/ballast bs=4k status=none; true"
-    )
-    lab.command(HOST, fill)
-    try:
-        run = apply(lab, tmp_path, {"KillWait": 78})
-        assert run.rc == 2
-        assert "No space left" in str(run.failed[HOST])
-        assert lab.command(HOST, FILES) == before
-        assert ".tmp" not in lab.command(HOST, "ls -A /etc/slurm")
-    finally:
-        lab.command(HOST, "umount /etc/slurm && rm -rf /run/slurm-copy")
-
-
-@pytest.mark.parametrize(
-    ("slurm_conf", "words"),
-    [
-        ({}, "scontrol reconfigure: "),
-        ({"SlurmctldPidFile": "/run/slurmctld/other.pid"}, "fatal: open /nowhere/log: No such file"),
-    ],
-    ids=["reconfigure", "restart"],
-)
-@pytest.mark.usefixtures("job")
-def test_a_slurmctld_that_does_not_come_back_is_rolled_back(
-    lab: Lab, slurm_conf: dict[str, Any], words: str, tmp_path: Path
-) -> None:
-    """The second slurmctld, which must not write where the first one does, cannot know that there is no such place."""
-    before = lab.command(HOST, FILES)
-    run = apply(lab, tmp_path, {"KillWait": 79, "JobCompLoc": "/nowhere/log", **slurm_conf})
-    assert run.rc == 2
-    assert words in str(run.failed[HOST])
-    assert "Rolled back: the old files are in force again." in str(run.failed[HOST])
-    assert lab.command(HOST, FILES) == before
-    assert "KillWait                = 79 sec" not in lab.command(HOST, "scontrol show config")
-
-
-@pytest.mark.parametrize(
-    ("slurm_conf", "needs", "tasks"),
-    [
-        ({"SrunProlog": "/bin/true"}, "nothing", [TASK]),
-        ({"KillWait": 33}, "reconfigure", [TASK]),
-        ({"SlurmctldPidFile": "/run/slurmctld/other.pid"}, "restart slurmctld", [TASK]),
-        ({"SlurmdPort": 6918}, "restart slurmctld, slurmd", [TASK, SLURMD]),
-        ({}, "restart slurmctld, slurmd", [TASK, SLURMD]),
-    ],
-    ids=["nothing", "reconfigure", "slurmctld", "slurmd", "slurmd again"],
-)
-def test_a_change_of_each_class(
-    lab: Lab, job: str, slurm_conf: dict[str, Any], needs: str, tasks: list[str], tmp_path: Path
-) -> None:
-    site = changed(lab, tmp_path, slurm_conf)
-    plan = site.playbook("site", "--tags=controller,compute", "--check")
-    run = site.playbook("site", "--tags=controller,compute")
-    assert (run.rc, run.changed, run.failed) == (0, {HOST: tasks}, {})
-    assert plan.changed == run.changed
-    assert needs in [step["needs"] for step in result(plan)["plan"]]
-    assert lab.command(HOST, "timeout 180 srun hostname") == HOST
-    assert lab.command(HOST, f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
-    again = site.playbook("site", "--tags=controller,compute")
-    assert (again.rc, again.changed) == (0, {})
+    return next(result for _host, name, result in run.results if name == CONFIG)
 
 
 def test_what_needs_a_cluster_without_jobs_is_refused_and_names_the_job(lab: Lab, job: str, tmp_path: Path) -> None:
     before = lab.command(HOST, FILES)
-    run = apply(lab, tmp_path, {"JobAcctGatherType": "jobacct_gather/linux"})
+    other = changed(lab, tmp_path, {"JobAcctGatherType": "jobacct_gather/linux"})
+    run = other.playbook("site", "--tags=controller")
     assert run.rc == 2
     assert f"no job at all  ENDS JOBS {job}" in str(run.failed[HOST])
     assert lab.command(HOST, FILES) == before
 
 
+def test_a_change_for_which_slurmd_is_restarted(lab: Lab, files: Files, job: str, tmp_path: Path) -> None:
+    """Planned, applied, applied again, and taken back."""
+    before = lab.command(HOST, FILES)
+    site = changed(lab, tmp_path, {"SlurmdPort": 6918})
+    plan = site.playbook("site", "--tags=controller,compute", "--check", "--diff")
+    assert (plan.rc, plan.failed) == (0, {})
+    assert lab.command(HOST, FILES) == before
+    done = site.playbook("site", "--tags=controller,compute", "--diff")
+    assert (plan.changed, result(plan)["plan"]) == (done.changed, result(done)["plan"])
+    again = site.playbook("site", "--tags=controller,compute")
+    assert (again.rc, again.changed, again.failed) == (0, {}, {})
+    for run in (done, lab.playbook("site", "--tags=controller,compute")):
+        assert (run.rc, run.changed, run.failed) == (0, {HOST: [CONFIG, SLURMD]}, {})
+        assert "restart slurmctld, slurmd" in [step["needs"] for step in result(run)["plan"]]
+        assert lab.command(HOST, "timeout 180 srun hostname") == HOST
+        assert lab.command(HOST, f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
+    assert configuration(lab, HOST) == files
+
+
+# -- runs that end in the middle -------------------------------------------------------------------------------------
+
+
 @pytest.mark.usefixtures("job")
-def test_a_connection_that_is_lost_does_not_leave_half_a_change(lab: Lab, tmp_path: Path) -> None:
+def test_a_connection_that_is_lost_does_not_leave_half_a_change(lab: Lab, files: Files, tmp_path: Path) -> None:
+    wanted = edited(files, {"KillWait=30": "KillWait=82"})
     lost = "until grep -q KillWait=82 /etc/slurm/slurm.conf; do sleep 0.02; done; pkill -KILL sshd-session"
-    lab.command(HOST, f"systemd-run --collect --quiet sh -c '{lost}'")
-    run = apply(lab, tmp_path, {"KillWait": 82})
-    assert "Data could not be sent to remote host" in str(run.failed[HOST])
-    lab.wait_for(HOST, "scontrol show config", "KillWait                = 82 sec")
-    assert apply(lab, tmp_path, {"KillWait": 82}).changed == {}
+    in_force = "until scontrol show config | grep 'KillWait  *= 82 sec'; do sleep 0.5; done"
+    found = play(
+        lab,
+        tmp_path,
+        shell("lose the connection", f"systemd-run --collect --quiet sh -c '{lost}'"),
+        change("lost", wanted),
+        shell("in force", f'timeout 120 sh -c "{in_force}"'),
+        after_another("again", wanted),
+    )
+    assert "Data could not be sent to remote host" in found["lost"]["msg"]
+    assert found["in force"]["rc"] == 0
+    assert (found["again"]["changed"], found["again"]["plan"]) == (False, [])
 
 
 @pytest.mark.usefixtures("job")
-def test_a_run_that_was_killed_is_finished_by_the_next(lab: Lab, tmp_path: Path) -> None:
-    live = changed(lab, tmp_path, {"KillWait": 80}).start("site", "--tags=controller")
-    live.wait_for_task("Apply Slurm's configuration")
+def test_a_run_that_was_killed_is_finished_by_the_next(lab: Lab, files: Files, tmp_path: Path) -> None:
+    wanted = edited(files, {"KillWait=30": "KillWait=80"})
+    live = lab.start(write(tmp_path, change("killed", wanted)))
+    live.wait_for_task("killed")
     live.kill()
-    run = apply(lab, tmp_path, {"KillWait": 80})
-    assert run.rc == 0 or "another run" in str(run.failed)
-    assert apply(lab, tmp_path, {"KillWait": 80}).rc == 0
-    lab.wait_for(HOST, "scontrol show config", "KillWait                = 80 sec")
+    found = play(
+        lab,
+        tmp_path,
+        after_another("next", wanted),
+        change("again", wanted),
+        shell("in force", "scontrol show config"),
+    )
+    assert found["next"].get("msg") is None
+    assert (found["again"]["changed"], found["again"]["plan"]) == (False, [])
+    assert "KillWait                = 80 sec" in found["in force"]["stdout"]
 
 
-@pytest.mark.usefixtures("job")
-def test_two_runs_at_once_do_not_meet(lab: Lab, tmp_path: Path) -> None:
-    lock = "flock /run/gpucluster-slurm/slurm_config.lock sleep infinity"
-    lab.command(HOST, f"systemd-run --collect --unit=other-run {lock}")
-    try:
-        run = apply(lab, tmp_path, {"KillWait": 81})
-    finally:
-        lab.command(HOST, "systemctl stop other-run")
-    assert "another run is applying a configuration on this host" in str(run.failed[HOST])
+def after_another(name: str, files: Files) -> Task:
+    """A task that puts files in force when a run that is still at work on the host has ended."""
+    return change(
+        name, files, register="outcome", until="'another run' not in outcome.msg | default('')", retries=60, delay=1
+    )

@@ -18,6 +18,7 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.tests.benchmark import large
 from lab import ROOT, Lab
+from plays import play, task
 
 THERE = "/var/lib/gpucluster-scale"
 ENVIRONMENT = f"SLURM_CONF={THERE}/slurm.conf timeout 60"
@@ -70,6 +71,13 @@ def render(cluster: dict[str, Any], directory: Path) -> dict[str, str]:
     return {name: (directory / name).read_text() for name in ("slurm.conf", "gres.conf")}
 
 
+@pytest.fixture(scope="module", name="large_files")
+def files_of_10000_nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The files of a cluster with 10,000 nodes, all of which have addresses of the machine itself."""
+    files = render(large.cluster(10_000, network=127), tmp_path_factory.mktemp("large"))
+    return files | {"cgroup.conf": "CgroupPlugin=disabled\n"}
+
+
 def send(lab: Lab, files: dict[str, str]) -> None:
     """Write files to the directory on the host."""
     archive = io.BytesIO()
@@ -86,20 +94,21 @@ def send(lab: Lab, files: dict[str, str]) -> None:
 def slurmctld(lab: Lab) -> Iterator[str]:
     """The command that starts a slurmctld with the files in the directory; everything is removed afterwards."""
     lab.command("single", f"install -d -o slurm -m 755 {THERE}")
-    yield f"systemd-run --quiet --collect --unit=scale-slurmctld --uid=slurm slurmctld -D -f {THERE}/slurm.conf"
+    unit = "systemd-run --quiet --collect --unit=scale-slurmctld --uid=slurm -p KillSignal=SIGKILL"
+    yield f"{unit} slurmctld -D -f {THERE}/slurm.conf"
     lab.command("single", f"systemctl stop 'scale-*'; rm -r {THERE}")
     lab.wait_for(
         "single", "test -z \"$(systemctl list-units --all --plain --no-legend 'scale-*')\" && echo none", "none"
     )
 
 
-def test_slurmctld_has_10000_nodes(lab: Lab, slurmctld: str, tmp_path: Path) -> None:
-    cluster = large.cluster(10_000, network=127)
-    send(lab, render(cluster, tmp_path) | {"cgroup.conf": "CgroupPlugin=disabled\n"})
+def test_slurmctld_has_10000_nodes(lab: Lab, slurmctld: str, large_files: dict[str, str]) -> None:
+    send(lab, large_files)
     lab.command("single", slurmctld)
     lab.wait_for("single", f"{ENVIRONMENT} scontrol ping", "is UP")
 
     expected = {}
+    cluster = large.cluster(10_000, network=127)
     for entry in cluster["nodes"]:
         kind = entry["hardware"].removesuffix("-half")
         machine = cluster["hardware"][entry["hardware"]]
@@ -122,24 +131,20 @@ def test_slurmctld_has_10000_nodes(lab: Lab, slurmctld: str, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("slurmctld")
-def test_a_change_of_10000_nodes_is_planned(lab: Lab, tmp_path: Path) -> None:
+def test_a_change_of_10000_nodes_is_planned(lab: Lab, large_files: dict[str, str], tmp_path: Path) -> None:
     """The schema, Slurm's parser and a second slurmctld judge it. The last good files are hidden: another cluster's."""
-    old = render(large.cluster(10_000, network=127), tmp_path) | {"cgroup.conf": "CgroupPlugin=disabled\n"}
-    send(lab, old)
-    text = old["slurm.conf"].splitlines()
+    send(lab, large_files)
+    text = large_files["slurm.conf"].splitlines()
     nodes = [line for line in text if line.startswith("NodeName=")][-1]
     text[text.index(nodes)] += " TmpDisk=77"
-    task = {"directory": THERE, "files": old | {"slurm.conf": "\n".join([*text, "KillWait=99"])}}
-    play = {"hosts": "all", "become": True, "gather_facts": False, "tasks": [{"gpucluster.slurm.slurm_config": task}]}
-    (tmp_path / "plan.yml").write_text(yaml.safe_dump([play]))
+    wanted = {"directory": THERE, "files": large_files | {"slurm.conf": "\n".join([*text, "KillWait=99"])}}
     lab.command("single", f"mkdir {THERE}/good && mount --bind {THERE}/good /var/lib/gpucluster-slurm/good")
     try:
-        run = lab.playbook(str(tmp_path / "plan.yml"), "--check")
+        result = play(lab, tmp_path, task("plan", "slurm_config", wanted, check=True))["plan"]
     finally:
         lab.command("single", "umount /var/lib/gpucluster-slurm/good")
-    assert (run.rc, run.failed) == (0, {})
-    (plan,) = (result["plan"] for _host, _task, result in run.results)
-    assert {step["what"] for step in plan} == {f"{nodes.split()[0]} TmpDisk", "slurm.conf KillWait"}
+    assert not result.get("failed"), result["msg"]
+    assert {step["what"] for step in result["plan"]} == {f"{nodes.split()[0]} TmpDisk", "slurm.conf KillWait"}
 
 
 def test_50_slurmd_on_one_host(lab: Lab, slurmctld: str, tmp_path: Path) -> None:
