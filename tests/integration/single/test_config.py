@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from lab import Lab, Run, with_cluster
 from plays import Results, Task, configuration, each_mode, modes, play, shell, task, write
 
@@ -29,8 +28,7 @@ Files = dict[str, str]
 @pytest.fixture(scope="module", name="files")
 def files_before(lab: Lab) -> Files:
     """The host's files as site.yml has left them."""
-    files: Files = configuration(lab, HOST)
-    return files
+    return dict(configuration(lab, HOST))
 
 
 @pytest.fixture(scope="module", name="job")
@@ -135,7 +133,9 @@ def results_of_one_play(lab: Lab, files: Files, job: str, tmp_path_factory: pyte
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_slurm_would_refuse_or_would_end_the_job_is_not_written(results: Results, job: str, name: str) -> None:
+def test_what_slurm_would_refuse_and_what_would_end_the_job_is_not_written(
+    results: Results, job: str, name: str
+) -> None:
     _words, message = REFUSED[name]
     assert message.format(job=job) in results[f"refused: {name}"]["msg"]
     assert results[f"files after {name}"]["stdout"] == results["files before"]["stdout"]
@@ -175,7 +175,7 @@ def test_a_change_of_each_class(results: Results, name: str) -> None:
     check, done, again = modes(results, name)
     assert [result["changed"] for result in (check, done, again)] == [True, True, False]
     assert {step["needs"] for step in done["plan"]} == {needs}
-    assert (check["plan"], check["actions"]) == (done["plan"], done["actions"])
+    assert (check["plan"], check["actions"], again["plan"]) == (done["plan"], done["actions"], [])
     assert done["actions"] == [action]
     # Role slurmd restarts its daemon when that changes.
     assert done["read_at_start"] == results["back"]["read_at_start"]
@@ -187,7 +187,7 @@ def test_a_change_of_each_class(results: Results, name: str) -> None:
 
 def changed(lab: Lab, directory: Path, slurm_conf: dict[str, Any]) -> Lab:
     """The lab with other parameters. They are a variable, since the cluster file refuses wrong ones by itself."""
-    return with_cluster(lab, directory, yaml.safe_load(lab.inventory.read_text()), slurm_conf=slurm_conf)
+    return with_cluster(lab, directory, lab.cluster, slurm_conf=slurm_conf)
 
 
 def result(run: Run) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def test_a_connection_that_is_lost_does_not_leave_half_a_change(lab: Lab, files:
     )
     assert "Data could not be sent to remote host" in found["lost"]["msg"]
     assert found["in force"]["rc"] == 0
-    assert not found["again"]["changed"]
+    assert (found["again"]["changed"], found["again"]["plan"]) == (False, [])
 
 
 @pytest.mark.usefixtures("job")
@@ -258,7 +258,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next(lab: Lab, files: Files, t
         shell("in force", "scontrol show config"),
     )
     assert found["next"].get("msg") is None
-    assert not found["again"]["changed"]
+    assert (found["again"]["changed"], found["again"]["plan"]) == (False, [])
     assert "KillWait                = 80 sec" in found["in force"]["stdout"]
 
 
