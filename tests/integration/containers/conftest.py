@@ -108,7 +108,7 @@ def planned(prepared: Site) -> Run:
     lab.command("front", f"scontrol create {reservation}")
     try:
         lab.wait_for("front", f"sinfo -h -n {NODE} -o %T", "maint")
-        run = prepared.run("--check", "--diff", f"--limit=front,{NODE}", slurm_containers=["apptainer"])
+        run = prepared.run("--check", "--diff", f"--limit=front,{NODE}", slurm_containers=[])
     finally:
         lab.command("front", "scontrol delete reservationname=mig")
     lab.wait_until_idle("front", NODE)
