@@ -18,9 +18,9 @@ import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import CHANGED
 from debs import GREET, HOSTS, PLUGIN, Site, Workshop, real_packages, serve
-from gpus import DECLARED, NODE, REMOVE, install_gpus
+from gpus import DECLARED, NODE, PLAIN, REMOVE, install_gpus
 from images import COMPLETE, FORGET, SMALL, push_image, tls_variables
-from lab import Lab, Run, with_hardware
+from lab import Lab, Run, with_cluster
 
 # What becomes of the cluster, by the fixtures that change it: a test comes when all that it needs has been done.
 STATES = ("prepared", "planned", "equipping", "equipped", "worse", "cache", "real")
@@ -81,9 +81,13 @@ def tls(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def everything(lab: Lab, workshop: Workshop, tls: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """The cluster with all that it can have, of which nothing has been done."""
-    declared = with_hardware(lab, tmp_path_factory.mktemp("everything"), NODE, {"gres": DECLARED})
+    """The cluster with all that it can have, of which nothing has been done: MIG on a node, and one without GPUs."""
     own = yaml.safe_load((lab.inventory.parent / "group_vars/slurm_cluster.yml").read_text())
+    cluster = lab.cluster
+    cluster["hardware"] = {"mig": cluster["hardware"]["one-type"] | {"gres": DECLARED}, "plain": PLAIN}
+    for entry in cluster["nodes"]:
+        entry["hardware"] = "mig" if entry["hosts"] == NODE else "plain"
+    declared = with_cluster(lab, tmp_path_factory.mktemp("everything"), cluster)
     return Site(declared, own | workshop.everything() | tls | {"slurm_plugstack": FRIENDLY})
 
 
@@ -108,7 +112,7 @@ def planned(prepared: Site) -> Run:
     lab.command("front", f"scontrol create {reservation}")
     try:
         lab.wait_for("front", f"sinfo -h -n {NODE} -o %T", "maint")
-        run = prepared.run("--check", "--diff", f"--limit=front,{NODE}", slurm_containers=["apptainer"])
+        run = prepared.run("--check", "--diff", f"--limit=front,{NODE}", slurm_containers=[])
     finally:
         lab.command("front", "scontrol delete reservationname=mig")
     lab.wait_until_idle("front", NODE)

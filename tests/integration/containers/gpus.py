@@ -23,6 +23,8 @@ DECLARED = [
     {"name": "gpu", "type": "h100", "count": 6, "autodetect": "nvml"},
     {"name": "gpu", "type": "h100_80gb_hbm3", "count": 2, "autodetect": "nvml", "mig": MIG},
 ]
+PLAIN = {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 2000}
+
 INSTANCES = [profile for profile, count in MIG.items() for _instance in range(count)]
 
 # The stand-ins' description of the GPUs, as it is before: without MIG.

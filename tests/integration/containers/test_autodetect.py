@@ -98,6 +98,14 @@ def test_a_job_has_the_gpu_that_it_asks_for(lab: Lab) -> None:
 
 
 @pytest.mark.usefixtures("equipped")
+def test_a_node_without_gpus_is_beside_it(lab: Lab) -> None:
+    assert lab.command("front", "sinfo -h -n box02 -o %G") == "(null)"
+    refused = lab.host("front").run("timeout 180 srun -w box02 --gres=gpu:1 true")
+    assert (refused.rc, "Requested node configuration is not available" in refused.stderr) == (1, True)
+    assert lab.command("front", "timeout 180 srun -w box02 sh -c 'echo $CUDA_VISIBLE_DEVICES.'") == "."
+
+
+@pytest.mark.usefixtures("equipped")
 @pytest.mark.parametrize("profile", MIG)
 def test_a_job_has_the_mig_instances_that_it_asks_for(lab: Lab, profile: str) -> None:
     kind = f"h100_80gb_hbm3_{profile}"
@@ -135,7 +143,7 @@ WRONG = {
 def judged(equipped: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """What comes of the wrong declarations, by the roles that judge them: hardware before Slurm is asked, as on a node
     whose instances somebody has made by hand, slurmctld where Slurm judges, and nvidia_mig where slurmctld is away."""
-    types = "{{ hostvars.front.slurm_hardware_types | combine({'other': {'gres': wrong}}, recursive=True) }}"
+    types = "{{ hostvars.front.slurm_hardware_types | combine({'mig': {'gres': wrong}}, recursive=True) }}"
     cases: dict[str, Case] = {}
     for name, (gres, _counts) in WRONG.items():
         declared = {"wrong": gres, "slurm_hardware_types": types}

@@ -4,7 +4,7 @@
 """docs/user-guide.md, word for word: its files are written, its commands are run by a normal user, and what it shows
 after a command is what the command prints. Sections with enroot and pyxis need their packages (fixture real).
 
-The tests run in this order. nvidia-smi is a stand-in, and so are the GPUs.
+The tests run in this order. nvidia-smi is a stand-in, and so are the GPUs (gpus.py).
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
-from debs import STAND_IN, as_user
+from debs import as_user
 from lab import ROOT, Lab
 
 pytestmark = pytest.mark.usefixtures("images")
@@ -99,18 +98,12 @@ GUIDE = list(read_guide((ROOT / "docs/user-guide.md").read_text()))
 
 @pytest.fixture(scope="module", autouse=True)
 def user(lab: Lab) -> Iterator[None]:
-    """A directory of alice with the files of the text, a key, and a node with nvidia-smi."""
-    nvidia_smi = Path(STAND_IN / "nvidia_smi.py").read_text()
-    # In one step, and after its GPUs: the health check may be about to ask it.
-    lab.command("box02", "printf '%s\\n' A100 A100 T4 T4 >/etc/nvml-stand-in")
-    install = "cd /usr/local/bin; cat >nvidia-smi.new; chmod 755 nvidia-smi.new; mv nvidia-smi.new nvidia-smi"
-    lab.script("box02", install, f"#!/usr/bin/python3\n{nvidia_smi}".encode())
+    """A directory of alice with the files of the text, and a key."""
     as_user(lab, "mkdir guide; umask 077; echo nvapi-not-a-real-key >ngc-key")
     for section in GUIDE:
         for name, text in section.files.items():
             lab.script("front", f"runuser -u alice tee /home/alice/guide/{name} >/dev/null", text.encode())
     yield
-    lab.command("box02", "rm /usr/local/bin/nvidia-smi /etc/nvml-stand-in")
     as_user(lab, "rm -rf guide ngc-key .cache .config .local .apptainer .parallel")
 
 

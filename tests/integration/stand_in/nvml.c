@@ -125,12 +125,16 @@ int nvmlDeviceGetMigDeviceHandleByIndex(device *gpu, unsigned index, device **mi
 int nvmlDeviceGetGpuInstanceId(device *mig, unsigned *id) { return number(id, mig->instance); }
 int nvmlDeviceGetComputeInstanceId(device *mig, unsigned *id) { (void)mig; return number(id, 0); }
 
+/* No process uses a GPU: what slurmstepd asks for while a job has one. */
+#define NO_PROCESSES(function) \
+    int function(device *gpu, unsigned *found, void *processes) { (void)gpu; (void)processes; return number(found, 0); }
+NO_PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3)
+NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3)
+
 /* Needed to load the plugin; it does without what they tell. */
 #define MISSING(function) int function(void) { return NOT_SUPPORTED; }
 MISSING(nvmlDeviceGetApplicationsClock)
 MISSING(nvmlDeviceGetAttributes_v2)
-MISSING(nvmlDeviceGetComputeRunningProcesses_v3)
-MISSING(nvmlDeviceGetGraphicsRunningProcesses_v3)
 MISSING(nvmlDeviceGetNvLinkRemotePciInfo_v2)
 MISSING(nvmlDeviceGetNvLinkState)
 MISSING(nvmlDeviceGetProcessUtilization)
