@@ -246,7 +246,12 @@ class Lab:
                 *arguments,
             ],
             cwd=ROOT,
-            env=self.environment | {"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.jsonl", "ANSIBLE_NOCOLOR": "1"},
+            env=self.environment
+            | {
+                "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.jsonl",
+                "ANSIBLE_NOCOLOR": "1",
+                "ANSIBLE_FORCE_COLOR": "0",  # molecule asks for colours
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
