@@ -11,8 +11,8 @@ short_description: Read files on the control host as bytes
 version_added: 0.2.0
 author: gpucluster.slurm contributors (!UNKNOWN)
 description:
-  - Returns the content of files on the control host in base64, decrypted where they are encrypted with ansible-vault. The
-    lookup P(ansible.builtin.file#lookup) takes files for text in UTF-8, which a munge key is not.
+  - Returns the content of files on the control host in base64, decrypted where they are encrypted with ansible-vault.
+    The lookup P(ansible.builtin.file#lookup) takes files for text in UTF-8, which a munge key is not.
 options:
   _terms:
     description: Paths of the files.
@@ -53,13 +53,14 @@ class LookupModule(LookupBase):
     def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
         """Return the content of each file in base64. Raises AnsibleLookupError where there is none."""
         self.set_options(var_options=variables, direct=kwargs)
-        contents = []
-        for term in terms:
-            try:
-                # Decrypted if need be, into a file that Ansible removes at its end.
-                real = self._loader.get_real_file(str(term))
-                contents.append(base64.b64encode(Path(real).read_bytes()).decode())
-                self._loader.cleanup_tmp_file(real)
-            except (AnsibleError, OSError) as error:
-                raise AnsibleLookupError(f"{term}: {error}") from error
-        return contents
+        return [self._content(str(term)) for term in terms]
+
+    def _content(self, path: str) -> str:
+        try:
+            # Decrypted if need be, into a file that is removed below, or by Ansible at its end.
+            real = self._loader.get_real_file(path)
+            content = Path(real).read_bytes()
+            self._loader.cleanup_tmp_file(real)
+        except (AnsibleError, OSError) as error:
+            raise AnsibleLookupError(f"{path}: {error}") from error
+        return base64.b64encode(content).decode()
