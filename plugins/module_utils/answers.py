@@ -32,7 +32,8 @@ def _found(value: Any) -> str:
 
 def _number(most: int, least: int = 0, none: bool = False) -> Check:
     def check(value: Any) -> str:
-        if (value is None and none) or (type(value) is int and least <= value <= most):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if (value is None and none) or (whole and least <= value <= most):
             return ""
         return f"found {_found(value)}, allowed: a number from {least} to {most}{', or none' if none else ''}"
 

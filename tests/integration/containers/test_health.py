@@ -28,7 +28,7 @@ Install = Callable[[str, str], None]
 
 def status(lab: Lab) -> str:
     """State and reason of the node. An asterisk says that slurmctld has yet to hear from it after it was resumed."""
-    return str(lab.command("front", f"sinfo -h -N -n {NODE} -o '%T %E'").replace("*", "", 1))
+    return str(lab.command("front", f"sinfo -h -N -p cpu -n {NODE} -o '%T %E'").replace("*", "", 1))
 
 
 def checked(lab: Lab) -> str:
@@ -214,10 +214,10 @@ def test_a_site_has_checks_of_its_own(lab: Lab, own_checks: dict[str, Run]) -> N
 def test_a_node_whose_gpu_has_vanished_is_drained_and_keeps_its_job_until_it_is_back(lab: Lab, running: str) -> None:
     lab.command(NODE, "rm /dev/nvidia1")
     try:
-        show = f"sinfo -h -N -n {NODE} -o '%T %E'"
+        show = f"sinfo -h -N -p cpu -n {NODE} -o '%T %E'"
         assert lab.wait_for("front", show, "drain") == "draining health check gpu: missing: /dev/nvidia1"
         assert lab.command("front", f"squeue -h -j {running} -o %T") == "RUNNING"
     finally:
         lab.command(NODE, f"mknod -m 666 /dev/nvidia1 c 195 1; {PROGRAM}")
-    lab.wait_for("front", f"sinfo -h -N -n {NODE} -o %T | grep -cE '^(mixed|allocated)$'", "1")
+    lab.wait_for("front", f"sinfo -h -N -p cpu -n {NODE} -o %T | grep -cE '^(mixed|allocated)$'", "1")
     assert lab.command("front", f"squeue -h -j {running} -o %T") == "RUNNING"
