@@ -23,6 +23,15 @@ RUNNER = ROOT / "runner"
 SITE = "gpucluster.slurm.site"
 
 
+TASKS = 60
+"""Tasks of a run of site.yml on a cluster with everything that this one has, on all hosts and skipped ones, too."""
+
+ON_THE_CONTROL_HOST = {
+    f"ansible.builtin.{name}" for name in ("assert", "debug", "group_by", "include_tasks", "set_fact")
+}
+"""Actions that ask nothing of the host that they speak of."""
+
+
 @dataclass
 class Progress:
     """What a caller sees of a run while it goes on, from the events; optionally the one who ends it.
@@ -124,12 +133,36 @@ def test_the_next_run_finishes_what_was_left(plays: list[str]) -> None:
     assert validation["jobs"]
 
 
-def test_then_nothing_is_left_to_change_or_to_warn_of(plays: list[str]) -> None:
-    again = run(Progress(len(plays)))
+@pytest.fixture(name="again", scope="module")
+def run_of_a_converged_cluster(plays: list[str]) -> ansible_runner.Runner:
+    return run(Progress(len(plays)))
+
+
+def test_then_nothing_is_left_to_change_or_to_warn_of(again: ansible_runner.Runner) -> None:
     said = output(again)
     assert (again.status, again.rc) == ("successful", 0), said[-4000:]
     assert again.stats["changed"] == {}, said[-4000:]
     assert [line for line in said.splitlines() if "WARNING]" in line] == []
+
+
+def test_a_converged_run_has_few_tasks(again: ansible_runner.Runner) -> None:
+    """The counts do not depend on the machine: a stage that costs each run more is seen here."""
+    events = [event for event in again.events if "task_action" in event.get("event_data", {})]
+    actions = [event["event_data"]["task_action"] for event in events if event["event"] == "playbook_on_task_start"]
+    assert len([action for action in actions if action != "ansible.builtin.meta"]) <= TASKS
+    on_the_node = [
+        event["event_data"]["task"]
+        for event in events
+        if event["event"] == "runner_on_ok"
+        and event["event_data"]["host"] == "compute02"
+        and event["event_data"]["task_action"] not in ON_THE_CONTROL_HOST
+    ]
+    assert on_the_node == [
+        "Look at the host",
+        "Run munge with its key",
+        "Keep the health check",
+        "Run slurmd with its settings",
+    ]
 
 
 def test_no_secret_is_in_the_artifacts(lab: Lab) -> None:
