@@ -23,7 +23,8 @@ def parts(lab: Lab, directory: Path, *tasks: str) -> Run:
         "gather_facts": False,
         "vars": {"nvidia_driver_wait": 0},
         "tasks": [
-            {"name": f"Part {file}", "ansible.builtin.import_role": {**role, "tasks_from": file}} for file in tasks
+            {"name": "Variables", "ansible.builtin.import_role": {"name": "gpucluster.slurm.slurm"}},
+            *({"name": f"Part {file}", "ansible.builtin.import_role": {**role, "tasks_from": file}} for file in tasks),
         ],
     }
     (directory / "parts.yml").write_text(yaml.safe_dump([play]))
