@@ -101,10 +101,7 @@ def prepared(everything: Site, workshop: Workshop, tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="session")
 def planned(prepared: Site) -> Run:
-    """A run in check mode that tells of MIG, TLS and the SPANK plugin, while the node with MIG is in maintenance.
-
-    That another version of a package would be installed is told by roles in cases of their own.
-    """
+    """A run in check mode that tells of MIG, TLS and the SPANK plugin, while the node with MIG is in maintenance."""
     lab, reservation = (
         prepared.lab,
         f"reservationname=mig users=root flags=maint starttime=now duration=60 nodes={NODE}",
