@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which answers of a host are taken: types, patterns and sizes of the facts.
+"""Checks the answers of a host: types, patterns and sizes of the facts.
 
 Somebody may have taken over a compute node. What it says of itself is data that is written into files of the control
 host, shown to people and compared with that of other hosts: an answer of another type, or one that is not written as
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Check = Callable[[Any], str]
-"""Says what is wrong with a value, or nothing."""
+"""Returns the error in a value, or an empty text."""
 
 SHOWN = 60
 """Characters of a wrong value that are shown."""

@@ -109,7 +109,7 @@ def _lines(text: bytes) -> list[bytes]:
 
 
 def _part_lines(lines: list[bytes], marker: str) -> tuple[list[bytes], slice | None]:
-    """The lines BEGIN and END of a marker, and where they and what is between them are; None where they are not."""
+    """The lines BEGIN and END of a marker, and the place of the part that they enclose; None without such a part."""
     marks = [marker.replace("{mark}", mark).encode() for mark in ("BEGIN", "END")]
     if marks[0] not in lines or marks[1] not in lines[lines.index(marks[0]) :]:
         return marks, None

@@ -86,9 +86,11 @@ def measure(
         devices = [path for hostlist in device_files for path in expand(hostlist)]
     except ValueError as error:
         raise MeasurementError(f"device_files: {error}") from None
+    words = parse_node_line(ask(module, "slurmd", "-C") if here else "")
     try:
         topology = read_topology(tree, slurmd_parameters)
-        plain = read_topology(tree) if slurmd_parameters else topology
+        # slurmd -C does not know the cluster's parameters.
+        plain = read_topology(tree) if words and slurmd_parameters else topology
     except TopologyError as error:
         raise MeasurementError(str(error)) from None
     usage = {}
@@ -101,8 +103,6 @@ def measure(
         "device_files": [path for path in devices if tree.exists(path)],
         "gpus": gpus.read_gpus(tree, topology.cores, usage),
     }
-    words = parse_node_line(ask(module, "slurmd", "-C") if here else "")
-    # slurmd -C does not know the cluster's parameters.
     found = differences({**facts, **plain.numbers}, words)
     for item in found:
         module.warn(f"{item['name']}: {item['measured']} was measured, slurmd says {item['slurmd']}")

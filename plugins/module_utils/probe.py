@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the roles have to know of a host: its files, and the answers of a few commands, as data."""
+"""Collects the facts about a host that the roles need, from its files and from a few commands."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ CLOCKS = ("systemd-timesyncd", "chrony", "ntpsec", "openntpd")
 DPKG_JOURNAL = "/var/lib/dpkg/updates"
 """dpkg's journal: it is empty unless an installation was interrupted (dpkg's source, lib/dpkg/dbmodify.c)."""
 
+DPKG_QUERY = ("dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status} ${Version}\\n")
+"""Asks for the state of packages, whose names follow."""
+
 NONE = "(none)"
 """apt-cache's word for a version that there is not."""
 
@@ -43,7 +46,7 @@ def distribution(os_release: str) -> dict[str, str]:
 
 
 def installed(listing: str) -> dict[str, str]:
-    """Version by package, of lines `PACKAGE STATUS VERSION` of dpkg-query(1), for those that are installed."""
+    """Version by package of those that are installed, from the answer to DPKG_QUERY and names of packages."""
     rows = (line.split() for line in listing.splitlines())
     return {row[0]: row[2] for row in rows if len(row) == 3 and row[1] == "installed"}
 
@@ -97,11 +100,12 @@ class Questions:
 
 def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
     """What there is on a host: the fact `slurm_host`, whose keys the module slurm_host_facts documents."""
-    packages = _packages(run, [SLURM_PACKAGE, *questions.packages])
+    packages = installed(run([*DPKG_QUERY, SLURM_PACKAGE, *questions.packages]))
+    own = distribution(tree.text("/etc/os-release") or "")
     policy = _policy(run, packages, questions.candidates)
     path, marker = questions.part
     return {
-        **distribution(tree.text("/etc/os-release") or ""),
+        **own,
         "hostname": tree.text("/proc/sys/kernel/hostname") or "",
         "container": run(["systemd-detect-virt", "--container"]).strip() or "none",
         "memory_mib": _memory(tree.text("/proc/meminfo") or ""),
@@ -109,7 +113,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "slurm_version": packages.get(SLURM_PACKAGE) or policy.get(SLURM_PACKAGE, ""),
         "packages": {name: version for name, version in packages.items() if name in questions.packages},
         "candidates": {name: version for name, version in policy.items() if name in questions.candidates},
-        "mirror": _mirror(tree, run) if questions.candidates else "",
+        "mirror": _mirror(own["codename"], run) if questions.candidates else "",
         "interrupted": bool(tree.names(DPKG_JOURNAL)),
         "clocks": services(run(["systemctl", "show", "--property=Id,ActiveState,UnitFileState", *CLOCKS])),
         "users": {name: user for name in questions.users if (user := _user(name)) is not None},
@@ -129,10 +133,6 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
     }
 
 
-def _packages(run: Command, names: Sequence[str]) -> dict[str, str]:
-    return installed(run(["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status} ${Version}\\n", *names]))
-
-
 def _policy(run: Command, packages: dict[str, str], names: Sequence[str]) -> dict[str, str]:
     """The candidates of these packages, and of Slurm's where it is not installed; apt is asked only if it has to be."""
     asked = [*names, *([] if SLURM_PACKAGE in packages else [SLURM_PACKAGE])]
@@ -146,9 +146,8 @@ def _policy(run: Command, packages: dict[str, str], names: Sequence[str]) -> dic
     return found
 
 
-def _mirror(tree: Tree, run: Command) -> str:
+def _mirror(codename: str, run: Command) -> str:
     """Where the host has its own release of Debian from. Others name theirs after it, too."""
-    codename = distribution(tree.text("/etc/os-release") or "")["codename"]
     wanted = ["Created-By: Packages", "Origin: Debian", f"Codename: {codename}"]
     return (run(["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]).splitlines() or [""])[0]
 

@@ -152,6 +152,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import nvidia
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import DriverError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.probe import DPKG_QUERY, installed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
 
 SOURCES = "/etc/apt/sources.list.d/gpucluster-nvidia.sources"
@@ -225,9 +226,7 @@ class Driver:
 
     def installed(self, packages: list[str]) -> dict[str, str]:
         """The version of each of these packages that is installed."""
-        listed = self.ask("dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status} ${Version}\n", *packages)
-        rows = [line.split() for line in listed.splitlines()]
-        return {row[0]: row[2] for row in rows if len(row) == 3 and row[1] == "installed"}
+        return installed(self.ask(*DPKG_QUERY, *packages))
 
     def platform(self) -> str:
         """Distribution and release: "debian 13"; what has no number yet is "debian sid"."""

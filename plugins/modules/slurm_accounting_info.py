@@ -18,19 +18,11 @@ options:
   cluster:
     description: Name of the cluster in the database. Not needed where the database has no other.
     type: str
-attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
-    support: none
+extends_documentation_fragment: [gpucluster.slurm.reading]
 requirements:
   - Slurm's sacctmgr (22.05 or later) with a slurmdbd that answers
 seealso:
   - module: gpucluster.slurm.slurm_accounting
-author:
-  - gpucluster.slurm contributors (@gpucluster)
 """
 
 EXAMPLES = r"""

@@ -24,7 +24,7 @@ options:
     default: /
 notes:
   - Known limits are hwloc's special treatment of Xeon Phi and of Fujitsu's SPARC64 processors, which is not done here.
-extends_documentation_fragment: [gpucluster.slurm.hardware]
+extends_documentation_fragment: [gpucluster.slurm.hardware, gpucluster.slurm.reading]
 seealso:
   - module: gpucluster.slurm.slurm_host_facts
 """

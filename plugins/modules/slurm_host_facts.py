@@ -12,7 +12,8 @@ version_added: 0.1.0
 description:
   - Looks at a host once for all roles, instead of gathering Ansible's facts, so that a host that is as it should be
     costs no task of its own for each of the questions.
-  - It changes nothing, but where apt has no lists of packages at all it fetches them, to know the release of Slurm.
+  - It changes nothing on the host. If apt has no lists of packages at all, the module fetches them, because it has to
+    know the release of Slurm.
 options:
   packages:
     description: Packages to look for, by name.
@@ -55,7 +56,7 @@ options:
     description: Whether the host's hardware is measured as well, as M(gpucluster.slurm.slurm_hardware_facts) does.
     type: bool
     default: false
-extends_documentation_fragment: [gpucluster.slurm.hardware]
+extends_documentation_fragment: [gpucluster.slurm.hardware, gpucluster.slurm.reading]
 seealso:
   - module: gpucluster.slurm.slurm_hardware_facts
 """

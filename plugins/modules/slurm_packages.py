@@ -137,6 +137,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     from_options,
     write,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.probe import DPKG_JOURNAL, DPKG_QUERY, installed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spank import PluginError, plugin_release
 
 CACHE = "/var/cache/gpucluster-slurm"
@@ -151,8 +152,6 @@ INSTALL = [
     "--option=Dpkg::Options::=--force-confold",
 ]
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
-JOURNAL = "/var/lib/dpkg/updates"
-"""dpkg's: it is empty unless an installation is interrupted, or goes on."""
 LOCKED = "frontend lock was locked by"
 PATIENCE = 300
 """Seconds until another installation has to have ended."""
@@ -268,13 +267,6 @@ def judge_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[str]
     return paths
 
 
-def installed(module: AnsibleModule, names: list[str]) -> dict[str, str]:
-    """The version of each of the packages that is installed."""
-    command = ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package} ${Version}\\n", *names]
-    lines = [line.split() for line in module.run_command(command)[1].splitlines()]
-    return {line[1]: line[2] for line in lines if line[0] == "installed"}
-
-
 def finish(module: AnsibleModule) -> None:
     """Finish what was interrupted. What looks so may be at work, of a run that was killed: dpkg does not wait for it.
 
@@ -347,12 +339,12 @@ def converge(module: AnsibleModule) -> dict[str, Any]:
     if release and names:
         raise PackageError(f"{names[0]}: found a name, allowed: url or file, since the plugin in it must be read")
     plugins = judge_plugins(module, debs, release) if release else []
-    there = installed(module, names + [deb.name for deb in debs])
+    there = installed(module.run_command([*DPKG_QUERY, *names, *(deb.name for deb in debs)])[1])
     missing = [name for name in names if name not in there]
     other = [deb for deb in debs if there.get(deb.name) != deb.version]
     files = from_options(module.params["files"])
     changes = [file for file in files if file.changes]
-    interrupted = bool(os.listdir(JOURNAL))
+    interrupted = bool(os.listdir(DPKG_JOURNAL))
     stale = module.params["stale"] or bool(module.params["before"] and (changes or missing or other))
     if not module.check_mode:
         write(changes)
