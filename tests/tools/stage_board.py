@@ -32,7 +32,7 @@ class State(NamedTuple):
 
 
 class Board:
-    """Everything goes into a plain log file too; where there is no terminal, that is what is printed."""
+    """Everything goes into a plain log file, too. Without a terminal the same lines are printed."""
 
     def __init__(self, log: Path) -> None:
         self.file = log.open("w", encoding="utf-8")

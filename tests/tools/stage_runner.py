@@ -22,7 +22,7 @@ TIMES = LOGS / "times.json"
 REPORTING = Path(__file__).resolve().parent / "reporting"
 BESIDE = 2  # lanes; a third one takes from the others what it gains, and machines in software emulation time out
 TICK = 0.1  # seconds between two looks at what runs
-GRACE = 5  # seconds that a stage has to end when it is told to
+GRACE = 5  # seconds that a stage has to end after its signal
 
 
 def environment(events: Path) -> dict[str, str]:

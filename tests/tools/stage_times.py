@@ -18,7 +18,7 @@ KEPT = 10  # of the slowest things of each kind, in the file
 SHOWN = 5  # of them at the end, of all stages together
 VERDICTS = 10  # failed tests that are shown of a stage
 
-Times = Mapping[str, Mapping[str, Any]]  # what is kept, by stage
+Times = Mapping[str, Mapping[str, Any]]  # the times that are kept, by stage
 
 
 class Result(NamedTuple):

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The tarball of the collection, built in a checkout that has been used: it holds what is tracked, and no secret."""
+"""The tarball of the collection, built in a used checkout, holds tracked files only, and no secret."""
 
 from __future__ import annotations
 

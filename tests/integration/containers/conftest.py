@@ -139,7 +139,7 @@ def again(prepared: Site, equipping: Run) -> Run:
 
 @pytest.fixture(scope="session")
 def equipped(prepared: Site, again: Run) -> Site:
-    """The cluster with everything, by what is in force."""
+    """The cluster with everything, as its configuration in force says."""
     assert again.rc == 0
     return prepared
 

@@ -85,5 +85,5 @@ def install_gpus(lab: Lab, directory: Path) -> None:
 
 
 def recorded(lab: Lab) -> list[str]:
-    """What nvidia-smi was told to change; there is no file before it is told something."""
+    """The commands that nvidia-smi has received to change something; before the first one there is no file."""
     return str(lab.command(NODE, "cat /run/nvidia-smi-stand-in 2>/dev/null || true")).splitlines()

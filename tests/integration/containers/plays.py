@@ -36,7 +36,7 @@ def shell(command: str, host: str = "") -> Task:
 class Case:
     """What is tried on a host, with variables of its own.
 
-    after: what is done in the end, whatever has failed before.
+    after: commands that run in the end, whatever has failed before.
     """
 
     host: str

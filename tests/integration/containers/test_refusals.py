@@ -24,7 +24,7 @@ OTHER = "0" * 64
 
 
 class Circumstance(NamedTuple):
-    """Commands that make a host different for what is tried on it, and undo that."""
+    """Commands that change a host for one case, and commands that change it back."""
 
     make: str
     undo: str

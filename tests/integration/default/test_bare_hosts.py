@@ -37,7 +37,7 @@ class Progress:
     """What a caller sees of a run while it goes on, from the events; optionally the one who ends it.
 
     plays: how many plays the playbook has. cancel_in: the play that ends the run when its first task begins.
-    before: what is done before.
+    before: a function that is called first.
     """
 
     plays: int

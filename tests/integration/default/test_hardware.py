@@ -35,7 +35,7 @@ def test_slurmd_says_the_same_of_random_machines(
 ) -> None:
     if variants != VARIANTS[:1] and lab.release == "22.05":
         pytest.skip("slurmd -G of 22.05 does not say what it has found")
-    # Most of what is found depends on hwloc and not on Slurm: a quarter of the machines is enough for another release.
+    # Most of the result depends on hwloc and not on Slurm: a quarter of the machines is enough for another release.
     others = lab.release != "24.11"
     write_random_machines(dumps, seeds[: len(seeds) // 4] if others else seeds)
     said = slurm_says(dumps, lambda script, data: lab.script(lab.nodes[-1], script, data).decode(), variants)

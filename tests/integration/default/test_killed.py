@@ -87,7 +87,7 @@ def test_the_next_run_finishes_with_new_secrets_which_appear_nowhere(lab: Lab, s
         assert secret not in run.output
         assert not [host for host, lines in processes.items() if secret in lines]
     for host in HOSTS:
-        # The search itself must not be what is found: sudo logs the commands of the test.
+        # The search must not find itself: sudo logs the commands of the test.
         hidden = base64.b64encode(password.encode()).decode()
         lab.command(host, f"umask 077; rm -f /root/password; echo {hidden} | base64 -d >/root/password")
         find = "find / -xdev -type f -perm /o=r -size -4M ! -path '/proc/*' -exec grep -laFf /root/password {} +"

@@ -50,6 +50,6 @@ class CallbackModule(CallbackBase):
         self.play, self.play_began = f"{self.playbook}: {play.get_name()}", time.monotonic()
         tell("play", self.play)
 
-    def v2_playbook_on_stats(self, stats: Any) -> None:  # noqa: ARG002
+    def v2_playbook_on_stats(self, stats: Any) -> None:  # noqa: ARG002 - Ansible calls it by this name
         self.end_play()
         tell("playbook", self.playbook, time.monotonic() - self.playbook_began)

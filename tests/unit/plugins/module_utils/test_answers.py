@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Answers of hosts that somebody else controls: none of them is taken, and each is told in one short line."""
+"""Answers of hosts that somebody else controls: each one is refused with one short line."""
 
 from __future__ import annotations
 
