@@ -133,6 +133,7 @@ HOST = _record(
     directories=_mapping(_text(_PATH), _text(r"[0-7]{4}")),
     files=_mapping(_text(_PATH), _text(r"[0-9a-f]{64}")),
     part=_text(r"([0-9a-f]{64})?"),
+    serving_controller=_text(r"[A-Za-z0-9._-]*", 255),
     namespaces=_record(
         max_user_namespaces=_number(1 << 63, none=True),
         unprivileged_userns_clone=_number(1 << 31, none=True),

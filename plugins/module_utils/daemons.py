@@ -27,9 +27,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency impor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.running import differences
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, serving
 from ansible_collections.gpucluster.slurm.plugins.module_utils.surroundings import this_host
-from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import TrialError, try_out
+from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import TrialError, short_name, try_out
 
 # Seconds that one command of Slurm may take.
 COMMAND = 60
@@ -122,12 +122,13 @@ class Daemon:
 
     def wait(self) -> None:
         """Wait until it answers. Raises ConfigError if it has ended, NotYetError if it does not in time."""
-        deadline = time.monotonic() + self.patience
+        patience = self.patience + self.takeover()
+        deadline = time.monotonic() + patience
         while not self.answers():
             if not self.active():
                 raise ConfigError(f"{self.name} has ended:\n{self.last_words()}")
             if time.monotonic() > deadline:
-                raise NotYetError(f"{self.name} does not answer after {self.patience} s")
+                raise NotYetError(f"{self.name} does not answer after {patience} s")
             time.sleep(1)
 
     # What not each daemon has.
@@ -135,6 +136,14 @@ class Daemon:
     def jobs(self) -> list[Job]:
         """The jobs that have not ended."""
         return []
+
+    def possible_jobs(self) -> list[Job]:
+        """Those that there may be while it does not answer."""
+        return []
+
+    def takeover(self) -> int:
+        """Seconds by which it may answer later than it starts, since another host serves first."""
+        return 0
 
     def before(self) -> Before:
         """What it has now."""
@@ -184,7 +193,29 @@ class Slurmctld(Daemon):
         self.host = this_host(module, module.params["directory"])
 
     def answers(self) -> bool:
-        return self.active() and self.ask("scontrol", "ping")[0] == 0
+        if not self.active():
+            return False
+        name = serving(lambda command: self.ask(*command)[1])
+        # Slurm finds itself among SlurmctldHost by the name of its host, or else by its addresses.
+        own = short_name(socket.gethostname())
+        return name != "" and (short_name(name) == own or own not in self.controllers())
+
+    def controllers(self) -> list[str]:
+        """The controllers that its files name, in their order, without their domains."""
+        hosts = self.configuration.settings.get(("slurm.conf", "slurmctldhost"), ("", ""))[1]
+        return [short_name(host) for host in hosts.split()]
+
+    def takeover(self) -> int:
+        # run_backup() in src/slurmctld/backup.c: it looks three times in this time, and needs one look more.
+        if short_name(socket.gethostname()) not in self.controllers()[1:]:
+            return 0
+        return 2 * int(self.configuration.settings.get(("slurm.conf", "slurmctldtimeout"), ("", "120"))[1])
+
+    def possible_jobs(self) -> list[Job]:
+        state = self.configuration.settings.get(("slurm.conf", "statesavelocation"), ("", "/var/spool"))[1]
+        if not os.path.exists(os.path.join(state, "job_state")):  # it has never run
+            return []
+        return [Job("unknown", ",".join(self.configuration.partitions), frozenset(self.configuration.nodes), True)]
 
     def jobs(self) -> list[Job]:
         fields = ["JobArrayID", "Partition", "NodeList", "tres-per-job", "tres-per-node", "tres-per-task", "tres-alloc"]

@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import serving
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
 
 SLURM_PACKAGE = "slurm-wlm-basic-plugins"
@@ -96,6 +97,8 @@ class Questions:
     """Paths: what do they hold, as SHA-256."""
     part: tuple[str, str] = ("", "")
     """A path, and the marker of a part of that file: what does it hold, as SHA-256."""
+    serving_controller: bool = False
+    """Which of several controllers serves?"""
 
 
 def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
@@ -120,6 +123,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "directories": dict(_directories(tree, questions.directories)),
         "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},
         "part": checksum(part_of(_content(tree, path) or b"", marker)) if path else "",
+        "serving_controller": serving(run) if questions.serving_controller else "",
         # Users' containers need these. unprivileged_userns_clone is Debian's own, a kernel that lacks it allows them.
         # apparmor_restrict_unprivileged_userns is Ubuntu's: programs without a profile get useless namespaces.
         "namespaces": {

@@ -9,7 +9,7 @@ The lines of `scontrol --oneliner show` are the same in Slurm 22.05, 24.11 and 2
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -27,6 +27,9 @@ node its own only in the place of one that begins like this (`_drain_node` in `s
 
 Record = Mapping[str, str]
 """What Slurm shows of one thing, by key."""
+
+Ask = Callable[[Sequence[str]], str]
+"""Runs a command, and returns what it prints to its standard output, whether it succeeds or not."""
 
 
 class ScontrolError(Exception):
@@ -62,6 +65,28 @@ def records(text: str) -> list[Record]:
         pairs = [pair.partition("=") for pair in re.split(r"\s+(?=[A-Z]\w*=)", line.strip())]
         found.append({key: value.replace("(null)", "") for key, _equals, value in pairs if _equals})
     return [record for record in found if record]
+
+
+# -- controllers -----------------------------------------------------------------------------------------------------
+
+
+def controllers(ping: str) -> dict[str, bool]:
+    """Whether each controller answers, by its name in SlurmctldHost and in this order, from `scontrol ping`."""
+    found = re.findall(r"^Slurmctld\(\w+\) at (\S+) is (\w+)", ping, re.MULTILINE)
+    return {name: state == "UP" for name, state in found}
+
+
+def serving(ask: Ask) -> str:
+    """The controller that serves, by its name in SlurmctldHost; empty if none does.
+
+    The first that answers serves, because the primary takes control back when it starts. Another one answers a ping
+    also while it stands by, and refuses all other requests until it has taken over (`src/slurmctld/backup.c`).
+    """
+    found = controllers(ask(["timeout", "30", "scontrol", "ping"]))
+    first = next((name for name, up in found.items() if up), "")
+    if first and first != next(iter(found)) and not ask(["timeout", "20", "scontrol", "show", "licenses"]).strip():
+        return ""
+    return first
 
 
 # -- reservations ----------------------------------------------------------------------------------------------------

@@ -53,12 +53,20 @@ STARTED = "Running as primary controller"
 WAITING = "cannot stat file"
 
 
+def short_name(host: str) -> str:
+    """The name of a host without its domain; of SlurmctldHost also without the address."""
+    return host.partition("(")[0].partition(".")[0]
+
+
 class TrialError(Exception):
     """What slurmctld said instead of starting."""
 
 
 def trial_conf(text: str, directory: str) -> str:
-    """slurm.conf for a second slurmctld, which reaches no node: that knows of no job would be a danger to all."""
+    """slurm.conf for a second slurmctld, which reaches no node: that knows of no job would be a danger to all.
+
+    It is the only controller. As the second one it would wait for the first.
+    """
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
@@ -68,13 +76,23 @@ def trial_conf(text: str, directory: str) -> str:
         f"SlurmctldPort={port}",
         "MailProg=/bin/true",
     ]
-    for pairs in lines("slurm.conf", text):
+    own = short_name(socket.gethostname())
+    found = [*lines("slurm.conf", text)]
+    alone = any(_is_controller(pair, own) for pairs in found for pair in pairs)
+    for pairs in found:
+        if alone and pairs[0][0].lower() == "slurmctldhost" and not _is_controller(pairs[0], own):
+            continue
         kept = [pair for pair in pairs if pair[0].lower() not in NOT_TRIED]
         if table_of("slurm.conf", pairs) == "NodeName":
             kept = [pair for pair in kept if pair[0].lower() not in ("nodeaddr", "nodehostname", "port", "bcastaddr")]
             kept += [("NodeAddr", "127.0.0.1"), ("Port", "1")]
         result.append(" ".join(f"{key}={value_text(value)}" for key, value in kept))
     return "\n".join(result) + "\n"
+
+
+def _is_controller(pair: tuple[str, str], host: str) -> bool:
+    """Whether a pair of slurm.conf names a host as a controller."""
+    return pair[0].lower() == "slurmctldhost" and short_name(pair[1]) == host
 
 
 def try_out(directory: str, user: str) -> None:

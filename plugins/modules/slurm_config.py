@@ -10,8 +10,8 @@ module: slurm_config
 short_description: Plan, validate, apply, verify and roll back Slurm's configuration
 version_added: 0.1.0
 description:
-  - Runs on a controller. It takes all files of the configuration at once, and either all of them are in force
-    afterwards, or none.
+  - Runs on the controller that serves, which is the second one after it has taken over. It takes all files of the
+    configuration at once, and either all of them are in force afterwards, or none.
   - B(Validates) them, before anything is written. Every key is known to the installed release, or the nearest known
     one is named. They go together, and with this host - nodes, partitions, generic resources, addresses, ports,
     included files, installed plugins, accounting and limits. Slurm's own parser reads them. A second slurmctld starts
@@ -19,7 +19,8 @@ description:
     addresses at which it reaches no node.
   - B(Plans) what changes, key by key, node by node and partition by partition, what each change needs
     (C(scontrol reconfigure), or a restart), and which jobs it would end. Slurm itself is asked for the jobs.
-  - B(Refuses) what would end jobs, unless O(end_jobs) allows it.
+  - B(Refuses) what would end jobs, unless O(end_jobs) allows it. While slurmctld does not answer, a change that could
+    end jobs is refused as well.
   - B(Applies) them. All files are written or none, then slurmctld is reconfigured or restarted, whichever they need.
   - B(Verifies) that slurmctld answers, that it has in force what the files say (parameters, nodes and partitions, but
     for those that were different before), and that every node that was up, and whose slurmd took connections, is up
@@ -104,7 +105,7 @@ plan:
       returned: always
       sample: reconfigure
     ends:
-      description: Numbers of the jobs that it would end.
+      description: Numbers of the jobs that it would end; V(unknown) if slurmctld does not answer and it could end some.
       type: list
       elements: str
       returned: always
@@ -344,7 +345,7 @@ def converge(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     at_start = read_at_start(new, "slurmd", version) if daemon.name == "slurmctld" else None
     daemon.configuration = old
     running = daemon.answers()
-    plan = steps(changes(old, new), daemon.jobs() if running else [], version)
+    plan = steps(changes(old, new), daemon.jobs() if running else daemon.possible_jobs(), version)
     different = [file for file in files if file.changes]
     result = {
         "changed": bool(different) or good != wanted,
@@ -371,13 +372,15 @@ def converge(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
             write(files)
             keep(wanted, at_start)
         return result
-    if good and not running:
-        remarks.append(f"{daemon.name} does not answer, so which jobs run is not known")
     remarks += [f"{name}: another secret" for name, text in secrets.items() if good and good.get(name) != text]
     result["remarks"] = remarks + validate(module, daemon, version)
     ending = sorted({number for step in plan for number in step.ends})
     if ending and not module.params["end_jobs"]:
         shown = "\n".join(table([step for step in plan if step.ends]))
+        if not running:
+            raise ConfigError(
+                f"{daemon.name} does not answer, and this can end jobs: start it, or set end_jobs\n{shown}"
+            )
         raise ConfigError(f"this would end {len(ending)} jobs; drain the nodes first, or set end_jobs:\n{shown}")
     action = action_for(daemon, plan)
     result["actions"] = [action]

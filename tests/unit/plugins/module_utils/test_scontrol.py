@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
     ScontrolError,
+    controllers,
     differences,
     over,
     reason_of,
     records,
+    serving,
     to_change,
     updates,
 )
@@ -31,6 +33,32 @@ NodeName=n2 State=IDLE+DRAIN Partitions=main Reason=new DIMMs [root@2026-11-21T1
 NodeName=n3 State=DOWN* Reason=Not responding [slurm@2026-11-21T19:00:00]
 NodeName=n4 State=MIXED+DRAIN+MAINTENANCE Reason=bad fan [root@2026-11-21T19:00:00]
 """
+
+
+PING = """\
+Slurmctld(primary) at head is {}
+Slurmctld(backup1) at login1 is {}
+Slurmctld(backup2) at login2 is {}
+*****************************************
+** RESTORE SLURMCTLD DAEMON TO SERVICE **
+"""
+
+
+@pytest.mark.parametrize(
+    ("states", "licenses", "serves"),
+    [
+        (("UP", "UP", "UP"), "", "head"),
+        (("DOWN", "UP", "UP"), "No licenses configured in Slurm.\n", "login1"),
+        (("DOWN", "DOWN", "UP"), "LicenseName=a\n", "login2"),
+        (("DOWN", "UP", "DOWN"), "", ""),  # it has not taken over yet
+        (("DOWN", "DOWN", "DOWN"), "No licenses configured in Slurm.\n", ""),
+    ],
+)
+def test_which_controller_serves(states: tuple[str, ...], licenses: str, serves: str) -> None:
+    said = {"ping": PING.format(*states), "licenses": licenses}
+    assert serving(lambda command: said[command[-1]]) == serves
+    assert [*controllers(said["ping"])] == ["head", "login1", "login2"]
+    assert serving(lambda _command: "") == ""  # no Slurm on the host
 
 
 def changed(wanted: dict[str, Any]) -> dict[str, tuple[str, str]]:
