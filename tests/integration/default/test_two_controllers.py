@@ -118,6 +118,18 @@ def test_an_outage_of_the_primary(lab: Lab, job: str, tmp_path: Path) -> None:
     assert lab.command("compute01", f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
 
 
+@pytest.mark.usefixtures("job")
+def test_what_is_refused_after_a_killed_run_reaches_neither_controller(lab: Lab, tmp_path: Path) -> None:
+    """The run was killed before the second controller had the change. The next test lets it take over nevertheless."""
+    live = with_cluster(lab, tmp_path, described(lab, KillWait=43)).start("site", STAGES)
+    live.wait_for_task("Run slurmctld")
+    live.kill()
+    lab.wait_for("compute01", "timeout 60 scontrol ping", BOTH)
+    before = as_they_are(lab)
+    run = renamed(lab, tmp_path).playbook("site", STAGES)
+    assert (run.rc, run.changed, as_they_are(lab)) == (2, {}, before)
+
+
 def test_the_primary_comes_back_with_every_change(lab: Lab, job: str, tmp_path: Path) -> None:
     """Its host is there, its slurmctld is not. The second controller is changed first, and then gives control back."""
     lab.command("head", "systemctl stop slurmctld")
