@@ -33,7 +33,7 @@ all-lanes := molecule-driver@360 'molecule-default molecule-wide-22.05 molecule-
 help: ## this list
 	@awk -F ':[^#]*## ' '/^## /{print "\n" substr($$0, 4)} /^[a-z%-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-## Tests, by what they cost (docs/testing.md)
+## Tests, by what they cost (docs/design/testing.md)
 
 check: $(ready) ## lint, unit, sanity and doc-lint: no hosts; 2 minutes
 	@tests/tools/stages $(check-lanes)
@@ -109,7 +109,7 @@ molecule-%: $(ready) ## one scenario of the folder molecule: molecule-default, m
 docs: $(ready) ## write the tables of variables in the roles' READMEs, from their argument specs
 	tests/tools/role_tables
 
-benchmark: $(ready) ## what site.yml, 10,000 nodes and 3,000 users take, as ratios (docs/benchmarks.md)
+benchmark: $(ready) ## what site.yml, 10,000 nodes and 3,000 users take, as ratios (docs/design/benchmarks.md)
 	python tests/benchmark/site.py
 	python tests/benchmark/scale.py
 	molecule converge -s single

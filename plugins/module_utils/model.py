@@ -49,7 +49,7 @@ class Cluster:
     addresses: dict[str, str]
     """The address of each host that has one."""
     variables: dict[str, Any]
-    """The shared variables (`docs/architecture.md`)."""
+    """The shared variables (`docs/design/map.md`)."""
 
 
 SLURM_GROUPS = ("slurm_controller", "slurm_database", "slurm_login", "slurm_registry", "slurm_compute")

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """From data to lines of Slurm's configuration files.
 
-The data are the shared variables (`docs/architecture.md`), whether the inventory plugin or a person wrote them.
+The data are the shared variables (`docs/design/map.md`), whether the inventory plugin or a person wrote them.
 Equal nodes become one line, in the order in which they first appear. All problems are ValueErrors that name the entry.
 """
 
