@@ -127,7 +127,14 @@ demo: $(ready) ## a cluster in containers on this machine: made, set up, validat
 	@ssh -F $(demo-hosts) login1 timeout 20 sinfo
 	@echo 'Log in: ssh -F $(demo-hosts) login1    then: srun -N2 hostname    Remove it: make demo-clean'
 
+picture: $(ready) ## draw docs/run.svg anew, from a run on the containers of `make demo`, which are made anew, too
+	molecule destroy -s default
+	molecule create -s default
+	rm -rf .cache/picture && mkdir -p .cache/picture && cp $(demo) .cache/picture/my.cluster.yml
+	cd .cache/picture && $(demo-ssh) ANSIBLE_FORCE_COLOR=1 ansible-playbook gpucluster.slurm.site -i my.cluster.yml >run.log
+	python tests/tools/picture.py .cache/picture/run.log
+
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity unit doc-lint docs benchmark demo demo-clean
+.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity unit doc-lint docs benchmark demo picture demo-clean

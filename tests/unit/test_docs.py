@@ -34,7 +34,7 @@ def anchors(text: str) -> set[str]:
 
 def is_broken(document: Path, link: str) -> bool:
     """Whether a link of a document leads to no file, or to no heading of that file."""
-    name, _, anchor = link.partition("#")
+    name, _hash, anchor = link.partition("#")
     target = document.parent / name if name else document
     return not target.exists() or (bool(anchor) and anchor not in anchors(target.read_text()))
 
