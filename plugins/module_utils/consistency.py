@@ -24,13 +24,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
     table_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import (
-    FILES,
-    IGNORED,
-    REFUSED,
-    nearest,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import FILES, IGNORED, REFUSED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.render import SHARED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
 
 class Finding(NamedTuple):

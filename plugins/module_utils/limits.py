@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import nearest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
 NAME = re.compile(r"[^\s\"'`=|,+-][^\s\"'`=|,]*")
 """A name that can be in a list of names and on a line of commands."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import CHANGED, PCI, VENDOR, is_display
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import nearest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
 
 MANAGED = "# Managed by gpucluster.slurm: changes here are overwritten."

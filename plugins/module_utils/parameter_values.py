@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables.words import (
@@ -20,6 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables.
     HINTS,
     PLUGINS,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
 RELEASES = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
 """The releases that the tables are about, in order. A later one is judged as the last of them."""
@@ -85,13 +85,6 @@ class Span:
     def verb(self) -> str:
         """The verb after it."""
         return "does" if self.first == self.last else "do"
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant: equal but for case, or else the most similar one; None if none is similar."""
-    lower = {candidate.lower(): candidate for candidate in sorted(names)}
-    matches = get_close_matches(name.lower(), lower, n=1)
-    return lower[matches[0]] if matches else None
 
 
 @cache

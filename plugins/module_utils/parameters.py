@@ -54,8 +54,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values 
     RELEASES,
     Span,
     judge,
-    nearest,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
 __all__ = [
     "FILES",
@@ -64,7 +64,6 @@ __all__ = [
     "REFUSED",
     "RELEASES",
     "find",
-    "nearest",
     "needs",
     "problems",
     "refused_everywhere",

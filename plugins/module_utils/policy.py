@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.limits import LIMITS, NAME, Limit, find, meaning, told
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import nearest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Entity, Job, Settings, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
 ROOT = "root"
 OWN = frozenset((Entity("qos", "normal"), Entity("account", ROOT), Entity("user", ROOT)))

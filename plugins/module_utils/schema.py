@@ -18,7 +18,7 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentTypeError, RequiredError, UnsupportedError
-from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters, spelling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.render import value_text
 
@@ -422,7 +422,7 @@ def shown(found: Any) -> str:
 
 def unknown(what: str, found: str, names: Iterable[str], allowed: str) -> str:
     """What to say of an unknown name: the nearest known one, and what is allowed."""
-    match = parameters.nearest(found, names)
+    match = spelling.nearest(found, names)
     return f"unknown {what}, {f'did you mean {match!r}? ' if match else ''}allowed: {allowed}"
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.limits import KINDS, seconds
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import nearest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
 COMMAND = 60
 """Seconds that a command may take."""

@@ -9,7 +9,7 @@ import re
 from importlib import import_module
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters, schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters, schema, spelling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables import words
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import RELEASES, Span, judge
 from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import (
@@ -248,4 +248,4 @@ def test_what_the_model_makes_is_a_parameter() -> None:
     [("KilWait", "KillWait"), ("KILLWAIT", "KillWait"), ("SlurmctlPort", "SlurmctldPort"), ("xyz", None)],
 )
 def test_nearest(name: str, expected: str | None) -> None:
-    assert parameters.nearest(name, parameters.SLURM_CONF) == expected
+    assert spelling.nearest(name, parameters.SLURM_CONF) == expected
