@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.outcome import outcome
+from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import (
     Change,
     Partitions,
@@ -62,7 +62,7 @@ def converge(
     if changes and not module.check_mode:
         _apply(sacctmgr, state, changes, wanted, unwanted)
     return {
-        **outcome([{"what": change.what, "before": change.before, "after": change.after} for change in changes]),
+        **plan_result([{"what": change.what, "before": change.before, "after": change.after} for change in changes]),
         "table": table(changes),
         "kept": [f"{entity.words}: has jobs {fold(numbers)}" for entity, numbers in kept.items()],
     }

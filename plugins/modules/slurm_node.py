@@ -76,7 +76,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.outcome import outcome
+from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
     CLEARED,
     Scontrol,
@@ -109,7 +109,7 @@ def main() -> None:
         plan = converge(module, Scontrol(module))
     except ScontrolError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(**outcome(plan))
+    module.exit_json(**plan_result(plan))
 
 
 if __name__ == "__main__":

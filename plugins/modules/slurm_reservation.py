@@ -86,7 +86,7 @@ from datetime import datetime
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.outcome import outcome
+from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
     Scontrol,
     ScontrolError,
@@ -132,7 +132,7 @@ def main() -> None:
         plan = converge(module, Scontrol(module))
     except ScontrolError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(**outcome(plan))
+    module.exit_json(**plan_result(plan))
 
 
 if __name__ == "__main__":
