@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import gpus
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
     TopologyError,
     differences,
     parse_node_line,
     read_memory,
     read_topology,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "slurmd_parameters": {"type": "list", "elements": "str", "default": []},

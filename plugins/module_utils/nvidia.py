@@ -16,9 +16,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import CHANGED, PCI, VENDOR, is_display
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED, PCI, VENDOR, is_display
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
 
 MANAGED = "# Managed by gpucluster.slurm: changes here are overwritten."
 """The first line of each file."""

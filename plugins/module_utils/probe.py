@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import serving
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
 
 SLURM_PACKAGE = "slurm-wlm-basic-plugins"
 """All of Debian's packages of Slurm depend on this one, so that its version is theirs."""

@@ -151,9 +151,9 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import nvidia
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import DriverError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.probe import DPKG_QUERY, installed
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
 
 SOURCES = "/etc/apt/sources.list.d/gpucluster-nvidia.sources"
 LISTS = "/etc/apt/sources.list.d"

@@ -60,7 +60,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import mig
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import CHANGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED
 
 
 def touch(path: str) -> None:

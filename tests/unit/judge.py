@@ -15,8 +15,8 @@ import tarfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
     TopologyError,
     parse_node_line,
     read_topology,

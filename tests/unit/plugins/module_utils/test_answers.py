@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils import measurement, probe
 from ansible_collections.gpucluster.slurm.plugins.module_utils.answers import answer_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from sysfs import Gpu, Machine
 
 Path_ = tuple[Any, ...]

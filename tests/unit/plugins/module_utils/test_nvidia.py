@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils import nvidia
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import DriverError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
 
 ROLE = Path(__file__).parents[4] / "roles/nvidia_driver"
 PLATFORMS = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__nvidia_driver_platforms"]

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils import nvidia
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import DriverError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.modules import nvidia_driver
 
 ROLE = Path(__file__).parents[4] / "roles/nvidia_driver"

@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import topology
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import read_gpus
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree, bits, parse_list
-from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import Topology, TopologyError, read_topology
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import topology
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import read_gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, bits, parse_list
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
+    Topology,
+    TopologyError,
+    read_topology,
+)
 from sysfs import Machine, Memory, random_machine
 
-DUMPS = Path(__file__).resolve().parents[5] / "shared" / "topologies"
+DUMPS = Path(__file__).resolve().parents[6] / "shared" / "topologies"
 ANSWERS = DUMPS / "slurmd-C.tsv"
 REAL = [line.split("\t") for line in ANSWERS.read_text("utf-8").splitlines()] if ANSWERS.exists() else []
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree, format_list, of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, format_list, of
 
 PCI = "/sys/bus/pci/devices"
 DRIVER = "/proc/driver/nvidia/gpus"

@@ -8,10 +8,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import gpus, nvidia
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import Usage, gres_type, parse_usage, read_gpus
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree, format_list, parse_list, parse_mask
-from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import read_topology
+from ansible_collections.gpucluster.slurm.plugins.module_utils import nvidia
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import (
+    Usage,
+    gres_type,
+    parse_usage,
+    read_gpus,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import (
+    Tree,
+    format_list,
+    parse_list,
+    parse_mask,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_topology
 from sysfs import Gpu, Machine
 
 QUERY = """\
@@ -130,6 +141,6 @@ def test_sets_of_cpus() -> None:
 
 
 def test_role_slurmd_looks_at_what_is_written_when_gpus_change() -> None:
-    role = Path(__file__).parents[4] / "roles/slurmd/tasks/configure.yml"
+    role = Path(__file__).parents[5] / "roles/slurmd/tasks/configure.yml"
     assert f"reads: [{gpus.CHANGED}]" in role.read_text()
     assert f" {gpus.CHANGED}\n" in nvidia.UNIT

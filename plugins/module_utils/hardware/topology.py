@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree, bits, first, of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, bits, first, of
 
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
@@ -523,7 +523,7 @@ def group_by_distance(root: Object, members: list[int], distances: list[list[int
 
 
 @dataclass
-class Kind:
+class CpuKind:
     """CPUs about which the same is known."""
 
     cpus: int
@@ -531,7 +531,7 @@ class Kind:
     rank: int | None = None
 
 
-def register(kinds: list[Kind], cpus: int, name: str, value: Any, rank: int | None = None) -> None:
+def register(kinds: list[CpuKind], cpus: int, name: str, value: Any, rank: int | None = None) -> None:
     """A new fact about some CPUs splits the kinds that it is only partly true of.
 
     hwloc_internal_cpukinds_register.
@@ -546,12 +546,12 @@ def register(kinds: list[Kind], cpus: int, name: str, value: Any, rank: int | No
             kind.rank = rank if kind.rank is None else kind.rank
         else:
             kind.cpus &= ~common
-            kinds.append(Kind(common, {**kind.facts, name: value}, rank))
+            kinds.append(CpuKind(common, {**kind.facts, name: value}, rank))
     if cpus:
-        kinds.append(Kind(cpus, {name: value}, rank))
+        kinds.append(CpuKind(cpus, {name: value}, rank))
 
 
-def ranked(kinds: list[Kind]) -> list[Kind]:
+def ranked(kinds: list[CpuKind]) -> list[CpuKind]:
     """The kinds from the slowest to the fastest, or as they came if that cannot be told.
 
     hwloc_internal_cpukinds_rank.
@@ -609,7 +609,7 @@ def fast_cpus(tree: Tree, cpus: int) -> int:
     core = (tree.cpu_list("/sys/devices/cpu_core/cpus") or 0) & cpus
     if not core:
         return cpus
-    kinds: list[Kind] = []
+    kinds: list[CpuKind] = []
     base, top = frequencies(tree, cpus)
     capacity = {cpu: tree.number(f"{CPU}/cpu{i}/cpu_capacity") or 0 for i, cpu in enumerate(bits(cpus))}
     for name, values in (
