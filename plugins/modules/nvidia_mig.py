@@ -59,8 +59,8 @@ gpus:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import mig
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import mig
 
 
 def touch(path: str) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 LIBRARY = "/usr/local/lib/gpucluster-slurm"
-"""Where the copy of plugins/module_utils/mig.py is."""
+"""Where the copy of plugins/module_utils/nvidia/mig.py is."""
 SETTINGS = "/etc/gpucluster-slurm/mig.json"
 """The generic resources of this host, as the cluster file has them."""
 SLURMD = "/etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import nvidia
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import (
     Usage,
@@ -23,6 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs im
     parse_mask,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_topology
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver
 from sysfs import Gpu, Machine
 
 QUERY = """\
@@ -143,4 +143,4 @@ def test_sets_of_cpus() -> None:
 def test_role_slurmd_looks_at_what_is_written_when_gpus_change() -> None:
     role = Path(__file__).parents[5] / "roles/slurmd/tasks/configure.yml"
     assert f"reads: [{gpus.CHANGED}]" in role.read_text()
-    assert f" {gpus.CHANGED}\n" in nvidia.UNIT
+    assert f" {gpus.CHANGED}\n" in driver.UNIT
