@@ -17,15 +17,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     lines,
     read,
     table_of,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
+    FILES,
+    IGNORED,
+    REFUSED,
+    SHARED_GRES,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import FILES, IGNORED, REFUSED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.render import SHARED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
 
@@ -606,7 +610,7 @@ def _gres_files(value: str, own: tuple[str, ...], everywhere: tuple[str, ...]) -
     for name, kind in dict.fromkeys((line.name, line.kind) for line in listed):
         count = sum(line.number for line in listed if (line.name, line.kind) == (name, kind))
         wanted = sum(gres.number for gres in configured if gres.name == name and gres.kind in ("", kind))
-        if name not in SHARED and count > wanted:
+        if name not in SHARED_GRES and count > wanted:
             what = f"found '{_Gres(name, kind, count, True)}:{count}', allowed: up to {wanted}, the Gres in slurm.conf"
             yield "gres.conf", "Name", what, IGNORED
 

@@ -22,7 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan impor
     parts_daemons,
     removed_nodes,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Configuration, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration, read
 from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency import Host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.render import SHARED
 
 Gres = dict[str, Any]
 """An entry of the cluster file."""
@@ -64,7 +64,7 @@ def _files_everywhere(judge: schema.Judge, hardware: dict[str, dict[str, Any]]) 
         for i, gres in enumerate(keys.get("gres", [])):
             name = gres["name"]
             other, has = first.setdefault(name, (machine, "file" in gres))
-            if name not in ("gpu", *SHARED) and other != machine and has != ("file" in gres):
+            if name not in ("gpu", *SHARED_GRES) and other != machine and has != ("file" in gres):
                 what = f"either all or none of the '{name}' of a cluster have 'file', see hardware.{other}"
                 judge.problem(f"hardware.{machine}.gres[{i}].file", what)
 
@@ -75,7 +75,7 @@ def _keys(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
         for key in ("autodetect", "mig"):
             if gres["name"] != "gpu" and key in gres:
                 yield i, key, f"found on '{gres['name']}', allowed: on gpu"
-        if gres["name"] in SHARED:
+        if gres["name"] in SHARED_GRES:
             for key in ("type", "cores", "links"):
                 if key in gres:
                     yield i, key, f"'{gres['name']}' has that of its GPU: leave it out"
@@ -112,9 +112,9 @@ def _counts(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
     for i, gres in enumerate(found):
         files = len(expand(gres.get("file", "")))
         count = gres.get("count", files)
-        if files and gres["name"] in SHARED and count % files:
+        if files and gres["name"] in SHARED_GRES and count % files:
             yield i, "count", f"found {count}, allowed: a multiple of {files}, the files in '{gres['file']}'"
-        elif files and gres["name"] not in SHARED and count != files:
+        elif files and gres["name"] not in SHARED_GRES and count != files:
             yield i, "count", f"found {count}, but '{gres['file']}' are {files} files"
         total[gres["name"]] += files
         if total[gres["name"]] > MAX_FILES:
@@ -155,8 +155,12 @@ def _flags(i: int, gres: Gres) -> Iterator[Problem]:
     """
     flags = {*gres.get("flags", ())}
     sharing, environment = flags & {*schema.SHARING}, flags & {*schema.GPU_ENVIRONMENT}
-    if sharing and gres["name"] not in SHARED:
-        yield i, "flags", f"found {', '.join(sorted(sharing))} on '{gres['name']}', allowed: on {' and '.join(SHARED)}"
+    if sharing and gres["name"] not in SHARED_GRES:
+        yield (
+            i,
+            "flags",
+            f"found {', '.join(sorted(sharing))} on '{gres['name']}', allowed: on {' and '.join(SHARED_GRES)}",
+        )
     if len(sharing) > 1 or ("no_gpu_env" in flags and environment):
         yield i, "flags", f"found {', '.join(gres['flags'])}, which exclude each other"
     if gres["name"] == "gpu" and flags and not environment and "no_gpu_env" not in flags:
@@ -172,7 +176,7 @@ def _devices(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
     """Device files that are in two entries of a name; a GPU and its shares have the same."""
     seen: set[tuple[str, str]] = set()
     for i, gres in enumerate(found):
-        name = gres["name"] if gres["name"] in SHARED else ""
+        name = gres["name"] if gres["name"] in SHARED_GRES else ""
         files = [(name, file) for file in expand(gres.get("file", ""))]
         twice = [file for name, file in files if (name, file) in seen]
         if twice:
@@ -187,7 +191,7 @@ def _shares(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
     """
     gpus = [gres for gres in found if gres["name"] == "gpu"]
     files = {file for gres in gpus for file in expand(gres.get("file", ""))}
-    shared = [(i, gres) for i, gres in enumerate(found) if gres["name"] in SHARED]
+    shared = [(i, gres) for i, gres in enumerate(found) if gres["name"] in SHARED_GRES]
     for i, gres in shared:
         if not gpus:
             yield i, "name", f"found '{gres['name']}', which is part of a GPU: add the gpu"

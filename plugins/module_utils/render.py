@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import REPEATED, SHARED_GRES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import REPEATED
 
 Made = TypeVar("Made")
 
@@ -37,9 +38,6 @@ PARTITION_KEYS = ("name", "nodes", "default")
 DETECTED = "detected"
 """The machine type of nodes whose hardware is measured (playbook discover), not declared."""
 
-SHARED = ("mps", "shard")
-"""Generic resources that are parts of GPUs (`gres_is_shared_name` in `src/interfaces/gres.c`): a file has many."""
-
 _REPEATED = {key.lower() for key in REPEATED}
 
 
@@ -53,24 +51,6 @@ def _need(entry: Mapping[str, Any], key: str) -> Any:
 def _others(entry: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
     """The parameters of an entry that are spelled as Slurm spells them."""
     return {key: value for key, value in entry.items() if key not in known}
-
-
-def value_text(value: Any) -> str:
-    """A value as Slurm's parser reads it (`src/common/parse_config.c`).
-
-    Booleans are YES or NO, lists are joined by commas. A backslash escapes, a `#` starts a comment even in quotes, a
-    value with blanks is quoted and cannot hold a quote.
-    """
-    if isinstance(value, bool):
-        return "YES" if value else "NO"
-    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    blank = not text or any(character.isspace() for character in text)
-    if "\n" in text or "\r" in text:
-        raise ValueError(f"{text!r} is no value for a Slurm configuration: it has more than one line")
-    if '"' in text and (blank or text.startswith('"')):
-        raise ValueError(f"{text!r} is no value for a Slurm configuration: it has quotes and would have to be quoted")
-    text = text.replace("\\", "\\\\").replace("#", "\\#")
-    return f'"{text}"' if blank else text
 
 
 def _line(parameters: Mapping[str, Any]) -> str:
@@ -125,7 +105,7 @@ def gres_kinds(gres: Mapping[str, Any]) -> list[tuple[str | None, int]]:
     instead of itself; their type is that of the GPU and the profile, as Slurm's NVML plugin joins them
     (`_handle_mig` in `src/plugins/gpu/nvml/gpu_nvml.c`).
     """
-    files = gres.get("file") if _need(gres, "name") not in SHARED else None
+    files = gres.get("file") if _need(gres, "name") not in SHARED_GRES else None
     count = len(expand(files)) if files else int(gres.get("count") or 1)
     layout: Mapping[str, int] = gres.get("mig") or {}
     if layout:
@@ -163,7 +143,7 @@ def _gres_records(gres: Mapping[str, Any]) -> list[str]:
                 "AutoDetect": autodetect,
                 "Name": gres["name"],
                 "Type": kind,
-                "Count": count if not files or gres["name"] in SHARED else None,
+                "Count": count if not files or gres["name"] in SHARED_GRES else None,
                 "File": files,
                 "Cores": gres.get("cores"),
                 "Links": gres.get("links"),

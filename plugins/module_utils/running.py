@@ -23,10 +23,14 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Configuration, Pairs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration, Pairs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
+    BOOLEANS,
+    LEVELS,
+    LIMITS,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import FILES, find, release_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import BOOLEANS, LEVELS, LIMITS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import FILES, find, release_of
 
 Wanted = Mapping[str, str]
 """What a file says, by key in small letters."""

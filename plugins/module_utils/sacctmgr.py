@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Configuration
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.limits import LIMITS, NAME, Limit, meaning
 
 COMMAND = 60

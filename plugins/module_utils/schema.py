@@ -18,9 +18,10 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentTypeError, RequiredError, UnsupportedError
-from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters, spelling
+from ansible_collections.gpucluster.slurm.plugins.module_utils import spelling
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.render import value_text
 
 PLUGIN = "gpucluster.slurm.cluster"
 

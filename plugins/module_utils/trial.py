@@ -15,8 +15,11 @@ import signal
 import socket
 import subprocess
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import lines, table_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.render import value_text
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    lines,
+    table_of,
+    value_text,
+)
 
 # Seconds to start or to refuse.
 PATIENCE = 60

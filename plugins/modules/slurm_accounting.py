@@ -136,8 +136,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import configuration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import PolicyError, qos_of_partitions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Sacctmgr, conf_for_sacctmgr
 
@@ -163,8 +163,8 @@ def main() -> None:
         if conf is None:
             return converge(module, Sacctmgr(cluster), policy, module.params["purge"])
         try:
-            wanted = configuration.read({"slurm.conf": conf})
-        except configuration.ConfigurationError as error:
+            wanted = conf_file.read({"slurm.conf": conf})
+        except conf_file.ConfigurationError as error:
             raise PolicyError(str(error)) from None
         file = Path(module.tmpdir, "slurm.conf")
         file.write_text(conf_for_sacctmgr(wanted), encoding="utf-8")

@@ -155,9 +155,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import consistency, parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils import consistency
 from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Step, read_at_start, steps, table
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     ConfigurationError,
     changes,

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
     FILES,
     needs,
     problems,

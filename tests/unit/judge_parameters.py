@@ -14,9 +14,17 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables.words import CHOICES, FLAGS, HINTS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import LEVELS, LIMITS, TEXTS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
+    CHOICES,
+    FLAGS,
+    HINTS,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
+    LEVELS,
+    LIMITS,
+    TEXTS,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
     FILES,
     REFUSED,
     Parameter,

@@ -16,10 +16,17 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import read
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables.words import FLAGS, HINTS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import LIMITS, TEXTS, words
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
+    FLAGS,
+    HINTS,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
+    LIMITS,
+    TEXTS,
+    words,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
     FILES,
     IGNORED,
     Parameter,

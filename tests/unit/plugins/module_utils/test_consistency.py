@@ -16,7 +16,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ConfigurationError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency import Host, judge, whole
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster
 

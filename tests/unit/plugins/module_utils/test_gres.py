@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils import render
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.model import Document, ModelError, load
 from hypothesis import given
@@ -392,7 +393,7 @@ def resources(draw: st.DrawFn) -> list[Gres]:
         minor += count
         entries.append(entry)
     if draw(st.booleans()):
-        entries.append({"name": draw(st.sampled_from(render.SHARED)), "count": draw(st.integers(1, 64))})
+        entries.append({"name": draw(st.sampled_from(parameters.SHARED_GRES)), "count": draw(st.integers(1, 64))})
     if draw(st.booleans()):
         entries.append({"name": "bandwidth", "count": draw(st.integers(1, 999))})
     return entries

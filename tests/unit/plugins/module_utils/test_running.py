@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import read
 from ansible_collections.gpucluster.slurm.plugins.module_utils.running import differences
 
 DATA = Path(__file__).parent / "data"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import configuration
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import compare, read, surplus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import (
     AccountingError,
@@ -180,4 +180,4 @@ def test_sacctmgr_needs_little_of_a_slurm_conf() -> None:
         "ClusterName=lab\nSlurmctldHost=a(10.0.0.1)\nSlurmctldHost=b\nNoSuchKey=1\nNodeName=n1\nAuthType=auth/munge\n"
     )
     kept = "ClusterName=lab\nSlurmctldHost=a(10.0.0.1)\nSlurmctldHost=b\nAuthType=auth/munge\n"
-    assert conf_for_sacctmgr(configuration.read({"slurm.conf": text})) == kept
+    assert conf_for_sacctmgr(conf_file.read({"slurm.conf": text})) == kept

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import steps
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Change, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Change, read
 from ansible_collections.gpucluster.slurm.plugins.module_utils.daemons import (
     DAEMONS,
     ConfigError,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables.words import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
     CHOICES,
     FLAGS,
     HINTS,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
@@ -166,6 +167,24 @@ def _over(defaults: Pairs, pairs: Pairs) -> Pairs:
 def _text(pairs: Iterator[tuple[str, str]] | Pairs) -> str:
     """Pairs as a line."""
     return " ".join(f"{key}={value}" for key, value in pairs)
+
+
+def value_text(value: Any) -> str:
+    """A value as Slurm's parser reads it (`src/common/parse_config.c`).
+
+    Booleans are YES or NO, lists are joined by commas. A backslash escapes, a `#` starts a comment even in quotes, a
+    value with blanks is quoted and cannot hold a quote.
+    """
+    if isinstance(value, bool):
+        return "YES" if value else "NO"
+    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    blank = not text or any(character.isspace() for character in text)
+    if "\n" in text or "\r" in text:
+        raise ValueError(f"{text!r} is no value for a Slurm configuration: it has more than one line")
+    if '"' in text and (blank or text.startswith('"')):
+        raise ValueError(f"{text!r} is no value for a Slurm configuration: it has quotes and would have to be quoted")
+    text = text.replace("\\", "\\\\").replace("#", "\\#")
+    return f'"{text}"' if blank else text
 
 
 def changes(old: Configuration, new: Configuration) -> list[Change]:

@@ -12,7 +12,7 @@ The value is one of these; what Slurm's parser accepts is accepted here (`src/co
 - `text`, and as words for a reader `host`, `hosts`, `user`, `path`, `dir`, `program`: any text.
 - `bool`; `u16`, `u32`, `u64`, `float`, with a unit or the limits `LOW..HIGH`; `minutes` and `seconds`: Slurm's times,
   stored in that unit; `ports`: one or a range; `level`: of a log; `purge`: an age in slurmdbd.conf.
-- `one SET`, `flags SET`, `hints SET`, `plugin KIND`, `plugins KIND`: words, see `parameter_tables/words.py`. A set of
+- `one SET`, `flags SET`, `hints SET`, `plugin KIND`, `plugins KIND`: words, see `parameter_tables/choices.py`. A set of
   the parameter's own name is not repeated.
 
 The change is one of these. Since 23.11 a reconfigure starts slurmctld and every slurmd anew, with the state and the
@@ -36,7 +36,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import (
     acct_gather_conf,
     cgroup_conf,
     gres_conf,
@@ -45,9 +45,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables 
     plugstack_conf,
     slurm_conf,
     slurmdbd_conf,
-    topology,
+    topology_conf,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
     FOREIGN,
     IGNORED,
     REFUSED,
@@ -143,8 +143,8 @@ FILES: Mapping[str, Mapping[str, Parameter]] = {
     "gres.conf": _table(gres_conf.GRES_CONF),
     "cgroup.conf": _table(cgroup_conf.CGROUP_CONF),
     "slurmdbd.conf": _table(slurmdbd_conf.SLURMDBD_CONF),
-    "topology.conf": _table(topology.TOPOLOGY_CONF),
-    "topology.yaml": _table(topology.TOPOLOGY_YAML),
+    "topology.conf": _table(topology_conf.TOPOLOGY_CONF),
+    "topology.yaml": _table(topology_conf.TOPOLOGY_YAML),
     "acct_gather.conf": _table(acct_gather_conf.ACCT_GATHER_CONF),
     "job_container.conf": _table(job_container_conf.JOB_CONTAINER_CONF),
     "namespace.yaml": _table(job_container_conf.NAMESPACE_YAML),
@@ -173,6 +173,9 @@ _SCRIPTS_REPEATED = "24.05"  # the first release that takes several of them
 
 REPEATED = LINES | _SCRIPTS | {"SlurmctldHost"}
 """Keys of slurm.conf of which each value has a line of its own (`S_P_ARRAY` in Slurm's tables)."""
+
+SHARED_GRES = ("mps", "shard")
+"""Generic resources that are parts of GPUs (`gres_is_shared_name` in `src/interfaces/gres.c`): a file has many."""
 
 _REPEATED = {key.lower() for key in {*REPEATED, "NodeName", "PartitionName", "FrontendName"}}
 

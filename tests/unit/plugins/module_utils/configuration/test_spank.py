@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.spank import PluginError, plugin_release, plugstack_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import (
+    PluginError,
+    plugin_release,
+    plugstack_lines,
+)
 
 
 def compiled(directory: Path, source: str) -> bytes:

@@ -9,10 +9,15 @@ import re
 from importlib import import_module
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import parameters, schema, spelling
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables import words
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_values import RELEASES, Span, judge
-from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils import schema, spelling
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import choices
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
+    RELEASES,
+    Span,
+    judge,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
     FILES,
     FOREIGN,
     IGNORED,
@@ -23,10 +28,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.parameters import
     problems,
 )
 
-TABLES = "ansible_collections.gpucluster.slurm.plugins.module_utils.parameter_tables"
+TABLES = "ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables"
 MODULES = (
     *("acct_gather_conf", "cgroup_conf", "gres_conf", "job_container_conf", "mpi_conf", "plugstack_conf"),
-    *("slurm_conf", "slurmdbd_conf", "topology"),
+    *("slurm_conf", "slurmdbd_conf", "topology_conf"),
 )
 LINES = [
     (f"{module}.{name}", line)
@@ -66,7 +71,7 @@ def test_lines_are_understood(file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "sets"), [(kind, getattr(words, kind)) for kind in ("CHOICES", "FLAGS", "HINTS", "PLUGINS")]
+    ("kind", "sets"), [(kind, getattr(choices, kind)) for kind in ("CHOICES", "FLAGS", "HINTS", "PLUGINS")]
 )
 def test_words_are_there_once_and_used(kind: str, sets: dict[str, str]) -> None:
     used = {p.value for table in FILES.values() for p in table.values()}
