@@ -24,11 +24,11 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration, Pairs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
     BOOLEANS,
     LEVELS,
-    LIMITS,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import FILES, find, release_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 

@@ -18,12 +18,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     CHOICES,
     FLAGS,
     HINTS,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
     LEVELS,
-    LIMITS,
-    TEXTS,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS, TEXTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
     FILES,
     REFUSED,

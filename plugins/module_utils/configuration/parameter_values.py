@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from functools import cache
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
+    BOOLEANS,
     CHOICES,
     FLAGS,
     HINTS,
+    LEVELS,
     PLUGINS,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
-
-RELEASES = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
-"""The releases that the tables are about, in order. A later one is judged as the last of them."""
 
 REFUSED = "refused"
 """Slurm does not start with it; a running one keeps its old configuration."""
@@ -39,12 +39,6 @@ TEXTS = ("text", "host", "hosts", "user", "path", "dir", "program")
 
 LIMITS = {"u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1}
 """The highest numbers of the kinds of whole numbers, `s_p_handle_uint16` and the like in `src/common/parse_value.c`."""
-
-BOOLEANS = ("yes", "up", "true", "1", "no", "down", "false", "0")
-"""`s_p_handle_boolean`, in any case."""
-
-LEVELS = ("quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5")
-"""`log_string2num`, in any case; anything that starts with a digit is a number to it."""
 
 _UNLIMITED = ("unlimited", "infinite")
 _WHOLE = re.compile(r"\s*\+?(?P<digits>0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*|)(?P<kibi>k?)", re.I)  # strtoul(3), any base

@@ -47,11 +47,15 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     slurmdbd_conf,
     topology_conf,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import (
+    RECONFIGURE_RESTARTS,
+    RELEASES,
+    SCRIPTS_REPEATED,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
     FOREIGN,
     IGNORED,
     REFUSED,
-    RELEASES,
     Span,
     judge,
 )
@@ -62,7 +66,6 @@ __all__ = [
     "FOREIGN",
     "IGNORED",
     "REFUSED",
-    "RELEASES",
     "find",
     "needs",
     "problems",
@@ -169,7 +172,6 @@ NodeName and PartitionName are such keys too; the model writes them.
 """
 
 _SCRIPTS = frozenset({"Epilog", "EpilogSlurmctld", "Prolog", "PrologSlurmctld"})
-_SCRIPTS_REPEATED = "24.05"  # the first release that takes several of them
 
 REPEATED = LINES | _SCRIPTS | {"SlurmctldHost"}
 """Keys of slurm.conf of which each value has a line of its own (`S_P_ARRAY` in Slurm's tables)."""
@@ -210,11 +212,11 @@ def needs(file: str, key: str, version: str) -> Needs:
     if change == "client":
         return Needs(False, (), "")
     if change == "nodes":
-        restarts = release >= "23.11"  # of a reconfigure
+        restarts = release >= RECONFIGURE_RESTARTS  # of a reconfigure
         return Needs(restarts, () if restarts else ("slurmctld", "slurmd"), "nodes")
     if change == "cluster":
         return Needs(False, ("slurmdbd", "slurmctld", "slurmd"), "cluster")
-    if change == "reconfigure" or (not change.endswith("!") and release >= "23.11"):
+    if change == "reconfigure" or (not change.endswith("!") and release >= RECONFIGURE_RESTARTS):
         return Needs(True, (), "")
     daemon = change.rstrip("!")
     return Needs(False, ("slurmctld", "slurmd") if daemon == "daemons" else (daemon,), "")
@@ -252,9 +254,9 @@ def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list
         if key.lower() in seen and file != "plugstack.conf":
             if key.lower() not in _REPEATED:
                 found.append(Problem(key, "is there more than once: Slurm takes the last", IGNORED))
-            elif parameter.name in _SCRIPTS and release < _SCRIPTS_REPEATED:
+            elif parameter.name in _SCRIPTS and release < SCRIPTS_REPEATED:
                 # A site's own program and one of a role: neither may be lost silently.
-                what = f"is there more than once: Slurm {release} runs the last alone, {_SCRIPTS_REPEATED}+ all"
+                what = f"is there more than once: Slurm {release} runs the last alone, {SCRIPTS_REPEATED}+ all"
                 found.append(Problem(key, what, REFUSED))
         seen.add(key.lower())
         found.extend(_of_release(parameter, release) or _of_value(parameter, value, release))

@@ -190,3 +190,9 @@ PLUGINS = {
     "url_parser": "internal{26.05+}",
 }
 """The plugins of Slurm itself, by kind: the folders of `src/plugins`. A site may have others."""
+
+BOOLEANS = ("yes", "up", "true", "1", "no", "down", "false", "0")
+"""`s_p_handle_boolean`, in any case."""
+
+LEVELS = ("quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5")
+"""`log_string2num`, in any case; anything that starts with a digit is a number to it."""

@@ -12,11 +12,8 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils import schema, spelling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import choices
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
-    RELEASES,
-    Span,
-    judge,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import Span, judge
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
     FILES,
     FOREIGN,
