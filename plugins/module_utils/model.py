@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import gres, schema, specialized
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import problems as policy_problems
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import (
+    ReservationError,
+    differences,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import problems as policy_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.render import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.schema import Judge, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import ScontrolError, differences
 
 
 class ModelError(ValueError):
@@ -275,7 +278,7 @@ def _reservation(judge: Judge, key: str, found: Any) -> None:
         return
     try:
         differences({name: value for name, value in found.items() if name not in ("name", "state")}, None)
-    except ScontrolError as error:
+    except ReservationError as error:
         for line in str(error).splitlines():
             judge.problem(key, line)
 

@@ -136,10 +136,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import converge, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import PolicyError, qos_of_partitions
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr, conf_for_sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import PolicyError, qos_of_partitions
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Sacctmgr, conf_for_sacctmgr
 
 
 def main() -> None:

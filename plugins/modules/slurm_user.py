@@ -103,8 +103,9 @@ table:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Entity, Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import converge, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
 
 
 def main() -> None:

@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import compare, read, surplus
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import compare, surplus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import (
     AccountingError,
-    Entity,
     Sacctmgr,
-    State,
     conf_for_sacctmgr,
     questions,
     shortened,
     state,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
 
-ANSWERS = Path(__file__).parents[2] / "sacctmgr"
+ANSWERS = Path(__file__).parents[3] / "sacctmgr"
 POLICY: dict[str, Any] = {
     "limits": {"MaxWall": "7-00:00:00", "GrpTRES": {"cpu": 1000}},
     "qos": [

@@ -13,11 +13,10 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, Job, Settings, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, NAME, Limit, meaning
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration
-from ansible_collections.gpucluster.slurm.plugins.module_utils.limits import LIMITS, NAME, Limit, meaning
 
 COMMAND = 60
 """Seconds that a question may take."""
@@ -27,50 +26,6 @@ PATIENCE = 3600
 
 class AccountingError(Exception):
     """Why accounting is not as wanted, with the words of Slurm's command."""
-
-
-class Entity(NamedTuple):
-    """Something that has limits."""
-
-    kind: str
-    """A key of LIMITS. `cluster` is its root, `association` a user in an account."""
-    name: str
-    account: str = ""
-    partition: str = ""
-    """Those of an association, which may be for one partition."""
-
-    @property
-    def words(self) -> str:
-        """`qos high`, `user alice in physics, partition gpu`."""
-        place = f" in {self.account}" if self.account else ""
-        place += f", partition {self.partition}" if self.partition else ""
-        return f"{'user' if self.kind == 'association' else self.kind} {self.name}{place}"
-
-
-Settings = Mapping[str, str]
-"""Meanings (limits.py) by the limit's name."""
-
-
-@dataclass
-class State:
-    """What slurmdbd keeps of a cluster."""
-
-    entities: dict[Entity, Settings] = field(default_factory=dict)
-    clusters: list[str] = field(default_factory=list)
-    """All of the database."""
-    tres: list[str] = field(default_factory=list)
-    """Resources that it knows."""
-    grows: bool = False
-    """Whether slurmctld may make more resources known, such as `gres/gpu`, before the policy is applied."""
-
-
-class Job(NamedTuple):
-    """A job that has not ended."""
-
-    number: str
-    user: str
-    account: str
-    qos: str
 
 
 # -- questions and answers -------------------------------------------------------------------------------------------

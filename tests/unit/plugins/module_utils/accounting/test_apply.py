@@ -9,14 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge
-from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import PolicyError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import (
-    AccountingError,
-    Entity,
-    Job,
-    State,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import converge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, Job, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import PolicyError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import AccountingError
 
 
 class Database:

@@ -9,20 +9,22 @@ import re
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import (
-    PolicyError,
-    batches,
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.commands import batches
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import (
     compare,
     contents,
     in_use,
+    surplus,
+    table,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, Job, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import (
+    PolicyError,
     policy_of,
     problems,
     qos_of_partitions,
     read,
-    surplus,
-    table,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Entity, Job, State
 
 EMPTY = State({Entity("qos", "normal"): {}, Entity("cluster", "lab"): {}}, ["lab"], ["cpu", "mem", "gres/gpu"])
 POLICY: dict[str, Any] = {

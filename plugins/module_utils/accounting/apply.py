@@ -9,27 +9,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.commands import batches
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import (
     Change,
-    Partitions,
-    PolicyError,
-    Wanted,
-    batches,
     compare,
     contents,
     in_use,
-    read,
     surplus,
     table,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import (
-    AccountingError,
-    Entity,
-    Sacctmgr,
-    State,
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import (
+    Partitions,
+    PolicyError,
+    Wanted,
+    read,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import AccountingError, Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 
 
 def converge(

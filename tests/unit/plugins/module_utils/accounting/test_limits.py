@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.limits import LIMITS, find, meaning, told
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, find, meaning, told
 from hypothesis import given
 from hypothesis import strategies as st
 
