@@ -180,7 +180,7 @@ from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.template import trust_as_template
-from ansible_collections.gpucluster.slurm.plugins.module_utils.model import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     SLURM_GROUPS,
     Cluster,
     Document,

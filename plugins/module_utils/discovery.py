@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import bits, format_list, of, parse_list
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.registration import Facts, shape
-from ansible_collections.gpucluster.slurm.plugins.module_utils.render import gres_count
 
 Machine = dict[str, Any]
 """A machine type, as the cluster file has it."""

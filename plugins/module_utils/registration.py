@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds, machine_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import detected_name, detected_names
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.render import gres_kinds, machine_of
 
 Facts = Mapping[str, Any]
 """What the module slurm_hardware_facts measures."""

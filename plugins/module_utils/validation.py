@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.render import gres_count
 
 JOB_MEMORY = 64
 """MiB for a job. Slurm's confinement does not go below 30 (`MinRAMSpace`, cgroup.conf)."""

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.discovery import discover, machine_type
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_topology
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.model import Document, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.registration import judge
 from sysfs import Gpu, Memory, random_machine
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import node_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Change,
     ConfigurationError,
@@ -16,7 +17,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     read,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.render import node_lines
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_confs import OLD, edited

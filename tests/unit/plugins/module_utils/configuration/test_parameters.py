@@ -9,7 +9,8 @@ import re
 from importlib import import_module
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import schema, spelling
+from ansible_collections.gpucluster.slurm.plugins.module_utils import spelling
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import choices
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES

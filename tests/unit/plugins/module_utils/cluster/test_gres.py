@@ -9,10 +9,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import render
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.model import Document, ModelError, load
 from hypothesis import given
 from hypothesis import strategies as st
 

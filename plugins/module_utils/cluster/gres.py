@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
 

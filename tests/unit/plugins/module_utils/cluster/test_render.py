@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import render
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
 
 T4 = {
     "sockets": 1,

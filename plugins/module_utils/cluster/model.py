@@ -13,15 +13,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import gres, schema, specialized
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import problems as policy_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import (
     ReservationError,
     differences,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import core_specialization, gres, schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Judge, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.render import DETECTED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.schema import Judge, unknown
 
 
 class ModelError(ValueError):
@@ -205,7 +205,7 @@ def _specialized(
             problem
             for machine in machines
             if machine.keys() >= schema.REQUIRED_OF_HARDWARE  # else it has a problem of its own
-            for problem in specialized.problems(node, machine, select)
+            for problem in core_specialization.problems(node, machine, select)
         ]
         for key, what in dict.fromkeys(found):
             judge.problem(f"nodes[{i}].{key}", what)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils import schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.model import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     Cluster,
     Document,
     ModelError,

@@ -12,6 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import (
+    gres_kinds,
+    machine_of,
+    required,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import REPEATED, SHARED_GRES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
@@ -35,17 +40,7 @@ NODE_KEYS = ("hosts", "hardware", "address")
 PARTITION_KEYS = ("name", "nodes", "default")
 """Likewise the keys of a partition."""
 
-DETECTED = "detected"
-"""The machine type of nodes whose hardware is measured (playbook discover), not declared."""
-
 _REPEATED = {key.lower() for key in REPEATED}
-
-
-def _need(entry: Mapping[str, Any], key: str) -> Any:
-    """The value of a key that an entry must have."""
-    if entry.get(key) is None:
-        raise ValueError(f"{dict(entry)} has no '{key}'")
-    return entry[key]
 
 
 def _others(entry: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
@@ -71,16 +66,6 @@ def pair(hosts: str, address: str) -> list[tuple[str, str]]:
     return list(zip(names, addresses))
 
 
-def machine_of(node: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The machine type of a node entry."""
-    name = _need(node, "hardware")
-    if name in hardware:
-        return hardware[name]
-    if name == DETECTED:
-        raise ValueError(f"the hardware of {_need(node, 'hosts')} is not known yet: run gpucluster.slurm.discover")
-    raise ValueError(f"{_need(node, 'hosts')}: unknown hardware '{name}', known: {', '.join(hardware) or 'none'}")
-
-
 def _by_type(
     nodes: Iterable[Mapping[str, Any]],
     hardware: Mapping[str, Mapping[str, Any]],
@@ -92,30 +77,10 @@ def _by_type(
     """
     made: dict[str, Made] = {}
     for node in nodes:
-        name = _need(node, "hardware")
+        name = required(node, "hardware")
         if name not in made:
             made[name] = function(machine_of(node, hardware))
         yield node, made[name]
-
-
-def gres_kinds(gres: Mapping[str, Any]) -> list[tuple[str | None, int]]:
-    """The types of a generic resource and how many there are of each; None without a type.
-
-    One for each device file, or else the count, or else one. A GPU with a MIG layout has the instances of the layout
-    instead of itself; their type is that of the GPU and the profile, as Slurm's NVML plugin joins them
-    (`_handle_mig` in `src/plugins/gpu/nvml/gpu_nvml.c`).
-    """
-    files = gres.get("file") if _need(gres, "name") not in SHARED_GRES else None
-    count = len(expand(files)) if files else int(gres.get("count") or 1)
-    layout: Mapping[str, int] = gres.get("mig") or {}
-    if layout:
-        return [(f"{_need(gres, 'type')}_{profile}", count * instances) for profile, instances in layout.items()]
-    return [(gres.get("type"), count)]
-
-
-def gres_count(gres: Mapping[str, Any]) -> int:
-    """How many of a generic resource there are, of all types."""
-    return sum(count for _kind, count in gres_kinds(gres))
 
 
 def _gres(machine: Mapping[str, Any]) -> str | None:
@@ -161,14 +126,14 @@ def _machine_records(machine: Mapping[str, Any]) -> list[str]:
 
 def _machine_parameters(machine: Mapping[str, Any]) -> dict[str, Any]:
     """What a NodeName line has of the machine type."""
-    sockets, boards = int(_need(machine, "sockets")), int(machine.get("boards") or 1)
+    sockets, boards = int(required(machine, "sockets")), int(machine.get("boards") or 1)
     # With more than one board, Slurm reads Sockets as sockets per board.
     topology = {"Boards": boards, "SocketsPerBoard": sockets // boards} if boards > 1 else {"Sockets": sockets}
     return {
         **topology,
-        "CoresPerSocket": _need(machine, "cores_per_socket"),
-        "ThreadsPerCore": _need(machine, "threads_per_core"),
-        "RealMemory": _need(machine, "real_memory"),
+        "CoresPerSocket": required(machine, "cores_per_socket"),
+        "ThreadsPerCore": required(machine, "threads_per_core"),
+        "RealMemory": required(machine, "real_memory"),
         "TmpDisk": machine.get("tmp_disk"),
         "Gres": _gres(machine),
         **_others(machine, HARDWARE_KEYS),
@@ -184,11 +149,11 @@ def node_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mappin
         parameters = _line({**machine, **_others(node, NODE_KEYS)})
         names, addresses = equal.setdefault((parameters, bool(node.get("address"))), ([], []))
         if node.get("address"):
-            pairs = pair(_need(node, "hosts"), node["address"])
+            pairs = pair(required(node, "hosts"), node["address"])
             names.extend(name for name, address in pairs)
             addresses.extend(address for name, address in pairs)
         else:
-            names.extend(expand(_need(node, "hosts")))
+            names.extend(expand(required(node, "hosts")))
     return _text(
         f"{_line({'NodeName': fold(names), 'NodeAddr': fold(addresses) or None})} {parameters}"
         for (parameters, _addressed), (names, addresses) in equal.items()
@@ -200,7 +165,7 @@ def gres_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mappin
     equal: dict[str, list[str]] = {}
     for node, lines in _by_type(nodes, hardware, _machine_records):
         for line in lines:
-            equal.setdefault(line, []).extend(expand(_need(node, "hosts")))
+            equal.setdefault(line, []).extend(expand(required(node, "hosts")))
     return _text(f"NodeName={fold(names)} {line}" for line, names in equal.items())
 
 
@@ -209,8 +174,8 @@ def partition_lines(partitions: Iterable[Mapping[str, Any]]) -> str:
     return _text(
         _line(
             {
-                "PartitionName": _need(partition, "name"),
-                "Nodes": fold(expand(_need(partition, "nodes"))),
+                "PartitionName": required(partition, "name"),
+                "Nodes": fold(expand(required(partition, "nodes"))),
                 "Default": partition.get("default"),
                 **_others(partition, PARTITION_KEYS),
             }
@@ -242,7 +207,7 @@ def slurm_conf(*layers: Mapping[str, Any] | None) -> str:
 
 def _resources(machine: Mapping[str, Any]) -> tuple[set[str], int, int, Any]:
     """The names of the generic resources, CPUs, MiB and the MemSpecLimit of a machine type."""
-    names = {_need(gres, "name") for gres in machine.get("gres") or ()}
+    names = {required(gres, "name") for gres in machine.get("gres") or ()}
     cpus = int(machine["sockets"]) * int(machine["cores_per_socket"]) * int(machine["threads_per_core"])
     return names, cpus, int(machine["real_memory"]), machine.get("MemSpecLimit")
 
@@ -268,7 +233,7 @@ def host_addresses(addresses: Iterable[Mapping[str, Any]], hosts: Iterable[str] 
     return [
         {"name": name, "address": address}
         for entry in addresses
-        for name, address in pair(_need(entry, "hosts"), _need(entry, "address"))
+        for name, address in pair(required(entry, "hosts"), required(entry, "address"))
         if wanted is None or name in wanted
     ]
 

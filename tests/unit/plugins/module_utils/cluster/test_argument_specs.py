@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.arguments import argument_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 OPTIONS: dict[str, dict[str, Any]] = {
     "clock": {"type": "str", "choices": ["chrony", "none"], "default": "{{ a_template }}"},
     "user_id": {"type": "int", "default": "{{ a_template }}"},
