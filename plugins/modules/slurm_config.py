@@ -155,8 +155,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import consistency
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Step, read_at_start, steps, table
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
@@ -166,7 +164,19 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     read,
     table_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.daemons import DAEMONS, ConfigError, Daemon, NotYetError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import cross_checks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
+    Step,
+    read_at_start,
+    steps,
+    table,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
+    DAEMONS,
+    ConfigError,
+    Daemon,
+    NotYetError,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 
 RUN = "/run/gpucluster-slurm"
@@ -221,12 +231,12 @@ def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
     refused: list[str] = []
     ignored: list[str] = []
     if daemon.host:
-        files, refused, ignored = consistency.whole(files, daemon.host)
+        files, refused, ignored = cross_checks.whole(files, daemon.host)
     if not refused:
         refused, more = judge(files, version)
         ignored += more
     if not refused and daemon.host:
-        refused, more = consistency.judge(files, daemon.host)
+        refused, more = cross_checks.judge(files, daemon.host)
         ignored += more
     if refused:
         raise ConfigError("\n".join(refused))

@@ -29,9 +29,9 @@ from ansible.vars.manager import VariableManager
 
 init_plugin_loader()
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Job, steps, table  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import changes, read  # noqa: E402
-from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency import Host, judge  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import Job, steps, table  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, judge  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand  # noqa: E402
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster  # noqa: E402
 

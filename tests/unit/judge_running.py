@@ -33,7 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     problems,
     release_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.running import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import (
     NOT_COMPARED,
     PARSED,
     RIVALS,

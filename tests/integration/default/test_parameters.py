@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import read
-from ansible_collections.gpucluster.slurm.plugins.module_utils.running import differences
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences
 from judge_parameters import compare
 from lab import Lab
 

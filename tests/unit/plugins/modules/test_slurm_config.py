@@ -10,16 +10,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import steps
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Change, read
-from ansible_collections.gpucluster.slurm.plugins.module_utils.daemons import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import steps
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
     DAEMONS,
     ConfigError,
     Daemon,
     Slurmctld,
     those_up,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import trial_conf
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import trial_conf
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_config
 
 CONF = """

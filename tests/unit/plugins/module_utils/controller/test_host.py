@@ -13,8 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import surroundings
-from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency import Host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import host as controller_host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
 
 LDD = """\
     linux-vdso.so.1 (0x00007ffd)
@@ -42,7 +42,7 @@ class Module:
 def host(tmp_path: Path, output: str = "", check_mode: bool = False) -> Host:
     """What a host has."""
     module: Any = Module(output, check_mode)
-    return surroundings.this_host(module, str(tmp_path))
+    return controller_host.this_host(module, str(tmp_path))
 
 
 def test_files_beside_slurm_conf_and_elsewhere(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_names_in_the_file_of_hosts_are_not_asked_for(tmp_path: Path, asked: list[str]) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("10.0.0.1 a b # c\n\n# 10.0.0.2 d\n")
-    assert sorted(surroundings.unresolved(["a", "b", "c", "d", "n"], str(hosts))) == ["c", "d"]
+    assert sorted(controller_host.unresolved(["a", "b", "c", "d", "n"], str(hosts))) == ["c", "d"]
     assert sorted(asked) == ["c", "d", "n"]
 
 
@@ -95,8 +95,8 @@ def test_ten_thousand_names(tmp_path: Path, asked: list[str]) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("".join(f"10.0.0.1 m{number}\n" for number in range(10000)))
     before = time.process_time()
-    assert surroundings.unresolved((f"m{number}" for number in range(10001)), str(hosts)) == ["m10000"]
-    assert len(surroundings.unresolved((f"n{number}" for number in range(10000)), str(hosts))) == 0
+    assert controller_host.unresolved((f"m{number}" for number in range(10001)), str(hosts)) == ["m10000"]
+    assert len(controller_host.unresolved((f"n{number}" for number in range(10000)), str(hosts))) == 0
     assert time.process_time() - before < 1
     assert len(asked) == 10001
 
@@ -105,7 +105,7 @@ def test_a_resolver_that_does_not_answer_is_not_waited_for(tmp_path: Path, monke
     answer = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda _name, _port: answer.wait(60))
     before = time.monotonic()
-    assert surroundings.unresolved(["n1", "n2"], str(tmp_path / "hosts"), patience=0.1) == []
+    assert controller_host.unresolved(["n1", "n2"], str(tmp_path / "hosts"), patience=0.1) == []
     assert time.monotonic() - before < 10
     answer.set()
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency import Host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
 
 HOSTS = "/etc/hosts"
 # How many names are looked up at once, and for how many seconds; those without an answer by then are not judged.

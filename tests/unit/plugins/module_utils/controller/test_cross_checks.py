@@ -17,10 +17,10 @@ from ansible.template import Templar, trust_as_template
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency import Host, judge, whole
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, judge, whole
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 EXAMPLES = sorted(ROOT.glob("inventory/*/*.cluster.yml"))
 
 # Some of what Debian 13 installs.

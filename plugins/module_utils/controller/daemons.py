@@ -16,20 +16,24 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     Job,
     Step,
     parts_daemons,
     removed_nodes,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration, read
-from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency import Host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import this_host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import (
+    TrialError,
+    short_name,
+    try_out,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.running import differences
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, serving
-from ansible_collections.gpucluster.slurm.plugins.module_utils.surroundings import this_host
-from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import TrialError, short_name, try_out
 
 # Seconds that one command of Slurm may take.
 COMMAND = 60

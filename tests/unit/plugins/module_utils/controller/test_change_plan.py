@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Change, changes, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     Job,
     parts_daemons,
     read_at_start,
@@ -14,7 +15,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan impor
     steps,
     table,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Change, changes, read
 from slurm_confs import OLD, edited
 
 JOBS = [

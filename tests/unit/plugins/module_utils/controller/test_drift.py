@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What real slurmctlds of three releases have shown with `data/running.conf`, and a slurmd for the node c1."""
+"""What real slurmctlds of three releases have shown with `data/drift.conf`, and a slurmd for the node c1."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import read
-from ansible_collections.gpucluster.slurm.plugins.module_utils.running import differences
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences
 
 DATA = Path(__file__).parent / "data"
-CONF = (DATA / "running.conf").read_text()
+CONF = (DATA / "drift.conf").read_text()
 RELEASES = ("22.05", "24.11", "26.05")
 
 
 def shown(release: str) -> list[str]:
     """The configuration, the nodes and the partitions."""
-    return re.split(r"^--- \w+\n", (DATA / f"running-{release}.txt").read_text(), flags=re.M)
+    return re.split(r"^--- \w+\n", (DATA / f"drift-{release}.txt").read_text(), flags=re.M)
 
 
 def compared(conf: str, release: str = "24.11", shows: tuple[str, str] = ("", "")) -> list[str]:
