@@ -21,6 +21,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     FLAGS,
     HINTS,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.display import (
+    NOT_COMPARED,
+    PARSED,
+    RIVALS,
+    SHOWN_AS,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
     LIMITS,
     TEXTS,
@@ -34,10 +40,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     release_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import (
-    NOT_COMPARED,
-    PARSED,
-    RIVALS,
-    SHOWN_AS,
     differences,
     shown_config,
     shown_lines,

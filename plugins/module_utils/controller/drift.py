@@ -28,6 +28,22 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     BOOLEANS,
     LEVELS,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.display import (
+    ALIASES,
+    COMPARED_AS,
+    IF_NOT_SAID,
+    IF_NOT_SHOWN,
+    IMPLIED,
+    NOT_COMPARED,
+    OF_PLUGINS,
+    PARSED,
+    RIVALS,
+    SHOWN_AS,
+    SHOWN_TOGETHER,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import (
+    NO_NORMAL_APART,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import FILES, find, release_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
@@ -39,165 +55,6 @@ Shown = Mapping[str, str]
 Difference = tuple[str, str, str]
 """A key, what the file has, what slurmctld has."""
 
-NOT_COMPARED: Mapping[str, frozenset[str]] = {
-    "slurm.conf": frozenset(("jobcomppass",)),
-    "NodeName": frozenset(("cpuspeclist", "reason", "socketsperboard", "state")),
-    "PartitionName": frozenset(("state",)),
-}
-"""Parameters that Slurm shows as something else than they were set to, or changes by itself."""
-
-SHOWN_AS: Mapping[str, Mapping[str, str]] = {
-    "slurm.conf": {
-        "acctgatherinfinibandtype": "acctgatherinterconnecttype",
-        "cryptotype": "credtype",
-        "defcpupergpu": "jobdefaults",
-        "defmempergpu": "jobdefaults",
-    },
-    "NodeName": {"cpus": "cputot", "feature": "availablefeatures", "features": "availablefeatures", "procs": "cputot"},
-    "PartitionName": {"defcpupergpu": "jobdefaults", "defmempergpu": "jobdefaults", "shared": "oversubscribe"},
-}
-"""What is shown with another key."""
-
-RIVALS = {
-    "allowaccounts": "denyaccounts",
-    "allowqos": "denyqos",
-    "defmempernode": "defmempercpu",
-    "maxmempernode": "maxmempercpu",
-    "propagateresourcelimitsexcept": "propagateresourcelimits",
-}
-"""Slurm obeys one of the two, and shows that one: the first, if a file has both."""
-
-_TOGETHER = {
-    "epilogtimeout": "prologepilogtimeout",
-    "jobcontainertype": "namespacetype",
-    "prologtimeout": "prologepilogtimeout",
-}
-"""What releases show of these that do not show themselves."""
-
-_UNSHOWN: Mapping[str, Mapping[str, str]] = {
-    "slurm.conf": dict.fromkeys(("epilog", "epilogslurmctld", "prolog", "prologslurmctld", "selecttypeparameters"), ""),
-    "NodeName": {
-        **dict.fromkeys(("bcastaddr", "cpubind", "parameters", "topology"), ""),
-        **dict.fromkeys(("corespeccount", "memspeclimit", "restrictedcorespergpu"), "0"),
-    },
-    "PartitionName": {
-        **dict.fromkeys(("alternate", "cpubind", "denyaccounts", "denyqos", "topology", "tresbillingweights"), ""),
-        **dict.fromkeys(("allowaccounts", "allowqos"), "ALL"),
-    },
-}
-"""What it means that these are not shown."""
-
-_UNSAID: Mapping[str, Mapping[str, str]] = {
-    "NodeName": {"features": "", "gres": "", "realmemory": "1", "tmpdisk": "0", "weight": "1"},
-    "PartitionName": {
-        "allowgroups": "ALL",
-        "allocnodes": "ALL",
-        "denyaccounts": "",
-        "denyqos": "",
-        "gracetime": "0",
-        "hidden": "NO",
-        "lln": "NO",
-        "maxnodes": "UNLIMITED",
-        "maxtime": "UNLIMITED",
-        "reqresv": "NO",
-        "rootonly": "NO",
-    },
-}
-"""What is in force where a line of the file does not have these."""
-
-_KINDS = {
-    "allocnodes": "hosts",
-    "allowaccounts": "names",
-    "allowgroups": "names",
-    "allowqos": "names",
-    "denyaccounts": "names",
-    "denyqos": "names",
-    "features": "names",
-    "grestypes": "names",
-    "jobrequeue": "truth",
-    "overtimelimit": "u16",
-    "port": "u16",
-    "suspendtime": "u32",
-}
-"""What is compared as something else than the tables of parameters have it."""
-
-_PRIVATE = "account,event,job,node,partition,reservation,usage,user"
-_ALIASES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
-    "AccountingStorageEnforce": {"22.05": {"1": "associations", "2": "limits", "all": "limits,qos,safe,wckeys"}},
-    "CpuBind": {
-        "22.05": {
-            "core": "cores",
-            "ldom": "ldoms",
-            "no": "unbound",
-            "none": "unbound",
-            "socket": "sockets",
-            "thread": "threads",
-            "v": "verbose",
-        },
-    },
-    "DebugFlags": {
-        "22.05": {
-            "elasticsearch": "jobcomp",
-            "jag": "jobaccountgather",
-            "net": "network",
-            "netraw": "networkraw",
-            "powersave": "power",
-            "task": "",
-            "trigger": "triggers",
-            "workq": "workqueue",
-        },
-        "24.11": {"workq": "conmgr", "workqueue": "conmgr"},
-        "25.11": {"jobcontainer": "namespace"},
-        "26.05": {"threads": "thread", "workq": "thread", "workqueue": "thread"},
-    },
-    "EnforcePartLimits": {"22.05": {**dict.fromkeys(BOOLEANS[:4], "any"), **dict.fromkeys(BOOLEANS[4:], "no")}},
-    "Exclusive": {"22.05": {"none": "no"}},
-    "LogTimeFormat": {"25.05": {"format_stderr": ""}},
-    "OverSubscribe": {"22.05": {"yes": "yes:4", "force": "force:4", "yes:1": "no"}},
-    "PartitionPreemptMode": {"22.05": {"cluster": "", "off": "", "on": "suspend"}, "23.02": {"gang": ""}},
-    "PreemptMode": {"22.05": {"cluster": "off", "on": "suspend"}},
-    "PrivateData": {"22.05": {"all": f"{_PRIVATE},cloud"}, "23.02": {"all": _PRIVATE}},
-    "SelectTypeParameters": {"22.05": {"cr_allocate_full_socket": ""}},
-    "TaskPluginParam": {
-        "22.05": {"autobind=none": "", "none": "unbound", "slurmdoffspec": ""},
-        "24.11": {"slurmdoffspec": "slurmdoffspec"},
-    },
-}
-_IMPLIED = {
-    "AccountingStorageEnforce": {
-        "limits": "associations",
-        "nojobs": "nosteps",
-        "qos": "associations",
-        "safe": "limits",
-        "wckeys": "associations",
-    },
-    "DebugFlags": {"tls": "audittls"},
-    "HealthCheckNodeState": {"any": "alloc idle mixed nondrained_idle"},
-    "PriorityFlags": {
-        "depth_oblivious": "no_fair_tree",
-        "no_normal_all": "no_normal_assoc no_normal_part no_normal_qos no_normal_tres",
-    },
-    "PrologFlags": {
-        **dict.fromkeys(("contain", "deferbatch", "forcerequeueonfail", "nohold", "serial"), "alloc"),
-        **dict.fromkeys(("runinjob", "x11"), "contain"),
-    },
-}
-"""Words of a set that are shown as others, by the release that began with it, and words that come with others."""
-
-PARSED = (
-    "AccountingStoreFlags",
-    "CpuBind",
-    "HealthCheckNodeState",
-    "LogTimeFormat",
-    "PartitionPreemptMode",
-    "PriorityFlags",
-    "PrivateData",
-    "ReconfigFlags",
-)
-"""Sets of which Slurm keeps what it knows; of the other ones that it does not judge it keeps the text."""
-
-_OF_PLUGINS = ("certgenparameters", "certmgrparameters", "prioritysitefactorparameters", "tlsparameters")
-"""Parameters that are shown only with a plugin that obeys them."""
 
 _NOTHING = ("", "(null)", "(null type)", "n/a", "none", "unknown")
 _UNLIMITED = ("unlimited", "infinite", "-1")
@@ -298,7 +155,7 @@ _BOUNDS = {
 
 def _nodes(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
     """Nodes that differ, equal ones folded."""
-    unsaid = {} if "include" in conf else _UNSAID["NodeName"]
+    unsaid = {} if "include" in conf else IF_NOT_SAID["NodeName"]
     wanted: dict[str, tuple[Pairs, dict[str, str]]] = {}
     for name, pairs in configuration.nodes.items():
         own = {key.lower(): value for key, value in pairs if key.lower() in _OWN}
@@ -381,7 +238,7 @@ def _partitions(configuration: Configuration, conf: Wanted, shown: Mapping[str, 
         if partition is None:
             yield f"PartitionName={name}: slurmctld does not have it"
         elif not kept:
-            unsaid = {} if "include" in conf else _UNSAID["PartitionName"]
+            unsaid = {} if "include" in conf else IF_NOT_SAID["PartitionName"]
             wanted = {**unsaid, **_by_key(pairs), "default": "YES" if name in default else "NO"}
             wanted = _exclusive(wanted) if "exclusive" in partition else wanted
             for difference in _different("PartitionName", wanted, partition, release):
@@ -464,17 +321,17 @@ def _found(table: str, key: str, shown: Shown) -> str | None:
     if name == "jobdefaults":
         defaults = dict(pair.split("=") for pair in shown.get(name, "").lower().split(",") if "=" in pair)
         return defaults.get(key, "0") if name in shown else None
-    if name in _OF_PLUGINS and shown.get(name, "(null)").lower() in _NOTHING:
+    if name in OF_PLUGINS and shown.get(name, "(null)").lower() in _NOTHING:
         return None
     if name in shown:
         return None if "unknown" in shown[name].lower() else shown[name]
-    if key in _TOGETHER:
-        return shown.get(_TOGETHER[key])
+    if key in SHOWN_TOGETHER:
+        return shown.get(SHOWN_TOGETHER[key])
     rival = RIVALS.get(key) or _RULED.get(key)
     if rival and rival in shown and "mem" in key:
         none = shown[rival] in ("UNLIMITED", str(_ALL_MEMORY))
         return "UNLIMITED" if none else f"{FILES[table][rival].name}={shown[rival]}"
-    return _UNSHOWN[table].get(name)
+    return IF_NOT_SHOWN[table].get(name)
 
 
 def _same(table: str, key: str, wanted: str, found: str, release: str) -> bool:
@@ -500,7 +357,7 @@ def _same(table: str, key: str, wanted: str, found: str, release: str) -> bool:
 def _meaning(table: str, key: str, value: str, release: str) -> object:
     """What a value means to Slurm, whether it is from a file or shown."""
     kind, _blank, rest = FILES[table][key].value.partition(" ")
-    kind = _KINDS.get(key, kind)
+    kind = COMPARED_AS.get(key, kind)
     text = value.strip()
     word = text.lower()
     if kind in LIMITS:
@@ -565,9 +422,9 @@ def _seconds(word: str) -> int:
 def _words(name: str, value: str, release: str) -> frozenset[str]:
     """The words of a value, those that come with them, and each by the name that Slurm shows."""
     aliases: dict[str, str] = {}
-    for since, renamed in _ALIASES.get(name, {}).items():
+    for since, renamed in ALIASES.get(name, {}).items():
         aliases.update(renamed if since <= release else {})
-    implied = _IMPLIED.get(name, {})
+    implied = IMPLIED.get(name, {})
     found = {name for word in value.split(",") for name in aliases.get(word, word).split(",")}
     while more := {word for known in found for word in implied.get(known, "").split()} - found:
         found |= more
@@ -577,7 +434,7 @@ def _words(name: str, value: str, release: str) -> frozenset[str]:
         found.add("iso8601_ms")
     if name == "PrivateData":
         found = {word.rstrip("s") for word in found}
-    if name == "PriorityFlags" and release < "26.05":  # one of them is shown as all of them
+    if name == "PriorityFlags" and release < NO_NORMAL_APART:
         found = {word.partition("_normal_")[0] for word in found}
     return frozenset(found.difference(_NOTHING))
 

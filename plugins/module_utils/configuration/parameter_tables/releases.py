@@ -16,3 +16,6 @@ SCRIPTS_REPEATED = "24.05"
 
 RECONFIGURE_RESTARTS = "23.11"
 """The first release whose reconfigure starts the daemons anew (`parameters.py`)."""
+
+NO_NORMAL_APART = "26.05"
+"""The first release that shows which of the PriorityFlags NO_NORMAL_... are set; those before show one as all."""
