@@ -149,11 +149,11 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import DPKG_QUERY, installed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.driver import DriverError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.probe import DPKG_QUERY, installed
 
 SOURCES = "/etc/apt/sources.list.d/gpucluster-nvidia.sources"
 LISTS = "/etc/apt/sources.list.d"

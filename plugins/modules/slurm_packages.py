@@ -131,6 +131,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import fetch_url
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import DPKG_JOURNAL, DPKG_QUERY, installed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     OPTIONS,
     File,
@@ -138,7 +139,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     from_options,
     write,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.probe import DPKG_JOURNAL, DPKG_QUERY, installed
 
 CACHE = "/var/cache/gpucluster-slurm"
 APT_GET = ["apt-get", "--quiet=2", "--option=DPkg::Lock::Timeout=300"]

@@ -10,8 +10,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import measurement, probe
-from ansible_collections.gpucluster.slurm.plugins.module_utils.answers import answer_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import measurement, probe
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import answer_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from sysfs import Gpu, Machine
 

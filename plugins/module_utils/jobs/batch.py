@@ -48,7 +48,7 @@ SQUEUE += ["--Format", ",".join(f"{field}:|" for field in SQUEUE_FIELDS)]
 
 
 @dataclass(frozen=True)
-class Record:
+class JobRecord:
     """What Slurm says of a job, or of one task of an array."""
 
     job_id: int
@@ -112,14 +112,14 @@ def _exit_code(text: str) -> str:
     return f"{int(text) >> 8}:{int(text) & 0x7F}" if text.isdigit() else text
 
 
-def parse_squeue(text: str) -> list[Record]:
+def parse_squeue(text: str) -> list[JobRecord]:
     """The records in the output of `SQUEUE`."""
     records = []
     for line in text.splitlines():
         job_id, task, state, exit_code, elapsed, submitted, nodes, reason = line.split("|")[: len(SQUEUE_FIELDS)]
         task, reason = task.replace("N/A", ""), reason.replace("None", "")
         records.append(
-            Record(int(job_id), task, state, _exit_code(exit_code), _seconds(elapsed), submitted, nodes, reason)
+            JobRecord(int(job_id), task, state, _exit_code(exit_code), _seconds(elapsed), submitted, nodes, reason)
         )
     return records
 
@@ -130,7 +130,7 @@ def sacct_arguments(job_ids: Iterable[int]) -> list[str]:
     return ["sacct", "--allocations", "--noheader", "--parsable2", "--jobs", ids, "--format", ",".join(SACCT_FIELDS)]
 
 
-def parse_sacct(text: str) -> list[Record]:
+def parse_sacct(text: str) -> list[JobRecord]:
     """The records in the output of `sacct_arguments`. Tasks that wait are one line, `12_[2-3]`: that is kept."""
     records = []
     for line in text.splitlines():
@@ -139,15 +139,15 @@ def parse_sacct(text: str) -> list[Record]:
         # "CANCELLED by 1000"
         state = state.split(" ")[0]
         nodes = nodes.replace("None assigned", "")
-        records.append(Record(int(job_id), task, state, exit_code, int(elapsed or 0), submitted, nodes))
+        records.append(JobRecord(int(job_id), task, state, exit_code, int(elapsed or 0), submitted, nodes))
     return records
 
 
-Known = dict[tuple[int, str], Record]
+Known = dict[tuple[int, str], JobRecord]
 """What is known of our jobs, by job and array index."""
 
 
-def updated(known: Known, answer: Iterable[Record], job_ids: Iterable[int]) -> Known:
+def updated(known: Known, answer: Iterable[JobRecord], job_ids: Iterable[int]) -> Known:
     """What is known of these jobs after a full answer of squeue.
 
     A record that has ended stays, because slurmctld forgets jobs some time after their end (`MinJobAge`).
@@ -158,18 +158,18 @@ def updated(known: Known, answer: Iterable[Record], job_ids: Iterable[int]) -> K
     lost = {key: replace(old, state=UNKNOWN) for key, old in known.items() if key not in news and not old.ended}
     result = {**known, **lost, **news}
     never_seen = ours - {job_id for job_id, _task in result}
-    return {**result, **{(job_id, ""): Record(job_id) for job_id in never_seen}}
+    return {**result, **{(job_id, ""): JobRecord(job_id) for job_id in never_seen}}
 
 
-def by_job(records: Iterable[Record]) -> dict[int, list[Record]]:
+def by_job(records: Iterable[JobRecord]) -> dict[int, list[JobRecord]]:
     """The records of each job."""
-    jobs: dict[int, list[Record]] = {}
+    jobs: dict[int, list[JobRecord]] = {}
     for record in records:
         jobs.setdefault(record.job_id, []).append(record)
     return jobs
 
 
-def whole(records: list[Record]) -> Record:
+def whole(records: list[JobRecord]) -> JobRecord:
     """The job that these array tasks make up.
 
     It is as its first task that has not ended, else as the first that is not COMPLETED.
@@ -179,7 +179,7 @@ def whole(records: list[Record]) -> Record:
     return replace(telling, task="", nodes=nodes, elapsed=max(record.elapsed for record in records))
 
 
-def booked(seen: list[Record], answer: list[Record]) -> list[Record] | None:
+def booked(seen: list[JobRecord], answer: list[JobRecord]) -> list[JobRecord] | None:
     """What accounting has of a job that squeue saw end; None while it does not have all of it, with its end.
 
     `answer` is sacct's answer for this job. An older job of the same number is told by its time of submission.
@@ -205,7 +205,7 @@ def parse_sinfo(text: str) -> dict[str, str]:
     return nodes
 
 
-def judge(job: Mapping[str, Any], record: Record, waited: int) -> tuple[str, str]:
+def judge(job: Mapping[str, Any], record: JobRecord, waited: int) -> tuple[str, str]:
     """The status of a job (`passed`, `failed`, `waiting`) after so many seconds, and one line that says why."""
     expected = job.get("expect") or "COMPLETED"
     reason = f": {record.reason}" if record.reason else ""

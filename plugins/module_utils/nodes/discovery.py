@@ -17,7 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_t
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import bits, format_list, of, parse_list
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.registration import Facts, shape
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import Facts, shape
 
 Machine = dict[str, Any]
 """A machine type, as the cluster file has it."""

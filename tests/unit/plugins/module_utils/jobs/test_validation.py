@@ -9,7 +9,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import validation
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import validation
 
 HARDWARE = {"t4": {"gres": [{"name": "gpu", "type": "t4", "file": "/dev/nvidia[0-1]"}]}, "cpu": {}}
 NODES = [{"hosts": "head", "hardware": "cpu"}, {"hosts": "compute[01-02]", "hardware": "t4"}]

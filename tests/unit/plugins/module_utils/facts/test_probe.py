@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import probe
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import probe
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.probe import Questions
 
 DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nID=debian\nVERSION_ID="13"\nVERSION_CODENAME=trixie\n'
 BARE = "slurm-wlm-basic-plugins:\n  Installed: (none)\n  Candidate: 24.11.5-4\n  Version table:\n     24.11.5-4 500\n"

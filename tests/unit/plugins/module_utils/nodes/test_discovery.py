@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
-from ansible_collections.gpucluster.slurm.plugins.module_utils.discovery import discover, machine_type
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_topology
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.registration import judge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover, machine_type
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import judge
 from sysfs import Gpu, Memory, random_machine
 
 H100 = "NVIDIA H100 80GB HBM3"

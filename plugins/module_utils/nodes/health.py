@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, machine_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.registration import memory_percent
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import memory_percent
 
 
 def _gpus(gres: Iterable[Mapping[str, Any]]) -> dict[str, str]:
