@@ -287,7 +287,7 @@ class Driver:
         else:
             self.packages()
         self.settings()
-        self.judge()
+        self.bring_up()
         return self.result
 
     def packages(self) -> None:
@@ -440,8 +440,8 @@ class Driver:
         if idle:
             self.do("systemctl", "enable", *idle)
 
-    def judge(self) -> None:
-        """What is left to do, and whether the driver answers. Raises DriverError if it does not although it should."""
+    def bring_up(self) -> None:
+        """Load the driver, start its units and see that it answers, where that is left to do. Raises DriverError."""
         if self.container:
             return
         nouveau = self.tree.exists("/sys/module/nouveau")

@@ -187,13 +187,13 @@ GOOD = f"{KEPT}/good"
 # -- validate --------------------------------------------------------------------------------------------------------
 
 
-def judge(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]:
+def check_parameters(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]:
     """What the release would refuse, and what it would ignore."""
     refused: list[str] = []
     ignored: list[str] = []
     for file in (name for name in files if name in parameters.FILES):
         own: list[tuple[str, str]] = []
-        judged = [(f"{file}: ", file, own)]
+        checked = [(f"{file}: ", file, own)]
         for pairs in lines(file, files[file]):
             if pairs[0][0] == "Include":
                 continue
@@ -201,8 +201,8 @@ def judge(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]
             if kind == file != "gres.conf":
                 own.extend(pairs)
             else:  # its parameters are its own
-                judged.append((f"{file}: {pairs[0][0]}={pairs[0][1]}: ", kind, [*pairs]))
-        for place, kind, values in judged:
+                checked.append((f"{file}: {pairs[0][0]}={pairs[0][1]}: ", kind, [*pairs]))
+        for place, kind, values in checked:
             for problem in parameters.problems(kind, values, version):
                 words = refused if problem.effect == parameters.REFUSED else ignored
                 words.append(f"{place}{problem.key}: {problem.text}")
@@ -233,15 +233,15 @@ def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
     if daemon.host:
         files, refused, ignored = cross_checks.whole(files, daemon.host)
     if not refused:
-        refused, more = judge(files, version)
+        refused, more = check_parameters(files, version)
         ignored += more
     if not refused and daemon.host:
-        refused, more = cross_checks.judge(files, daemon.host)
+        refused, more = cross_checks.cross_check(files, daemon.host)
         ignored += more
     if refused:
         raise ConfigError("\n".join(refused))
     with candidate(module, files) as directory:
-        daemon.judge(directory)
+        daemon.try_files(directory)
     return ignored
 
 

@@ -391,7 +391,7 @@ def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting:
             record = slurm.whole(final.get(job_id) or seen.get(job_id) or unseen)
         else:
             record = slurm.JobRecord(0, state=slurm.REFUSED, reason=refusal)
-        status, message = slurm.judge(job, record, timeout)
+        status, message = slurm.status_of(job, record, timeout)
         if job_id in ended and job_id not in final:
             status, message = "failed", f"{record.state}, but sacct does not show its end within {ACCOUNTING_LAG} s"
         results.append(

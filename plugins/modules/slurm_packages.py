@@ -234,7 +234,7 @@ def look(module: AnsibleModule, package: dict[str, str | None]) -> Deb:
     return Deb(path, source, *stdout.split())
 
 
-def judge_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
+def check_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
     """Raises PackageError where a package is for another machine."""
     own = module.run_command(["dpkg", "--print-architecture"], check_rc=True)[1].strip()
     for deb in debs:
@@ -242,7 +242,7 @@ def judge_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
             raise PackageError(f"{deb.source}: found architecture {deb.architecture}, allowed {own}")
 
 
-def judge_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[str]:
+def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[str]:
     """The paths of the plugins. Raises PackageError where there is one that this release of Slurm would not load."""
     paths: list[str] = []
     for deb in debs:
@@ -334,11 +334,11 @@ def converge(module: AnsibleModule) -> dict[str, Any]:
     packages = module.params["packages"]
     names = [package["name"] for package in packages if package["name"]]
     debs = [look(module, package) for package in packages if not package["name"]]
-    judge_architecture(module, debs)
+    check_architecture(module, debs)
     release = module.params["slurm_release"]
     if release and names:
         raise PackageError(f"{names[0]}: found a name, allowed: url or file, since the plugin in it must be read")
-    plugins = judge_plugins(module, debs, release) if release else []
+    plugins = check_plugins(module, debs, release) if release else []
     there = installed(module.run_command([*DPKG_QUERY, *names, *(deb.name for deb in debs)])[1])
     missing = [name for name in names if name not in there]
     other = [deb for deb in debs if there.get(deb.name) != deb.version]

@@ -31,7 +31,7 @@ init_plugin_loader()
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import changes, read  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import Job, steps, table  # noqa: E402
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, judge  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, cross_check  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand  # noqa: E402
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster  # noqa: E402
 
@@ -143,7 +143,7 @@ def judged(directory: Path) -> float:
     """Seconds of judging the files together."""
     files = {name: (directory / name).read_text() for name in ("slurm.conf", "gres.conf")}
     host = Host(files.get, lambda _plugin_dir: None, lambda _names: ())
-    return seconds(lambda: judge(files, host))
+    return seconds(lambda: cross_check(files, host))
 
 
 def main() -> None:

@@ -26,38 +26,38 @@ MAX_FILES = 1024
 """Most devices of one name on a node (`MAX_GRES_BITMAP`)."""
 
 
-def judge_machine(judge: schema.Judge, key: str, machine: dict[str, Any]) -> list[Gres]:
+def check_machine(checker: schema.Checker, key: str, machine: dict[str, Any]) -> list[Gres]:
     """Judge the generic resources of a machine type, whose other keys are judged already, and give them.
 
     None if one of them is no entry yet: that says nothing about the others.
     """
-    before = len(judge.problems)
-    found = [judge.judge(schema.GRES, f"{key}[{i}]", value) for i, value in enumerate(machine["gres"])]
-    if len(judge.problems) > before:
+    before = len(checker.problems)
+    found = [checker.check(schema.GRES, f"{key}[{i}]", value) for i, value in enumerate(machine["gres"])]
+    if len(checker.problems) > before:
         return []
     for rule in (_keys, _counts, _alike, _devices, _shares, _cores):
         for i, name, what in rule(found, machine):
-            judge.problem(f"{key}[{i}].{name}", what)
+            checker.problem(f"{key}[{i}].{name}", what)
     return found
 
 
-def judge_cluster(judge: schema.Judge, nodes: list[dict[str, Any]], hardware: dict[str, dict[str, Any]]) -> None:
+def check_cluster(checker: schema.Checker, nodes: list[dict[str, Any]], hardware: dict[str, dict[str, Any]]) -> None:
     """Judge the generic resources of all nodes together."""
-    _clouds(judge, nodes, hardware)
-    _files_everywhere(judge, hardware)
+    _clouds(checker, nodes, hardware)
+    _files_everywhere(checker, hardware)
 
 
-def _clouds(judge: schema.Judge, nodes: list[dict[str, Any]], hardware: dict[str, dict[str, Any]]) -> None:
+def _clouds(checker: schema.Checker, nodes: list[dict[str, Any]], hardware: dict[str, dict[str, Any]]) -> None:
     """Nodes of a cloud have no AutoDetect, since the controller must know them (`gres_g_node_config_load`)."""
     for i, node in enumerate(nodes):
         entries = hardware.get(node.get("hardware", ""), {}).get("gres", [])
         state = str(node.get("State", "")).upper()
         if state == "CLOUD" and any("autodetect" in gres for gres in entries):
             what = "Slurm detects nothing on nodes of a cloud: give the gres of their hardware a file"
-            judge.problem(f"nodes[{i}].State", f"found '{node['State']}', {what}")
+            checker.problem(f"nodes[{i}].State", f"found '{node['State']}', {what}")
 
 
-def _files_everywhere(judge: schema.Judge, hardware: dict[str, dict[str, Any]]) -> None:
+def _files_everywhere(checker: schema.Checker, hardware: dict[str, dict[str, Any]]) -> None:
     """A name has files on all nodes or on none (gres.conf(5), File). GPUs always do, and their shares have theirs."""
     first: dict[str, tuple[str, bool]] = {}
     for machine, keys in hardware.items():
@@ -66,7 +66,7 @@ def _files_everywhere(judge: schema.Judge, hardware: dict[str, dict[str, Any]]) 
             other, has = first.setdefault(name, (machine, "file" in gres))
             if name not in ("gpu", *SHARED_GRES) and other != machine and has != ("file" in gres):
                 what = f"either all or none of the '{name}' of a cluster have 'file', see hardware.{other}"
-                judge.problem(f"hardware.{machine}.gres[{i}].file", what)
+                checker.problem(f"hardware.{machine}.gres[{i}].file", what)
 
 
 def _keys(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:

@@ -20,7 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reserv
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import core_specialization, gres, schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Judge, unknown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 
@@ -75,41 +75,41 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
     Raises ModelError with everything that is wrong in both.
     """
     problems: list[str] = []
-    judge = _judge(document, problems)
-    file = judge.judge(schema.CLUSTER, "", document.data)
+    checker = _checker(document, problems)
+    file = checker.check(schema.CLUSTER, "", document.data)
     if measured:
-        measured_hardware, types = _measured(_judge(measured, problems), measured.data)
+        measured_hardware, types = _measured(_checker(measured, problems), measured.data)
     else:
         measured_hardware, types = {}, {}
 
-    hardware = _hardware(judge, file.get("hardware", {}))
+    hardware = _hardware(checker, file.get("hardware", {}))
     for name in sorted(set(hardware) & set(measured_hardware)):
-        judge.problem(f"hardware.{name}", f"is in {measured.file if measured else ''} too: give it another name")
-    nodes = [judge.judge(schema.NODE, f"nodes[{i}]", node) for i, node in enumerate(file.get("nodes", []))]
+        checker.problem(f"hardware.{name}", f"is in {measured.file if measured else ''} too: give it another name")
+    nodes = [checker.check(schema.NODE, f"nodes[{i}]", node) for i, node in enumerate(file.get("nodes", []))]
     for i, node in enumerate(nodes):
         if node.get("hardware", DETECTED) not in {*hardware, DETECTED}:
             what = unknown("machine type", node["hardware"], hardware, ", ".join({**hardware, DETECTED: None}))
-            judge.problem(f"nodes[{i}].hardware", f"found '{node['hardware']}', {what}")
-    gres.judge_cluster(judge, nodes, hardware)
-    _specialized(judge, nodes, types, {**hardware, **measured_hardware}, file.get("slurm_conf", {}))
-    node_hosts = _unique_hosts(judge, nodes)
+            checker.problem(f"nodes[{i}].hardware", f"found '{node['hardware']}', {what}")
+    gres.check_cluster(checker, nodes, hardware)
+    _specialized(checker, nodes, types, {**hardware, **measured_hardware}, file.get("slurm_conf", {}))
+    node_hosts = _unique_hosts(checker, nodes)
     complete = all("hosts" in node for node in nodes)
-    partitions = _partitions(judge, file.get("partitions", []), node_hosts if complete else None)
-    slurm_conf = _settings(judge, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
-    cgroup_conf = _settings(judge, schema.CGROUP_CONF, "cgroup_conf", file.get("cgroup_conf", {}))
-    accounting = _accounting(judge, file.get("accounting", {}), partitions, "database" in file)
+    partitions = _partitions(checker, file.get("partitions", []), node_hosts if complete else None)
+    slurm_conf = _settings(checker, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
+    cgroup_conf = _settings(checker, schema.CGROUP_CONF, "cgroup_conf", file.get("cgroup_conf", {}))
+    accounting = _accounting(checker, file.get("accounting", {}), partitions, "database" in file)
 
     controllers = expand(file.get("controllers", ""))
     login = expand(file.get("login", ""))
     database, registry = file.get("database", ""), file.get("registry", "")
     if len(controllers) > 1 and not slurm_conf.get("StateSaveLocation"):
-        judge.problem(
+        checker.problem(
             "slurm_conf.StateSaveLocation",
             f"missing: {len(controllers)} controllers share their state, so name a directory that all of them mount",
         )
     known = dict.fromkeys([*controllers, *expand(database), *login, *expand(registry), *node_hosts])
-    addressed = _addressed(judge, nodes, file.get("addresses", {}), known)
-    groups = _groups(judge, nodes, types, partitions, node_hosts)
+    addressed = _addressed(checker, nodes, file.get("addresses", {}), known)
+    groups = _groups(checker, nodes, types, partitions, node_hosts)
     if problems:
         raise ModelError(problems)
 
@@ -143,53 +143,53 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
     )
 
 
-def _judge(document: Document, problems: list[str]) -> Judge:
+def _checker(document: Document, problems: list[str]) -> Checker:
     """A judge of a document, which has noted what is wrong with it as YAML."""
-    judge = Judge(document.file, problems)
+    checker = Checker(document.file, problems)
     for key, what in document.problems:
-        judge.problem(key, what)
-    return judge
+        checker.problem(key, what)
+    return checker
 
 
-def _hardware(judge: Judge, found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _hardware(checker: Checker, found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The machine types by name."""
     hardware = {}
     for name, value in found.items():
         key = f"hardware.{name}"
-        machine = judge.judge(schema.HARDWARE, key, value)
+        machine = checker.check(schema.HARDWARE, key, value)
         if name == DETECTED:
-            judge.problem(key, f"'{DETECTED}' stands for hardware that is measured, choose another name")
+            checker.problem(key, f"'{DETECTED}' stands for hardware that is measured, choose another name")
         try:
             schema.name(name)
         except ValueError as error:
-            judge.problem(key, f"found {name!r}, {error}")
+            checker.problem(key, f"found {name!r}, {error}")
         sockets, boards = machine.get("sockets", 0), machine.get("boards", 1)
         if sockets % boards:
-            judge.problem(f"{key}.sockets", f"found {sockets}, allowed: a multiple of boards, {boards}")
+            checker.problem(f"{key}.sockets", f"found {sockets}, allowed: a multiple of boards, {boards}")
         if "gres" in machine:
-            machine["gres"] = gres.judge_machine(judge, f"{key}.gres", machine)
+            machine["gres"] = gres.check_machine(checker, f"{key}.gres", machine)
         hardware[str(name)] = machine
     return hardware
 
 
-def _measured(judge: Judge, found: Any) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+def _measured(checker: Checker, found: Any) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """The machine types that were measured, and the type of each host."""
-    file = judge.judge(schema.DETECTED_FILE, "", found)
-    hardware = _hardware(judge, file.get("hardware", {}))
-    nodes = [judge.judge(schema.DETECTED_NODE, f"nodes[{i}]", node) for i, node in enumerate(file.get("nodes", []))]
-    _unique_hosts(judge, nodes)
+    file = checker.check(schema.DETECTED_FILE, "", found)
+    hardware = _hardware(checker, file.get("hardware", {}))
+    nodes = [checker.check(schema.DETECTED_NODE, f"nodes[{i}]", node) for i, node in enumerate(file.get("nodes", []))]
+    _unique_hosts(checker, nodes)
     types: dict[str, str] = {}
     for i, node in enumerate(nodes):
         name = node.get("hardware")
         if name is not None and name not in hardware:
             what = unknown("machine type", name, hardware, ", ".join(hardware))
-            judge.problem(f"nodes[{i}].hardware", f"found '{name}', {what}")
+            checker.problem(f"nodes[{i}].hardware", f"found '{name}', {what}")
         types.update(dict.fromkeys(expand(node.get("hosts", "")), str(name)))
     return hardware, types
 
 
 def _specialized(
-    judge: Judge,
+    checker: Checker,
     nodes: list[dict[str, Any]],
     types: dict[str, str],
     hardware: dict[str, dict[str, Any]],
@@ -208,10 +208,10 @@ def _specialized(
             for problem in core_specialization.problems(node, machine, select)
         ]
         for key, what in dict.fromkeys(found):
-            judge.problem(f"nodes[{i}].{key}", what)
+            checker.problem(f"nodes[{i}].{key}", what)
 
 
-def _unique_hosts(judge: Judge, nodes: list[dict[str, Any]]) -> list[str]:
+def _unique_hosts(checker: Checker, nodes: list[dict[str, Any]]) -> list[str]:
     """The hosts of all nodes, in order; none may be in two entries."""
     entry: dict[str, int] = {}
     for i, node in enumerate(nodes):
@@ -219,14 +219,14 @@ def _unique_hosts(judge: Judge, nodes: list[dict[str, Any]]) -> list[str]:
         again = [host for host in hosts if host in entry]
         for j in dict.fromkeys(entry[host] for host in again):
             twice = fold([host for host in again if entry[host] == j])
-            judge.problem(f"nodes[{i}].hosts", f"{twice} is defined twice, first in nodes[{j}]")
+            checker.problem(f"nodes[{i}].hosts", f"{twice} is defined twice, first in nodes[{j}]")
         entry.update((host, i) for host in hosts if host not in entry)
     return list(entry)
 
 
-def _partitions(judge: Judge, found: list[Any], node_hosts: list[str] | None) -> list[dict[str, Any]]:
+def _partitions(checker: Checker, found: list[Any], node_hosts: list[str] | None) -> list[dict[str, Any]]:
     """The partitions. None for the hosts of the nodes: they are not known, since an entry of theirs is wrong."""
-    partitions = [judge.judge(schema.PARTITION, f"partitions[{i}]", value) for i, value in enumerate(found)]
+    partitions = [checker.check(schema.PARTITION, f"partitions[{i}]", value) for i, value in enumerate(found)]
     known = {"ALL", *(node_hosts or [])}
     names: dict[str, int] = {}
     default: int | None = None
@@ -234,78 +234,78 @@ def _partitions(judge: Judge, found: list[Any], node_hosts: list[str] | None) ->
         key = f"partitions[{i}]"
         first = names.setdefault(partition.get("name", ""), i)
         if first != i and "name" in partition:
-            judge.problem(f"{key}.name", f"'{partition['name']}' is defined twice, first in partitions[{first}]")
+            checker.problem(f"{key}.name", f"'{partition['name']}' is defined twice, first in partitions[{first}]")
         if partition.get("default"):
             if default is not None:
-                judge.problem(f"{key}.default", f"partitions[{default}] is the default already, allowed: one")
+                checker.problem(f"{key}.default", f"partitions[{default}] is the default already, allowed: one")
             default = i if default is None else default
         strange = [host for host in expand(partition.get("nodes", "")) if host not in known]
         if strange and node_hosts is not None:
             what = unknown("node", strange[0], node_hosts, f"ALL, {fold(node_hosts)}")
-            judge.problem(f"{key}.nodes", f"found '{fold(strange)}', {what}")
+            checker.problem(f"{key}.nodes", f"found '{fold(strange)}', {what}")
     return partitions
 
 
-def _settings(judge: Judge, kind: schema.Kind, key: str, found: dict[str, Any]) -> dict[str, Any]:
+def _settings(checker: Checker, kind: schema.Kind, key: str, found: dict[str, Any]) -> dict[str, Any]:
     """Slurm's parameters as they were given; None stays, since it removes one of the collection's own."""
-    judge.judge(kind, key, found)
+    checker.check(kind, key, found)
     for name in found:
         # The validator does not see a key without a value.
         if found[name] is None and name not in kind.spec:
-            judge.judge(kind, key, {name: ""})
+            checker.check(kind, key, {name: ""})
     return found
 
 
 def _accounting(
-    judge: Judge, found: dict[str, Any], partitions: list[dict[str, Any]], database: bool
+    checker: Checker, found: dict[str, Any], partitions: list[dict[str, Any]], database: bool
 ) -> dict[str, Any]:
     """The policy for accounting, as the variables of role slurm_accounting."""
-    policy = judge.judge(schema.ACCOUNTING, "accounting", found)
+    policy = checker.check(schema.ACCOUNTING, "accounting", found)
     parameters = {str(partition.get("name")): partition.items() for partition in partitions}
     for what in policy_problems(policy, policy.get("purge", False), parameters):
-        judge.problem("accounting", what)
+        checker.problem("accounting", what)
     for i, reservation in enumerate(policy.get("reservations", [])):
-        _reservation(judge, f"accounting.reservations[{i}]", reservation)
+        _reservation(checker, f"accounting.reservations[{i}]", reservation)
     if policy and not database:
-        judge.problem("accounting", "needs a database")
+        checker.problem("accounting", "needs a database")
     return {f"slurm_accounting_{key}": value for key, value in policy.items()}
 
 
-def _reservation(judge: Judge, key: str, found: Any) -> None:
+def _reservation(checker: Checker, key: str, found: Any) -> None:
     """A reservation: its name, and parameters that Slurm knows."""
     if not isinstance(found, Mapping) or not found.get("name"):
-        judge.problem(key, "allowed: a mapping with name and parameters of a reservation")
+        checker.problem(key, "allowed: a mapping with name and parameters of a reservation")
         return
     try:
         differences({name: value for name, value in found.items() if name not in ("name", "state")}, None)
     except ReservationError as error:
         for line in str(error).splitlines():
-            judge.problem(key, line)
+            checker.problem(key, line)
 
 
 def _addressed(
-    judge: Judge, nodes: list[dict[str, Any]], found: dict[str, Any], known: dict[str, None]
+    checker: Checker, nodes: list[dict[str, Any]], found: dict[str, Any], known: dict[str, None]
 ) -> list[dict[str, str]]:
     """All hosts with an address, as `{hosts: HOSTLIST, address: HOSTLIST}`; `known` are all hosts of the cluster."""
     entries = [(f"nodes[{i}].address", node) for i, node in enumerate(nodes) if "hosts" in node and "address" in node]
     for name, value in found.items():
         key = f"addresses.{name}"
-        entries.append((key, judge.judge(_ADDRESSES, key, {"hosts": name, "address": value})))
+        entries.append((key, checker.check(_ADDRESSES, key, {"hosts": name, "address": value})))
     host_of: dict[str, str] = {}
     address_of: dict[str, str] = {}
     addressed = []
     for key, entry in entries:
         hosts, addresses = expand(entry.get("hosts", "")), expand(entry.get("address", ""))
         if len(hosts) != len(addresses):
-            judge.problem(key, f"found {len(addresses)} for {len(hosts)} hosts, allowed: one address for each host")
+            checker.problem(key, f"found {len(addresses)} for {len(hosts)} hosts, allowed: one address for each host")
         for host, address in zip(hosts, addresses):
             if host not in known:
                 what = unknown("host", host, known, "the hosts of controllers, database, login, registry and nodes")
-                judge.problem(key, f"found '{host}', {what}")
+                checker.problem(key, f"found '{host}', {what}")
             if host in address_of:
-                judge.problem(key, f"{host} has an address already, {address_of[host]}")
+                checker.problem(key, f"{host} has an address already, {address_of[host]}")
             if address in host_of:
-                judge.problem(key, f"{address} is the address of {host_of[address]} already")
+                checker.problem(key, f"{address} is the address of {host_of[address]} already")
             host_of.setdefault(address, host)
             address_of.setdefault(host, address)
         addressed.append({"hosts": entry.get("hosts", ""), "address": entry.get("address", "")})
@@ -316,7 +316,7 @@ _ADDRESSES = schema.Kind(own={key: {**schema.NODE.own[key], "required": True} fo
 
 
 def _groups(
-    judge: Judge,
+    checker: Checker,
     nodes: list[dict[str, Any]],
     types: dict[str, str],
     partitions: list[dict[str, Any]],
@@ -333,7 +333,7 @@ def _groups(
         """Put hosts into the group of a name."""
         group = group_name(kind, name)
         if names.setdefault(group, name) != name:
-            judge.problem(f"{kind}", f"'{name}' and '{names[group]}' are one group, {group}: rename one")
+            checker.problem(f"{kind}", f"'{name}' and '{names[group]}' are one group, {group}: rename one")
         groups.setdefault(group, []).extend(hosts)
 
     for node in nodes:

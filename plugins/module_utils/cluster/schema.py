@@ -427,7 +427,7 @@ def unknown(what: str, found: str, names: Iterable[str], allowed: str) -> str:
     return f"unknown {what}, {f'did you mean {match!r}? ' if match else ''}allowed: {allowed}"
 
 
-class Judge:
+class Checker:
     """Collects the problems of one file; several judges may share the list."""
 
     def __init__(self, file: str, problems: list[str]) -> None:
@@ -438,7 +438,7 @@ class Judge:
         """Note a problem with a key, such as `nodes[1].hosts`."""
         self.problems.append(f"{self.file}: {key}: {what}" if key else f"{self.file}: {what}")
 
-    def judge(self, kind: Kind, key: str, found: Any) -> dict[str, Any]:
+    def check(self, kind: Kind, key: str, found: Any) -> dict[str, Any]:
         """Judge a mapping and give the part of it that is right; keys without a value are as if they were not there."""
         if not isinstance(found, Mapping):
             self.problem(key, f"found {shown(found)}, allowed: a mapping with {kind.allowed}")

@@ -87,7 +87,7 @@ def words(text: str) -> Mapping[str, Span]:
     return {word: Span.parse(span.rstrip("}")) for word, _brace, span in (w.partition("{") for w in text.split())}
 
 
-def judge(kind: str, value: str, release: str) -> Iterator[Verdict]:
+def check_value(kind: str, value: str, release: str) -> Iterator[Verdict]:
     """What is wrong with a value.
 
     Args:

@@ -57,7 +57,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     IGNORED,
     REFUSED,
     Span,
-    judge,
+    check_value,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
@@ -225,7 +225,9 @@ def needs(file: str, key: str, version: str) -> Needs:
 def refused_everywhere(file: str, key: str, value: str) -> str:
     """What is allowed instead of a value that every release with the parameter refuses; nothing for another value."""
     parameter = FILES[file][key.lower()]
-    verdicts = [[*judge(parameter.value, value, release)] for release in RELEASES if release in parameter.releases]
+    verdicts = [
+        [*check_value(parameter.value, value, release)] for release in RELEASES if release in parameter.releases
+    ]
     texts = [next((text for effect, text in verdict if effect == REFUSED), "") for verdict in verdicts]
     return texts[-1] if all(texts) and not parameter.defunct else ""
 
@@ -282,5 +284,5 @@ def _of_value(parameter: Parameter, value: str, release: str) -> list[Problem]:
     instead = f", use {parameter.instead}" if parameter.instead else ""
     return [
         Problem(parameter.name, f"found {shown!r}, {what}{instead}", effect)
-        for effect, what in judge(parameter.value, value, release)
+        for effect, what in check_value(parameter.value, value, release)
     ]

@@ -96,7 +96,7 @@ class Cluster:
         return self.get("AccountingStorageType").lower().endswith(("/slurmdbd", "/ctld_relay"))
 
 
-def judge(files: Mapping[str, str], host: Host) -> tuple[list[str], list[str]]:
+def cross_check(files: Mapping[str, str], host: Host) -> tuple[list[str], list[str]]:
     """What Slurm would refuse of files, and what it would ignore, a line for each.
 
     Args:
@@ -112,7 +112,7 @@ def judge(files: Mapping[str, str], host: Host) -> tuple[list[str], list[str]]:
         for pairs in lines("slurm.conf", files["slurm.conf"])
         if (kind := table_of("slurm.conf", pairs)) != "slurm.conf"
     ]
-    says = read({name: files[name] for name in JUDGED if name in files})
+    says = read({name: files[name] for name in CHECKED_FILES if name in files})
     cluster = Cluster(says, keyed, "gres.conf" in files, host)
     return _sorted(finding for rule in RULES for finding in rule(cluster))
 
@@ -138,7 +138,7 @@ def _yes(value: str) -> bool:
 
 # -- included files --------------------------------------------------------------------------------------------------
 
-JUDGED = ("slurm.conf", "gres.conf", "cgroup.conf")
+CHECKED_FILES = ("slurm.conf", "gres.conf", "cgroup.conf")
 """The files that are judged together."""
 
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*(#.*)?", re.IGNORECASE)
@@ -154,7 +154,7 @@ def whole(files: Mapping[str, str], host: Host) -> tuple[dict[str, str], list[st
         ConfigurationError: a line of an included file cannot be read.
     """
     result, found = dict(files), list[Finding]()
-    for name in JUDGED:
+    for name in CHECKED_FILES:
         text = files.get(name, host.text(name))
         if text is not None:
             result[name] = _with_included((name,), text, files, host, found)

@@ -153,7 +153,7 @@ class Daemon:
         """What it has now."""
         return Before({}, frozenset())
 
-    def judge(self, directory: str) -> None:
+    def try_files(self, directory: str) -> None:
         """Let Slurm judge the files in a directory. Raises ConfigError with its words."""
 
     def verify(self, plan: Sequence[Step], before: Before) -> None:
@@ -237,7 +237,7 @@ class Slurmctld(Daemon):
             self.wait()
             super().act("reconfigure")  # which hands the files to the other hosts
 
-    def judge(self, directory: str) -> None:
+    def try_files(self, directory: str) -> None:
         rc, stdout, stderr = self.ask("sinfo", "--version", conf=f"{directory}/slurm.conf")
         if rc != 0:
             raise ConfigError((stderr or stdout).strip().replace(f"{directory}/", ""))

@@ -205,7 +205,7 @@ def parse_sinfo(text: str) -> dict[str, str]:
     return nodes
 
 
-def judge(job: Mapping[str, Any], record: JobRecord, waited: int) -> tuple[str, str]:
+def status_of(job: Mapping[str, Any], record: JobRecord, waited: int) -> tuple[str, str]:
     """The status of a job (`passed`, `failed`, `waiting`) after so many seconds, and one line that says why."""
     expected = job.get("expect") or "COMPLETED"
     reason = f": {record.reason}" if record.reason else ""

@@ -30,7 +30,7 @@ ODD = "would be accepted, but"
 _MEMORY_PERCENT, _MEMORY_PERCENT_CLOUD = 100.0, 90.0  # DEFAULT_NODE_REG_MEM_PERCENT, DEFAULT_CLOUD_REG_MEM_PERCENT
 
 
-def judge(
+def check_registration(
     measured: Mapping[str, Facts],
     nodes: Iterable[Mapping[str, Any]],
     hardware: Mapping[str, Machine],

@@ -110,7 +110,7 @@ def test_every_problem_is_told() -> None:
         "own.conf": "anything\n",
         "slurmdbd.conf": "DbdHost=head\nInclude /etc/slurm/storage.conf\n",
     }
-    refused, ignored = slurm_config.judge(files, "24.11.5")
+    refused, ignored = slurm_config.check_parameters(files, "24.11.5")
     assert [problem.partition(" unknown")[0].partition(" found")[0] for problem in refused] == [
         "slurm.conf: KilWait:",
         "slurm.conf: MinJobAge:",

@@ -14,7 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import sc
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import choices
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import Span, judge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import Span, check_value
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
     FILES,
     FOREIGN,
@@ -62,7 +62,7 @@ def test_lines_are_understood(file: str) -> None:
     changes = ("client", "reconfigure", "nodes", "cluster", "slurmctld", "slurmd", "daemons")
     for parameter in FILES[file].values():
         for release in RELEASES:
-            list(judge(parameter.value, "1", release))  # raises for an unknown kind or set
+            list(check_value(parameter.value, "1", release))  # raises for an unknown kind or set
         assert parameter.change.rstrip("!") in (*changes, "slurmdbd"), parameter
         for span in (parameter.defunct, parameter.refused):
             assert span is None or any(release in span and release in parameter.releases for release in RELEASES)

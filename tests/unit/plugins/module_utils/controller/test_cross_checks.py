@@ -17,7 +17,7 @@ from ansible.template import Templar, trust_as_template
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, judge, whole
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, cross_check, whole
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster
 
 ROOT = Path(__file__).parents[5]
@@ -58,7 +58,7 @@ def verdict(
     texts, refusals, remarks = whole(texts, host)
     if refusals:
         return refusals, remarks
-    refusals, more = judge(texts, host)
+    refusals, more = cross_check(texts, host)
     return refusals, remarks + more
 
 
@@ -107,7 +107,7 @@ def written(path: Path) -> dict[str, str]:
 
 def quiet(files: dict[str, str]) -> bool:
     """Whether there is nothing to say of files on a host that has what they name, and no other files."""
-    return judge(files, Host(files.get, lambda _plugin_dir: INSTALLED, set[str]().intersection)) == ([], [])
+    return cross_check(files, Host(files.get, lambda _plugin_dir: INSTALLED, set[str]().intersection)) == ([], [])
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.parent.name for path in EXAMPLES])

@@ -207,8 +207,8 @@ REFUSED = JobRecord(0, state="REFUSED", reason="Node count specification invalid
         ({}, JobRecord(1), "failed", "squeue shows it no more, and there is no accounting: its end is not known"),
     ],
 )
-def test_judge(job: dict[str, Any], record: JobRecord, status: str, message: str) -> None:
-    assert batch.judge(job, record, waited=9) == (status, message)
+def test_status(job: dict[str, Any], record: JobRecord, status: str, message: str) -> None:
+    assert batch.status_of(job, record, waited=9) == (status, message)
 
 
 def test_sinfo() -> None:

@@ -14,7 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import g
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_topology
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover, machine_type
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import judge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
 from sysfs import Gpu, Memory, random_machine
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -245,6 +245,6 @@ def test_what_is_discovered_is_right(start: int) -> None:
         "partitions": [{"name": "p", "nodes": "ALL"}],
     }
     model = load(Document("c.cluster.yml", cluster), Document("c.hardware.yml", file))
-    verdict = judge(measured, model.variables["slurm_nodes"], model.variables["slurm_hardware_types"], {})
+    verdict = check_registration(measured, model.variables["slurm_nodes"], model.variables["slurm_hardware_types"], {})
     assert verdict == {"refused": [], "odd": []}
     assert discover(measured, file, list(measured), []) == result

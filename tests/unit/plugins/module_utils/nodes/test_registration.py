@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import judge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
 
 MACHINE: dict[str, Any] = {"sockets": 2, "cores_per_socket": 4, "threads_per_core": 2, "real_memory": 3700}
 T4 = {"name": "gpu", "type": "t4", "file": "/dev/nvidia[0-1]"}
@@ -36,7 +36,7 @@ def facts(**changed: Any) -> dict[str, Any]:
 def verdict(
     measured: dict[str, Any], machine: dict[str, Any], slurm_conf: dict[str, Any] | None = None, **node: Any
 ) -> dict[str, list[str]]:
-    return judge(
+    return check_registration(
         {"compute01": measured},
         [{"hosts": "compute[01-02]", "hardware": "m", **node}],
         {"m": machine},
@@ -190,5 +190,5 @@ def test_config_overrides_hides_it() -> None:
 
 def test_equal_messages_are_one() -> None:
     measured = {f"n{number}": facts(real_memory=3661 if number < 4 else 3600) for number in range(1, 7)}
-    found = judge(measured, [{"hosts": "n[1-5]", "hardware": "m"}], {"m": MACHINE}, {})
+    found = check_registration(measured, [{"hosts": "n[1-5]", "hardware": "m"}], {"m": MACHINE}, {})
     assert [message.partition(" would")[0] for message in found["refused"]] == ["n[1-3]", "n[4-5]"]
