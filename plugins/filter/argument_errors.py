@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import va
 
 
 class FilterModule:
-    """Judges the variables of many hosts by argument specs."""
+    """Checks the variables of many hosts by argument specs."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Give Ansible the filter by its name."""

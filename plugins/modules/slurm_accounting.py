@@ -14,7 +14,7 @@ version_added: 0.1.0
 description:
   - Takes a whole policy, reads what slurmdbd has with a constant number of commands, and makes the difference in one
     process of sacctmgr with as few commands as there are different things to do. This serves thousands of users.
-  - The policy is judged first. A key or a value that Slurm would not take, a tree with a circle, a user without
+  - The policy is checked first. A key or a value that Slurm would not take, a tree with a circle, a user without
     an account, a name that is not known is one error with all of them before anything changes.
   - After the change what slurmdbd has is read again. What Slurm has not taken is an error with its own words.
 options:

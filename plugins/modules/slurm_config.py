@@ -33,7 +33,7 @@ description:
 options:
   daemon:
     description:
-      - Whose files they are. slurmdbd has no test of its own and no reconfigure, so the schema alone judges its files,
+      - Whose files they are. slurmdbd has no test of its own and no reconfigure, so the schema alone checks its files,
         and each change restarts it. If it ends, the last good files are put back. If it runs and does not answer,
         it is left alone, since it may be converting its tables.
     type: str
@@ -211,7 +211,7 @@ def check_parameters(files: Mapping[str, str], version: str) -> tuple[list[str],
 
 @contextmanager
 def candidate(module: AnsibleModule, files: Mapping[str, str]) -> Iterator[str]:
-    """A directory with the files and all others of the configuration, for Slurm's own judgement."""
+    """A directory with the files and all others of the configuration, for Slurm's own checks."""
     os.makedirs(RUN, mode=0o755, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="candidate-", dir=RUN) as directory:
         os.chmod(directory, 0o755)
@@ -226,7 +226,7 @@ def candidate(module: AnsibleModule, files: Mapping[str, str]) -> Iterator[str]:
 
 
 def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
-    """Judge the wanted files. Gives what Slurm would ignore; raises ConfigError with all that it would refuse."""
+    """Check the wanted files. Gives what Slurm would ignore; raises ConfigError with all that it would refuse."""
     files: Mapping[str, str] = module.params["files"]
     refused: list[str] = []
     ignored: list[str] = []

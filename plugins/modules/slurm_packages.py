@@ -12,13 +12,13 @@ version_added: 0.2.0
 description:
   - Installs Debian packages, those by name from the repositories that apt knows, others from a URL with a checksum or
     from a file on the host. What they depend on comes from the repositories.
-  - Everything is judged before anything is changed. Checksums, architectures, and, with O(slurm_release), for which
+  - Everything is checked before anything is changed. Checksums, architectures, and, with O(slurm_release), for which
     release of Slurm the plugins in the packages were built.
   - Files are written before the packages are installed, so that a repository can be one of them, and services start
     with their configuration.
   - An installation that was interrupted is finished first.
   - A package that is fetched is kept in C(/var/cache/gpucluster-slurm), in check mode as well, since what is in it can
-    only be judged there.
+    only be checked there.
 options:
   packages:
     description:

@@ -139,8 +139,8 @@ def planned(directory: Path) -> tuple[float, float]:
     return spent, len(lines_of_plan)
 
 
-def judged(directory: Path) -> float:
-    """Seconds of judging the files together."""
+def checked(directory: Path) -> float:
+    """Seconds of checking the files together."""
     files = {name: (directory / name).read_text() for name in ("slurm.conf", "gres.conf")}
     host = Host(files.get, lambda _plugin_dir: None, lambda _names: ())
     return seconds(lambda: cross_check(files, host))
@@ -175,7 +175,7 @@ def main() -> None:
             plan, changed = planned(Path(directory))
             note("plan of a change with a job on each node, s", plan, "at most 2")
             note("  its lines", changed)
-            note("judging the files together, s", judged(Path(directory)), "at most 2")
+            note("checking the files together, s", checked(Path(directory)), "at most 2")
     print("Cost of 1,000 more nodes, between the sizes, and how well a straight line fits")
     for what in (
         "ansible-inventory --list, s",

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules for accounting share: read, judge, compare, apply, and see that it is as wanted."""
+"""What the modules for accounting share: read, check, compare, apply, and see that it is as wanted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A policy as data: read and judged, and made from what there is.
+"""A policy as data: read and checked, and made from what there is.
 
 What a policy does not name is left alone, or with `purge` removed: limits as well as QOS, accounts and users.
 """
@@ -61,7 +61,7 @@ def qos_of_partitions(policy: Mapping[str, Any], partitions: Partitions) -> dict
     return {"qos": [{"name": qos["name"]} for qos in policy["qos"] if str(qos.get("name", "")).lower() in named]}
 
 
-# -- judge -----------------------------------------------------------------------------------------------------------
+# -- check -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass

@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The variables of all hosts, judged by the argument specs of roles at once.
+"""The variables of all hosts, checked by the argument specs of roles at once.
 
-Ansible judges a role's arguments with a task on each host. Most hosts have the same: here these are judged once.
+Ansible checks a role's arguments with a task on each host. Most hosts have the same: here these are checked once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def argument_errors(
 
     variables: those of each host by name (`hostvars`). roles: the group that has a role, by role. groups: host names by
     group; one that is missing has no hosts. options: of a role's argument spec, by role, none of them required: what a
-    host does not set has the role's default, which is a template perhaps and not judged here.
+    host does not set has the role's default, which is a template perhaps and not checked here.
     """
     roles_of: dict[str, list[str]] = {}
     for role, group in roles.items():

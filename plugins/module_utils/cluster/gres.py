@@ -27,7 +27,7 @@ MAX_FILES = 1024
 
 
 def check_machine(checker: schema.Checker, key: str, machine: dict[str, Any]) -> list[Gres]:
-    """Judge the generic resources of a machine type, whose other keys are judged already, and give them.
+    """Check the generic resources of a machine type, whose other keys are checked already, and give them.
 
     None if one of them is no entry yet: that says nothing about the others.
     """
@@ -42,7 +42,7 @@ def check_machine(checker: schema.Checker, key: str, machine: dict[str, Any]) ->
 
 
 def check_cluster(checker: schema.Checker, nodes: list[dict[str, Any]], hardware: dict[str, dict[str, Any]]) -> None:
-    """Judge the generic resources of all nodes together."""
+    """Check the generic resources of all nodes together."""
     _clouds(checker, nodes, hardware)
     _files_everywhere(checker, hardware)
 

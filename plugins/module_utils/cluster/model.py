@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cluster file: judged as a whole, and resolved into groups and variables.
+"""The cluster file: checked as a whole, and resolved into groups and variables.
 
 All problems of a file are reported at once, so that it is put right in one go.
 """
@@ -70,7 +70,7 @@ def group_name(prefix: str, name: str) -> str:
 
 
 def load(document: Document, measured: Document | None = None) -> Cluster:
-    """Judge and resolve a cluster file, and the file of its measured hardware if there is one.
+    """Check and resolve a cluster file, and the file of its measured hardware if there is one.
 
     Raises ModelError with everything that is wrong in both.
     """
@@ -144,7 +144,7 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
 
 
 def _checker(document: Document, problems: list[str]) -> Checker:
-    """A judge of a document, which has noted what is wrong with it as YAML."""
+    """A checker of a document, which has noted what is wrong with it as YAML."""
     checker = Checker(document.file, problems)
     for key, what in document.problems:
         checker.problem(key, what)

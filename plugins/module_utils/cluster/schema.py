@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The structure of the cluster file: which keys each of its mappings has, and what their values are.
 
-Structure, types and unknown keys are judged by Ansible's own ArgumentSpecValidator; a Judge puts what it finds into
+Structure, types and unknown keys are checked by Ansible's own ArgumentSpecValidator; a Checker puts what it finds into
 words that name the file, the key, what was found and what is allowed.
 """
 
@@ -266,7 +266,7 @@ class Kind:
 
     @cached_property
     def validator(self) -> ArgumentSpecValidator:
-        """What judges it."""
+        """What checks it."""
         return ArgumentSpecValidator(self.spec)
 
     @cached_property
@@ -291,7 +291,7 @@ CLUSTER = Kind(
         "accounting": {"type": mapping},
         "slurm_conf": {"type": mapping},
         "cgroup_conf": {"type": mapping},
-        # Those of Ansible's fragment `constructed`; Ansible judges them further.
+        # Those of Ansible's fragment `constructed`; Ansible checks them further.
         "strict": {"type": flag},
         "compose": {"type": mapping},
         "groups": {"type": mapping},
@@ -428,7 +428,7 @@ def unknown(what: str, found: str, names: Iterable[str], allowed: str) -> str:
 
 
 class Checker:
-    """Collects the problems of one file; several judges may share the list."""
+    """Collects the problems of one file; several checkers may share the list."""
 
     def __init__(self, file: str, problems: list[str]) -> None:
         self.file = file
@@ -439,7 +439,7 @@ class Checker:
         self.problems.append(f"{self.file}: {key}: {what}" if key else f"{self.file}: {what}")
 
     def check(self, kind: Kind, key: str, found: Any) -> dict[str, Any]:
-        """Judge a mapping and give the part of it that is right; keys without a value are as if they were not there."""
+        """Check a mapping and give the part of it that is right; keys without a value are as if they were not there."""
         if not isinstance(found, Mapping):
             self.problem(key, f"found {shown(found)}, allowed: a mapping with {kind.allowed}")
             return {}

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What values Slurm's parameters may have, by the second column of `parameter_tables`.
 
-Each judge takes a value as text and gives what is wrong with it, or nothing. What Slurm accepts has nothing wrong.
+Each check takes a value as text and gives what is wrong with it, or nothing. What Slurm accepts has nothing wrong.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ _REPEATED = {key.lower() for key in {*REPEATED, "NodeName", "PartitionName", "Fr
 
 
 def release_of(version: str) -> str:
-    """The release whose tables judge a version such as 24.11.5, the last one for later versions.
+    """The release whose tables hold for a version such as 24.11.5, the last one for later versions.
 
     Raises:
         ValueError: it is no version, or one before the first release of the tables.

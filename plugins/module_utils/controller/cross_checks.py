@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's files judged together, and against the host of slurmctld: what each of them by itself does not show.
+"""Slurm's files checked together, and against the host of slurmctld: what each of them by itself does not show.
 
 Each value is right by itself before (`parameters`). What is refused here keeps slurmctld or slurmd from its start,
 makes nodes INVAL, or makes Slurm wait; the rest is ignored by Slurm, or does not do what it says. Each rule names its
@@ -47,7 +47,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Host:
-    """What the host of slurmctld has besides the files that are judged."""
+    """What the host of slurmctld has besides the files that are checked."""
 
     text: Callable[[str], str | None]
     """The text of another file, by its path or its name beside slurm.conf; None: it is not there."""
@@ -139,7 +139,7 @@ def _yes(value: str) -> bool:
 # -- included files --------------------------------------------------------------------------------------------------
 
 CHECKED_FILES = ("slurm.conf", "gres.conf", "cgroup.conf")
-"""The files that are judged together."""
+"""The files that are checked together."""
 
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*(#.*)?", re.IGNORECASE)
 _CLUSTER_NAME = re.compile(r"^\s*ClusterName\s*=\s*(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -148,7 +148,7 @@ _CLUSTER_NAME = re.compile(r"^\s*ClusterName\s*=\s*(\S+)", re.IGNORECASE | re.MU
 def whole(files: Mapping[str, str], host: Host) -> tuple[dict[str, str], list[str], list[str]]:
     """Files with what they include in its place, and what Slurm would refuse and ignore of that.
 
-    Those of JUDGED that are not given are asked from the host.
+    Those of CHECKED_FILES that are not given are asked from the host.
 
     Raises:
         ConfigurationError: a line of an included file cannot be read.
@@ -170,7 +170,7 @@ def _with_included(path: tuple[str, ...], text: str, files: Mapping[str, str], h
     Args:
         path: the file, after those that include it.
         text: what it says.
-        files: the files that are judged.
+        files: the files that are checked.
         host: has the others.
         found: takes what is wrong.
     """
@@ -453,7 +453,7 @@ def _accounting(cluster: Cluster) -> Iterator[Finding]:
 def _limits(cluster: Cluster) -> Iterator[Finding]:
     """What limits jobs, without that which enforces it (`cgroup_memcg_job_confinement` in `src/interfaces/cgroup.c`).
 
-    What memory is to a release without SelectTypeParameters is not judged: 22.05 and 24.11 differ.
+    What memory is to a release without SelectTypeParameters is not checked: 22.05 and 24.11 differ.
     """
     confined = "task/cgroup" in cluster.get("TaskPlugin")
     constrained = {
@@ -543,7 +543,7 @@ def _of_lines(texts: Iterable[str]) -> list[_Gres]:
 
 
 def _gres(cluster: Cluster) -> Iterator[Finding]:
-    """GresTypes, the Gres of nodes and gres.conf. Nodes that have the same are judged once."""
+    """GresTypes, the Gres of nodes and gres.conf. Nodes that have the same are checked once."""
     alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for name, values in cluster.nodes.items():
         own = cluster.says.gres.get(name, ())

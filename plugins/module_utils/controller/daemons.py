@@ -154,7 +154,7 @@ class Daemon:
         return Before({}, frozenset())
 
     def try_files(self, directory: str) -> None:
-        """Let Slurm judge the files in a directory. Raises ConfigError with its words."""
+        """Let Slurm check the files in a directory. Raises ConfigError with its words."""
 
     def verify(self, plan: Sequence[Step], before: Before) -> None:
         """See that it does as its files say, and has the nodes that it had before. Raises ConfigError if not."""

@@ -17,7 +17,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
 
 HOSTS = "/etc/hosts"
-# How many names are looked up at once, and for how many seconds; those without an answer by then are not judged.
+# How many names are looked up at once, and for how many seconds; those without an answer by then are not checked.
 LOOKUPS = 64
 PATIENCE = 15
 

@@ -130,12 +130,12 @@ def validation_summary(jobs: Iterable[Mapping[str, Any]], may_wait: Iterable[str
     A job is `ok` if it passed, or if it waits for one of the causes in `may_wait` (`busy`, `unavailable`).
     """
     accepted = set(may_wait)
-    judged = [
+    checked = [
         {**job, "ok": job["status"] == "passed" or (job["status"] == "waiting" and _why_waiting(job) in accepted)}
         for job in jobs
     ]
-    counts = {status: sum(job["status"] == status for job in judged) for status in STATUSES}
-    return {"ok": all(job["ok"] for job in judged), **counts, "jobs": judged}
+    counts = {status: sum(job["status"] == status for job in checked) for status in STATUSES}
+    return {"ok": all(job["ok"] for job in checked), **counts, "jobs": checked}
 
 
 def validation_table(jobs: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -36,7 +36,7 @@ def check_registration(
     hardware: Mapping[str, Machine],
     slurm_conf: Mapping[str, Any],
 ) -> dict[str, list[str]]:
-    """Judge the nodes that were measured.
+    """Check the nodes that were measured.
 
     Args:
         measured: the facts by host; hosts that are no nodes do not matter.

@@ -5,7 +5,7 @@
 
 The cluster has apptainer, a registry without TLS and GPUs that are device files at first. It is equipped once, with
 all else at the same time: enroot, pyxis, the job tools, a SPANK plugin, TLS, and a node with AutoDetect and MIG. The
-runs of site.yml that do this are the fixtures `planned`, `equipping` and `again`, and many tests judge each of them.
+runs of site.yml that do this are the fixtures `planned`, `equipping` and `again`, and many tests check each of them.
 Tests that need the cluster bare come first, those with the real packages of enroot and pyxis last.
 """
 

@@ -4,7 +4,7 @@
 """How slurmctld shows what it has in force, by release (`scontrol show config`, `show node`, `show partition`).
 
 Keys are in small letters, as Slurm compares them. That these are right, real releases show:
-`tests/tools/judge_running`.
+`tests/tools/check_drift`.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ PARSED = (
     "PrivateData",
     "ReconfigFlags",
 )
-"""Sets of which Slurm keeps what it knows; of the other ones that it does not judge it keeps the text."""
+"""Sets of which Slurm keeps what it knows; of the other ones that it does not check it keeps the text."""
 
 OF_PLUGINS = ("certgenparameters", "certmgrparameters", "prioritysitefactorparameters", "tlsparameters")
 """Parameters that are shown only with a plugin that obeys them."""

@@ -9,7 +9,7 @@ A new release of Slurm is added here, in the tables beside this file, and in `do
 from __future__ import annotations
 
 RELEASES = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
-"""The releases that the tables are about, in order. A later one is judged as the last of them."""
+"""The releases that the tables are about, in order. A later one is taken for the last of them."""
 
 SCRIPTS_REPEATED = "24.05"
 """The first release that takes several Prolog, Epilog and the like, and runs all of them."""

@@ -10,7 +10,7 @@ in `src/slurmctld/read_config.c` (what a reconfigure keeps) and `_reconfigure` i
 listening socket, the pid file of slurmctld and the user of a daemon outlive a reconfigure of any release
 (`_try_to_reconfig`). Before 23.11 slurmctld keeps its first MaxArraySize (`max_array_size` in
 `src/slurmctld/job_mgr.c`), and slurmd its log file (`_read_config`); steps report to the SlurmctldPort that was when
-they began. `tests/tools/judge_needs` has shown these.
+they began. `tests/tools/check_needs` has shown these.
 """
 
 from __future__ import annotations

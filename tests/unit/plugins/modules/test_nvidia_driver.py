@@ -138,7 +138,7 @@ def test_apt_lists_are_renewed_before_a_version_is_said_not_to_be_there(machine:
         machine.run(check=True, version="550.999.01")
 
 
-def test_a_host_without_apt_lists_gets_them_before_its_sources_are_judged(machine: Machine) -> None:
+def test_a_host_without_apt_lists_gets_them_before_its_sources_are_checked(machine: Machine) -> None:
     targets = machine.answers.pop("apt-get indextargets")
     machine.actions["apt-get update"] = lambda: machine.answers.update({"apt-get indextargets": targets})
     plan = machine.run(check=True)

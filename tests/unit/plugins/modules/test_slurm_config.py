@@ -129,7 +129,7 @@ def test_every_problem_is_told() -> None:
         ),
     ],
 )
-def test_files_are_judged_with_what_they_include(tmp_path: Path, included: str, what: str) -> None:
+def test_files_are_checked_with_what_they_include(tmp_path: Path, included: str, what: str) -> None:
     (tmp_path / "nodes.conf").write_text(f"{included}\n")
     files = {"slurm.conf": "Include nodes.conf\nPartitionName=p Nodes=n[1-2]\n"}
     params = {"directory": str(tmp_path), "files": files, "patience": 1}

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The variables of all hosts, judged at once."""
+"""The variables of all hosts, checked at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_what_is_right_is_empty() -> None:
     assert errors(hosts, [*hosts]) == []
 
 
-def test_equal_hosts_are_one_line_and_only_the_hosts_asked_for_are_judged() -> None:
+def test_equal_hosts_are_one_line_and_only_the_hosts_asked_for_are_checked() -> None:
     wrong: dict[str, Any] = {"clock": "ntp"}
     hosts = {
         "n1": wrong,
@@ -46,7 +46,7 @@ def test_equal_hosts_are_one_line_and_only_the_hosts_asked_for_are_judged() -> N
     assert found[2:] == [f"n5: {clock}"]
 
 
-def test_each_role_is_judged_for_the_hosts_of_its_group() -> None:
+def test_each_role_is_checked_for_the_hosts_of_its_group() -> None:
     hosts = {"n1": {"clock": "ntp", "size": "big"}, "n2": {"clock": "ntp", "size": "big"}}
     roles = {"time": "all", "disk": "stores", "none": "missing"}
     options = {"time": OPTIONS, "disk": {"size": {"type": "int"}}, "none": OPTIONS}
@@ -54,9 +54,9 @@ def test_each_role_is_judged_for_the_hosts_of_its_group() -> None:
     assert [line.partition(":")[0] for line in found] == ["n[1-2]", "n2"]
 
 
-def test_preflight_judges_every_role_of_the_playbooks() -> None:
-    """A stage leaves the check out of exactly the roles that preflight judges."""
-    judged = yaml.safe_load((ROOT / "roles/preflight/vars/main.yml").read_text())["__preflight_roles"]
+def test_preflight_checks_every_role_of_the_playbooks() -> None:
+    """A stage leaves the check out of exactly the roles that preflight checks."""
+    checked = yaml.safe_load((ROOT / "roles/preflight/vars/main.yml").read_text())["__preflight_roles"]
     stages = [play for path in ROOT.glob("playbooks/stages/*.yml") for play in yaml.safe_load(path.read_text())]
     unchecked = {
         role["name"].rpartition(".")[2]
@@ -65,12 +65,12 @@ def test_preflight_judges_every_role_of_the_playbooks() -> None:
         for action in ("import_role", "include_role")
         if (role := task.get(f"ansible.builtin.{action}")) and not role.get("rolespec_validate", True)
     }
-    # Preflight judges the variables of role slurm by importing it, and has none of its own.
-    assert unchecked == {*judged, "slurm", "preflight"}
+    # Preflight checks the variables of role slurm by importing it, and has none of its own.
+    assert unchecked == {*checked, "slurm", "preflight"}
 
 
 def test_no_option_of_these_roles_is_required() -> None:
-    judged = yaml.safe_load((ROOT / "roles/preflight/vars/main.yml").read_text())["__preflight_roles"]
-    for role in judged:
+    checked = yaml.safe_load((ROOT / "roles/preflight/vars/main.yml").read_text())["__preflight_roles"]
+    for role in checked:
         specs = yaml.safe_load((ROOT / f"roles/{role}/meta/argument_specs.yml").read_text())["argument_specs"]
         assert not [name for name, option in specs["main"]["options"].items() if option.get("required")]

@@ -361,7 +361,7 @@ def test_what_is_no_entry_says_nothing_about_others() -> None:
     ]
 
 
-def test_cores_of_a_machine_that_is_wrong_are_not_judged() -> None:
+def test_cores_of_a_machine_that_is_wrong_are_not_checked() -> None:
     document = file(gpu(file="/dev/nvidia0", cores="0-99"))
     del document.data["hardware"]["a"]["sockets"]
     assert problems(document) == ["hardware.a.sockets: missing"]

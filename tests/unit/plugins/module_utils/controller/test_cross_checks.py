@@ -322,7 +322,7 @@ def test_plugins_that_slurmctld_does_not_miss(line: str) -> None:
     assert verdict(f"{line}\n", plugins=INSTALLED) == ([], [])
 
 
-def test_plugins_are_not_judged_where_the_installed_ones_are_not_known() -> None:
+def test_plugins_are_not_checked_where_the_installed_ones_are_not_known() -> None:
     assert right("AuthType=auth/mung\n")
 
 

@@ -971,7 +971,7 @@ def compare(run: Runner, programs: Mapping[str, bytes], every: bool) -> tuple[st
         **{f"bin/{PurePath(path).name}": data for path, data in programs.items()},
     }
 
-    def judged(indexes: Iterable[int]) -> dict[int, list[Finding]]:
+    def checked(indexes: Iterable[int]) -> dict[int, list[Finding]]:
         """The findings of goes by their index."""
         files: dict[str, str | bytes] = {**always}
         said: dict[int, dict[str, str]] = {index: {} for index in indexes}
@@ -986,7 +986,7 @@ def compare(run: Runner, programs: Mapping[str, bytes], every: bool) -> tuple[st
             for go in [chosen[index]]
         }
 
-    found = judged(range(len(chosen)))
+    found = checked(range(len(chosen)))
     # On a machine that is busy with other things a daemon or a job may be late: what seems to need more is asked again,
     # and what shows nothing.
     late = [
@@ -994,7 +994,7 @@ def compare(run: Runner, programs: Mapping[str, bytes], every: bool) -> tuple[st
         for index, findings in found.items()
         if any(one.wrong for one in findings) or not any(one.found for one in findings)
     ]
-    found |= judged(late) if late else {}
+    found |= checked(late) if late else {}
     return version, [one for findings in found.values() for one in findings]
 
 

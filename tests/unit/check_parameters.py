@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lets a real Slurm judge what the collection says of its parameters.
+"""Lets a real Slurm check what the collection says of its parameters.
 
 A case is one parameter with one value in otherwise good files. The daemon that reads them is started on each, in one
 shell script. No start goes far: the files end with a mistake that is found after all parameters are read, so that a
@@ -32,7 +32,7 @@ from real_slurm import Runner, archive
 
 ACCEPTED, WARNED = "accepted", "accepted with a warning"
 
-# What else has to be there for a parameter, or a parameter with this value, to be judged by itself.
+# What else has to be there for a parameter, or a parameter with this value, to be checked by itself.
 BESIDE = {
     "CR_Memory": {"SelectType": "select/linear"},
     "MaxNodeCount": {"SelectType": "select/cons_tres"},
@@ -55,7 +55,7 @@ SAMPLES = {
     "AutoDetect": "off",
     "AuthType": "auth/none",
     "BcastExclude": "/lib",
-    "ClusterName": "judge",
+    "ClusterName": "check",
     "CredType": "cred/none",
     "CryptoType": "crypto/none",
     "DownNodes": "n1",
@@ -115,7 +115,7 @@ SILENT = ("quiet", "0")
 
 # A cluster that has all to itself.
 CLUSTER = {
-    "ClusterName": "judge",
+    "ClusterName": "check",
     "SlurmctldHost": "localhost(127.0.0.1)",
     "SlurmctldPort": "7817",
     "AuthType": "auth/none",

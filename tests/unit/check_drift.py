@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lets a real slurmctld judge how the running configuration is compared with the files.
+"""Lets a real slurmctld check how the running configuration is compared with the files.
 
 A slurmctld reads files with good values of all parameters, many in one start, and says what it has in force. What it
 shows for two values of a parameter decides: where it shows the same, no difference may be found between the one value
@@ -44,7 +44,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift 
     shown_config,
     shown_lines,
 )
-from judge_parameters import BESIDE, CLUSTER, Case, Runner, good
+from check_parameters import BESIDE, CLUSTER, Case, Runner, good
 
 # These have parameters of their own, and are asked about with those.
 OWN_LINES = ("nodename", "partitionname", "downnodes", "nodeset", "frontendname", "poweraction")
@@ -106,7 +106,7 @@ SERVING = {
     "CoreSpecCount": ("0", "1"),
     "JobRequeue": ("0", "1"),
     "CliFilterPlugins": ("cli_filter/syslog", "cli_filter/syslog,cli_filter/user_defaults"),
-    "ClusterName": ("judge",),
+    "ClusterName": ("check",),
     "ControlAddr": (),
     "ControlMachine": (),
     "CpuFreqDef": ("OnDemand", "Performance"),
@@ -235,7 +235,7 @@ OTHER_NODE = "NodeName=n2 NodeAddr=127.0.0.3"
 
 SCRIPT = """\
 set -eu
-directory=$(mktemp -d /root/judge.XXXX)
+directory=$(mktemp -d /root/check.XXXX)
 trap 'rm -rf "$directory"' EXIT
 cd "$directory"
 tar -x
@@ -433,7 +433,7 @@ class Comparison:
     wrong: list[str]
 
 
-def compare_running(run: Runner) -> Comparison:
+def compare_drift(run: Runner) -> Comparison:
     """Ask a real slurmctld."""
     version = _run([], run)[0]
     release = release_of(version)

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lets a real slurmd judge what the collection says of dumps of machines.
+"""Lets a real slurmd check what the collection says of dumps of machines.
 
 slurmd reads a dump with hwloc's HWLOC_FSROOT. `slurmd -C` knows no SlurmdParameters; `slurmd -G`, which is there to
 show generic resources, reads a slurm.conf and logs what it has found.
@@ -47,7 +47,7 @@ export HWLOC_COMPONENTS=linux,stop HWLOC_THISSYSTEM=0
 slurmd -V >&2
 for parameters in VARIANTS; do
     cat >slurm.conf <<END
-ClusterName=judge
+ClusterName=check
 SlurmctldHost=localhost
 AuthType=auth/none
 CredType=cred/none
