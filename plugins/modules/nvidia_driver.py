@@ -271,7 +271,7 @@ class Driver:
 
     # -- what is wanted --
 
-    def converge(self) -> dict[str, Any]:
+    def set_up(self) -> dict[str, Any]:
         """Make it so, or foretell it in check mode. Raises DriverError."""
         wanted = self.options["gpus"] or ([] if self.container else self.present)
         if not wanted:
@@ -499,7 +499,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        result = Driver(module).converge()
+        result = Driver(module).set_up()
     except DriverError as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)

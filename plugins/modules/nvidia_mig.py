@@ -102,7 +102,7 @@ def main() -> None:
     try:
         wanted = mig.layouts(module.params["gres"])
         if program and wanted:
-            before, after = mig.converge(commands.run, wanted, change=not module.check_mode)
+            before, after = mig.set_layouts(commands.run, wanted, change=not module.check_mode)
     except mig.MigError as error:
         module.fail_json(msg=str(error), commands=commands.told)
     lines = ["".join(f"GPU {gpu.index} ({gpu.name}): {gpu.shown}\n" for gpu in side) for side in (before, after)]

@@ -136,7 +136,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import converge, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import PolicyError, qos_of_partitions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr, conf_for_sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
@@ -161,7 +161,7 @@ def main() -> None:
         cluster, conf = module.params["cluster"], module.params["slurm_conf"]
         policy = {key: module.params[key] for key in ("limits", "qos", "accounts", "users")}
         if conf is None:
-            return converge(module, Sacctmgr(cluster), policy, module.params["purge"])
+            return apply_policy(module, Sacctmgr(cluster), policy, module.params["purge"])
         try:
             wanted = conf_file.read({"slurm.conf": conf})
         except conf_file.ConfigurationError as error:
@@ -169,7 +169,9 @@ def main() -> None:
         file = Path(module.tmpdir, "slurm.conf")
         file.write_text(conf_for_sacctmgr(wanted), encoding="utf-8")
         sacctmgr = Sacctmgr(cluster, new=True, conf=str(file))
-        return converge(module, sacctmgr, qos_of_partitions(policy, wanted.partitions), partitions=wanted.partitions)
+        return apply_policy(
+            module, sacctmgr, qos_of_partitions(policy, wanted.partitions), partitions=wanted.partitions
+        )
 
     run(module, work)
 

@@ -340,7 +340,7 @@ def alone() -> Iterator[None]:
         yield
 
 
-def converge(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
+def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     """The module's work, and its result."""
     texts: dict[str, str] = module.params["files"]
     secrets = {name: base64.b64decode(text).decode() for name, text in module.params["secrets"].items()}
@@ -417,7 +417,7 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with alone():
-            result = converge(module, DAEMONS[module.params["daemon"]](module))
+            result = configure(module, DAEMONS[module.params["daemon"]](module))
     except (ConfigError, ConfigurationError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)

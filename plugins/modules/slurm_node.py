@@ -85,7 +85,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
 )
 
 
-def converge(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
+def set_state(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
     """Make the nodes as wanted. Gives the plan. Raises ScontrolError."""
     state, reason = module.params["state"], module.params["reason"] or ""
     nodes = to_change(scontrol.show("node", module.params["name"]), state, reason)
@@ -106,7 +106,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        plan = converge(module, Scontrol(module))
+        plan = set_state(module, Scontrol(module))
     except ScontrolError as error:
         module.fail_json(msg=str(error))
     module.exit_json(**plan_result(plan))

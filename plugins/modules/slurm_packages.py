@@ -329,7 +329,7 @@ def install(module: AnsibleModule, targets: list[str]) -> None:
         raise PackageError(f"apt-get install {' '.join(targets)}: " + "; ".join(words[-8:]))
 
 
-def converge(module: AnsibleModule) -> dict[str, Any]:
+def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     """The module's work, and its result. Raises PackageError, FileError, OSError."""
     packages = module.params["packages"]
     names = [package["name"] for package in packages if package["name"]]
@@ -402,7 +402,7 @@ def main() -> None:
     )
     try:
         with alone():
-            result = converge(module)
+            result = install_wanted(module)
     except (PackageError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)

@@ -96,7 +96,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result impor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import Scontrol, ScontrolError
 
 
-def converge(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
+def change_reservation(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
     """Make it as wanted. Gives the plan. Raises ReservationError, ScontrolError."""
     name, absent = module.params["name"], module.params["state"] == "absent"
     there = next((record for record in scontrol.show("reservation") if record["ReservationName"] == name), None)
@@ -129,7 +129,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        plan = converge(module, Scontrol(module))
+        plan = change_reservation(module, Scontrol(module))
     except (ReservationError, ScontrolError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**plan_result(plan))

@@ -30,7 +30,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import f
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 
 
-def converge(
+def apply_policy(
     module: AnsibleModule,
     sacctmgr: Sacctmgr,
     policy: Mapping[str, Any],

@@ -180,7 +180,7 @@ def look(run: Run) -> list[Gpu]:
     return parse(*outputs)
 
 
-def converge(run: Run, wanted: Sequence[Sequence[Any]], change: bool = True) -> tuple[list[Gpu], list[Gpu]]:
+def set_layouts(run: Run, wanted: Sequence[Sequence[Any]], change: bool = True) -> tuple[list[Gpu], list[Gpu]]:
     """Make the GPUs as wanted. No program may use them.
 
     Args:

@@ -42,7 +42,7 @@ if left_over():
 with open(SETTINGS, encoding="utf-8") as file:
     wanted = mig.layouts(json.load(file))
 try:
-    for gpu in mig.converge(nvidia_smi, wanted)[1]:
+    for gpu in mig.set_layouts(nvidia_smi, wanted)[1]:
         print(f"GPU {gpu.index}: {gpu.shown}")
 except mig.MigError as error:
     sys.exit(str(error))

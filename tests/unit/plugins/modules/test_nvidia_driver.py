@@ -76,7 +76,7 @@ class Machine:
         defaults = {"source": "distribution", "branch": "", "version": "", "modules": "auto", "display": False}
         more = {"cuda": False, "gpus": [], "repository": "", "repository_key": ""}
         self.params, self.check_mode, self.told = {"platforms": PLATFORMS, **defaults, **more, **options}, check, []
-        return nvidia_driver.Driver(self).converge()
+        return nvidia_driver.Driver(self).set_up()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import converge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, Job, State
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import PolicyError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import AccountingError
@@ -56,7 +56,7 @@ class Database:
 def apply(database: Any, policy: dict[str, Any], check: bool = False, **options: Any) -> dict[str, Any]:
     """What a module would return."""
     module: Any = SimpleNamespace(check_mode=check)
-    return converge(module, database, policy, **options)
+    return apply_policy(module, database, policy, **options)
 
 
 def policy_of(users: int) -> dict[str, Any]:

@@ -202,11 +202,11 @@ DESTROY = ["mig -i 0 -dci", "mig -i 0 -dgi"]
 def test_commands(before: Gpu, at_once: bool, wanted: Profiles, told: list[str]) -> None:
     machine = Machine([before, gpu(1)], at_once)
     layouts: Sequence[Sequence[Any]] = [("h100", 1, wanted)] if wanted else [("h100", 2, wanted)]
-    planned = mig.converge(machine.run, layouts, change=False)
+    planned = mig.set_layouts(machine.run, layouts, change=False)
     assert machine.told == []
-    assert mig.converge(machine.run, layouts) == planned
+    assert mig.set_layouts(machine.run, layouts) == planned
     assert machine.told == told
-    assert mig.converge(machine.run, layouts) == ([], [])
+    assert mig.set_layouts(machine.run, layouts) == ([], [])
     assert machine.told == told
 
 
@@ -217,7 +217,7 @@ def test_a_command_that_fails_ends_it() -> None:
         return (19, "In use by another client\n") if "-dci" in command else machine.run(command)
 
     with pytest.raises(MigError, match="nvidia-smi mig -i 0 -dci: In use by another client"):
-        mig.converge(run, [("h100", 1, ("3g.40gb",))])
+        mig.set_layouts(run, [("h100", 1, ("3g.40gb",))])
     assert machine.told == []
 
 
@@ -233,7 +233,7 @@ def test_a_command_that_does_nothing_is_noticed() -> None:
         return (0, "") if "-mig" in command else machine.run(command)
 
     with pytest.raises(MigError, match="said nothing, but the GPUs are not as wanted: GPU 0: MIG off"):
-        mig.converge(run, [("h100", 1, ("3g.40gb",))])
+        mig.set_layouts(run, [("h100", 1, ("3g.40gb",))])
 
 
 BOOT = Path(__file__).parents[5] / "roles/nvidia_mig/files/boot.py"
