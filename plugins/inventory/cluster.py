@@ -182,7 +182,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.template import trust_as_template
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     SLURM_GROUPS,
-    Cluster,
+    DeclaredCluster,
     Document,
     ModelError,
     hardware_file,
@@ -229,7 +229,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         """A file of the cluster, decrypted if need be."""
         return read(Path(path).name, self.loader.get_text_file_contents(path).encode())
 
-    def _populate(self, cluster: Cluster, path: str) -> None:
+    def _populate(self, cluster: DeclaredCluster, path: str) -> None:
         """Put groups, hosts and variables into the inventory."""
         for group in ("slurm_cluster", *cluster.groups):
             self.inventory.add_group(group)
@@ -249,7 +249,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         for host, address in cluster.addresses.items():
             self.inventory.set_variable(host, "ansible_host", address)
 
-    def _construct(self, cluster: Cluster) -> None:
+    def _construct(self, cluster: DeclaredCluster) -> None:
         """Add what the templates of the file ask for, host by host."""
         compose, groups, keyed_groups, strict = map(self.get_option, ("compose", "groups", "keyed_groups", "strict"))
         for host in dict.fromkeys(host for hosts in cluster.groups.values() for host in hosts):

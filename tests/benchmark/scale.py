@@ -30,7 +30,7 @@ from ansible.vars.manager import VariableManager
 init_plugin_loader()
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import changes, read  # noqa: E402
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import Job, steps, table  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import JobPlacement, steps, table  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, cross_check  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand  # noqa: E402
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster  # noqa: E402
@@ -133,7 +133,7 @@ def planned(directory: Path) -> tuple[float, float]:
     text.remove(next(line for line in text if line.startswith("NodeName=")))
     edited = "\n".join(f"{line} Weight=77" if line.startswith("NodeName=") else line for line in text)
     new = {"slurm.conf": edited, "gres.conf": old["gres.conf"].replace("File=", "Flags=x File=")}
-    jobs = [Job(str(i), "all", frozenset({node}), True) for i, node in enumerate(read(old).nodes)]
+    jobs = [JobPlacement(str(i), "all", frozenset({node}), True) for i, node in enumerate(read(old).nodes)]
     lines_of_plan: list[str] = []
     spent = seconds(lambda: lines_of_plan.extend(table(steps(changes(read(old), read(new)), jobs, "24.11.5"))))
     return spent, len(lines_of_plan)

@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Change, changes, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    ConfigurationChange,
+    changes,
+    read,
+)
 
 OLD = """
 # The cluster
@@ -23,7 +27,7 @@ PartitionName=old Nodes=n5
 """
 
 
-def edited(*replacements: tuple[str, str]) -> list[Change]:
+def edited(*replacements: tuple[str, str]) -> list[ConfigurationChange]:
     """The changes that replacements in the text make."""
     new = OLD
     for before, after in replacements:

@@ -121,3 +121,13 @@ def test_what_runs_on_hosts_imports_nothing_else_of_ansible() -> None:
 
 def test_packages_need_no_init() -> None:
     assert [*PLUGINS.rglob("__init__.py")] == []
+
+
+def test_no_two_modules_have_a_class_of_the_same_name() -> None:
+    names: dict[str, list[str]] = {}
+    for module in MODULES:
+        if module.startswith("module_utils/"):
+            for node in ast.parse(MODULES[module].read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    names.setdefault(node.name.strip("_"), []).append(module)
+    assert {name: modules for name, modules in names.items() if len(modules) > 1} == {}

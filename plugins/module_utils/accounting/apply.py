@@ -11,7 +11,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.commands import batches
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import (
-    Change,
+    AccountingChange,
     compare,
     contents,
     in_use,
@@ -78,7 +78,7 @@ def _refuse(state: State, absent: Iterable[Entity], kept: Mapping[Entity, Sequen
 
 
 def _apply(
-    sacctmgr: Sacctmgr, state: State, changes: Sequence[Change], wanted: Wanted, unwanted: Sequence[Entity]
+    sacctmgr: Sacctmgr, state: State, changes: Sequence[AccountingChange], wanted: Wanted, unwanted: Sequence[Entity]
 ) -> None:
     """Apply changes in a few processes, and what Slurm has not taken again with its words. Raises AccountingError."""
     for load, lines in batches(state, changes, sacctmgr.cluster):

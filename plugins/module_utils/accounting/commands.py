@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import Change
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import AccountingChange
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
     ROOT,
     Entity,
@@ -62,7 +62,7 @@ class _Work:
         return "".join(f":{limit.name}='{value}'" for limit, value in self.settings)
 
 
-def batches(state: State, changes: Sequence[Change], cluster: str) -> list[Batch]:
+def batches(state: State, changes: Sequence[AccountingChange], cluster: str) -> list[Batch]:
     """What makes the changes, in the order in which Slurm takes them.
 
     What is new is loaded: Slurm takes 3,000 users in seconds from a file, and in minutes from commands. A command costs
@@ -88,9 +88,9 @@ def batches(state: State, changes: Sequence[Change], cluster: str) -> list[Batch
     return [batch for batch in found if batch.lines]
 
 
-def _works(changes: Iterable[Change]) -> list[_Work]:
+def _works(changes: Iterable[AccountingChange]) -> list[_Work]:
     """The changes by entity."""
-    by_entity: dict[Entity, list[Change]] = {}
+    by_entity: dict[Entity, list[AccountingChange]] = {}
     for change in changes:
         by_entity.setdefault(change.entity, []).append(change)
     works = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
     OWN,
     Entity,
-    Job,
+    JobAssociation,
     Settings,
     State,
     parents_of,
@@ -21,7 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import f
 
 
 @dataclass(frozen=True)
-class Change:
+class AccountingChange:
     """A difference."""
 
     entity: Entity
@@ -58,7 +58,7 @@ def contents(state: State, account: str) -> list[Entity]:
     ]
 
 
-def in_use(state: State, unwanted: Iterable[Entity], jobs: Iterable[Job]) -> dict[Entity, list[str]]:
+def in_use(state: State, unwanted: Iterable[Entity], jobs: Iterable[JobAssociation]) -> dict[Entity, list[str]]:
     """What must not be removed, with the jobs that need it: QOS, and users with all of their accounts."""
     parents = parents_of(state.entities)
     places: dict[str, list[Entity]] = {}
@@ -77,22 +77,24 @@ def in_use(state: State, unwanted: Iterable[Entity], jobs: Iterable[Job]) -> dic
     return {entity: needed[entity] for entity in unwanted if entity in needed}
 
 
-def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[Entity] = ()) -> list[Change]:
+def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[Entity] = ()) -> list[AccountingChange]:
     """In what the state differs from what is wanted, and what is there that is not wanted."""
     changes = []
     for entity, settings in wanted.items():
         there = state.entities.get(entity)
         if there is None:
-            changes.append(Change(entity, "", None, entity.name))
+            changes.append(AccountingChange(entity, "", None, entity.name))
         unset = {name: limit.default for name, limit in LIMITS[entity.kind].items()}
         for key, after in settings.items():
             before = unset[key] if there is None else there.get(key, unset[key])
             if before != after:
-                changes.append(Change(entity, key, before, after))
-    return changes + [Change(entity, "", entity.name, None) for entity in unwanted if entity in state.entities]
+                changes.append(AccountingChange(entity, key, before, after))
+    return changes + [
+        AccountingChange(entity, "", entity.name, None) for entity in unwanted if entity in state.entities
+    ]
 
 
-def table(changes: Iterable[Change]) -> list[str]:
+def table(changes: Iterable[AccountingChange]) -> list[str]:
     """The changes as text; what is the same of several names is one line."""
     same: dict[tuple[Entity, str, str], list[str]] = {}
     for change in changes:

@@ -45,8 +45,8 @@ class State:
     """Whether slurmctld may make more resources known, such as `gres/gpu`, before the policy is applied."""
 
 
-class Job(NamedTuple):
-    """A job that has not ended."""
+class JobAssociation(NamedTuple):
+    """The association and QOS of a job that has not ended."""
 
     number: str
     user: str

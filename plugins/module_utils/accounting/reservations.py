@@ -81,7 +81,7 @@ def over(wanted: Mapping[str, Any], now: datetime) -> bool:
     return (last if end else last + timedelta(seconds=seconds(length))) < now
 
 
-class Difference(NamedTuple):
+class ReservationChange(NamedTuple):
     """A parameter that is not as wanted."""
 
     key: str
@@ -91,7 +91,7 @@ class Difference(NamedTuple):
     """As it was given."""
 
 
-def differences(wanted: Mapping[str, Any], there: Mapping[str, str] | None) -> list[Difference]:
+def differences(wanted: Mapping[str, Any], there: Mapping[str, str] | None) -> list[ReservationChange]:
     """In what a reservation differs from what is wanted. Times such as V(now+1hour) only matter to a new one.
 
     there: what scontrol shows of it; None: it is not there.
@@ -119,13 +119,13 @@ def differences(wanted: Mapping[str, Any], there: Mapping[str, str] | None) -> l
         everything = kind == "hosts" and given.upper() == "ALL" and there and "ALL_NODES" in there.get("Flags", "")
         relative = kind == "moment" and not after
         if there is None or (before != after and not relative and not everything):
-            found.append(Difference(name, before, given if relative else after, given))
+            found.append(ReservationChange(name, before, given if relative else after, given))
     if errors:
         raise ReservationError("\n".join(errors))
     return found
 
 
-def updates(changes: Iterable[Difference]) -> list[list[str]]:
+def updates(changes: Iterable[ReservationChange]) -> list[list[str]]:
     """The words that tell scontrol to make changes, for each command. Flags are added and taken away one by one."""
     words, further = [], []
     for change in changes:

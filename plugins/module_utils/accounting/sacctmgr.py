@@ -14,7 +14,12 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, Job, Settings, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
+    Entity,
+    JobAssociation,
+    Settings,
+    State,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, NAME, Limit, meaning
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration
 
@@ -188,12 +193,12 @@ class Sacctmgr:
         answers = {name: self._ask(command) for name, command in questions(self.cluster).items()}
         return state(self.cluster, answers, self.clusters)
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[JobAssociation]:
         """The cluster's jobs that have not ended. Raises AccountingError."""
         elsewhere = [f"--clusters={self.cluster}"] if len(self.clusters) > 1 else []
         answer = self._ask(["squeue", *elsewhere, "--all", "--noheader", "--format=%A|%u|%a|%q"])
         # With --clusters there is a line that names the cluster.
-        return [Job(*line.split("|")) for line in dict.fromkeys(answer.splitlines()) if "|" in line]
+        return [JobAssociation(*line.split("|")) for line in dict.fromkeys(answer.splitlines()) if "|" in line]
 
     def run(self, lines: Sequence[str], load: bool = False) -> tuple[bool, str]:
         """Give one process commands, or a file to load. Whether one has failed, which ends no other, and what it says.

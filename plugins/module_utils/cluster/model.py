@@ -44,7 +44,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class DeclaredCluster:
     """A cluster file that is right."""
 
     groups: dict[str, list[str]]
@@ -69,7 +69,7 @@ def group_name(prefix: str, name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", f"{prefix}_{name}")
 
 
-def load(document: Document, measured: Document | None = None) -> Cluster:
+def load(document: Document, measured: Document | None = None) -> DeclaredCluster:
     """Check and resolve a cluster file, and the file of its measured hardware if there is one.
 
     Raises ModelError with everything that is wrong in both.
@@ -113,7 +113,7 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
     if problems:
         raise ModelError(problems)
 
-    return Cluster(
+    return DeclaredCluster(
         groups={
             "slurm_controller": controllers,
             "slurm_database": expand(database),

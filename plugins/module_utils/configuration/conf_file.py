@@ -30,7 +30,7 @@ class ConfigurationError(ValueError):
 
 
 @dataclass(frozen=True)
-class Change:
+class ConfigurationChange:
     """A difference of one key."""
 
     file: str
@@ -187,7 +187,7 @@ def value_text(value: Any) -> str:
     return f'"{text}"' if blank else text
 
 
-def changes(old: Configuration, new: Configuration) -> list[Change]:
+def changes(old: Configuration, new: Configuration) -> list[ConfigurationChange]:
     """In what two configurations differ: parameters, nodes, partitions, generic resources."""
     return [
         *_settings(old, new),
@@ -197,23 +197,23 @@ def changes(old: Configuration, new: Configuration) -> list[Change]:
     ]
 
 
-def _settings(old: Configuration, new: Configuration) -> Iterator[Change]:
+def _settings(old: Configuration, new: Configuration) -> Iterator[ConfigurationChange]:
     """Parameters that have another value, are new, or are gone."""
     for place in dict.fromkeys([*new.settings, *old.settings]):
         before, after = old.settings.get(place), new.settings.get(place)
         if (before and before[1]) != (after and after[1]):
             key = (after or before or ("", ""))[0]
-            yield Change(place[0], "", key, before and before[1], after and after[1])
+            yield ConfigurationChange(place[0], "", key, before and before[1], after and after[1])
 
 
-def _nodes(old: Configuration, new: Configuration) -> Iterator[Change]:
+def _nodes(old: Configuration, new: Configuration) -> Iterator[ConfigurationChange]:
     """Nodes that are new, gone, or have other settings; what is the same of several is one change."""
     gone = [name for name in old.nodes if name not in new.nodes]
     added = [name for name in new.nodes if name not in old.nodes]
     if gone:
-        yield Change("NodeName", fold(gone), "NodeName", fold(gone), None)
+        yield ConfigurationChange("NodeName", fold(gone), "NodeName", fold(gone), None)
     if added:
-        yield Change("NodeName", fold(added), "NodeName", None, fold(added))
+        yield ConfigurationChange("NodeName", fold(added), "NodeName", None, fold(added))
     # Nodes of a line share their settings: each two of them are compared once.
     compared: dict[tuple[Pairs, Pairs], list[str]] = {}
     for name, settings in new.nodes.items():
@@ -225,7 +225,7 @@ def _nodes(old: Configuration, new: Configuration) -> Iterator[Change]:
         for difference in _different(before, settings):
             found.setdefault(difference, []).extend(names)
     for (key, was, becomes), names in found.items():
-        yield Change("NodeName", fold(names), key, was, becomes)
+        yield ConfigurationChange("NodeName", fold(names), key, was, becomes)
 
 
 def _different(old: Pairs, new: Pairs) -> Iterator[tuple[str, str | None, str | None]]:
@@ -238,12 +238,12 @@ def _different(old: Pairs, new: Pairs) -> Iterator[tuple[str, str | None, str | 
             yield after.get(name, was)[0], was[1], becomes[1]
 
 
-def _partitions(old: Configuration, new: Configuration) -> Iterator[Change]:
+def _partitions(old: Configuration, new: Configuration) -> Iterator[ConfigurationChange]:
     """Partitions that are new, gone, or have other settings."""
     for name in dict.fromkeys([*new.partitions, *old.partitions]):
         before, after = old.partitions.get(name), new.partitions.get(name)
         if before is None or after is None:
-            yield Change(
+            yield ConfigurationChange(
                 "PartitionName",
                 name,
                 "PartitionName",
@@ -252,10 +252,10 @@ def _partitions(old: Configuration, new: Configuration) -> Iterator[Change]:
             )
             continue
         for key, was, becomes in _different(before, after):
-            yield Change("PartitionName", name, key, was, becomes)
+            yield ConfigurationChange("PartitionName", name, key, was, becomes)
 
 
-def _gres(old: Configuration, new: Configuration) -> Iterator[Change]:
+def _gres(old: Configuration, new: Configuration) -> Iterator[ConfigurationChange]:
     """Lines of gres.conf of nodes that are in both configurations; those of others come and go with them."""
     found: dict[tuple[str | None, str | None], list[str]] = {}
     for name in dict.fromkeys([*new.gres, *old.gres]):
@@ -264,4 +264,4 @@ def _gres(old: Configuration, new: Configuration) -> Iterator[Change]:
             pair = ("; ".join(before) if before else None, "; ".join(after) if after else None)
             found.setdefault(pair, []).append(name)
     for (was, becomes), names in found.items():
-        yield Change("gres.conf", fold(names) if names != [""] else "", "Name", was, becomes)
+        yield ConfigurationChange("gres.conf", fold(names) if names != [""] else "", "Name", was, becomes)

@@ -16,7 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Change, Configuration
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    Configuration,
+    ConfigurationChange,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 _SHAPE = {"sockets", "socketsperboard", "boards", "corespersocket", "threadspercore", "cpus", "procs"}
@@ -26,8 +29,8 @@ _SHARED = {"communicationparameters", "hashplugin", "port", "slurmctldport", "sl
 
 
 @dataclass(frozen=True)
-class Job:
-    """A job that has not ended, from squeue."""
+class JobPlacement:
+    """Where a job is that has not ended, from squeue."""
 
     number: str
     partition: str
@@ -42,7 +45,7 @@ class Job:
 class Step:
     """A change, and what comes with it."""
 
-    change: Change
+    change: ConfigurationChange
     needs: parameters.Needs
     ends: tuple[str, ...]
     """Numbers of the jobs that would end."""
@@ -67,7 +70,7 @@ class Step:
         return ", ".join(words) or "nothing"
 
 
-def steps(changes: Iterable[Change], jobs: Sequence[Job], version: str) -> list[Step]:
+def steps(changes: Iterable[ConfigurationChange], jobs: Sequence[JobPlacement], version: str) -> list[Step]:
     """What each change needs with a version of Slurm, and which jobs it would end."""
     found = [(change, _needs(change.file, change.key, version)) for change in changes]
     return [Step(change, needs, tuple(_ends(change, needs, jobs))) for change, needs in found]
@@ -79,7 +82,7 @@ def _needs(file: str, key: str, version: str) -> parameters.Needs:
     return parameters.needs(file, key.partition("=")[0], version)
 
 
-def _ends(change: Change, needs: parameters.Needs, jobs: Sequence[Job]) -> Iterator[str]:
+def _ends(change: ConfigurationChange, needs: parameters.Needs, jobs: Sequence[JobPlacement]) -> Iterator[str]:
     """Numbers of the jobs that a change would end."""
     running = [job for job in jobs if job.nodes]
     key = change.key.lower()

@@ -58,7 +58,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ConfiguredCluster:
     """What the files say together."""
 
     says: Configuration
@@ -113,7 +113,7 @@ def cross_check(files: Mapping[str, str], host: Host) -> tuple[list[str], list[s
         if (kind := table_of("slurm.conf", pairs)) != "slurm.conf"
     ]
     says = read({name: files[name] for name in CHECKED_FILES if name in files})
-    cluster = Cluster(says, keyed, "gres.conf" in files, host)
+    cluster = ConfiguredCluster(says, keyed, "gres.conf" in files, host)
     return _sorted(finding for rule in RULES for finding in rule(cluster))
 
 
@@ -199,7 +199,7 @@ def _with_included(path: tuple[str, ...], text: str, files: Mapping[str, str], h
 # -- nodes and partitions --------------------------------------------------------------------------------------------
 
 
-def _twice(cluster: Cluster) -> Iterator[Finding]:
+def _twice(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Nodes and partitions with two lines (`_push_to_hashtbls`, `_build_single_partitionline_info`)."""
     for kind in ("NodeName", "PartitionName"):
         names = (name for name, values in cluster.of_kind(kind) if name.upper() != "DEFAULT")
@@ -210,7 +210,7 @@ def _twice(cluster: Cluster) -> Iterator[Finding]:
             yield Finding("slurm.conf", kind, f"found {found!r} more than once, allowed: one line for each", REFUSED)
 
 
-def _unknown_nodes(cluster: Cluster) -> Iterator[Finding]:
+def _unknown_nodes(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Names that are no nodes; slurmctld refuses those of partitions only (`_build_part_bitmaps`)."""
     nodesets = cluster.of_kind("NodeSet")
     places = [
@@ -240,7 +240,7 @@ def _members(nodes: str, nodesets: list[tuple[str, dict[str, str]]]) -> list[str
     return list(names)
 
 
-def _partitions(cluster: Cluster) -> Iterator[Finding]:
+def _partitions(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Several defaults (`_build_single_partitionline_info`), unknown alternates (`_alt_part_test` in job_mgr.c)."""
     defaults = [name for name, values in cluster.partitions.items() if _yes(values.get("default", ""))]
     if len(defaults) > 1:
@@ -263,7 +263,7 @@ def _address(name: str, values: Mapping[str, str]) -> str:
     return values.get("nodeaddr") or values.get("nodehostname") or name
 
 
-def _addresses(cluster: Cluster) -> Iterator[Finding]:
+def _addresses(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Nodes without an address, of which each costs slurmctld seconds and each client likewise (`_xgetaddrinfo`).
 
     Those of a cloud get theirs later, future ones when they register.
@@ -305,7 +305,7 @@ def _shown(ports: range) -> str:
     return f"{ports[0]}-{ports[-1]}" if len(ports) > 1 else str(ports[0])
 
 
-def _ports(cluster: Cluster) -> Iterator[Finding]:
+def _ports(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Daemons of one host with one port: the second does not start (`slurm_init_msg_engine_port`)."""
     controllers = {*re.findall(r"[^\s()]+", cluster.get("SlurmctldHost"))}
     daemons = [("SlurmctldPort", _range(cluster.get("SlurmctldPort", "6817")), controllers)]
@@ -331,7 +331,7 @@ def _ports(cluster: Cluster) -> Iterator[Finding]:
     yield from _srun_ports(cluster, daemons)
 
 
-def _srun_ports(cluster: Cluster, daemons: list[tuple[str, range, set[str]]]) -> Iterator[Finding]:
+def _srun_ports(cluster: ConfiguredCluster, daemons: list[tuple[str, range, set[str]]]) -> Iterator[Finding]:
     """A range that is none (`_parse_srun_ports`), is too small, or has the port of a daemon (slurm.conf(5))."""
     value = cluster.get("SrunPortRange")
     ports = _range(value)
@@ -383,7 +383,7 @@ _OTHER_NAMES = {"cred/slurm", "topology/default"}
 """What stands for another plugin (`cred_g_init`, `topology_g_init`)."""
 
 
-def _plugins(cluster: Cluster) -> Iterator[Finding]:
+def _plugins(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Plugins that slurmctld loads and that are not installed (`plugin_context_create` in `src/common/plugin.c`).
 
     `none` needs no file, and some have no kind before a slash or another one. 22.05 starts without that of JobCompType.
@@ -420,7 +420,7 @@ _NEEDS_SLURMDBD = ("AccountingStorageEnforce", "PriorityWeightAge", "PriorityWei
 """What slurmctld takes away without a database (`main` there, `init` in priority_multifactor.c)."""
 
 
-def _accounting(cluster: Cluster) -> Iterator[Finding]:
+def _accounting(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """What needs a database, and resources that are not there to be counted."""
     gres_types = {*cluster.words("GresTypes")}
     for word in cluster.words("AccountingStorageTRES"):
@@ -450,7 +450,7 @@ def _accounting(cluster: Cluster) -> Iterator[Finding]:
 # -- memory and cores ------------------------------------------------------------------------------------------------
 
 
-def _limits(cluster: Cluster) -> Iterator[Finding]:
+def _limits(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """What limits jobs, without that which enforces it (`cgroup_memcg_job_confinement` in `src/interfaces/cgroup.c`).
 
     What memory is to a release without SelectTypeParameters is not checked: 22.05 and 24.11 differ.
@@ -542,7 +542,7 @@ def _of_lines(texts: Iterable[str]) -> list[_Gres]:
     return found
 
 
-def _gres(cluster: Cluster) -> Iterator[Finding]:
+def _gres(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """GresTypes, the Gres of nodes and gres.conf. Nodes that have the same are checked once."""
     alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for name, values in cluster.nodes.items():

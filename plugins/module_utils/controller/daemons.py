@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration, read
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
-    Job,
+    JobPlacement,
     Step,
     parts_daemons,
     removed_nodes,
@@ -137,11 +137,11 @@ class Daemon:
 
     # What not each daemon has.
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[JobPlacement]:
         """The jobs that have not ended."""
         return []
 
-    def possible_jobs(self) -> list[Job]:
+    def possible_jobs(self) -> list[JobPlacement]:
         """Those that there may be while it does not answer."""
         return []
 
@@ -215,20 +215,23 @@ class Slurmctld(Daemon):
             return 0
         return 2 * int(self.configuration.settings.get(("slurm.conf", "slurmctldtimeout"), ("", "120"))[1])
 
-    def possible_jobs(self) -> list[Job]:
+    def possible_jobs(self) -> list[JobPlacement]:
         state = self.configuration.settings.get(("slurm.conf", "statesavelocation"), ("", "/var/spool"))[1]
         if not os.path.exists(os.path.join(state, "job_state")):  # it has never run
             return []
-        return [Job("unknown", ",".join(self.configuration.partitions), frozenset(self.configuration.nodes), True)]
+        return [
+            JobPlacement("unknown", ",".join(self.configuration.partitions), frozenset(self.configuration.nodes), True)
+        ]
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[JobPlacement]:
         fields = ["JobArrayID", "Partition", "NodeList", "tres-per-job", "tres-per-node", "tres-per-task", "tres-alloc"]
         rc, stdout, stderr = self.ask("squeue", "--noheader", "--Format", ",".join(f"{field}:|" for field in fields))
         if rc != 0:
             raise ConfigError(f"squeue: {stderr.strip()}")
         rows = [line.split("|") for line in stdout.splitlines()]
         return [
-            Job(row[0], row[1], frozenset(expand(row[2])), any("gres" in field for field in row[3:])) for row in rows
+            JobPlacement(row[0], row[1], frozenset(expand(row[2])), any("gres" in field for field in row[3:]))
+            for row in rows
         ]
 
     def act(self, action: str) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Change, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationChange, read
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import steps
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
     DAEMONS,
@@ -97,7 +97,10 @@ def test_jobs_that_nobody_tells_of_count_as_running(tmp_path: Path) -> None:
     params = {"directory": "/etc/slurm", "patience": 1}
     daemon = Slurmctld(cast(Any, SimpleNamespace(params=params)))
     daemon.configuration = read({"slurm.conf": conf})
-    gone = [Change("PartitionName", "p", "PartitionName", "p", None), Change("NodeName", "n2", "NodeName", "n2", None)]
+    gone = [
+        ConfigurationChange("PartitionName", "p", "PartitionName", "p", None),
+        ConfigurationChange("NodeName", "n2", "NodeName", "n2", None),
+    ]
     assert [step.ends for step in steps(gone, daemon.possible_jobs(), "24.11.5")] == [(), ()]
     (tmp_path / "job_state").touch()
     assert [step.ends for step in steps(gone, daemon.possible_jobs(), "24.11.5")] == [("unknown",), ("unknown",)]
@@ -159,7 +162,7 @@ class Answers:
 )
 def test_what_a_daemon_needs(daemon: str, key: str, answers: bool, active: bool, action: str) -> None:
     file = DAEMONS[daemon].conf
-    plan = steps([Change(file, "", key, "1", "2")], [], "24.11.5")
+    plan = steps([ConfigurationChange(file, "", key, "1", "2")], [], "24.11.5")
     assert slurm_config.action_for(cast(Daemon, Answers(daemon, answers, active)), plan) == action
 
 

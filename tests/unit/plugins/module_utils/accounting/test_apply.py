@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, Job, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, JobAssociation, State
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import PolicyError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import AccountingError
 
@@ -20,7 +20,7 @@ class Database:
 
     cluster = "lab"
 
-    def __init__(self, takes: bool = True, running: list[Job] | None = None) -> None:
+    def __init__(self, takes: bool = True, running: list[JobAssociation] | None = None) -> None:
         self.takes = takes
         self.running = running or []
         self.entities: dict[Entity, dict[str, str]] = {}
@@ -31,7 +31,7 @@ class Database:
         self.calls.append("state")
         return State({**self.entities}, ["lab"], ["cpu"])
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[JobAssociation]:
         """What runs."""
         self.calls.append("jobs")
         return self.running
@@ -105,7 +105,7 @@ def test_what_slurm_takes_without_effect_is_told() -> None:
 
 
 def test_what_is_in_use_or_not_empty_is_not_removed() -> None:
-    database = Database(running=[Job("7", "u3", "a0", "normal")])
+    database = Database(running=[JobAssociation("7", "u3", "a0", "normal")])
     apply(database, policy_of(10))
     with pytest.raises(PolicyError, match="account a0: has jobs 7\naccount a0: is not empty: user u0 in a0, "):
         apply(database, {}, absent=[Entity("account", "a0")])

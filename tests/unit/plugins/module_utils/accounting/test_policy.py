@@ -17,7 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differ
     surplus,
     table,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, Job, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, JobAssociation, State
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import (
     PolicyError,
     policy_of,
@@ -227,7 +227,9 @@ def test_where_the_database_has_other_clusters_they_keep_their_users() -> None:
 def test_what_has_jobs_stays() -> None:
     wanted = read({}, "lab", FULL, purge=True)
     kept = in_use(
-        FULL, surplus(FULL, wanted), [Job("7", "bob", "optics", "urgent"), Job("8", "bob", "optics", "normal")]
+        FULL,
+        surplus(FULL, wanted),
+        [JobAssociation("7", "bob", "optics", "urgent"), JobAssociation("8", "bob", "optics", "normal")],
     )
     assert {entity.words: numbers for entity, numbers in kept.items()} == {
         "qos urgent": ["7"],

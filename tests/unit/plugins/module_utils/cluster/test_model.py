@@ -11,7 +11,7 @@ import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
-    Cluster,
+    DeclaredCluster,
     Document,
     ModelError,
     hardware_file,
@@ -44,7 +44,7 @@ cgroup_conf: {ConstrainCores: true}
 """
 
 
-def load_text(text: str, measured: str | None = None) -> Cluster:
+def load_text(text: str, measured: str | None = None) -> DeclaredCluster:
     """Load a cluster file and its hardware file from texts."""
     return load(
         read("my.cluster.yml", text.encode()),

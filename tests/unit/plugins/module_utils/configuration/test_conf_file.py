@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import node_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    Change,
+    ConfigurationChange,
     ConfigurationError,
     changes,
     lines,
@@ -60,18 +60,21 @@ def test_the_same_in_other_words_is_no_change() -> None:
 @pytest.mark.parametrize(
     ("replacement", "expected"),
     [
-        (("KillWait=30", "KillWait=60"), Change("slurm.conf", "", "KillWait", "30", "60")),
-        (("KillWait=30", ""), Change("slurm.conf", "", "KillWait", "30", None)),
-        (("# The cluster", "MinJobAge=9"), Change("slurm.conf", "", "MinJobAge", None, "9")),
-        (("=1000", "=1001"), Change("NodeName", "n[1-4]", "RealMemory", "1000", "1001")),
-        (("Weight=3", ""), Change("NodeName", "n[5-6]", "Weight", "3", None)),
-        (("n[5-6]", "n[5-8]"), Change("NodeName", "n[7-8]", "NodeName", None, "n[7-8]")),
-        (("n[5-6]", "n5"), Change("NodeName", "n6", "NodeName", "n6", None)),
-        (("PartitionName=old Nodes=n5\n", ""), Change("PartitionName", "old", "PartitionName", "old", None)),
-        (("Nodes=n5", "Nodes=n[5-6]"), Change("PartitionName", "old", "Nodes", "n5", "n[5-6]")),
+        (("KillWait=30", "KillWait=60"), ConfigurationChange("slurm.conf", "", "KillWait", "30", "60")),
+        (("KillWait=30", ""), ConfigurationChange("slurm.conf", "", "KillWait", "30", None)),
+        (("# The cluster", "MinJobAge=9"), ConfigurationChange("slurm.conf", "", "MinJobAge", None, "9")),
+        (("=1000", "=1001"), ConfigurationChange("NodeName", "n[1-4]", "RealMemory", "1000", "1001")),
+        (("Weight=3", ""), ConfigurationChange("NodeName", "n[5-6]", "Weight", "3", None)),
+        (("n[5-6]", "n[5-8]"), ConfigurationChange("NodeName", "n[7-8]", "NodeName", None, "n[7-8]")),
+        (("n[5-6]", "n5"), ConfigurationChange("NodeName", "n6", "NodeName", "n6", None)),
+        (
+            ("PartitionName=old Nodes=n5\n", ""),
+            ConfigurationChange("PartitionName", "old", "PartitionName", "old", None),
+        ),
+        (("Nodes=n5", "Nodes=n[5-6]"), ConfigurationChange("PartitionName", "old", "Nodes", "n5", "n[5-6]")),
     ],
 )
-def test_changes(replacement: tuple[str, str], expected: Change) -> None:
+def test_changes(replacement: tuple[str, str], expected: ConfigurationChange) -> None:
     assert edited(replacement) == [expected]
 
 
@@ -80,7 +83,9 @@ def test_gres_of_nodes_that_stay() -> None:
     before = read({"slurm.conf": OLD, "gres.conf": "NodeName=n[1-4] Name=gpu File=/dev/nvidia[0-1]\n"})
     after = read({"slurm.conf": new, "gres.conf": "NodeName=n[1-3] Name=gpu File=/dev/nvidia0\n"})
     assert changes(before, after)[1:] == [
-        Change("gres.conf", "n[1-3]", "Name", "Name=gpu File=/dev/nvidia[0-1]", "Name=gpu File=/dev/nvidia0")
+        ConfigurationChange(
+            "gres.conf", "n[1-3]", "Name", "Name=gpu File=/dev/nvidia[0-1]", "Name=gpu File=/dev/nvidia0"
+        )
     ]
 
 
@@ -89,7 +94,7 @@ def test_ten_thousand_nodes_are_compared_by_their_lines() -> None:
     old = read({"slurm.conf": "NodeName=n[1-10000] NodeAddr=10.0.0.1 RealMemory=1000 Weight=1\n"})
     new = read({"slurm.conf": "NodeName=n[1-10000] NodeAddr=10.0.0.1 RealMemory=1000 Weight=2\n"})
     assert len(set(old.nodes.values())) == 1
-    assert changes(old, new) == [Change("NodeName", "n[1-10000]", "Weight", "1", "2")]
+    assert changes(old, new) == [ConfigurationChange("NodeName", "n[1-10000]", "Weight", "1", "2")]
 
 
 TYPES = st.fixed_dictionaries(

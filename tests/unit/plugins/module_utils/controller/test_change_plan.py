@@ -6,9 +6,13 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Change, changes, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    ConfigurationChange,
+    changes,
+    read,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
-    Job,
+    JobPlacement,
     parts_daemons,
     read_at_start,
     removed_nodes,
@@ -18,9 +22,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
 from slurm_confs import OLD, edited
 
 JOBS = [
-    Job("7", "gpu", frozenset({"n1", "n2"}), True),
-    Job("8", "gpu", frozenset({"n2"}), False),
-    Job("9", "old,gpu", frozenset(), False),
+    JobPlacement("7", "gpu", frozenset({"n1", "n2"}), True),
+    JobPlacement("8", "gpu", frozenset({"n2"}), False),
+    JobPlacement("9", "old,gpu", frozenset(), False),
 ]
 
 
@@ -79,7 +83,7 @@ def test_what_slurmd_reads_at_its_start_is_what_an_administrator_knows() -> None
 
 @pytest.mark.parametrize(("key", "expected"), [("SlurmdPort", True), ("KillWait", False), ("TaskPlugin", False)])
 def test_daemons_that_do_not_understand_each_other_for_a_while(key: str, expected: bool) -> None:
-    assert parts_daemons(steps([Change("slurm.conf", "", key, "1", "2")], [], "24.11.5")) is expected
+    assert parts_daemons(steps([ConfigurationChange("slurm.conf", "", key, "1", "2")], [], "24.11.5")) is expected
 
 
 def test_table() -> None:
