@@ -10,8 +10,8 @@ module: slurm_config
 short_description: Plan, validate, apply, verify and roll back Slurm's configuration
 version_added: 0.1.0
 description:
-  - Runs on a controller. It takes all files of the configuration at once, and either all of them are in force
-    afterwards, or none.
+  - Runs on the controller that serves, which is the second one after it has taken over. It takes all files of the
+    configuration at once, and either all of them are in force afterwards, or none.
   - B(Validates) them, before anything is written. Every key is known to the installed release, or the nearest known
     one is named. They go together, and with this host - nodes, partitions, generic resources, addresses, ports,
     included files, installed plugins, accounting and limits. Slurm's own parser reads them. A second slurmctld starts
@@ -19,7 +19,8 @@ description:
     addresses at which it reaches no node.
   - B(Plans) what changes, key by key, node by node and partition by partition, what each change needs
     (C(scontrol reconfigure), or a restart), and which jobs it would end. Slurm itself is asked for the jobs.
-  - B(Refuses) what would end jobs, unless O(end_jobs) allows it.
+  - B(Refuses) what would end jobs, unless O(end_jobs) allows it. While slurmctld does not answer, a change that could
+    end jobs is refused as well.
   - B(Applies) them. All files are written or none, then slurmctld is reconfigured or restarted, whichever they need.
   - B(Verifies) that slurmctld answers, that it has in force what the files say (parameters, nodes and partitions, but
     for those that were different before), and that every node that was up, and whose slurmd took connections, is up
@@ -32,7 +33,7 @@ description:
 options:
   daemon:
     description:
-      - Whose files they are. slurmdbd has no test of its own and no reconfigure, so the schema alone judges its files,
+      - Whose files they are. slurmdbd has no test of its own and no reconfigure, so the schema alone checks its files,
         and each change restarts it. If it ends, the last good files are put back. If it runs and does not answer,
         it is left alone, since it may be converting its tables.
     type: str
@@ -104,7 +105,7 @@ plan:
       returned: always
       sample: reconfigure
     ends:
-      description: Numbers of the jobs that it would end.
+      description: Numbers of the jobs that it would end; V(unknown) if slurmctld does not answer and it could end some.
       type: list
       elements: str
       returned: always
@@ -154,9 +155,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import consistency, parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Step, read_at_start, steps, table
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     ConfigurationError,
     changes,
@@ -164,7 +164,19 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
     read,
     table_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.daemons import DAEMONS, ConfigError, Daemon, NotYetError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import cross_checks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
+    Step,
+    read_at_start,
+    steps,
+    table,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
+    DAEMONS,
+    ConfigError,
+    Daemon,
+    NotYetError,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 
 RUN = "/run/gpucluster-slurm"
@@ -175,13 +187,13 @@ GOOD = f"{KEPT}/good"
 # -- validate --------------------------------------------------------------------------------------------------------
 
 
-def judge(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]:
+def check_parameters(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]:
     """What the release would refuse, and what it would ignore."""
     refused: list[str] = []
     ignored: list[str] = []
     for file in (name for name in files if name in parameters.FILES):
         own: list[tuple[str, str]] = []
-        judged = [(f"{file}: ", file, own)]
+        checked = [(f"{file}: ", file, own)]
         for pairs in lines(file, files[file]):
             if pairs[0][0] == "Include":
                 continue
@@ -189,8 +201,8 @@ def judge(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]
             if kind == file != "gres.conf":
                 own.extend(pairs)
             else:  # its parameters are its own
-                judged.append((f"{file}: {pairs[0][0]}={pairs[0][1]}: ", kind, [*pairs]))
-        for place, kind, values in judged:
+                checked.append((f"{file}: {pairs[0][0]}={pairs[0][1]}: ", kind, [*pairs]))
+        for place, kind, values in checked:
             for problem in parameters.problems(kind, values, version):
                 words = refused if problem.effect == parameters.REFUSED else ignored
                 words.append(f"{place}{problem.key}: {problem.text}")
@@ -199,7 +211,7 @@ def judge(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]
 
 @contextmanager
 def candidate(module: AnsibleModule, files: Mapping[str, str]) -> Iterator[str]:
-    """A directory with the files and all others of the configuration, for Slurm's own judgement."""
+    """A directory with the files and all others of the configuration, for Slurm's own checks."""
     os.makedirs(RUN, mode=0o755, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="candidate-", dir=RUN) as directory:
         os.chmod(directory, 0o755)
@@ -214,22 +226,22 @@ def candidate(module: AnsibleModule, files: Mapping[str, str]) -> Iterator[str]:
 
 
 def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
-    """Judge the wanted files. Gives what Slurm would ignore; raises ConfigError with all that it would refuse."""
+    """Check the wanted files. Gives what Slurm would ignore; raises ConfigError with all that it would refuse."""
     files: Mapping[str, str] = module.params["files"]
     refused: list[str] = []
     ignored: list[str] = []
     if daemon.host:
-        files, refused, ignored = consistency.whole(files, daemon.host)
+        files, refused, ignored = cross_checks.whole(files, daemon.host)
     if not refused:
-        refused, more = judge(files, version)
+        refused, more = check_parameters(files, version)
         ignored += more
     if not refused and daemon.host:
-        refused, more = consistency.judge(files, daemon.host)
+        refused, more = cross_checks.cross_check(files, daemon.host)
         ignored += more
     if refused:
         raise ConfigError("\n".join(refused))
     with candidate(module, files) as directory:
-        daemon.judge(directory)
+        daemon.try_files(directory)
     return ignored
 
 
@@ -328,7 +340,7 @@ def alone() -> Iterator[None]:
         yield
 
 
-def converge(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
+def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     """The module's work, and its result."""
     texts: dict[str, str] = module.params["files"]
     secrets = {name: base64.b64decode(text).decode() for name, text in module.params["secrets"].items()}
@@ -344,7 +356,7 @@ def converge(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     at_start = read_at_start(new, "slurmd", version) if daemon.name == "slurmctld" else None
     daemon.configuration = old
     running = daemon.answers()
-    plan = steps(changes(old, new), daemon.jobs() if running else [], version)
+    plan = steps(changes(old, new), daemon.jobs() if running else daemon.possible_jobs(), version)
     different = [file for file in files if file.changes]
     result = {
         "changed": bool(different) or good != wanted,
@@ -371,13 +383,15 @@ def converge(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
             write(files)
             keep(wanted, at_start)
         return result
-    if good and not running:
-        remarks.append(f"{daemon.name} does not answer, so which jobs run is not known")
     remarks += [f"{name}: another secret" for name, text in secrets.items() if good and good.get(name) != text]
     result["remarks"] = remarks + validate(module, daemon, version)
     ending = sorted({number for step in plan for number in step.ends})
     if ending and not module.params["end_jobs"]:
         shown = "\n".join(table([step for step in plan if step.ends]))
+        if not running:
+            raise ConfigError(
+                f"{daemon.name} does not answer, and this can end jobs: start it, or set end_jobs\n{shown}"
+            )
         raise ConfigError(f"this would end {len(ending)} jobs; drain the nodes first, or set end_jobs:\n{shown}")
     action = action_for(daemon, plan)
     result["actions"] = [action]
@@ -403,7 +417,7 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with alone():
-            result = converge(module, DAEMONS[module.params["daemon"]](module))
+            result = configure(module, DAEMONS[module.params["daemon"]](module))
     except (ConfigError, ConfigurationError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)

@@ -52,6 +52,10 @@ options:
         description: The lines around the part, as in the files of M(gpucluster.slurm.slurm_packages).
         type: str
         required: true
+  serving_controller:
+    description: Whether Slurm is asked which of its controllers serves. It can take a minute while one does not answer.
+    type: bool
+    default: false
   hardware:
     description: Whether the host's hardware is measured as well, as M(gpucluster.slurm.slurm_hardware_facts) does.
     type: bool
@@ -167,6 +171,11 @@ ansible_facts:
           type: str
           returned: always
           sample: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+        serving_controller:
+          description: The controller that serves, by its name in C(SlurmctldHost); empty if none does or is asked.
+          type: str
+          returned: always
+          sample: head
         namespaces:
           description:
             - Settings of the kernel that decide whether users can make containers, C(max_user_namespaces),
@@ -186,9 +195,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.measurement import OPTIONS, MeasurementError, measure
-from ansible_collections.gpucluster.slurm.plugins.module_utils.probe import Questions, look
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement import (
+    OPTIONS,
+    MeasurementError,
+    measure,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions, look
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 
 
 def facts(module: AnsibleModule) -> dict[str, Any]:
@@ -201,7 +214,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
     params = module.params
     lists = {name: tuple(params[name]) for name in ("packages", "candidates", "users", "directories", "files")}
     part = params["part"] or {"path": "", "marker": ""}
-    questions = Questions(**lists, part=(part["path"], part["marker"]))
+    questions = Questions(**lists, part=(part["path"], part["marker"]), serving_controller=params["serving_controller"])
     result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
     if params["hardware"]:
         hardware, differences = measure(module, **{name: params[name] for name in OPTIONS})
@@ -222,6 +235,7 @@ def main() -> None:
             "directories": paths,
             "files": paths,
             "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": text}},
+            "serving_controller": {"type": "bool", "default": False},
             "hardware": {"type": "bool", "default": False},
             **OPTIONS,
         },

@@ -108,7 +108,7 @@ def user(lab: Lab) -> Iterator[None]:
 
 
 def follow(lab: Lab, section: Section) -> None:
-    """Do what a section says, and judge what is printed."""
+    """Do what a section says, and check what is printed."""
     script = "".join(f"printf '\\002'; {step.script}\nprintf '\\003%s' $?\n" for step in section.steps)
     said = as_user(lab, f"exec 2>&1; cd guide; timeout 300 bash -c {shlex.quote(script)}")
     for step, printed in zip(section.steps, said.split("\002")[1:], strict=True):

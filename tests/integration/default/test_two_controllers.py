@@ -9,6 +9,7 @@ These tests are the last of the scenario, so the cluster is not made again as it
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from lab import Lab, Run, with_cluster
 
 STATE = "/home/slurm-state"
 ROLE = "gpucluster.slurm.slurmctld : "
-
+APPLY = f"{ROLE}Apply Slurm's configuration"
+BOTH = "Slurmctld(primary) at head is UP\nSlurmctld(backup) at login1 is UP"
+AS_IT_IS = "sha256sum /etc/slurm/*.conf /var/lib/gpucluster-slurm/good/*; pidof slurmctld"
 
 STAGES = "--tags=base,controller,compute,login"
 
@@ -37,8 +40,7 @@ def two_controllers(lab: Lab, directory: Path, **slurm_conf: Any) -> Run:
 
 def as_they_are(lab: Lab) -> dict[str, str]:
     """The configuration of both controllers, as it is and as it is kept, and the processes of slurmctld."""
-    show = "sha256sum /etc/slurm/*.conf /var/lib/gpucluster-slurm/good/*; pidof slurmctld"
-    return {host: lab.command(host, show) for host in ("head", "login1")}
+    return {host: lab.command(host, AS_IT_IS) for host in ("head", "login1")}
 
 
 @pytest.fixture(name="job", scope="module")
@@ -53,38 +55,75 @@ def job_of_a_cluster_with_two_controllers(lab: Lab, tmp_path_factory: pytest.Tem
         lab.host("login1").run("scancel --user=root; systemctl disable --now slurmctld; rm /etc/slurm/*.conf")
 
 
-@pytest.mark.usefixtures("job")
-def test_what_is_refused_reaches_neither_controller_and_no_other_host(lab: Lab, tmp_path: Path) -> None:
-    """A partition with a job is renamed, and there is something that stage base would repair."""
-    lab.command("compute02", "cp /etc/hosts /root/hosts; sed -i /login1/d /etc/hosts")
-    before = as_they_are(lab)
+@contextmanager
+def outage_of_the_primary(lab: Lab) -> Iterator[None]:
+    """Nothing on head answers: neither slurmctld nor ssh. It comes back when a file appears that both hosts see."""
+    back = "/home/head-comes-back"
+    script = (
+        "systemctl stop slurmctld ssh.socket ssh.service; pkill sshd; "
+        f"until test -e {back}; do sleep 1; done; rm {back}; systemctl start ssh slurmctld"
+    )
+    lab.command("head", f"systemd-run --unit=outage sh -c '{script}'")
+    try:
+        yield
+    finally:
+        lab.command("login1", f"touch {back}")
+        lab.wait_for("head", "systemctl is-active slurmctld", "active")
+
+
+def renamed(lab: Lab, directory: Path) -> Lab:
+    """The cluster with another name of its partition, which has a job."""
     cluster = described(lab)
     cluster["partitions"] = [{**lab.cluster["partitions"][0], "name": "renamed"}]
-    renamed = with_cluster(lab, tmp_path, cluster)
+    return with_cluster(lab, directory, cluster)
+
+
+@pytest.mark.usefixtures("job")
+def test_what_is_refused_reaches_neither_controller_and_no_other_host(lab: Lab, tmp_path: Path) -> None:
+    """There is something that stage base would repair."""
+    lab.command("compute02", "cp /etc/hosts /root/hosts; sed -i /login1/d /etc/hosts")
+    before = as_they_are(lab)
     for arguments in ([STAGES, "--check"], [STAGES]):
-        run = renamed.playbook("site", *arguments)
+        run = renamed(lab, tmp_path).playbook("site", *arguments)
         assert (run.rc, run.changed) == (2, {})
         assert "this would end 1 jobs" in str(run.failed["head"])
         assert as_they_are(lab) == before
     lab.command("compute02", "mv /root/hosts /etc/hosts")
 
 
-def test_the_second_controller_takes_over_and_has_every_change(lab: Lab, job: str, tmp_path: Path) -> None:
-    both = "Slurmctld(primary) at head is UP\nSlurmctld(backup) at login1 is UP"
-    assert lab.command("compute01", "scontrol ping") == both
+def test_an_outage_of_the_primary(lab: Lab, job: str, tmp_path: Path) -> None:
+    """The second controller is asked and changed; the run names the host that it left out, and does not succeed."""
+    assert lab.command("compute01", "scontrol ping") == BOTH
+    with outage_of_the_primary(lab):
+        lab.wait_for("compute01", f"timeout 60 squeue -h -j {job} -o %T", "RUNNING")
+        before = lab.command("login1", AS_IT_IS)
+        run = renamed(lab, tmp_path).playbook("site", STAGES)
+        assert (run.rc, run.changed) == (4, {})
+        assert "this would end 1 jobs" in str(run.failed["login1"])
+        assert lab.command("login1", AS_IT_IS) == before
 
+        run = with_cluster(lab, tmp_path, described(lab, KillWait=44)).playbook("site", STAGES, "--tags=validate")
+        assert (run.rc, [*run.failed], run.stats["head"]["unreachable"]) == (4, ["head"], 1)
+        assert "left out of this run: head" in run.output
+        assert run.changed == {"login1": [APPLY]}
+        assert "KillWait                = 44 sec" in lab.command("compute01", "timeout 60 scontrol show config")
+        assert lab.command("compute02", "timeout 60 srun hostname") in ("compute01", "compute02")
+        assert lab.command("compute01", f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
+
+    # It has started with the files that it had; the next run brings it the change.
+    lab.wait_for("compute01", "timeout 60 scontrol ping", BOTH)
+    run = two_controllers(lab, tmp_path, KillWait=44)
+    assert run.changed["head"] == [APPLY]
+    assert "KillWait                = 44 sec" in lab.command("compute01", "timeout 60 scontrol show config")
+    assert lab.command("compute01", f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
+
+
+def test_the_primary_comes_back_with_every_change(lab: Lab, job: str, tmp_path: Path) -> None:
+    """Its host is there, its slurmctld is not. The second controller is changed first, and then gives control back."""
     lab.command("head", "systemctl stop slurmctld")
     lab.wait_for("compute01", f"timeout 60 squeue -h -j {job} -o %T", "RUNNING")
-    assert lab.command("compute02", "timeout 180 srun hostname") in ("compute01", "compute02")
-
-    # A change while the second one serves: the first one comes back with it, and the second one has it as well.
-    run = two_controllers(lab, tmp_path, KillWait=44)
-    assert {task for tasks in run.changed.values() for task in tasks} <= {
-        f"{ROLE}Apply Slurm's configuration",
-        f"{ROLE}Run slurmctld",
-    }
-    lab.wait_for("compute01", "timeout 60 scontrol ping", both)
-    assert lab.command("compute01", f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
-    lab.command("head", "systemctl stop slurmctld")
-    lab.wait_for("compute01", "timeout 60 scontrol show config", "KillWait                = 44 sec")
+    run = two_controllers(lab, tmp_path, KillWait=45)
+    assert run.changed == {"login1": [APPLY], "head": [f"{ROLE}Run slurmctld"]}
+    lab.wait_for("compute01", "timeout 60 scontrol ping", BOTH)
+    lab.wait_for("compute01", "timeout 60 scontrol show config", "KillWait                = 45 sec")
     assert lab.command("compute01", f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"

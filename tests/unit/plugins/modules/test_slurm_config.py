@@ -10,16 +10,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import steps
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Change
-from ansible_collections.gpucluster.slurm.plugins.module_utils.daemons import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationChange, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import steps
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
     DAEMONS,
     ConfigError,
     Daemon,
     Slurmctld,
     those_up,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import trial_conf
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import trial_conf
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_config
 
 CONF = """
@@ -44,6 +44,68 @@ def test_the_second_slurmctld_reaches_nothing_and_runs_nothing() -> None:
     ]
 
 
+def test_the_second_slurmctld_is_the_only_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backup waits for the heartbeat of a primary. A list without this host is left for Slurm to refuse."""
+    conf = "SlurmctldHost=head(10.0.0.1)\nSlurmctldHost=login1.example.org(10.0.0.2)\n"
+
+    def kept(host: str) -> list[str]:
+        monkeypatch.setattr("socket.gethostname", lambda: host)
+        return [line for line in trial_conf(conf, "/run/x").splitlines() if line.startswith("SlurmctldHost")]
+
+    assert kept("head") == ["SlurmctldHost=head(10.0.0.1)"]
+    assert kept("login1.example.org") == ["SlurmctldHost=login1.example.org(10.0.0.2)"]
+    assert kept("other") == conf.splitlines()
+
+
+BOTH = "Slurmctld(primary) at head is UP\nSlurmctld(backup) at login1 is UP\n"
+SECOND = BOTH.replace("head is UP", "head is DOWN")
+
+
+@pytest.mark.parametrize(
+    ("host", "ping", "answers"),
+    [
+        ("head", BOTH, True),
+        ("head.example.org", BOTH, True),
+        ("login1", BOTH, False),
+        ("head", SECOND, False),
+        ("login1", SECOND, True),
+        ("alias", BOTH, True),
+        ("head", "", False),
+    ],
+)
+def test_a_controller_answers_when_it_is_the_one_that_serves(
+    monkeypatch: pytest.MonkeyPatch, host: str, ping: str, answers: bool
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    said = {"scontrol ping": ping, "scontrol show licenses": "No licenses configured in Slurm.\n"}
+
+    def run_command(command: list[str], **_options: Any) -> tuple[int, str, str]:
+        return 0, next((text for words, text in said.items() if " ".join(command).endswith(words)), ""), ""
+
+    params = {"directory": "/etc/slurm", "patience": 1}
+    module: Any = SimpleNamespace(params=params, check_mode=True, run_command=run_command)
+    daemon = Slurmctld(module)
+    daemon.configuration = read({"slurm.conf": "SlurmctldHost=head(10.0.0.1)\nSlurmctldHost=login1\n"})
+    assert daemon.answers() is answers
+    # A second controller that is restarted waits for the first one, as long as SlurmctldTimeout says.
+    assert daemon.takeover() == (240 if host == "login1" else 0)
+
+
+def test_jobs_that_nobody_tells_of_count_as_running(tmp_path: Path) -> None:
+    """While slurmctld does not answer, a change that can end jobs has to be allowed, unless it has never run."""
+    conf = f"StateSaveLocation={tmp_path}\nNodeName=n[1-2]\nPartitionName=p Nodes=ALL\n"
+    params = {"directory": "/etc/slurm", "patience": 1}
+    daemon = Slurmctld(cast(Any, SimpleNamespace(params=params)))
+    daemon.configuration = read({"slurm.conf": conf})
+    gone = [
+        ConfigurationChange("PartitionName", "p", "PartitionName", "p", None),
+        ConfigurationChange("NodeName", "n2", "NodeName", "n2", None),
+    ]
+    assert [step.ends for step in steps(gone, daemon.possible_jobs(), "24.11.5")] == [(), ()]
+    (tmp_path / "job_state").touch()
+    assert [step.ends for step in steps(gone, daemon.possible_jobs(), "24.11.5")] == [("unknown",), ("unknown",)]
+
+
 def test_every_problem_is_told() -> None:
     files = {
         "slurm.conf": "KilWait=1\nMinJobAge=x\nNodeName=n1 RealMemry=1\n",
@@ -51,7 +113,7 @@ def test_every_problem_is_told() -> None:
         "own.conf": "anything\n",
         "slurmdbd.conf": "DbdHost=head\nInclude /etc/slurm/storage.conf\n",
     }
-    refused, ignored = slurm_config.judge(files, "24.11.5")
+    refused, ignored = slurm_config.check_parameters(files, "24.11.5")
     assert [problem.partition(" unknown")[0].partition(" found")[0] for problem in refused] == [
         "slurm.conf: KilWait:",
         "slurm.conf: MinJobAge:",
@@ -70,7 +132,7 @@ def test_every_problem_is_told() -> None:
         ),
     ],
 )
-def test_files_are_judged_with_what_they_include(tmp_path: Path, included: str, what: str) -> None:
+def test_files_are_checked_with_what_they_include(tmp_path: Path, included: str, what: str) -> None:
     (tmp_path / "nodes.conf").write_text(f"{included}\n")
     files = {"slurm.conf": "Include nodes.conf\nPartitionName=p Nodes=n[1-2]\n"}
     params = {"directory": str(tmp_path), "files": files, "patience": 1}
@@ -100,7 +162,7 @@ class Answers:
 )
 def test_what_a_daemon_needs(daemon: str, key: str, answers: bool, active: bool, action: str) -> None:
     file = DAEMONS[daemon].conf
-    plan = steps([Change(file, "", key, "1", "2")], [], "24.11.5")
+    plan = steps([ConfigurationChange(file, "", key, "1", "2")], [], "24.11.5")
     assert slurm_config.action_for(cast(Daemon, Answers(daemon, answers, active)), plan) == action
 
 

@@ -19,6 +19,7 @@ ASKED: dict[str, Any] = {
     "directories": ["/etc"],
     "files": [],
     "part": None,
+    "serving_controller": False,
     "hardware": False,
     "slurmd_parameters": [],
     "device_files": [],
