@@ -33,7 +33,7 @@ all-lanes := molecule-driver@360 'molecule-default molecule-wide-22.05 molecule-
 help: ## this list
 	@awk -F ':[^#]*## ' '/^## /{print "\n" substr($$0, 4)} /^[a-z%-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-## Tests, by what they cost (docs/testing.md)
+## Tests, by what they cost (docs/design/testing.md)
 
 check: $(ready) ## lint, unit, sanity and doc-lint: no hosts; 2 minutes
 	@tests/tools/stages $(check-lanes)
@@ -109,7 +109,7 @@ molecule-%: $(ready) ## one scenario of the folder molecule: molecule-default, m
 docs: $(ready) ## write the tables of variables in the roles' READMEs, from their argument specs
 	tests/tools/role_tables
 
-benchmark: $(ready) ## what site.yml, 10,000 nodes and 3,000 users take, as ratios (docs/benchmarks.md)
+benchmark: $(ready) ## what site.yml, 10,000 nodes and 3,000 users take, as ratios (docs/design/benchmarks.md)
 	python tests/benchmark/site.py
 	python tests/benchmark/scale.py
 	molecule converge -s single
@@ -127,7 +127,14 @@ demo: $(ready) ## a cluster in containers on this machine: made, set up, validat
 	@ssh -F $(demo-hosts) login1 timeout 20 sinfo
 	@echo 'Log in: ssh -F $(demo-hosts) login1    then: srun -N2 hostname    Remove it: make demo-clean'
 
+picture: $(ready) ## draw docs/run.svg anew, from a run on the containers of `make demo`, which are made anew, too
+	molecule destroy -s default
+	molecule create -s default
+	rm -rf .cache/picture && mkdir -p .cache/picture && cp $(demo) .cache/picture/my.cluster.yml
+	cd .cache/picture && $(demo-ssh) ANSIBLE_FORCE_COLOR=1 ansible-playbook gpucluster.slurm.site -i my.cluster.yml >run.log
+	python tests/tools/picture.py .cache/picture/run.log
+
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity unit doc-lint docs benchmark demo demo-clean
+.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity unit doc-lint docs benchmark demo picture demo-clean

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.arguments import argument_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
 
 class FilterModule:
-    """Judges the variables of many hosts by argument specs."""
+    """Checks the variables of many hosts by argument specs."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Give Ansible the filter by its name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.registration import judge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
 
@@ -17,4 +17,4 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Give Ansible the filter by its name."""
-        return {"registration": value_errors(judge)}
+        return {"registration": value_errors(check_registration)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.render import slurm_conf
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
 

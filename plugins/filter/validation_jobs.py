@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.validation import validation_jobs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import validation_jobs
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The inventory plugin: a cluster file becomes groups and variables. The model judges and resolves the file."""
+"""The inventory plugin: a cluster file becomes groups and variables. The model checks and resolves the file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ description:
   - Those that grow with the cluster (C(slurm_addresses), C(slurm_hardware_types), C(slurm_nodes) and
     C(slurm_partitions)) are on the group C(slurm_controller), and C(slurm_cluster) has a template that leads there. So
     they can be used on every host, but are written out for the controllers alone.
-  - The whole file is judged before any host is contacted. All that is wrong is one error, with a line for each problem
+  - The whole file is checked before any host is contacted. All that is wrong is one error, with a line for each problem
     that names the key, what was found, what is allowed and the nearest valid key.
   - Hosts and addresses are Slurm's hostlists, such as V(compute[01-16]), wherever they are named.
   - Slurm's parameters keep Slurm's spelling; their values are text, numbers, booleans (C(YES) and C(NO)), or lists
@@ -180,9 +180,9 @@ from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.template import trust_as_template
-from ansible_collections.gpucluster.slurm.plugins.module_utils.model import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     SLURM_GROUPS,
-    Cluster,
+    DeclaredCluster,
     Document,
     ModelError,
     hardware_file,
@@ -229,7 +229,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         """A file of the cluster, decrypted if need be."""
         return read(Path(path).name, self.loader.get_text_file_contents(path).encode())
 
-    def _populate(self, cluster: Cluster, path: str) -> None:
+    def _populate(self, cluster: DeclaredCluster, path: str) -> None:
         """Put groups, hosts and variables into the inventory."""
         for group in ("slurm_cluster", *cluster.groups):
             self.inventory.add_group(group)
@@ -249,7 +249,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         for host, address in cluster.addresses.items():
             self.inventory.set_variable(host, "ansible_host", address)
 
-    def _construct(self, cluster: Cluster) -> None:
+    def _construct(self, cluster: DeclaredCluster) -> None:
         """Add what the templates of the file ask for, host by host."""
         compose, groups, keyed_groups, strict = map(self.get_option, ("compose", "groups", "keyed_groups", "strict"))
         for host in dict.fromkeys(host for hosts in cluster.groups.values() for host in hosts):

@@ -149,11 +149,11 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import nvidia
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import DPKG_QUERY, installed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import DriverError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.probe import DPKG_QUERY, installed
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.driver import DriverError
 
 SOURCES = "/etc/apt/sources.list.d/gpucluster-nvidia.sources"
 LISTS = "/etc/apt/sources.list.d"
@@ -176,12 +176,12 @@ class Driver:
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module, self.options, self.tree = module, module.params, Tree()
-        self.present, self.switches = nvidia.devices(self.tree)
+        self.present, self.switches = driver.devices(self.tree)
         self.container = self.status("systemd-detect-virt", "--container", "--quiet") == 0
         self.kernel = "" if self.container else os.uname().release
-        self.loaded = "" if self.container else nvidia.loaded_version(self.tree)
-        self.library = nvidia.library_version(nvidia.library(self.tree))
-        self.pinned = nvidia.pinned(self.tree.text(PREFERENCES))
+        self.loaded = "" if self.container else driver.loaded_version(self.tree)
+        self.library = driver.library_version(driver.library(self.tree))
+        self.pinned = driver.pinned(self.tree.text(PREFERENCES))
         self.files: list[File] = []
         self.units: list[str] = []
         self.renewed = False
@@ -236,14 +236,14 @@ class Driver:
 
     def own(self, platform: str) -> set[tuple[str, str]]:
         """The archives of the distribution, as far as apt has lists of them."""
-        targets = self.ask("apt-get", "indextargets", "--format", nvidia.TARGETS, "Created-By: Packages")
-        return nvidia.own(targets, platform)
+        targets = self.ask("apt-get", "indextargets", "--format", driver.TARGETS, "Created-By: Packages")
+        return driver.own(targets, platform)
 
-    def source(self, choice: nvidia.Choice, platform: str) -> list[File]:
+    def source(self, choice: driver.Choice, platform: str) -> list[File]:
         """The source that the packages need; none if the site's are enough. Raises DriverError without a key."""
         paths = [f"{LISTS}/{name}" for name in self.tree.names(LISTS)]
         texts = {path: self.tree.text(path) or "" for path in ["/etc/apt/sources.list", *paths] if path != SOURCES}
-        paragraphs = nvidia.missing_components(nvidia.read_sources(texts), choice.components, self.own(platform))
+        paragraphs = driver.missing_components(driver.read_sources(texts), choice.components, self.own(platform))
         if self.options["source"] == "nvidia":
             key = self.options["repository_key"].strip()
             if not key:
@@ -253,7 +253,7 @@ class Driver:
             uri = self.options["repository"] or self.options["platforms"][platform]["nvidia"]["repository"]
             signed = "".join(f" {line or '.'}\n" for line in key.splitlines())
             paragraphs += ("\n" if paragraphs else "") + f"Types: deb\nURIs: {uri}\nSuites: /\nSigned-By:\n{signed}"
-        return [File(SOURCES, f"{nvidia.MANAGED}\n{paragraphs}".encode())] if paragraphs else []
+        return [File(SOURCES, f"{driver.MANAGED}\n{paragraphs}".encode())] if paragraphs else []
 
     def enable(self, source: list[File]) -> None:
         """Write the source and get its lists. One that apt cannot use is taken away again. Raises DriverError."""
@@ -271,7 +271,7 @@ class Driver:
 
     # -- what is wanted --
 
-    def converge(self) -> dict[str, Any]:
+    def set_up(self) -> dict[str, Any]:
         """Make it so, or foretell it in check mode. Raises DriverError."""
         wanted = self.options["gpus"] or ([] if self.container else self.present)
         if not wanted:
@@ -279,7 +279,7 @@ class Driver:
                 "a container, whose driver is that of its host" if self.container else "no NVIDIA GPU on PCI"
             )
             return self.result
-        self.result["generations"] = sorted({nvidia.generation(device) for device in wanted})
+        self.result["generations"] = sorted({driver.generation(device) for device in wanted})
         there = self.library or self.loaded
         if there and not (self.pinned or self.options["branch"] or self.options["version"]):
             self.result["version"] = there
@@ -287,7 +287,7 @@ class Driver:
         else:
             self.packages()
         self.settings()
-        self.judge()
+        self.bring_up()
         return self.result
 
     def packages(self) -> None:
@@ -295,21 +295,21 @@ class Driver:
         platform = self.platform()
         options = dict(self.options)
         options["branch"] = options["branch"] or (options["version"] or self.pinned).split(".")[0]
-        choice = nvidia.choose(
+        choice = driver.choose(
             options["platforms"], platform, options, self.result["generations"], self.switches, self.kernel
         )
         self.result.update(branch=choice.branch, modules=choice.modules)
         self.refuse_older(choice)
         keep = self.pinned if self.pinned.split(".")[0] == choice.branch else ""
-        version = options["version"] or keep or ("" if not self.container else nvidia.loaded_version(self.tree))
+        version = options["version"] or keep or ("" if not self.container else driver.loaded_version(self.tree))
         there = self.installed(choice.driver + choice.tools)
-        right = bool(version) and all(nvidia.upstream(there.get(name, "")) == version for name in choice.driver)
+        right = bool(version) and all(driver.upstream(there.get(name, "")) == version for name in choice.driver)
         if right:
             self.files += self.source(choice, platform)
         else:
             version = self.available(choice, platform, version)
         changed = [
-            name for name in choice.driver if name not in there or (version and nvidia.upstream(there[name]) != version)
+            name for name in choice.driver if name not in there or (version and driver.upstream(there[name]) != version)
         ]
         changed += [name for name in choice.tools if name not in there]
         if CONTAINER_TOOLS not in self.installed([CONTAINER_TOOLS]) and self.candidate(CONTAINER_TOOLS):
@@ -321,17 +321,17 @@ class Driver:
             disruptive=bool(before) and before != version and bool(changed),
         )
         if version:
-            self.files.append(File(PREFERENCES, nvidia.preferences(version).encode()))
+            self.files.append(File(PREFERENCES, driver.preferences(version).encode()))
         if self.module.check_mode:
             return
         write(self.files)
         if changed:
             self.apt("install", "--yes", "--no-install-recommends", "--allow-downgrades", *changed)
-            self.library = nvidia.library_version(nvidia.library(self.tree))
+            self.library = driver.library_version(driver.library(self.tree))
         if self.library and self.library != version:
             raise DriverError(
                 f"driver {version} is installed, but programs load the library of {self.library}, "
-                f"{nvidia.library(self.tree)}: remove it"
+                f"{driver.library(self.tree)}: remove it"
             )
         if self.kernel:
             self.build(version)
@@ -341,23 +341,23 @@ class Driver:
         words = self.ask("apt-cache", "policy", package).split()
         return "Candidate:" in words and words[words.index("Candidate:") + 1] != "(none)"
 
-    def refuse_older(self, choice: nvidia.Choice) -> None:
+    def refuse_older(self, choice: driver.Choice) -> None:
         """Raise DriverError if the driver that is there would go on being used beside the one that is wanted."""
-        file = nvidia.library(self.tree)
-        if not nvidia.outlives(file, choice.branch):
+        file = driver.library(self.tree)
+        if not driver.outlives(file, choice.branch):
             return
         owners = self.ask("dpkg-query", "--search", file).splitlines()
         if {line.split(":")[0] for line in owners} & {*choice.driver}:
             return  # whose packages are replaced
         there = self.installed([])
-        packages = [name for name in sorted(there) if nvidia.upstream(there[name]) == self.library]
+        packages = [name for name in sorted(there) if driver.upstream(there[name]) == self.library]
         raise DriverError(
             f"driver {self.library} is installed, and Debian would go on using it beside branch {choice.branch}, "
             "which is older. Nothing was changed. Drain the node and remove it first: "
             f"apt-get purge {' '.join(packages)}"
         )
 
-    def available(self, choice: nvidia.Choice, platform: str, version: str) -> str:
+    def available(self, choice: driver.Choice, platform: str, version: str) -> str:
         """The version that all packages have, from a source that is written where one is missing.
 
         apt's lists are a cache: they are renewed, in check mode, too, if it is not in them. They may be older than the
@@ -374,7 +374,7 @@ class Driver:
         self.renew()
         return self.agree(choice, platform, version)
 
-    def agree(self, choice: nvidia.Choice, platform: str, version: str) -> str:
+    def agree(self, choice: driver.Choice, platform: str, version: str) -> str:
         """The same by the lists that there are. Raises DriverError."""
         source = self.source(choice, platform)
         if any(file.changes for file in source):
@@ -382,8 +382,8 @@ class Driver:
                 self.files += source
                 return ""
             self.enable(source)
-        offered = nvidia.offered(self.ask("apt-cache", "madison", *choice.driver))
-        found = nvidia.agree(choice.driver, offered, choice.branch, version)
+        offered = driver.offered(self.ask("apt-cache", "madison", *choice.driver))
+        found = driver.agree(choice.driver, offered, choice.branch, version)
         self.files += source
         return found
 
@@ -394,10 +394,10 @@ class Driver:
 
     def build(self, version: str) -> None:
         """See that the module is there for the kernel that runs. Raises DriverError with the compiler's words."""
-        if nvidia.built(self.ask("dkms", "status"), version, self.kernel):
+        if driver.built(self.ask("dkms", "status"), version, self.kernel):
             return
         rc = self.status("dkms", "autoinstall", "-k", self.kernel)
-        if nvidia.built(self.ask("dkms", "status"), version, self.kernel):
+        if driver.built(self.ask("dkms", "status"), version, self.kernel):
             self.result["changed"] = True
             return
         logs = sorted(glob.glob(f"/var/lib/dkms/nvidia*/{version}/build/make.log"))
@@ -412,8 +412,8 @@ class Driver:
             files = []
         else:
             files = [
-                File(MODPROBE, nvidia.NO_NOUVEAU.encode()),
-                File(UNIT_FILE, nvidia.UNIT.encode()),
+                File(MODPROBE, driver.NO_NOUVEAU.encode()),
+                File(UNIT_FILE, driver.UNIT.encode()),
             ]
         changes = [file.changes for file in files]
         units = [UNIT, *([FABRIC] if self.switches else [])] if files else []
@@ -440,15 +440,15 @@ class Driver:
         if idle:
             self.do("systemctl", "enable", *idle)
 
-    def judge(self) -> None:
-        """What is left to do, and whether the driver answers. Raises DriverError if it does not although it should."""
+    def bring_up(self) -> None:
+        """Load the driver, start its units and see that it answers, where that is left to do. Raises DriverError."""
         if self.container:
             return
         nouveau = self.tree.exists("/sys/module/nouveau")
         locked = ""
         try:
             with open(SECURE_BOOT, "rb") as file:
-                locked = SIGNED if nvidia.secure_boot(file.read()) else ""
+                locked = SIGNED if driver.secure_boot(file.read()) else ""
         except OSError:
             pass  # no UEFI
         ready = bool(self.present) and not self.module.check_mode
@@ -458,7 +458,7 @@ class Driver:
                 self.load(locked)
         if locked and not self.loaded:
             self.result["remarks"].append(locked)
-        reboot = nvidia.reboot_reasons(self.loaded, self.library, nouveau)
+        reboot = driver.reboot_reasons(self.loaded, self.library, nouveau)
         self.result["reboot"] = reboot
         if not self.present or not self.loaded or reboot:
             return
@@ -473,7 +473,7 @@ class Driver:
     def load(self, locked: str) -> None:
         """Load the kernel module. Raises DriverError: what keeps it from being loaded is there after a boot, too."""
         rc, stdout, stderr = self.module.run_command(["modprobe", "nvidia"], environ_update={"LC_ALL": "C.UTF-8"})
-        self.loaded = nvidia.loaded_version(self.tree)
+        self.loaded = driver.loaded_version(self.tree)
         if not self.loaded:
             words = "\n".join(filter(None, [stdout.strip(), stderr.strip(), locked]))
             raise DriverError(
@@ -499,7 +499,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        result = Driver(module).converge()
+        result = Driver(module).set_up()
     except DriverError as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)

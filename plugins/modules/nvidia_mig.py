@@ -59,8 +59,8 @@ gpus:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import mig
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import CHANGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import mig
 
 
 def touch(path: str) -> None:
@@ -102,7 +102,7 @@ def main() -> None:
     try:
         wanted = mig.layouts(module.params["gres"])
         if program and wanted:
-            before, after = mig.converge(commands.run, wanted, change=not module.check_mode)
+            before, after = mig.set_layouts(commands.run, wanted, change=not module.check_mode)
     except mig.MigError as error:
         module.fail_json(msg=str(error), commands=commands.told)
     lines = ["".join(f"GPU {gpu.index} ({gpu.name}): {gpu.shown}\n" for gpu in side) for side in (before, after)]

@@ -94,8 +94,9 @@ table:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Entity, Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
 
 
 def main() -> None:
@@ -116,10 +117,10 @@ def main() -> None:
     def work() -> dict[str, Any]:
         sacctmgr = Sacctmgr(module.params["cluster"])
         if module.params["state"] == "absent":
-            return converge(module, sacctmgr, {}, absent=[Entity("account", name.lower())])
+            return apply_policy(module, sacctmgr, {}, absent=[Entity("account", name.lower())])
         own = {key.title(): module.params[key] for key in ("parent", "description", "organization")}
         given = {key: value for key, value in own.items() if value is not None}
-        return converge(module, sacctmgr, {"accounts": [{**module.params["limits"], **given, "name": name}]})
+        return apply_policy(module, sacctmgr, {"accounts": [{**module.params["limits"], **given, "name": name}]})
 
     run(module, work)
 

@@ -14,7 +14,7 @@ version_added: 0.1.0
 description:
   - Takes a whole policy, reads what slurmdbd has with a constant number of commands, and makes the difference in one
     process of sacctmgr with as few commands as there are different things to do. This serves thousands of users.
-  - The policy is judged first. A key or a value that Slurm would not take, a tree with a circle, a user without
+  - The policy is checked first. A key or a value that Slurm would not take, a tree with a circle, a user without
     an account, a name that is not known is one error with all of them before anything changes.
   - After the change what slurmdbd has is read again. What Slurm has not taken is an error with its own words.
 options:
@@ -136,10 +136,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import configuration
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import PolicyError, qos_of_partitions
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Sacctmgr, conf_for_sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import PolicyError, qos_of_partitions
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr, conf_for_sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
 
 
 def main() -> None:
@@ -161,15 +161,17 @@ def main() -> None:
         cluster, conf = module.params["cluster"], module.params["slurm_conf"]
         policy = {key: module.params[key] for key in ("limits", "qos", "accounts", "users")}
         if conf is None:
-            return converge(module, Sacctmgr(cluster), policy, module.params["purge"])
+            return apply_policy(module, Sacctmgr(cluster), policy, module.params["purge"])
         try:
-            wanted = configuration.read({"slurm.conf": conf})
-        except configuration.ConfigurationError as error:
+            wanted = conf_file.read({"slurm.conf": conf})
+        except conf_file.ConfigurationError as error:
             raise PolicyError(str(error)) from None
         file = Path(module.tmpdir, "slurm.conf")
         file.write_text(conf_for_sacctmgr(wanted), encoding="utf-8")
         sacctmgr = Sacctmgr(cluster, new=True, conf=str(file))
-        return converge(module, sacctmgr, qos_of_partitions(policy, wanted.partitions), partitions=wanted.partitions)
+        return apply_policy(
+            module, sacctmgr, qos_of_partitions(policy, wanted.partitions), partitions=wanted.partitions
+        )
 
     run(module, work)
 

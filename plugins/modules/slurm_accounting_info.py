@@ -70,9 +70,9 @@ policy:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import policy_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import policy_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
 
 
 def main() -> None:

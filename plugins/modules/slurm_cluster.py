@@ -73,8 +73,9 @@ table:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Entity, Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
 
 
 def main() -> None:
@@ -91,8 +92,8 @@ def main() -> None:
     def work() -> dict[str, Any]:
         sacctmgr = Sacctmgr(name, new=True)
         if module.params["state"] == "absent":
-            return converge(module, sacctmgr, {}, absent=[Entity("cluster", name)])
-        return converge(module, sacctmgr, {"limits": module.params["limits"]})
+            return apply_policy(module, sacctmgr, {}, absent=[Entity("cluster", name)])
+        return apply_policy(module, sacctmgr, {"limits": module.params["limits"]})
 
     run(module, work)
 

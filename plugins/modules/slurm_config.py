@@ -33,7 +33,7 @@ description:
 options:
   daemon:
     description:
-      - Whose files they are. slurmdbd has no test of its own and no reconfigure, so the schema alone judges its files,
+      - Whose files they are. slurmdbd has no test of its own and no reconfigure, so the schema alone checks its files,
         and each change restarts it. If it ends, the last good files are put back. If it runs and does not answer,
         it is left alone, since it may be converting its tables.
     type: str
@@ -155,9 +155,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import consistency, parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Step, read_at_start, steps, table
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     ConfigurationError,
     changes,
@@ -165,7 +164,19 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
     read,
     table_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.daemons import DAEMONS, ConfigError, Daemon, NotYetError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import cross_checks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
+    Step,
+    read_at_start,
+    steps,
+    table,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
+    DAEMONS,
+    ConfigError,
+    Daemon,
+    NotYetError,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 
 RUN = "/run/gpucluster-slurm"
@@ -176,13 +187,13 @@ GOOD = f"{KEPT}/good"
 # -- validate --------------------------------------------------------------------------------------------------------
 
 
-def judge(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]:
+def check_parameters(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]:
     """What the release would refuse, and what it would ignore."""
     refused: list[str] = []
     ignored: list[str] = []
     for file in (name for name in files if name in parameters.FILES):
         own: list[tuple[str, str]] = []
-        judged = [(f"{file}: ", file, own)]
+        checked = [(f"{file}: ", file, own)]
         for pairs in lines(file, files[file]):
             if pairs[0][0] == "Include":
                 continue
@@ -190,8 +201,8 @@ def judge(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]
             if kind == file != "gres.conf":
                 own.extend(pairs)
             else:  # its parameters are its own
-                judged.append((f"{file}: {pairs[0][0]}={pairs[0][1]}: ", kind, [*pairs]))
-        for place, kind, values in judged:
+                checked.append((f"{file}: {pairs[0][0]}={pairs[0][1]}: ", kind, [*pairs]))
+        for place, kind, values in checked:
             for problem in parameters.problems(kind, values, version):
                 words = refused if problem.effect == parameters.REFUSED else ignored
                 words.append(f"{place}{problem.key}: {problem.text}")
@@ -200,7 +211,7 @@ def judge(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]
 
 @contextmanager
 def candidate(module: AnsibleModule, files: Mapping[str, str]) -> Iterator[str]:
-    """A directory with the files and all others of the configuration, for Slurm's own judgement."""
+    """A directory with the files and all others of the configuration, for Slurm's own checks."""
     os.makedirs(RUN, mode=0o755, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="candidate-", dir=RUN) as directory:
         os.chmod(directory, 0o755)
@@ -215,22 +226,22 @@ def candidate(module: AnsibleModule, files: Mapping[str, str]) -> Iterator[str]:
 
 
 def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
-    """Judge the wanted files. Gives what Slurm would ignore; raises ConfigError with all that it would refuse."""
+    """Check the wanted files. Gives what Slurm would ignore; raises ConfigError with all that it would refuse."""
     files: Mapping[str, str] = module.params["files"]
     refused: list[str] = []
     ignored: list[str] = []
     if daemon.host:
-        files, refused, ignored = consistency.whole(files, daemon.host)
+        files, refused, ignored = cross_checks.whole(files, daemon.host)
     if not refused:
-        refused, more = judge(files, version)
+        refused, more = check_parameters(files, version)
         ignored += more
     if not refused and daemon.host:
-        refused, more = consistency.judge(files, daemon.host)
+        refused, more = cross_checks.cross_check(files, daemon.host)
         ignored += more
     if refused:
         raise ConfigError("\n".join(refused))
     with candidate(module, files) as directory:
-        daemon.judge(directory)
+        daemon.try_files(directory)
     return ignored
 
 
@@ -329,7 +340,7 @@ def alone() -> Iterator[None]:
         yield
 
 
-def converge(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
+def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     """The module's work, and its result."""
     texts: dict[str, str] = module.params["files"]
     secrets = {name: base64.b64decode(text).decode() for name, text in module.params["secrets"].items()}
@@ -406,7 +417,7 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with alone():
-            result = converge(module, DAEMONS[module.params["daemon"]](module))
+            result = configure(module, DAEMONS[module.params["daemon"]](module))
     except (ConfigError, ConfigurationError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)

@@ -197,7 +197,11 @@ differences:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.measurement import OPTIONS, MeasurementError, measure
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement import (
+    OPTIONS,
+    MeasurementError,
+    measure,
+)
 
 
 def main() -> None:

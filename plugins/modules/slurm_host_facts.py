@@ -195,9 +195,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.measurement import OPTIONS, MeasurementError, measure
-from ansible_collections.gpucluster.slurm.plugins.module_utils.probe import Questions, look
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement import (
+    OPTIONS,
+    MeasurementError,
+    measure,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions, look
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 
 
 def facts(module: AnsibleModule) -> dict[str, Any]:

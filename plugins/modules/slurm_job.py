@@ -241,8 +241,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import jobs as slurm
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import batch as slurm
 
 COMMAND_TIMEOUT = 60
 """Seconds that one of Slurm's commands may take; its own retries are within that."""
@@ -346,10 +346,10 @@ def cancel(job_ids: set[int]) -> None:
         run(["scancel", *map(str, sorted(job_ids))])
 
 
-def from_accounting(ended: dict[int, list[slurm.Record]], poll: float) -> dict[int, list[slurm.Record]]:
+def from_accounting(ended: dict[int, list[slurm.JobRecord]], poll: float) -> dict[int, list[slurm.JobRecord]]:
     """What accounting has of these jobs. A job whose end it does not have in time is not in the answer."""
     until = time.monotonic() + ACCOUNTING_LAG
-    booked: dict[int, list[slurm.Record]] = {}
+    booked: dict[int, list[slurm.JobRecord]] = {}
     while missing := ended.keys() - booked.keys():
         _status, output, _errors = run(slurm.sacct_arguments(sorted(missing)))
         for job_id, records in slurm.by_job(slurm.parse_sacct(output)).items():
@@ -387,11 +387,11 @@ def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting:
     results = []
     for (job_id, refusal), job in zip(submitted, wanted):
         if job_id:
-            unseen = [slurm.Record(job_id, state="PENDING", reason="squeue gave no answer")]
+            unseen = [slurm.JobRecord(job_id, state="PENDING", reason="squeue gave no answer")]
             record = slurm.whole(final.get(job_id) or seen.get(job_id) or unseen)
         else:
-            record = slurm.Record(0, state=slurm.REFUSED, reason=refusal)
-        status, message = slurm.judge(job, record, timeout)
+            record = slurm.JobRecord(0, state=slurm.REFUSED, reason=refusal)
+        status, message = slurm.status_of(job, record, timeout)
         if job_id in ended and job_id not in final:
             status, message = "failed", f"{record.state}, but sacct does not show its end within {ACCOUNTING_LAG} s"
         results.append(

@@ -76,7 +76,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.outcome import outcome
+from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
     CLEARED,
     Scontrol,
@@ -85,7 +85,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
 )
 
 
-def converge(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
+def set_state(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
     """Make the nodes as wanted. Gives the plan. Raises ScontrolError."""
     state, reason = module.params["state"], module.params["reason"] or ""
     nodes = to_change(scontrol.show("node", module.params["name"]), state, reason)
@@ -106,10 +106,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        plan = converge(module, Scontrol(module))
+        plan = set_state(module, Scontrol(module))
     except ScontrolError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(**outcome(plan))
+    module.exit_json(**plan_result(plan))
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ version_added: 0.2.0
 description:
   - Installs Debian packages, those by name from the repositories that apt knows, others from a URL with a checksum or
     from a file on the host. What they depend on comes from the repositories.
-  - Everything is judged before anything is changed. Checksums, architectures, and, with O(slurm_release), for which
+  - Everything is checked before anything is changed. Checksums, architectures, and, with O(slurm_release), for which
     release of Slurm the plugins in the packages were built.
   - Files are written before the packages are installed, so that a repository can be one of them, and services start
     with their configuration.
   - An installation that was interrupted is finished first.
   - A package that is fetched is kept in C(/var/cache/gpucluster-slurm), in check mode as well, since what is in it can
-    only be judged there.
+    only be checked there.
 options:
   packages:
     description:
@@ -130,6 +130,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import fetch_url
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import DPKG_JOURNAL, DPKG_QUERY, installed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     OPTIONS,
     File,
@@ -137,8 +139,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     from_options,
     write,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.probe import DPKG_JOURNAL, DPKG_QUERY, installed
-from ansible_collections.gpucluster.slurm.plugins.module_utils.spank import PluginError, plugin_release
 
 CACHE = "/var/cache/gpucluster-slurm"
 APT_GET = ["apt-get", "--quiet=2", "--option=DPkg::Lock::Timeout=300"]
@@ -234,7 +234,7 @@ def look(module: AnsibleModule, package: dict[str, str | None]) -> Deb:
     return Deb(path, source, *stdout.split())
 
 
-def judge_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
+def check_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
     """Raises PackageError where a package is for another machine."""
     own = module.run_command(["dpkg", "--print-architecture"], check_rc=True)[1].strip()
     for deb in debs:
@@ -242,7 +242,7 @@ def judge_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
             raise PackageError(f"{deb.source}: found architecture {deb.architecture}, allowed {own}")
 
 
-def judge_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[str]:
+def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[str]:
     """The paths of the plugins. Raises PackageError where there is one that this release of Slurm would not load."""
     paths: list[str] = []
     for deb in debs:
@@ -329,16 +329,16 @@ def install(module: AnsibleModule, targets: list[str]) -> None:
         raise PackageError(f"apt-get install {' '.join(targets)}: " + "; ".join(words[-8:]))
 
 
-def converge(module: AnsibleModule) -> dict[str, Any]:
+def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     """The module's work, and its result. Raises PackageError, FileError, OSError."""
     packages = module.params["packages"]
     names = [package["name"] for package in packages if package["name"]]
     debs = [look(module, package) for package in packages if not package["name"]]
-    judge_architecture(module, debs)
+    check_architecture(module, debs)
     release = module.params["slurm_release"]
     if release and names:
         raise PackageError(f"{names[0]}: found a name, allowed: url or file, since the plugin in it must be read")
-    plugins = judge_plugins(module, debs, release) if release else []
+    plugins = check_plugins(module, debs, release) if release else []
     there = installed(module.run_command([*DPKG_QUERY, *names, *(deb.name for deb in debs)])[1])
     missing = [name for name in names if name not in there]
     other = [deb for deb in debs if there.get(deb.name) != deb.version]
@@ -402,7 +402,7 @@ def main() -> None:
     )
     try:
         with alone():
-            result = converge(module)
+            result = install_wanted(module)
     except (PackageError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)

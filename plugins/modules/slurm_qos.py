@@ -84,8 +84,9 @@ table:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Entity, Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
 
 
 def main() -> None:
@@ -103,8 +104,8 @@ def main() -> None:
     def work() -> dict[str, Any]:
         sacctmgr = Sacctmgr(module.params["cluster"])
         if module.params["state"] == "absent":
-            return converge(module, sacctmgr, {}, absent=[Entity("qos", name.lower())])
-        return converge(module, sacctmgr, {"qos": [{**module.params["limits"], "name": name}]})
+            return apply_policy(module, sacctmgr, {}, absent=[Entity("qos", name.lower())])
+        return apply_policy(module, sacctmgr, {"qos": [{**module.params["limits"], "name": name}]})
 
     run(module, work)
 

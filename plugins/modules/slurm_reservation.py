@@ -86,18 +86,18 @@ from datetime import datetime
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.outcome import outcome
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
-    Scontrol,
-    ScontrolError,
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import (
+    ReservationError,
     differences,
     over,
     updates,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import Scontrol, ScontrolError
 
 
-def converge(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
-    """Make it as wanted. Gives the plan. Raises ScontrolError."""
+def change_reservation(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
+    """Make it as wanted. Gives the plan. Raises ReservationError, ScontrolError."""
     name, absent = module.params["name"], module.params["state"] == "absent"
     there = next((record for record in scontrol.show("reservation") if record["ReservationName"] == name), None)
     named = f"ReservationName={name}"
@@ -129,10 +129,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        plan = converge(module, Scontrol(module))
-    except ScontrolError as error:
+        plan = change_reservation(module, Scontrol(module))
+    except (ReservationError, ScontrolError) as error:
         module.fail_json(msg=str(error))
-    module.exit_json(**outcome(plan))
+    module.exit_json(**plan_result(plan))
 
 
 if __name__ == "__main__":

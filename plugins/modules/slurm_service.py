@@ -249,7 +249,7 @@ def prove(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
     return str(stdout).strip()
 
 
-def converge(module: AnsibleModule) -> dict[str, Any]:
+def run_service(module: AnsibleModule) -> dict[str, Any]:
     """Write the files, act on the service, and say what was done. Raises ServiceError."""
     params = module.params
     name, stamp = params["name"], os.path.join(STAMPS, params["name"])
@@ -325,7 +325,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        result = converge(module)
+        result = run_service(module)
     except (ServiceError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=f"service {module.params['name']}: {error}")
     module.exit_json(**result)

@@ -103,8 +103,9 @@ table:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import converge, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sacctmgr import Entity, Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
 
 
 def main() -> None:
@@ -128,7 +129,7 @@ def main() -> None:
         sacctmgr = Sacctmgr(module.params["cluster"])
         if module.params["state"] == "absent":
             places = [Entity("association", name.lower(), account.lower(), partition) for account in accounts]
-            return converge(module, sacctmgr, {}, absent=places or [Entity("user", name.lower())])
+            return apply_policy(module, sacctmgr, {}, absent=places or [Entity("user", name.lower())])
         own = {"DefaultAccount": module.params["default_account"], "AdminLevel": module.params["admin_level"]}
         user = {
             **module.params["limits"],
@@ -136,7 +137,7 @@ def main() -> None:
             "name": name,
             "accounts": [{"name": account, "partition": partition} for account in accounts],
         }
-        return converge(module, sacctmgr, {"users": [user]})
+        return apply_policy(module, sacctmgr, {"users": [user]})
 
     run(module, work)
 

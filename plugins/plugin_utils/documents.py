@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import yaml
 from ansible.module_utils.common.yaml import SafeLoader
-from ansible_collections.gpucluster.slurm.plugins.module_utils.model import Document, ModelError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError
 
 
 def read(file: str, text: bytes) -> Document:

@@ -29,9 +29,9 @@ from ansible.vars.manager import VariableManager
 
 init_plugin_loader()
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import Job, steps, table  # noqa: E402
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import changes, read  # noqa: E402
-from ansible_collections.gpucluster.slurm.plugins.module_utils.consistency import Host, judge  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import changes, read  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import JobPlacement, steps, table  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, cross_check  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand  # noqa: E402
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster  # noqa: E402
 
@@ -133,17 +133,17 @@ def planned(directory: Path) -> tuple[float, float]:
     text.remove(next(line for line in text if line.startswith("NodeName=")))
     edited = "\n".join(f"{line} Weight=77" if line.startswith("NodeName=") else line for line in text)
     new = {"slurm.conf": edited, "gres.conf": old["gres.conf"].replace("File=", "Flags=x File=")}
-    jobs = [Job(str(i), "all", frozenset({node}), True) for i, node in enumerate(read(old).nodes)]
+    jobs = [JobPlacement(str(i), "all", frozenset({node}), True) for i, node in enumerate(read(old).nodes)]
     lines_of_plan: list[str] = []
     spent = seconds(lambda: lines_of_plan.extend(table(steps(changes(read(old), read(new)), jobs, "24.11.5"))))
     return spent, len(lines_of_plan)
 
 
-def judged(directory: Path) -> float:
-    """Seconds of judging the files together."""
+def checked(directory: Path) -> float:
+    """Seconds of checking the files together."""
     files = {name: (directory / name).read_text() for name in ("slurm.conf", "gres.conf")}
     host = Host(files.get, lambda _plugin_dir: None, lambda _names: ())
-    return seconds(lambda: judge(files, host))
+    return seconds(lambda: cross_check(files, host))
 
 
 def main() -> None:
@@ -175,7 +175,7 @@ def main() -> None:
             plan, changed = planned(Path(directory))
             note("plan of a change with a job on each node, s", plan, "at most 2")
             note("  its lines", changed)
-            note("judging the files together, s", judged(Path(directory)), "at most 2")
+            note("checking the files together, s", checked(Path(directory)), "at most 2")
     print("Cost of 1,000 more nodes, between the sizes, and how well a straight line fits")
     for what in (
         "ansible-inventory --list, s",

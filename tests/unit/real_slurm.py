@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the judges reach a real Slurm: a shell script runs where it is installed, with files from here."""
+"""How the checks reach a real Slurm: a shell script runs where it is installed, with files from here."""
 
 from __future__ import annotations
 

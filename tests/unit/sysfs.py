@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.health import health_environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from programs import load
 
 

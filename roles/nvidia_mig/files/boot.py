@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 LIBRARY = "/usr/local/lib/gpucluster-slurm"
-"""Where the copy of plugins/module_utils/mig.py is."""
+"""Where the copy of plugins/module_utils/nvidia/mig.py is."""
 SETTINGS = "/etc/gpucluster-slurm/mig.json"
 """The generic resources of this host, as the cluster file has them."""
 SLURMD = "/etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf"
@@ -42,7 +42,7 @@ if left_over():
 with open(SETTINGS, encoding="utf-8") as file:
     wanted = mig.layouts(json.load(file))
 try:
-    for gpu in mig.converge(nvidia_smi, wanted)[1]:
+    for gpu in mig.set_layouts(nvidia_smi, wanted)[1]:
         print(f"GPU {gpu.index}: {gpu.shown}")
 except mig.MigError as error:
     sys.exit(str(error))

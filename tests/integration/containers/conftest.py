@@ -5,7 +5,7 @@
 
 The cluster has apptainer, a registry without TLS and GPUs that are device files at first. It is equipped once, with
 all else at the same time: enroot, pyxis, the job tools, a SPANK plugin, TLS, and a node with AutoDetect and MIG. The
-runs of site.yml that do this are the fixtures `planned`, `equipping` and `again`, and many tests judge each of them.
+runs of site.yml that do this are the fixtures `planned`, `equipping` and `again`, and many tests check each of them.
 Tests that need the cluster bare come first, those with the real packages of enroot and pyxis last.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpus import CHANGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED
 from debs import GREET, HOSTS, PLUGIN, Site, Workshop, real_packages, serve
 from gpus import DECLARED, NODE, PLAIN, REMOVE, install_gpus
 from images import COMPLETE, FORGET, SMALL, push_image, tls_variables

@@ -140,9 +140,9 @@ WRONG = {
 
 
 @pytest.fixture(scope="module")
-def judged(equipped: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """What comes of the wrong declarations, by the roles that judge them: hardware before Slurm is asked, as on a node
-    whose instances somebody has made by hand, slurmctld where Slurm judges, and nvidia_mig where slurmctld is away."""
+def checked(equipped: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """What comes of the wrong declarations, by the roles that check them: hardware before Slurm is asked, as on a node
+    whose instances somebody has made by hand, slurmctld where Slurm checks, and nvidia_mig where slurmctld is away."""
     types = "{{ hostvars.front.slurm_hardware_types | combine({'mig': {'gres': wrong}}, recursive=True) }}"
     cases: dict[str, Case] = {}
     for name, (gres, _counts) in WRONG.items():
@@ -151,24 +151,24 @@ def judged(equipped: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         cases[f"{name} by Slurm"] = Case("front", [role("slurm", "look"), role("slurmctld")], declared)
     stop, start = (shell(f"systemctl {verb} slurmctld", "front") for verb in ("stop", "start"))
     cases["away"] = Case(NODE, [stop, role("nvidia_mig")], declared, [start])
-    outcomes: dict[str, Run] = equipped.cases(tmp_path_factory.mktemp("judged"), cases)
+    outcomes: dict[str, Run] = equipped.cases(tmp_path_factory.mktemp("checked"), cases)
     equipped.lab.wait_until_idle("front", NODE)
     return outcomes
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_declaration_is_refused_and_slurm_refuses_it(judged: dict[str, Run], name: str) -> None:
-    assert f"{NODE} would become INVAL: gres/gpu" in str(judged[f"{name} before"].failed)
+def test_a_wrong_declaration_is_refused_and_slurm_refuses_it(checked: dict[str, Run], name: str) -> None:
+    assert f"{NODE} would become INVAL: gres/gpu" in str(checked[f"{name} before"].failed)
 
-    # Slurm judges likewise if it is let, and the old files are put back.
-    failed = str(judged[f"{name} by Slurm"].failed["front"])
+    # Slurm checks likewise if it is let, and the old files are put back.
+    failed = str(checked[f"{name} by Slurm"].failed["front"])
     counts = WRONG[name][1]
     assert f"Slurm takes {NODE} no more: gres/gpu count reported lower than configured {counts}" in failed
     assert "Rolled back: the old files are in force again." in failed
 
 
-def test_no_answer_of_slurmctld_is_not_taken_for_no_job(lab: Lab, judged: dict[str, Run]) -> None:
-    run = judged["away"]
+def test_no_answer_of_slurmctld_is_not_taken_for_no_job(lab: Lab, checked: dict[str, Run]) -> None:
+    run = checked["away"]
     assert f"would end jobs on {NODE}, and slurmctld does not say whether there are any" in str(run.failed)
     assert run.changed == {}
     assert [command.split()[:4] for command in recorded(lab)] == [["mig", "-i", str(gpu), "-cgi"] for gpu in (6, 7)]

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The job tools as a normal user runs them, over stand-ins for enroot, pyxis and NVIDIA's registry.
 
-The stand-in for pyxis runs a task on the host. What was asked for is in variables PYXIS_*: that is what is judged.
+The stand-in for pyxis runs a task on the host. What was asked for is in variables PYXIS_*: that is what is checked.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def test_a_plugin_with_which_no_container_runs_is_not_left_to_jobs(lab: Lab, wor
     assert as_user(lab, "timeout 180 srun -N2 echo plain") == "plain\nplain"
 
 
-def test_a_plugin_is_not_judged_by_a_job_that_slurm_does_not_run(lab: Lab, equipping: Run) -> None:
+def test_a_plugin_is_not_checked_by_a_job_that_slurm_does_not_run(lab: Lab, equipping: Run) -> None:
     said = [result.get("msg", "") for _host, task, result in equipping.results if "no container could be tried" in task]
     assert "pyxis is not proven: the job REFUSED" in str(said)
     for host in HOSTS:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""docs/user-guide.md, word for word: its files are written, its commands are run by a normal user, and what it shows
+"""docs/user/guide.md, word for word: its files are written, its commands are run by a normal user, and what it shows
 after a command is what the command prints. Sections with enroot and pyxis need their packages (fixture real).
 
 The tests run in this order. nvidia-smi is a stand-in, and so are the GPUs (gpus.py).
@@ -93,7 +93,7 @@ def read_guide(text: str) -> Iterator[Section]:
             yield Section(part.partition("\n")[0], files, steps, bool(NEEDS_PACKAGES.search(everything)))
 
 
-GUIDE = list(read_guide((ROOT / "docs/user-guide.md").read_text()))
+GUIDE = list(read_guide((ROOT / "docs/user/guide.md").read_text()))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -108,7 +108,7 @@ def user(lab: Lab) -> Iterator[None]:
 
 
 def follow(lab: Lab, section: Section) -> None:
-    """Do what a section says, and judge what is printed."""
+    """Do what a section says, and check what is printed."""
     script = "".join(f"printf '\\002'; {step.script}\nprintf '\\003%s' $?\n" for step in section.steps)
     said = as_user(lab, f"exec 2>&1; cd guide; timeout 300 bash -c {shlex.quote(script)}")
     for step, printed in zip(section.steps, said.split("\002")[1:], strict=True):
@@ -129,7 +129,7 @@ def test_the_guide_to_enroot(lab: Lab, section: Section) -> None:
 
 def test_the_guide_is_read_as_a_whole() -> None:
     """A block that the tests do not know would not be run."""
-    text = (ROOT / "docs/user-guide.md").read_text()
+    text = (ROOT / "docs/user/guide.md").read_text()
     kinds = [(language, bool(name)) for language, name, _body in BLOCK.findall(text)]
     assert len(kinds) == text.count("\n```") / 2
     assert set(kinds) == {("console", False), ("bash", True)}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils import nvidia
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver
 from lab import ROOT, Lab, Run
 
 HOST = "login1"
@@ -63,7 +63,7 @@ def test_libraries_and_tools_are_installed_and_keep_their_version(lab: Lab, role
     assert role("--check", **variables).changed == {}
     assert lab.command(HOST, "sha256sum /etc/apt/sources.list") == before
     preferences = lab.command(HOST, "cat /etc/apt/preferences.d/gpucluster-nvidia")
-    assert nvidia.pinned(preferences) in lab.command(HOST, "ls -R /usr/lib/x86_64-linux-gnu/nvidia/current")
+    assert driver.pinned(preferences) in lab.command(HOST, "ls -R /usr/lib/x86_64-linux-gnu/nvidia/current")
     assert "couldn't communicate with the NVIDIA driver" in lab.host(HOST).run("nvidia-smi").stdout
     assert lab.host(HOST).package("nvidia-persistenced").is_installed
     assert not lab.host(HOST).package("dkms").is_installed
@@ -76,10 +76,10 @@ def test_every_choice_can_be_installed_from_the_archive(lab: Lab) -> None:
         for kind in {"open", "proprietary"} & set(packages):
             options = {"source": "distribution", "branch": branch, "modules": kind, "display": False, "cuda": False}
             generation = "turing" if int(branch) > 470 else "kepler"
-            choice = nvidia.choose(PLATFORMS, here, options, [generation], kernel=kernel)
+            choice = driver.choose(PLATFORMS, here, options, [generation], kernel=kernel)
             madison = lab.command(HOST, f"apt-cache madison {' '.join(choice.driver)}")
-            version = nvidia.agree(choice.driver, nvidia.offered(madison), branch, "")
-            lab.script(HOST, "cat >/tmp/preferences", nvidia.preferences(version).encode())
+            version = driver.agree(choice.driver, driver.offered(madison), branch, "")
+            lab.script(HOST, "cat >/tmp/preferences", driver.preferences(version).encode())
             simulated = lab.command(
                 HOST,
                 "apt-get --simulate --option=Dir::Etc::preferencesparts=/dev/null "

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the collection measures, judged by the slurmd of the nodes."""
+"""What the collection measures, checked by the slurmd of the nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from judge import VARIANTS, collection_says, slurm_says, write_random_machines
+from check_topology import VARIANTS, collection_says, slurm_says, write_random_machines
 from lab import Lab
 
 

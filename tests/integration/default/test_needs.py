@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import tarfile
 
-from judge_needs import compare, summary
+from check_needs import compare, summary
 from lab import Lab
 
 DAEMONS = ("/usr/sbin/slurmd", "/usr/sbin/slurmstepd")

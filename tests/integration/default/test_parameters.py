@@ -1,14 +1,14 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the collection says of Slurm's parameters, and what it finds in force, judged by the Slurm of the hosts."""
+"""What the collection says of Slurm's parameters, and what it finds in force, checked by the Slurm of the hosts."""
 
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import read
-from ansible_collections.gpucluster.slurm.plugins.module_utils.running import differences
-from judge_parameters import compare
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences
+from check_parameters import compare
 from lab import Lab
 
 

@@ -47,7 +47,7 @@ def write(directory: Path, *tasks: Task) -> str:
         "hosts": "slurm_controller",
         "become": True,
         "gather_facts": False,
-        # A refusal is a result too: the tests judge it, and the tasks after it are theirs.
+        # A refusal is a result too: the tests check it, and the tasks after it are theirs.
         "ignore_errors": True,
         "ignore_unreachable": True,
         "tasks": tasks,

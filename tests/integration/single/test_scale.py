@@ -132,7 +132,7 @@ def test_slurmctld_has_10000_nodes(lab: Lab, slurmctld: str, large_files: dict[s
 
 @pytest.mark.usefixtures("slurmctld")
 def test_a_change_of_10000_nodes_is_planned(lab: Lab, large_files: dict[str, str], tmp_path: Path) -> None:
-    """The schema, Slurm's parser and a second slurmctld judge it. The last good files are hidden: another cluster's."""
+    """The schema, Slurm's parser and a second slurmctld check it. The last good files are hidden: another cluster's."""
     send(lab, large_files)
     text = large_files["slurm.conf"].splitlines()
     nodes = [line for line in text if line.startswith("NodeName=")][-1]

@@ -17,7 +17,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import inventory_loader
 from ansible.vars.manager import VariableManager
 from ansible_collections.gpucluster.slurm.plugins.inventory import cluster
-from ansible_collections.gpucluster.slurm.plugins.module_utils import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 
 COLLECTION = Path(__file__).parents[4]
 EXAMPLES = sorted(COLLECTION.glob("inventory/*/*.cluster.yml"))

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils import nvidia
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import DriverError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.driver import DriverError
 from ansible_collections.gpucluster.slurm.plugins.modules import nvidia_driver
 
 ROLE = Path(__file__).parents[4] / "roles/nvidia_driver"
@@ -55,7 +55,7 @@ class Machine:
         self.write(f"usr/lib/x86_64-linux-gnu/{directory}libnvidia-ml.so.{version}", "")
         shown = "".join(f"{name} installed {version}-2\n" for name in [*PACKAGES, *TOOLS])
         self.answers["dpkg-query --show"] = (0, shown, "")
-        self.write("etc/apt/preferences.d/gpucluster-nvidia", nvidia.preferences(version))
+        self.write("etc/apt/preferences.d/gpucluster-nvidia", driver.preferences(version))
 
     def load(self) -> None:
         self.write("sys/module/nvidia/version", VERSION)
@@ -76,7 +76,7 @@ class Machine:
         defaults = {"source": "distribution", "branch": "", "version": "", "modules": "auto", "display": False}
         more = {"cuda": False, "gpus": [], "repository": "", "repository_key": ""}
         self.params, self.check_mode, self.told = {"platforms": PLATFORMS, **defaults, **more, **options}, check, []
-        return nvidia_driver.Driver(self).converge()
+        return nvidia_driver.Driver(self).set_up()
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_apt_lists_are_renewed_before_a_version_is_said_not_to_be_there(machine:
         machine.run(check=True, version="550.999.01")
 
 
-def test_a_host_without_apt_lists_gets_them_before_its_sources_are_judged(machine: Machine) -> None:
+def test_a_host_without_apt_lists_gets_them_before_its_sources_are_checked(machine: Machine) -> None:
     targets = machine.answers.pop("apt-get indextargets")
     machine.actions["apt-get update"] = lambda: machine.answers.update({"apt-get indextargets": targets})
     plan = machine.run(check=True)
@@ -170,7 +170,7 @@ def test_nouveau_is_a_reason_to_boot_and_nothing_is_loaded_beside_it(machine: Ma
 def test_the_fabric_manager_is_started_with_the_driver(whole: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in {"vendor": "0x10de", "class": "0x068000", "device": "0x22a3"}.items():
         whole.write(f"sys/bus/pci/devices/0000:0a:00.0/{name}", text)
-    monkeypatch.setattr(nvidia, "choose", lambda *_: nvidia.Choice("550", "open", [], PACKAGES, TOOLS))
+    monkeypatch.setattr(driver, "choose", lambda *_: driver.Choice("550", "open", [], PACKAGES, TOOLS))
     whole.answers["systemctl is-active nvidia-fabricmanager.service"] = (3, "inactive\n", "")
     assert whole.run(check=True)["pending"] is True
     assert whole.run()["changed"] is True

@@ -10,16 +10,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.change_plan import steps
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import Change, read
-from ansible_collections.gpucluster.slurm.plugins.module_utils.daemons import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationChange, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import steps
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
     DAEMONS,
     ConfigError,
     Daemon,
     Slurmctld,
     those_up,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.trial import trial_conf
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import trial_conf
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_config
 
 CONF = """
@@ -97,7 +97,10 @@ def test_jobs_that_nobody_tells_of_count_as_running(tmp_path: Path) -> None:
     params = {"directory": "/etc/slurm", "patience": 1}
     daemon = Slurmctld(cast(Any, SimpleNamespace(params=params)))
     daemon.configuration = read({"slurm.conf": conf})
-    gone = [Change("PartitionName", "p", "PartitionName", "p", None), Change("NodeName", "n2", "NodeName", "n2", None)]
+    gone = [
+        ConfigurationChange("PartitionName", "p", "PartitionName", "p", None),
+        ConfigurationChange("NodeName", "n2", "NodeName", "n2", None),
+    ]
     assert [step.ends for step in steps(gone, daemon.possible_jobs(), "24.11.5")] == [(), ()]
     (tmp_path / "job_state").touch()
     assert [step.ends for step in steps(gone, daemon.possible_jobs(), "24.11.5")] == [("unknown",), ("unknown",)]
@@ -110,7 +113,7 @@ def test_every_problem_is_told() -> None:
         "own.conf": "anything\n",
         "slurmdbd.conf": "DbdHost=head\nInclude /etc/slurm/storage.conf\n",
     }
-    refused, ignored = slurm_config.judge(files, "24.11.5")
+    refused, ignored = slurm_config.check_parameters(files, "24.11.5")
     assert [problem.partition(" unknown")[0].partition(" found")[0] for problem in refused] == [
         "slurm.conf: KilWait:",
         "slurm.conf: MinJobAge:",
@@ -129,7 +132,7 @@ def test_every_problem_is_told() -> None:
         ),
     ],
 )
-def test_files_are_judged_with_what_they_include(tmp_path: Path, included: str, what: str) -> None:
+def test_files_are_checked_with_what_they_include(tmp_path: Path, included: str, what: str) -> None:
     (tmp_path / "nodes.conf").write_text(f"{included}\n")
     files = {"slurm.conf": "Include nodes.conf\nPartitionName=p Nodes=n[1-2]\n"}
     params = {"directory": str(tmp_path), "files": files, "patience": 1}
@@ -159,7 +162,7 @@ class Answers:
 )
 def test_what_a_daemon_needs(daemon: str, key: str, answers: bool, active: bool, action: str) -> None:
     file = DAEMONS[daemon].conf
-    plan = steps([Change(file, "", key, "1", "2")], [], "24.11.5")
+    plan = steps([ConfigurationChange(file, "", key, "1", "2")], [], "24.11.5")
     assert slurm_config.action_for(cast(Daemon, Answers(daemon, answers, active)), plan) == action
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import measurement
-from ansible_collections.gpucluster.slurm.plugins.module_utils.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.topology import read_topology
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import measurement
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_topology
 from sysfs import Gpu, Machine
 
 

@@ -1,0 +1,107 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the modules for accounting share: read, check, compare, apply, and see that it is as wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.commands import batches
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import (
+    AccountingChange,
+    compare,
+    contents,
+    in_use,
+    surplus,
+    table,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import (
+    Partitions,
+    PolicyError,
+    Wanted,
+    read,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import AccountingError, Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
+
+
+def apply_policy(
+    module: AnsibleModule,
+    sacctmgr: Sacctmgr,
+    policy: Mapping[str, Any],
+    purge: bool = False,
+    absent: Sequence[Entity] = (),
+    partitions: Partitions | None = None,
+) -> dict[str, Any]:
+    """Make accounting as a policy wants it, and return a module's result.
+
+    absent: what must not be there. purge: nothing that the policy does not name must be there. partitions: those whose
+    QOS have to be known.
+
+    Raises:
+        PolicyError: the policy is wrong; nothing has changed.
+        AccountingError: Slurm does not answer, or has not taken all of it.
+    """
+    state = sacctmgr.state()
+    # What the same run would tell slurmctld of, a check has not.
+    state.grows = module.check_mode
+    wanted = read(policy, sacctmgr.cluster, state, purge, partitions)
+    unwanted = surplus(state, wanted) if purge else [entity for entity in absent if entity in state.entities]
+    # A cluster that is gone cannot be asked for its jobs.
+    kept = in_use(state, unwanted, sacctmgr.jobs()) if any(entity.kind != "cluster" for entity in unwanted) else {}
+    _refuse(state, absent, kept)
+    unwanted = [entity for entity in unwanted if entity not in kept]
+    changes = compare(state, wanted, unwanted)
+    if changes and not module.check_mode:
+        _apply(sacctmgr, state, changes, wanted, unwanted)
+    return {
+        **plan_result([{"what": change.what, "before": change.before, "after": change.after} for change in changes]),
+        "table": table(changes),
+        "kept": [f"{entity.words}: has jobs {fold(numbers)}" for entity, numbers in kept.items()],
+    }
+
+
+def _refuse(state: State, absent: Iterable[Entity], kept: Mapping[Entity, Sequence[str]]) -> None:
+    """Raise PolicyError where what must not be there cannot be removed."""
+    errors = [f"{entity.words}: has jobs {fold(list(kept[entity]))}" for entity in absent if entity in kept]
+    for entity in absent:
+        inside = contents(state, entity.name) if entity.kind == "account" else []
+        if inside:
+            errors.append(f"{entity.words}: is not empty: {', '.join(thing.words for thing in inside)}")
+    if errors:
+        raise PolicyError("\n".join(errors))
+
+
+def _apply(
+    sacctmgr: Sacctmgr, state: State, changes: Sequence[AccountingChange], wanted: Wanted, unwanted: Sequence[Entity]
+) -> None:
+    """Apply changes in a few processes, and what Slurm has not taken again with its words. Raises AccountingError."""
+    for load, lines in batches(state, changes, sacctmgr.cluster):
+        sacctmgr.run(lines, load)
+    state = sacctmgr.state()
+    left = compare(state, wanted, unwanted)
+    said = []
+    if left:
+        for load, lines in batches(state, left, sacctmgr.cluster):
+            for part in [lines] if load else [[line] for line in lines]:
+                failed, words = sacctmgr.run(part, load)
+                if failed:
+                    raise AccountingError(words)
+                said.append(words)
+        left = compare(sacctmgr.state(), wanted, unwanted)
+    if left:
+        raise AccountingError("\n".join([*said, "After that, this is still to do:", *table(left)]))
+
+
+def run(module: AnsibleModule, work: Callable[[], dict[str, Any]]) -> None:
+    """Do a module's work, and end it with the result or with what is wrong."""
+    try:
+        result = work()
+    except (AccountingError, PolicyError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)

@@ -1,0 +1,107 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""In what a policy differs from what slurmdbd has, and what of that cannot be removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
+    OWN,
+    Entity,
+    JobAssociation,
+    Settings,
+    State,
+    parents_of,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+
+
+@dataclass(frozen=True)
+class AccountingChange:
+    """A difference."""
+
+    entity: Entity
+    key: str
+    """The limit; empty: the entity itself."""
+    before: str | None
+    after: str | None
+    """Meanings (limits.py); None: not there."""
+
+    @property
+    def what(self) -> str:
+        """What changes in words: `qos high MaxWall`."""
+        return f"{self.entity.words} {self.key}".strip()
+
+
+def surplus(state: State, wanted: Mapping[Entity, Settings]) -> list[Entity]:
+    """What is there and not wanted, but for what is Slurm's own. Users that go take their associations with them."""
+    return [
+        entity
+        for entity in state.entities
+        if entity not in wanted
+        and entity not in OWN
+        and entity.kind != "cluster"
+        and (entity.kind != "association" or Entity("user", entity.name) in wanted)
+    ]
+
+
+def contents(state: State, account: str) -> list[Entity]:
+    """The accounts and users that are in an account."""
+    return [
+        entity
+        for entity, settings in state.entities.items()
+        if entity.account == account or (entity.kind == "account" and settings["Parent"] == account)
+    ]
+
+
+def in_use(state: State, unwanted: Iterable[Entity], jobs: Iterable[JobAssociation]) -> dict[Entity, list[str]]:
+    """What must not be removed, with the jobs that need it: QOS, and users with all of their accounts."""
+    parents = parents_of(state.entities)
+    places: dict[str, list[Entity]] = {}
+    for entity in state.entities:
+        if entity.kind == "association":
+            places.setdefault(entity.name, []).append(entity)
+    needed: dict[Entity, list[str]] = {}
+    for job in jobs:
+        own = {Entity("qos", job.qos), Entity("user", job.user), *places.get(job.user, [])}
+        for account in [job.account, *(place.account for place in places.get(job.user, []))]:
+            while account in parents:
+                own.add(Entity("account", account))
+                account = parents[account]
+        for entity in own:
+            needed.setdefault(entity, []).append(job.number)
+    return {entity: needed[entity] for entity in unwanted if entity in needed}
+
+
+def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[Entity] = ()) -> list[AccountingChange]:
+    """In what the state differs from what is wanted, and what is there that is not wanted."""
+    changes = []
+    for entity, settings in wanted.items():
+        there = state.entities.get(entity)
+        if there is None:
+            changes.append(AccountingChange(entity, "", None, entity.name))
+        unset = {name: limit.default for name, limit in LIMITS[entity.kind].items()}
+        for key, after in settings.items():
+            before = unset[key] if there is None else there.get(key, unset[key])
+            if before != after:
+                changes.append(AccountingChange(entity, key, before, after))
+    return changes + [
+        AccountingChange(entity, "", entity.name, None) for entity in unwanted if entity in state.entities
+    ]
+
+
+def table(changes: Iterable[AccountingChange]) -> list[str]:
+    """The changes as text; what is the same of several names is one line."""
+    same: dict[tuple[Entity, str, str], list[str]] = {}
+    for change in changes:
+        before, after = change.before, change.after
+        becomes = f"{before or '-'} -> {after or '-'}" if change.key else "gone" if after is None else "new"
+        same.setdefault((change.entity._replace(name=""), change.key, becomes), []).append(change.entity.name)
+    return [
+        f"{entity._replace(name=fold(names)).words} {key}".strip() + f"  {becomes}"
+        for (entity, key, becomes), names in same.items()
+    ]

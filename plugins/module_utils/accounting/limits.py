@@ -1,0 +1,338 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What Slurm keeps of clusters, QOS, accounts and users, and what the values mean.
+
+Names, short forms and kinds are those of sacctmgr(1) and of `sacctmgr_set_assoc_rec` and `_set_rec` in `src/sacctmgr`.
+A value has one text for each meaning, so that values are compared as texts: `1-00:00:00`, `24:00:00` and 1440 are one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+
+NAME = re.compile(r"[^\s\"'`=|,+-][^\s\"'`=|,]*")
+"""A name that can be in a list of names and on a line of commands."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Something that can be set."""
+
+    name: str
+    """Slurm's term."""
+    kind: str
+    """A key of KINDS."""
+    field: str = ""
+    """Its column in `sacctmgr show`, where that is not the name."""
+    aliases: tuple[str, ...] = ()
+    """Slurm's other terms for it."""
+    default: str = ""
+    """What it is while it is not set."""
+    choices: tuple[str, ...] = ()
+    unset: str = "-1"
+    """What unsets it."""
+
+    @property
+    def column(self) -> str:
+        """Its column in `sacctmgr show`."""
+        return self.field or self.name
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
+
+
+def _count(value: Any) -> str:
+    """A whole number."""
+    text = str(value)
+    if isinstance(value, bool) or not re.fullmatch(r"\d+", text):
+        raise ValueError("a whole number")
+    return str(int(text))
+
+
+def _factor(value: Any) -> str:
+    """A number, of which Slurm keeps and shows six places."""
+    if isinstance(value, bool) or not re.fullmatch(r"\d+(\.\d+)?", str(value)):
+        raise ValueError("a number")
+    return f"{float(value):f}".rstrip("0").rstrip(".")
+
+
+def _share(value: Any) -> str:
+    """Shares of the parent's, or `parent`: those of the parent itself."""
+    if str(value).lower() == "parent":
+        return "parent"
+    try:
+        return _count(value)
+    except ValueError:
+        raise ValueError("a whole number or parent") from None
+
+
+_UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+
+
+def _tres(value: Any) -> str:
+    """Trackable resources: a mapping, or text as Slurm has it. Memory is in MiB, or with a unit."""
+    if isinstance(value, Mapping):
+        pairs = [(str(name), str(count)) for name, count in value.items()]
+    else:
+        pairs = [(name, count) for name, _equals, count in (part.partition("=") for part in str(value).split(","))]
+    found = {}
+    for name, count in pairs:
+        match = re.fullmatch(r"(\d+)([KMGTP]?)", count, re.IGNORECASE)
+        if not NAME.fullmatch(name) or (not match and count not in ("-1", "None")):
+            raise ValueError("resources such as cpu=8,mem=64G,gres/gpu=2")
+        if match:
+            # slurmdb_get_tres_base_unit, src/common/slurmdb_defs.c
+            base = 2 if name == "mem" or name.startswith("bb/") or name == "gres/gpumem" else 0
+            power = _UNITS[match[2].lower()] - base if match[2] else 0
+            found[name] = str(int(match[1]) * 1024**power if power >= 0 else int(match[1]) // 1024**-power)
+    return ",".join(f"{name}={count}" for name, count in sorted(found.items()))
+
+
+_TIME = re.compile(r"(?:(\d+)-(\d+)(?::(\d+)(?::(\d+))?)?|(\d+):(\d+):(\d+)|(\d+)(?::(\d+))?)")
+
+
+def seconds(text: str) -> int:
+    """Seconds of a time as Slurm has it (`time_str2secs` in `src/common/parse_time.c`). A bare number is minutes."""
+    match = _TIME.fullmatch(text)
+    if not match:
+        raise ValueError("a time such as 1-12:00:00 (in quotes), or minutes")
+    parts = [int(part or 0) for part in match.groups()]
+    days = parts[0]
+    hours, minutes, rest = parts[1:4] if match[1] else parts[4:7] if match[5] else [0, parts[7], parts[8]]
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+def _text_of(duration: int) -> str:
+    """Seconds as Slurm shows them."""
+    minutes, second = divmod(duration, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return (f"{days}-" if days else "") + f"{hour:02}:{minute:02}:{second:02}"
+
+
+def _minutes(value: Any) -> str:
+    """A time in whole minutes, rounded up."""
+    return _text_of(-(-seconds(str(value)) // 60) * 60)
+
+
+def _time(value: Any) -> str:
+    """A time to the second."""
+    return _text_of(seconds(str(value)))
+
+
+def _grace(value: Any) -> str:
+    """A time to the second; a bare number is seconds."""
+    text = str(value)
+    try:
+        return _text_of(int(text) if text.isdigit() else seconds(text))
+    except ValueError:
+        raise ValueError("seconds, or a time such as 00:01:30") from None
+
+
+def _names(value: Any) -> str:
+    """Names without order: a list, or text with commas. Slurm keeps those of accounts and QOS in small letters."""
+    given = value if isinstance(value, (list, tuple)) else str(value).split(",")
+    names = [str(name).strip() for name in given]
+    if not all(NAME.fullmatch(name) for name in names if name):
+        raise ValueError("names")
+    return ",".join(sorted({name.lower() for name in names if name}))
+
+
+def _word(value: Any) -> str:
+    """One name."""
+    names = _names(value)
+    if "," in names:
+        raise ValueError("one name")
+    return names
+
+
+def _text(value: Any) -> str:
+    """Words, which Slurm keeps in small letters (`strip_quotes`)."""
+    text = str(value)
+    if re.search(r'["|\n\r\\]', text) or not text.isprintable():
+        raise ValueError("text without quotation marks, bars, backslashes and line breaks")
+    return text.replace("'", "`").lower()
+
+
+KINDS: Mapping[str, Callable[[Any], str]] = {
+    "count": _count,
+    "factor": _factor,
+    "share": _share,
+    "tres": _tres,
+    "minutes": _minutes,
+    "time": _time,
+    "grace": _grace,
+    "word": _word,
+    "names": _names,
+    "text": _text,
+}
+
+
+def meaning(limit: Limit, value: Any) -> str:
+    """The one text for what a value means. Null, an empty one and -1 are what the limit is while it is not set.
+
+    Raises:
+        ValueError: what is found, and what is allowed.
+    """
+    if value is None or value in ("", [], {}) or str(value) in ("-1", "[]"):
+        return limit.default
+    try:
+        text = KINDS[limit.kind](value)
+        return (_chosen(text, limit.choices) if limit.choices else text) or limit.default
+    except ValueError as error:
+        raise ValueError(f"{limit.name}: found {value!r}, allowed: {error}") from None
+
+
+def _chosen(names: str, choices: Iterable[str]) -> str:
+    """Names as they are spelled among the choices."""
+    known = {choice.lower(): choice for choice in choices}
+    if not {*names.split(",")} <= {*known}:
+        raise ValueError(", ".join(choices))
+    return ",".join(known[name] for name in names.split(","))
+
+
+def told(limit: Limit, before: str, after: str) -> str:
+    """The value that makes Slurm change one meaning to another one."""
+    if limit.kind == "tres":  # those that are named change
+        gone = {pair.partition("=")[0] for pair in before.split(",") if pair}
+        gone -= {pair.partition("=")[0] for pair in after.split(",")}
+        return ",".join([*filter(None, [after]), *(f"{name}=-1" for name in sorted(gone))])
+    if limit.kind == "grace":  # get_uint in src/sacctmgr/common.c
+        days, _dash, clock = after.rpartition("-")
+        return str(seconds(f"{days or 0}-{clock}"))
+    return after or limit.unset
+
+
+# -- what there is to set --------------------------------------------------------------------------------------------
+
+_OF_ASSOCIATIONS = (
+    Limit("Fairshare", "share", field="Share", aliases=("Share", "Shares"), default="1"),
+    Limit("GrpJobs", "count"),
+    Limit("GrpJobsAccrue", "count"),
+    Limit("GrpSubmitJobs", "count", field="GrpSubmit", aliases=("GrpSubmit",)),
+    Limit("GrpTRES", "tres"),
+    Limit("GrpTRESMins", "tres"),
+    Limit("GrpTRESRunMins", "tres"),
+    Limit("GrpWall", "minutes"),
+    Limit("MaxJobs", "count"),
+    Limit("MaxJobsAccrue", "count"),
+    Limit("MaxSubmitJobs", "count", field="MaxSubmit", aliases=("MaxSubmit",)),
+    Limit("MaxTRESPerJob", "tres", field="MaxTRES", aliases=("MaxTRES", "MaxTRESPJ")),
+    Limit("MaxTRESMinsPerJob", "tres", field="MaxTRESMins", aliases=("MaxTRESMins", "MaxTRESMinsPJ")),
+    Limit("MaxTRESPerNode", "tres", aliases=("MaxTRESPN",)),
+    Limit("MaxWall", "minutes", aliases=("MaxWallDurationPerJob", "MaxWallPJ")),
+    Limit("MinPrioThresh", "count", aliases=("MinPrioThreshold",)),
+    Limit("Priority", "count"),
+    Limit("QOS", "names", aliases=("QOSLevel",), unset=""),
+    Limit("DefaultQOS", "word"),
+)
+
+_OF_QOS = (
+    Limit("Description", "text"),
+    Limit(
+        "Flags",
+        "names",
+        choices=(
+            "DenyOnLimit",
+            "EnforceUsageThreshold",
+            "NoDecay",
+            "NoReserve",
+            "OverPartQOS",
+            "PartitionMaxNodes",
+            "PartitionMinNodes",
+            "PartitionTimeLimit",
+            "Relative",
+            "RequiresReservation",
+            "UsageFactorSafe",
+        ),
+    ),
+    Limit("GraceTime", "grace", default="00:00:00"),
+    Limit("GrpJobs", "count"),
+    Limit("GrpJobsAccrue", "count"),
+    Limit("GrpSubmitJobs", "count", field="GrpSubmit", aliases=("GrpSubmit",)),
+    Limit("GrpTRES", "tres"),
+    Limit("GrpTRESMins", "tres"),
+    Limit("GrpTRESRunMins", "tres"),
+    Limit("GrpWall", "minutes"),
+    Limit("LimitFactor", "factor"),
+    Limit("MaxJobsAccruePerAccount", "count", field="MaxJobsAccruePA", aliases=("MaxJobsAccruePA",)),
+    Limit("MaxJobsAccruePerUser", "count", field="MaxJobsAccruePU", aliases=("MaxJobsAccruePU",)),
+    Limit("MaxJobsPerAccount", "count", field="MaxJobsPA", aliases=("MaxJobsPA",)),
+    Limit("MaxJobsPerUser", "count", field="MaxJobsPU", aliases=("MaxJobsPU", "MaxJobs")),
+    Limit("MaxSubmitJobsPerAccount", "count", field="MaxSubmitPA", aliases=("MaxSubmitJobsPA", "MaxSubmitPA")),
+    Limit("MaxSubmitJobsPerUser", "count", field="MaxSubmitPU", aliases=("MaxSubmitJobsPU", "MaxSubmitPU")),
+    Limit("MaxTRESMinsPerJob", "tres", field="MaxTRESMins", aliases=("MaxTRESMins", "MaxTRESMinsPJ")),
+    Limit("MaxTRESPerAccount", "tres", field="MaxTRESPA", aliases=("MaxTRESPA",)),
+    Limit("MaxTRESPerJob", "tres", field="MaxTRES", aliases=("MaxTRES", "MaxTRESPJ")),
+    Limit("MaxTRESPerNode", "tres", aliases=("MaxTRESPN",)),
+    Limit("MaxTRESPerUser", "tres", field="MaxTRESPU", aliases=("MaxTRESPU",)),
+    # The long forms are newer than 22.05.
+    Limit("MaxTRESRunMinsPA", "tres", aliases=("MaxTRESRunMinsPerAccount", "MaxTRESRunMinsPerAcct")),
+    Limit("MaxTRESRunMinsPU", "tres", aliases=("MaxTRESRunMinsPerUser",)),
+    Limit("MaxWall", "minutes", aliases=("MaxWallDurationPerJob", "MaxWallPJ")),
+    Limit("MinPrioThresh", "count", aliases=("MinPrioThreshold",)),
+    Limit("MinTRESPerJob", "tres", field="MinTRES", aliases=("MinTRES",)),
+    Limit("Preempt", "names", unset=""),
+    Limit("PreemptExemptTime", "time"),
+    Limit(
+        "PreemptMode",
+        "word",
+        default="cluster",
+        choices=("cluster", "cancel", "gang", "requeue", "suspend", "within"),
+        unset="cluster",
+    ),
+    Limit("Priority", "count", default="0"),
+    Limit("UsageFactor", "factor", default="1"),
+    Limit("UsageThreshold", "factor"),
+)
+
+_OF_ACCOUNTS = (
+    Limit("Parent", "word", field="ParentName", default="root"),
+    Limit("Organization", "text", aliases=("Org",)),
+    Limit("Description", "text"),
+    *_OF_ASSOCIATIONS,
+)
+
+_OF_USERS = (
+    Limit("DefaultAccount", "word"),
+    Limit("AdminLevel", "word", field="Admin", default="None", choices=("None", "Operator", "Administrator")),
+)
+
+LIMITS: Mapping[str, Mapping[str, Limit]] = {
+    kind: {limit.name: limit for limit in limits}
+    for kind, limits in {
+        "cluster": _OF_ASSOCIATIONS,
+        "qos": _OF_QOS,
+        "account": _OF_ACCOUNTS,
+        "user": _OF_USERS,
+        "association": _OF_ASSOCIATIONS,
+    }.items()
+}
+"""What can be set, by kind of entity and name."""
+
+_FOUND = {
+    kind: {term.lower(): limit for limit in limits.values() for term in (limit.name, *limit.aliases)}
+    for kind, limits in LIMITS.items()
+}
+
+
+def find(kinds: Iterable[str], key: str, others: Iterable[str] = ()) -> tuple[str, Limit]:
+    """The limit that a key is of, without case, and the kind of entity that has it.
+
+    others: keys that are no limits, to be named if one of them was meant.
+
+    Raises:
+        ValueError: none of the kinds has it; names the nearest one.
+    """
+    kinds = list(kinds)
+    for kind in kinds:
+        if key.lower() in _FOUND[kind]:
+            return kind, _FOUND[kind][key.lower()]
+    meant = nearest(key, [*(name for kind in kinds for name in LIMITS[kind]), *others])
+    raise ValueError(f"{key}: unknown to Slurm" + (f", did you mean {meant!r}?" if meant else ""))

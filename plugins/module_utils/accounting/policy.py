@@ -1,0 +1,278 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A policy as data: read and checked, and made from what there is.
+
+What a policy does not name is left alone, or with `purge` removed: limits as well as QOS, accounts and users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
+    OWN,
+    ROOT,
+    Entity,
+    Settings,
+    State,
+    parents_of,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import (
+    LIMITS,
+    NAME,
+    find,
+    meaning,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+
+Wanted = dict[Entity, Settings]
+Partitions = Mapping[str, Iterable[tuple[str, Any]]]
+"""Parameters of partitions, by the partition's name."""
+
+_QOS_OF_PARTITIONS = ("qos", "allowqos", "denyqos")
+"""Parameters in small letters. slurmctld ends where a QOS is not there (`_build_single_partitionline_info`)."""
+
+
+class PolicyError(ValueError):
+    """All that is wrong with a policy, a line each."""
+
+
+# -- partitions ------------------------------------------------------------------------------------------------------
+
+
+def _names(value: Any) -> list[str]:
+    """The names that a parameter has, in small letters; none for `ALL`."""
+    names = value if isinstance(value, (list, tuple)) else str(value).split(",")
+    return [name for name in (str(name).strip().lower() for name in names) if name not in ("", "all")]
+
+
+def qos_of_partitions(policy: Mapping[str, Any], partitions: Partitions) -> dict[str, Any]:
+    """The part of a policy that partitions need: the QOS that they name, without limits."""
+    named = {
+        name
+        for parameters in partitions.values()
+        for key, value in parameters
+        if key.lower() in _QOS_OF_PARTITIONS
+        for name in _names(value)
+    }
+    return {"qos": [{"name": qos["name"]} for qos in policy["qos"] if str(qos.get("name", "")).lower() in named]}
+
+
+# -- check -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Reader:
+    """Takes a policy in, and keeps what is wrong with it."""
+
+    state: State
+    purge: bool
+    wanted: Wanted = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def name(self, what: str, entry: Mapping[str, Any]) -> str:
+        """The name of an entry, as Slurm keeps it."""
+        name = str(entry.get("name", ""))
+        if not NAME.fullmatch(name):
+            self.errors.append(f"{what}: name: found {name!r}, allowed: a name without blanks, commas and quotes")
+        return name.lower()
+
+    def settings(
+        self, what: str, entry: Mapping[str, Any], own: Sequence[str], *kinds: str
+    ) -> dict[str, dict[str, str]]:
+        """The limits of an entry by kind of entity; `own` are the keys that are no limits."""
+        found: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
+        for key, value in entry.items():
+            if key in own:
+                continue
+            try:
+                kind, limit = find(kinds, key, own)
+                found[kind][limit.name] = meaning(limit, value)
+            except ValueError as error:
+                self.errors.append(f"{what}: {error}")
+        return found
+
+    def add(self, entity: Entity, settings: Settings) -> None:
+        """An entity that must be there."""
+        if entity in self.wanted:
+            self.errors.append(f"{entity.words}: is there twice")
+        self.wanted[entity] = settings
+
+    def entries(self, what: str, found: Any) -> Iterator[Mapping[str, Any]]:
+        """The entries of a list; a name stands for an entry that has no more."""
+        if found is not None and not isinstance(found, list):
+            self.errors.append(f"{what}: found {found!r}, allowed: a list")
+            return
+        for entry in found or []:
+            yield entry if isinstance(entry, Mapping) else {"name": entry}
+
+    def policy(self, policy: Mapping[str, Any], cluster: str) -> None:
+        """All of a policy."""
+        if policy.get("limits") is not None:
+            entity = Entity("cluster", cluster)
+            self.add(entity, self.settings(entity.words, policy["limits"], [], "cluster")["cluster"])
+        self.qos(policy.get("qos"))
+        self.accounts("accounts", policy.get("accounts"))
+        self.users(policy.get("users"))
+
+    def qos(self, found: Any) -> None:
+        """QOS."""
+        for entry in self.entries("qos", found):
+            entity = Entity("qos", self.name("qos", entry))
+            self.add(entity, self.settings(entity.words, entry, ["name"], "qos")["qos"])
+
+    def accounts(self, what: str, found: Any, parent: str = "") -> None:
+        """Accounts, with those that are in them."""
+        for entry in self.entries(what, found):
+            entity = Entity("account", self.name("account", entry))
+            settings = self.settings(entity.words, entry, ["name", "accounts"], "account")["account"]
+            if parent and settings.setdefault("Parent", parent) != parent:
+                self.errors.append(f"{entity.words}: Parent: found {settings['Parent']!r}, but it is in {parent}")
+            self.add(entity, settings)
+            self.accounts(f"{entity.words}: accounts", entry.get("accounts"), entity.name)
+
+    def users(self, found: Any) -> None:
+        """Users, with their accounts. Where no default is named, it is the one that stays, or else the first."""
+        for entry in self.entries("users", found):
+            entity = Entity("user", self.name("user", entry))
+            own = ["name", "accounts"]
+            settings = self.settings(entity.words, entry, own, "user", "association")
+            places = [*self.entries(f"{entity.words}: accounts", entry.get("accounts"))]
+            names = [str(place.get("name", "")).lower() for place in places]
+            there = self.state.entities.get(entity, {}).get("DefaultAccount", "")
+            stays = there if there in names or not self.purge else ""
+            default = settings["user"].setdefault("DefaultAccount", stays or "".join(names[:1]))
+            if not default:
+                self.errors.append(f"{entity.words}: has no account; name its DefaultAccount, or accounts")
+                continue
+            self.add(entity, settings["user"])
+            for place in places if default in names else [{"name": default}, *places]:
+                account, partition = self.name(entity.words, place), str(place.get("partition") or "")
+                if partition and not NAME.fullmatch(partition):
+                    self.errors.append(f"{entity.words}: partition: found {partition!r}, allowed: a name")
+                where = Entity("association", entity.name, account, partition)
+                special = self.settings(where.words, place, ["name", "partition"], "association")["association"]
+                self.add(where, {**settings["association"], **special})
+
+    def partitions(self, partitions: Partitions) -> None:
+        """The QOS that partitions name, which are known to the policy or to Slurm."""
+        known = self.known("qos")
+        for name, parameters in partitions.items():
+            for key, value in parameters:
+                if key.lower() in _QOS_OF_PARTITIONS:
+                    self._known(f"partition {name}: {key}", _names(value), known)
+
+    def known(self, kind: str) -> set[str]:
+        """The names that there are after the change."""
+        stays = () if self.purge else self.state.entities
+        return {entity.name for entity in (*self.wanted, *stays, *OWN) if entity.kind == kind}
+
+    def references(self) -> None:
+        """What is named somewhere must be known: to the policy, or to Slurm if it stays there."""
+        state = self.state
+        known = {kind: self.known(kind) for kind in ("qos", "account")}
+        for entity, settings in self.wanted.items():
+            if entity.kind == "association":
+                self._known(f"{entity.words}: account", [entity.account], known["account"])
+            for key, value in settings.items():
+                if LIMITS[entity.kind][key].kind == "tres" and state.tres:
+                    resources = [pair.partition("=")[0] for pair in value.split(",") if pair]
+                    if state.grows:
+                        resources = [resource for resource in resources if "/" not in resource]
+                    self._known(f"{entity.words}: {key}", resources, state.tres)
+                elif key in ("QOS", "DefaultQOS", "Preempt"):
+                    self._known(f"{entity.words}: {key}", filter(None, value.split(",")), known["qos"])
+                elif key == "Parent":
+                    self._known(f"{entity.words}: {key}", [value], known["account"])
+
+    def circles(self) -> None:
+        """No account is in itself."""
+        parents = parents_of(self.state.entities, self.wanted)
+        for entity in self.wanted:
+            if entity.kind == "account" and (circle := _circle(entity.name, parents)):
+                self.errors.append(f"{entity.words}: is in itself: {' in '.join(circle)}")
+
+    def _known(self, where: str, names: Iterable[str], known: Iterable[str]) -> None:
+        """Report names that are not known."""
+        known = [*known]
+        for name in names:
+            if name not in known:
+                meant = nearest(name, known)
+                self.errors.append(f"{where}: {name!r} is unknown" + (f", did you mean {meant!r}?" if meant else ""))
+
+
+def _circle(account: str, parents: Mapping[str, str]) -> list[str]:
+    """The accounts from one to itself; none if it is in no circle."""
+    path = [account]
+    while (above := parents.get(path[-1], ROOT)) not in (ROOT, *path[1:]):
+        path.append(above)
+        if above == account:
+            return path
+    return []
+
+
+def read(
+    policy: Mapping[str, Any], cluster: str, state: State, purge: bool = False, partitions: Partitions | None = None
+) -> Wanted:
+    """What a policy wants of the cluster, with the limits that it names, or with `purge` all limits.
+
+    policy: `limits` of the cluster, `qos`, `accounts`, `users`. partitions: those whose QOS have to be known.
+
+    Raises:
+        PolicyError: with all that is wrong.
+    """
+    reader = _Reader(state, purge)
+    reader.policy(policy, cluster)
+    reader.references()
+    reader.partitions(partitions or {})
+    reader.circles()
+    if reader.errors:
+        raise PolicyError("\n".join(reader.errors))
+    return {entity: _all(entity, settings) for entity, settings in reader.wanted.items()} if purge else reader.wanted
+
+
+def problems(policy: Mapping[str, Any], purge: bool, partitions: Partitions) -> list[str]:
+    """What is wrong with a policy whatever Slurm has. Without `purge`, what it does not know may be there."""
+    reader = _Reader(State(), purge)
+    reader.policy(policy, "")
+    if purge:
+        reader.references()
+        reader.partitions(partitions)
+    reader.circles()
+    return reader.errors
+
+
+def _all(entity: Entity, settings: Settings) -> Settings:
+    """The settings with those that are not named, but for words, which are never unset."""
+    unset = {name: limit.default for name, limit in LIMITS[entity.kind].items() if limit.kind != "text"}
+    return settings if entity.kind == "cluster" else {**unset, **settings}
+
+
+# -- back to data ----------------------------------------------------------------------------------------------------
+
+
+def policy_of(state: State) -> dict[str, Any]:
+    """What there is as a policy: limits that are set, and all but what Slurm makes itself."""
+
+    def entries(kind: str) -> Iterator[tuple[Entity, dict[str, Any]]]:
+        """Entities of a kind with their limits."""
+        for entity, settings in state.entities.items():
+            if entity.kind == kind and entity not in OWN and entity.name != ROOT:
+                unset = {name: limit.default for name, limit in LIMITS[kind].items()}
+                yield entity, {key: value for key, value in settings.items() if value != unset[key]}
+
+    accounts = {entity.name: {"name": entity.name, **own} for entity, own in entries("account")}
+    users = {entity.name: {"name": entity.name, **own} for entity, own in entries("user")}
+    for entity, own in entries("association"):
+        place = {"name": entity.account, **({"partition": entity.partition} if entity.partition else {}), **own}
+        users[entity.name].setdefault("accounts", []).append(place)
+    cluster = [own for _entity, own in entries("cluster")]
+    return {
+        "limits": cluster[0] if cluster else {},
+        "qos": [{"name": entity.name, **own} for entity, own in entries("qos")],
+        "accounts": list(accounts.values()),
+        "users": list(users.values()),
+    }

@@ -1,0 +1,227 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""sacctmgr: what slurmdbd keeps, read in a constant number of calls, and commands, many in one process.
+
+The output of `-nP` with named columns is the same in Slurm 22.05, 24.11 and 26.05; 22.05 has no `--json`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
+    Entity,
+    JobAssociation,
+    Settings,
+    State,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, NAME, Limit, meaning
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration
+
+COMMAND = 60
+"""Seconds that a question may take."""
+PATIENCE = 3600
+"""Seconds that all commands of a run may take."""
+
+
+class AccountingError(Exception):
+    """Why accounting is not as wanted, with the words of Slurm's command."""
+
+
+# -- questions and answers -------------------------------------------------------------------------------------------
+
+Row = Mapping[str, str]
+"""Values by column."""
+
+
+def _columns(kind: str) -> tuple[str, ...]:
+    """The columns for the limits of a kind of entity; text, which may have bars in it, comes last."""
+    return tuple(limit.column for limit in sorted(LIMITS[kind].values(), key=lambda limit: limit.kind == "text"))
+
+
+_QUESTIONS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    "tres": (["tres"], ("Type", "Name")),
+    "qos": (["qos"], ("Name", *_columns("qos"))),
+    "accounts": (["account"], ("Account", "Organization", "Description")),
+    "users": (["user"], ("User", "Admin")),
+    "defaults": (["associations", "cluster={}", "onlydefaults"], ("User", "Account")),
+    # What is set where: not what children have of their parents.
+    "associations": (
+        ["associations", "cluster={}", "wopl", "withraw"],
+        ("Account", "User", "Partition", "ParentName", *_columns("association")),
+    ),
+}
+"""Arguments of `sacctmgr show` and columns, by the name that `state` knows the answer by."""
+
+
+def questions(cluster: str) -> dict[str, list[str]]:
+    """The commands that tell all of a cluster."""
+    return {
+        name: ["sacctmgr", "-nP", "show", *(word.format(cluster) for word in words), f"format={','.join(columns)}"]
+        for name, (words, columns) in _QUESTIONS.items()
+    }
+
+
+def _rows(name: str, text: str) -> list[Row]:
+    """The lines of an answer."""
+    columns = _QUESTIONS[name][1]
+    return [dict(zip(columns, line.split("|", len(columns) - 1))) for line in text.splitlines()]
+
+
+def _shown(limit: Limit, value: str) -> str:
+    """What a value means that Slurm shows. One that nobody can set here, such as `QOS=+high`, is left as it is."""
+    try:
+        return meaning(limit, value)
+    except ValueError:
+        return value
+
+
+def _settings(kind: str, row: Row) -> dict[str, str]:
+    """The limits of a kind of entity that a row has."""
+    return {name: _shown(limit, row[limit.column]) for name, limit in LIMITS[kind].items() if limit.column in row}
+
+
+def state(cluster: str, answers: Mapping[str, str], clusters: Sequence[str]) -> State:
+    """What the answers to `questions` say. Accounts and users that have no part in the cluster are left out."""
+    rows = {name: _rows(name, text) for name, text in answers.items()}
+    accounts = {row["Account"]: row for row in rows["accounts"]}
+    users = {row["User"]: row for row in rows["users"]}
+    defaults = {row["User"]: row["Account"] for row in rows["defaults"]}
+    found: dict[Entity, Settings] = {Entity("qos", row["Name"]): _settings("qos", row) for row in rows["qos"]}
+    for row in rows["associations"]:
+        account, user = row["Account"], row["User"]
+        if user:
+            own = {"DefaultAccount": defaults.get(user, "")}
+            found[Entity("user", user)] = _settings("user", {**users[user], **own})
+            found[Entity("association", user, account, row["Partition"])] = _settings("association", row)
+        elif account == "root":
+            found[Entity("cluster", cluster)] = _settings("cluster", row)
+        else:
+            found[Entity("account", account)] = _settings("account", {**row, **accounts[account]})
+    return State(
+        found,
+        [*clusters],
+        ["/".join(filter(None, row.values())) for row in rows["tres"]],
+    )
+
+
+_NEEDED = (
+    "AccountingStorageBackupHost",
+    "AccountingStorageHost",
+    "AccountingStoragePort",
+    "AccountingStorageType",
+    "AuthAltParameters",
+    "AuthAltTypes",
+    "AuthInfo",
+    "AuthType",
+    "ClusterName",
+    "CommunicationParameters",
+    "PluginDir",
+    "SlurmctldHost",
+    "SlurmUser",
+    "TLSParameters",
+    "TLSType",
+)
+"""Parameters of slurm.conf that lead to slurmdbd. What else may be wrong with a new one is not for sacctmgr to say."""
+
+
+def conf_for_sacctmgr(wanted: Configuration) -> str:
+    """The part of a slurm.conf that sacctmgr needs."""
+    needed = {key.lower() for key in _NEEDED}
+    return "".join(
+        f"{name}={part}\n"
+        for (_file, key), (name, value) in wanted.settings.items()
+        if key in needed
+        for part in value.split()  # several hosts of slurmctld have a line each
+    )
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+class Sacctmgr:
+    """sacctmgr on this host, for one cluster."""
+
+    def __init__(self, cluster: str | None, new: bool = False, conf: str | None = None) -> None:
+        """`new`: whether the database need not know the cluster. `conf`: path of a slurm.conf instead of the host's.
+
+        Raises AccountingError.
+        """
+        self.environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+        if conf is not None:
+            self.environment["SLURM_CONF"] = conf
+        self.clusters = self._ask(["sacctmgr", "-nP", "show", "cluster", "format=Cluster"]).split()
+        known = ", ".join(self.clusters) or "none"
+        if cluster is None and len(self.clusters) != 1:
+            raise AccountingError(f"cluster: name one, the database has {known}")
+        self.cluster = (cluster or self.clusters[0]).lower()
+        if self.cluster not in self.clusters and not (new and NAME.fullmatch(self.cluster)):
+            raise AccountingError(f"cluster: found {cluster!r}, the database has {known}")
+
+    def _run(self, command: Sequence[str], seconds: int, stdin: str = "") -> tuple[int, str, str]:
+        """A command's status, output and errors."""
+        try:
+            # Not run_command: it writes all of the input before it reads, and sacctmgr repeats what it reads.
+            done = subprocess.run(  # pylint: disable=ansible-bad-function
+                command,
+                input=stdin,
+                env=self.environment,
+                timeout=seconds,
+                capture_output=True,
+                check=False,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except subprocess.TimeoutExpired:
+            return 124, "", f"no answer in {seconds} s"
+        return done.returncode, done.stdout, done.stderr
+
+    def _ask(self, command: Sequence[str]) -> str:
+        """A command's answer. Raises AccountingError with its words."""
+        status, output, errors = self._run(command, COMMAND)
+        if status:
+            raise AccountingError(f"{' '.join(command[:4])}: {errors}{output}".strip())
+        return output
+
+    def state(self) -> State:
+        """What slurmdbd keeps. Raises AccountingError."""
+        answers = {name: self._ask(command) for name, command in questions(self.cluster).items()}
+        return state(self.cluster, answers, self.clusters)
+
+    def jobs(self) -> list[JobAssociation]:
+        """The cluster's jobs that have not ended. Raises AccountingError."""
+        elsewhere = [f"--clusters={self.cluster}"] if len(self.clusters) > 1 else []
+        answer = self._ask(["squeue", *elsewhere, "--all", "--noheader", "--format=%A|%u|%a|%q"])
+        # With --clusters there is a line that names the cluster.
+        return [JobAssociation(*line.split("|")) for line in dict.fromkeys(answer.splitlines()) if "|" in line]
+
+    def run(self, lines: Sequence[str], load: bool = False) -> tuple[bool, str]:
+        """Give one process commands, or a file to load. Whether one has failed, which ends no other, and what it says.
+
+        22.05 says of some that it does not take them, and does not fail.
+        """
+        text = "\n".join(lines) + "\n"
+        if load:
+            with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                status, output, errors = self._run(["sacctmgr", "-i", "load", file.name], PATIENCE)
+        else:
+            status, output, errors = self._run(["sacctmgr", "-iQ"], PATIENCE, text)
+        # It repeats the commands that it reads.
+        said = [
+            line.strip()
+            for line in f"{errors}{output}".splitlines()
+            if not line.startswith("sacctmgr: ") or "error" in line
+        ]
+        return bool(status), f"sacctmgr {'load' if load else shortened(lines[0])}: {'; '.join(filter(None, said))}"
+
+
+def shortened(command: str) -> str:
+    """A command without most of a long list of names."""
+    return re.sub(r"(=[^\s,]+(?:,[^\s,]+){2})(?:,[^\s,]+){3,}", r"\1,...", command)

@@ -1,0 +1,49 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The variables of all hosts, checked by the argument specs of roles at once.
+
+Ansible checks a role's arguments with a task on each host. Most hosts have the same: here these are checked once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+
+
+def argument_errors(
+    variables: Mapping[str, Mapping[str, Any]],
+    roles: Mapping[str, str],
+    groups: Mapping[str, Iterable[str]],
+    options: Mapping[str, Mapping[str, Mapping[str, Any]]],
+) -> list[str]:
+    """What is wrong with the variables of hosts, as `HOSTLIST: what`, role by role.
+
+    variables: those of each host by name (`hostvars`). roles: the group that has a role, by role. groups: host names by
+    group; one that is missing has no hosts. options: of a role's argument spec, by role, none of them required: what a
+    host does not set has the role's default, which is a template perhaps and not checked here.
+    """
+    roles_of: dict[str, list[str]] = {}
+    for role, group in roles.items():
+        for host in groups.get(group, ()):
+            roles_of.setdefault(host, []).append(role)
+    equal: dict[str, dict[str, tuple[dict[str, Any], list[str]]]] = {role: {} for role in roles}
+    for host, names in roles_of.items():
+        own = variables[host]
+        for role in names:
+            given = {name: own[name] for name in options[role] if name in own}
+            equal[role].setdefault(repr(given), (given, []))[1].append(host)
+    return [
+        f"{fold(hosts)}: {message}"
+        for role, found in equal.items()
+        for given, hosts in found.values()
+        for message in _validator(options[role]).validate(given).error_messages
+    ]
+
+
+def _validator(options: Mapping[str, Mapping[str, Any]]) -> ArgumentSpecValidator:
+    return ArgumentSpecValidator({name: {**option, "default": None} for name, option in options.items()})

@@ -1,0 +1,58 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What nodes set aside for the system (core_spec.html): values that Slurm would log an error for, and ignore.
+
+The rules are those of `_parse_nodename` in `src/common/read_config.c`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+
+
+def problems(
+    node: Mapping[str, Any], machine: Mapping[str, Any], select_type_parameters: Any
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with a node entry on a machine type, as (key, problem); the node's own values win.
+
+    select_type_parameters: the site's own SelectTypeParameters, None for the default, where memory is a resource.
+    """
+    cores = int(machine["sockets"]) * int(machine["cores_per_socket"])
+    core_count, cpu_list, memory = (
+        node.get(key, machine.get(key)) for key in ("CoreSpecCount", "CPUSpecList", "MemSpecLimit")
+    )
+    if memory and select_type_parameters and "memory" not in str(select_type_parameters).lower():
+        yield (
+            "MemSpecLimit",
+            f"needs memory as a resource, but slurm_conf.SelectTypeParameters is {select_type_parameters}: "
+            "CR_Core_Memory, for example, makes it one",
+        )
+    if memory is not None:
+        yield from _below("MemSpecLimit", memory, int(machine["real_memory"]), "the real_memory of the hardware")
+    if core_count is not None:
+        yield from _below("CoreSpecCount", core_count, cores, "the cores of the hardware")
+    if cpu_list is not None:
+        yield from _cpu_list(cpu_list, cores * int(machine["threads_per_core"]))
+    if core_count and cpu_list:
+        yield "CoreSpecCount", "Slurm ignores it beside CPUSpecList: leave one of the two out"
+
+
+def _below(key: str, found: Any, limit: int, what: str) -> Iterator[tuple[str, str]]:
+    """A number that must be below another."""
+    if not str(found).isdecimal() or int(found) >= limit:
+        yield key, f"found {schema.shown(found)}, allowed: a number below {limit}, {what}"
+
+
+def _cpu_list(found: Any, cpus: int) -> Iterator[tuple[str, str]]:
+    """Indexes of CPUs that the machine has."""
+    try:
+        last = max(int(cpu) for cpu in expand(f"[{schema.cores(found)}]"))
+    except ValueError:
+        last = cpus
+    if last >= cpus:
+        yield "CPUSpecList", f"found {schema.shown(found)}, allowed: indexes of CPUs from 0 to {cpus - 1}, such as 0-1"

@@ -1,0 +1,225 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Generic resources: what Slurm would refuse, ignore or drain a node for, found in the cluster file instead.
+
+The rules are those of gres.conf(5) and of `src/interfaces/gres.c`; each names its place there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+
+Gres = dict[str, Any]
+"""An entry of the cluster file."""
+
+Problem = tuple[int, str, str]
+"""The index of an entry, the key in it, and what is wrong with it."""
+
+MAX_FILES = 1024
+"""Most devices of one name on a node (`MAX_GRES_BITMAP`)."""
+
+
+def check_machine(checker: schema.Checker, key: str, machine: dict[str, Any]) -> list[Gres]:
+    """Check the generic resources of a machine type, whose other keys are checked already, and give them.
+
+    None if one of them is no entry yet: that says nothing about the others.
+    """
+    before = len(checker.problems)
+    found = [checker.check(schema.GRES, f"{key}[{i}]", value) for i, value in enumerate(machine["gres"])]
+    if len(checker.problems) > before:
+        return []
+    for rule in (_keys, _counts, _alike, _devices, _shares, _cores):
+        for i, name, what in rule(found, machine):
+            checker.problem(f"{key}[{i}].{name}", what)
+    return found
+
+
+def check_cluster(checker: schema.Checker, nodes: list[dict[str, Any]], hardware: dict[str, dict[str, Any]]) -> None:
+    """Check the generic resources of all nodes together."""
+    _clouds(checker, nodes, hardware)
+    _files_everywhere(checker, hardware)
+
+
+def _clouds(checker: schema.Checker, nodes: list[dict[str, Any]], hardware: dict[str, dict[str, Any]]) -> None:
+    """Nodes of a cloud have no AutoDetect, since the controller must know them (`gres_g_node_config_load`)."""
+    for i, node in enumerate(nodes):
+        entries = hardware.get(node.get("hardware", ""), {}).get("gres", [])
+        state = str(node.get("State", "")).upper()
+        if state == "CLOUD" and any("autodetect" in gres for gres in entries):
+            what = "Slurm detects nothing on nodes of a cloud: give the gres of their hardware a file"
+            checker.problem(f"nodes[{i}].State", f"found '{node['State']}', {what}")
+
+
+def _files_everywhere(checker: schema.Checker, hardware: dict[str, dict[str, Any]]) -> None:
+    """A name has files on all nodes or on none (gres.conf(5), File). GPUs always do, and their shares have theirs."""
+    first: dict[str, tuple[str, bool]] = {}
+    for machine, keys in hardware.items():
+        for i, gres in enumerate(keys.get("gres", [])):
+            name = gres["name"]
+            other, has = first.setdefault(name, (machine, "file" in gres))
+            if name not in ("gpu", *SHARED_GRES) and other != machine and has != ("file" in gres):
+                what = f"either all or none of the '{name}' of a cluster have 'file', see hardware.{other}"
+                checker.problem(f"hardware.{machine}.gres[{i}].file", what)
+
+
+def _keys(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
+    """Keys that an entry cannot have, or must have, beside the others."""
+    for i, gres in enumerate(found):
+        for key in ("autodetect", "mig"):
+            if gres["name"] != "gpu" and key in gres:
+                yield i, key, f"found on '{gres['name']}', allowed: on gpu"
+        if gres["name"] in SHARED_GRES:
+            for key in ("type", "cores", "links"):
+                if key in gres:
+                    yield i, key, f"'{gres['name']}' has that of its GPU: leave it out"
+            if "count" not in gres:
+                yield i, "count", f"missing: how many '{gres['name']}' there are, of all GPUs of the entry"
+        elif gres["name"] == "gpu":
+            yield from _gpu_keys(i, gres)
+
+
+def _gpu_keys(i: int, gres: Gres) -> Iterator[Problem]:
+    """Likewise for GPUs. Slurm drops those without a file (`_find_fileless_gres`); AutoDetect gives them one.
+
+    It also finds cores and links: others drain the node, equal ones say nothing (gres.conf(5), AutoDetect). Only NVML
+    knows MIG, and compares nothing else of it (doc/html/gres.shtml, MIG Management).
+    """
+    if "file" not in gres and "autodetect" not in gres:
+        yield i, "file", "missing: the device files of the GPUs, or set autodetect"
+    for key in ("cores", "links"):
+        if "autodetect" in gres and key in gres:
+            yield i, key, f"autodetect {gres['autodetect']} finds them: leave one of the two out"
+    if "mig" not in gres:
+        return
+    if gres.get("autodetect") != "nvml":
+        yield i, "autodetect", f"found {gres.get('autodetect', 'none')}, allowed with mig: nvml"
+    if "file" in gres:
+        yield i, "file", "the files of MIG instances are detected: set count, how many GPUs have this layout"
+    if "type" not in gres:
+        yield i, "type", "missing: the GPU's name in the types of its MIG instances, such as a100 in a100_1g.5gb"
+
+
+def _counts(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
+    """Counts that are not those of the files (`_parse_gres_config`, `_build_shared_list`, MAX_GRES_BITMAP)."""
+    total: Counter[str] = Counter()
+    for i, gres in enumerate(found):
+        files = len(expand(gres.get("file", "")))
+        count = gres.get("count", files)
+        if files and gres["name"] in SHARED_GRES and count % files:
+            yield i, "count", f"found {count}, allowed: a multiple of {files}, the files in '{gres['file']}'"
+        elif files and gres["name"] not in SHARED_GRES and count != files:
+            yield i, "count", f"found {count}, but '{gres['file']}' are {files} files"
+        total[gres["name"]] += files
+        if total[gres["name"]] > MAX_FILES:
+            yield i, "file", f"found {total[gres['name']]} files of '{gres['name']}', allowed: up to {MAX_FILES}"
+        if "links" in gres and files != 1:
+            yield i, "links", f"found for {files} files, allowed: an entry for each file"
+
+
+def _alike(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
+    """What all entries of a name have, or none.
+
+    Places: `_foreach_gres_conf`, `_foreach_rebuild_topo`, `_handle_local_autodetect`, `_parse_gres_config`.
+    """
+    first: dict[str, Gres] = {}
+    for i, gres in enumerate(found):
+        other = first.setdefault(gres["name"], gres)
+        for key in ("type", "file", "cores"):
+            if (key in gres) != (key in other) and not (key == "file" and _detected_only(gres, other)):
+                yield i, key, f"either all or none of the '{gres['name']}' of a machine have '{key}'"
+        for key in ("autodetect", "flags"):
+            if gres.get(key) != other.get(key):
+                first_one = schema.shown(other[key]) if key in other else "none"
+                yield i, key, f"all '{gres['name']}' of a machine have the same, the first has {first_one}"
+        if gres is not other and not {"type", "file"} & {*gres}:
+            yield i, "name", f"'{gres['name']}' is there already: give each a type or a file, or add up their counts"
+        yield from _flags(i, gres)
+
+
+def _detected_only(gres: Gres, other: Gres) -> bool:
+    """Whether one of two is made of MIG instances and has no line in gres.conf, which may then have files elsewhere."""
+    return "mig" in {**gres, **other} and "flags" not in gres
+
+
+def _flags(i: int, gres: Gres) -> Iterator[Problem]:
+    """Flags that exclude each other, or do nothing (gres.conf(5), Flags).
+
+    Any flag of a GPU takes away the environment that it sets without one (`_parse_gres_config`), CUDA_VISIBLE_DEVICES.
+    """
+    flags = {*gres.get("flags", ())}
+    sharing, environment = flags & {*schema.SHARING}, flags & {*schema.GPU_ENVIRONMENT}
+    if sharing and gres["name"] not in SHARED_GRES:
+        yield (
+            i,
+            "flags",
+            f"found {', '.join(sorted(sharing))} on '{gres['name']}', allowed: on {' and '.join(SHARED_GRES)}",
+        )
+    if len(sharing) > 1 or ("no_gpu_env" in flags and environment):
+        yield i, "flags", f"found {', '.join(gres['flags'])}, which exclude each other"
+    if gres["name"] == "gpu" and flags and not environment and "no_gpu_env" not in flags:
+        allowed = ", ".join([*schema.GPU_ENVIRONMENT, "no_gpu_env"])
+        yield (
+            i,
+            "flags",
+            f"found {', '.join(gres['flags'])}, which leaves jobs no CUDA_VISIBLE_DEVICES: add one of {allowed}",
+        )
+
+
+def _devices(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
+    """Device files that are in two entries of a name; a GPU and its shares have the same."""
+    seen: set[tuple[str, str]] = set()
+    for i, gres in enumerate(found):
+        name = gres["name"] if gres["name"] in SHARED_GRES else ""
+        files = [(name, file) for file in expand(gres.get("file", ""))]
+        twice = [file for name, file in files if (name, file) in seen]
+        if twice:
+            yield i, "file", f"{fold(twice)} is in another entry already"
+        seen.update(files)
+
+
+def _shares(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
+    """Shares are of GPUs (`_merge_lists` in `src/plugins/gres/common/gres_c_s.c`), and of one kind on a node.
+
+    Slurm ties the GPUs to one kind of shares (`gres_init_node_config`), and would give them away twice to another.
+    """
+    gpus = [gres for gres in found if gres["name"] == "gpu"]
+    files = {file for gres in gpus for file in expand(gres.get("file", ""))}
+    shared = [(i, gres) for i, gres in enumerate(found) if gres["name"] in SHARED_GRES]
+    for i, gres in shared:
+        if not gpus:
+            yield i, "name", f"found '{gres['name']}', which is part of a GPU: add the gpu"
+        if gres["name"] != shared[0][1]["name"]:
+            yield (
+                i,
+                "name",
+                f"found '{gres['name']}' beside '{shared[0][1]['name']}', allowed: one of them on a machine",
+            )
+        strange = [file for file in expand(gres.get("file", "")) if file not in files]
+        if gpus and strange:
+            yield i, "file", f"found {fold(strange)}, allowed: the files of the gpu, or none for all GPUs alike"
+
+
+def _cores(found: list[Gres], machine: dict[str, Any]) -> Iterator[Problem]:
+    """Cores that the machine has not, or that are part of a socket (`_check_core_range_matches_sock`)."""
+    if "sockets" not in machine or "cores_per_socket" not in machine:
+        return
+    size = machine["cores_per_socket"]
+    last = machine["sockets"] * size - 1
+    for i, gres in enumerate(found):
+        cores = {int(core) for core in expand(f"[{gres['cores']}]")} if "cores" in gres else set()
+        sockets = {core // size for core in cores}
+        if cores and max(cores) > last:
+            yield i, "cores", f"found '{gres['cores']}', allowed: 0-{last}"
+        elif len(cores) != len(sockets) * size:
+            yield (
+                i,
+                "cores",
+                f"found '{gres['cores']}', allowed: all {size} cores of a socket together, such as 0-{size - 1}",
+            )

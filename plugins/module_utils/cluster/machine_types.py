@@ -1,0 +1,52 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Machine types of a cluster file: that of a node, and its generic resources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+
+DETECTED = "detected"
+"""The machine type of nodes whose hardware is measured (playbook discover), not declared."""
+
+
+def required(entry: Mapping[str, Any], key: str) -> Any:
+    """The value of a key that an entry must have."""
+    if entry.get(key) is None:
+        raise ValueError(f"{dict(entry)} has no '{key}'")
+    return entry[key]
+
+
+def machine_of(node: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The machine type of a node entry."""
+    name = required(node, "hardware")
+    if name in hardware:
+        return hardware[name]
+    if name == DETECTED:
+        raise ValueError(f"the hardware of {required(node, 'hosts')} is not known yet: run gpucluster.slurm.discover")
+    raise ValueError(f"{required(node, 'hosts')}: unknown hardware '{name}', known: {', '.join(hardware) or 'none'}")
+
+
+def gres_kinds(gres: Mapping[str, Any]) -> list[tuple[str | None, int]]:
+    """The types of a generic resource and how many there are of each; None without a type.
+
+    One for each device file, or else the count, or else one. A GPU with a MIG layout has the instances of the layout
+    instead of itself; their type is that of the GPU and the profile, as Slurm's NVML plugin joins them
+    (`_handle_mig` in `src/plugins/gpu/nvml/gpu_nvml.c`).
+    """
+    files = gres.get("file") if required(gres, "name") not in SHARED_GRES else None
+    count = len(expand(files)) if files else int(gres.get("count") or 1)
+    layout: Mapping[str, int] = gres.get("mig") or {}
+    if layout:
+        return [(f"{required(gres, 'type')}_{profile}", count * instances) for profile, instances in layout.items()]
+    return [(gres.get("type"), count)]
+
+
+def gres_count(gres: Mapping[str, Any]) -> int:
+    """How many of a generic resource there are, of all types."""
+    return sum(count for _kind, count in gres_kinds(gres))

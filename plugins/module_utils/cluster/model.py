@@ -1,0 +1,366 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The cluster file: checked as a whole, and resolved into groups and variables.
+
+All problems of a file are reported at once, so that it is put right in one go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import problems as policy_problems
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import (
+    ReservationError,
+    differences,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import core_specialization, gres, schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+
+
+class ModelError(ValueError):
+    """All that is wrong with a cluster file, a line each: `FILE: KEY: what was found, what is allowed`."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML file as it was read."""
+
+    file: str
+    """Its name, for messages."""
+    data: Any
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    """What is wrong with it as YAML, as (key, problem)."""
+
+
+@dataclass(frozen=True)
+class DeclaredCluster:
+    """A cluster file that is right."""
+
+    groups: dict[str, list[str]]
+    """The hosts of each group of Ansible."""
+    addresses: dict[str, str]
+    """The address of each host that has one."""
+    variables: dict[str, Any]
+    """The shared variables (`docs/design/map.md`)."""
+
+
+SLURM_GROUPS = ("slurm_controller", "slurm_database", "slurm_login", "slurm_registry", "slurm_compute")
+"""The groups that every cluster has, children of `slurm_cluster`."""
+
+
+def hardware_file(cluster_file: str) -> str:
+    """Where the measured hardware of a cluster file is kept: `my.cluster.yml` -> `my.hardware.yml`, beside it."""
+    return re.sub(r"cluster(\.ya?ml)$", r"hardware\1", cluster_file)
+
+
+def group_name(prefix: str, name: str) -> str:
+    """The group of a machine type or a partition; what Ansible does not allow in a name is an underscore."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", f"{prefix}_{name}")
+
+
+def load(document: Document, measured: Document | None = None) -> DeclaredCluster:
+    """Check and resolve a cluster file, and the file of its measured hardware if there is one.
+
+    Raises ModelError with everything that is wrong in both.
+    """
+    problems: list[str] = []
+    checker = _checker(document, problems)
+    file = checker.check(schema.CLUSTER, "", document.data)
+    if measured:
+        measured_hardware, types = _measured(_checker(measured, problems), measured.data)
+    else:
+        measured_hardware, types = {}, {}
+
+    hardware = _hardware(checker, file.get("hardware", {}))
+    for name in sorted(set(hardware) & set(measured_hardware)):
+        checker.problem(f"hardware.{name}", f"is in {measured.file if measured else ''} too: give it another name")
+    nodes = [checker.check(schema.NODE, f"nodes[{i}]", node) for i, node in enumerate(file.get("nodes", []))]
+    for i, node in enumerate(nodes):
+        if node.get("hardware", DETECTED) not in {*hardware, DETECTED}:
+            what = unknown("machine type", node["hardware"], hardware, ", ".join({**hardware, DETECTED: None}))
+            checker.problem(f"nodes[{i}].hardware", f"found '{node['hardware']}', {what}")
+    gres.check_cluster(checker, nodes, hardware)
+    _specialized(checker, nodes, types, {**hardware, **measured_hardware}, file.get("slurm_conf", {}))
+    node_hosts = _unique_hosts(checker, nodes)
+    complete = all("hosts" in node for node in nodes)
+    partitions = _partitions(checker, file.get("partitions", []), node_hosts if complete else None)
+    slurm_conf = _settings(checker, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
+    cgroup_conf = _settings(checker, schema.CGROUP_CONF, "cgroup_conf", file.get("cgroup_conf", {}))
+    accounting = _accounting(checker, file.get("accounting", {}), partitions, "database" in file)
+
+    controllers = expand(file.get("controllers", ""))
+    login = expand(file.get("login", ""))
+    database, registry = file.get("database", ""), file.get("registry", "")
+    if len(controllers) > 1 and not slurm_conf.get("StateSaveLocation"):
+        checker.problem(
+            "slurm_conf.StateSaveLocation",
+            f"missing: {len(controllers)} controllers share their state, so name a directory that all of them mount",
+        )
+    known = dict.fromkeys([*controllers, *expand(database), *login, *expand(registry), *node_hosts])
+    addressed = _addressed(checker, nodes, file.get("addresses", {}), known)
+    groups = _groups(checker, nodes, types, partitions, node_hosts)
+    if problems:
+        raise ModelError(problems)
+
+    return DeclaredCluster(
+        groups={
+            "slurm_controller": controllers,
+            "slurm_database": expand(database),
+            "slurm_login": login,
+            "slurm_registry": expand(registry),
+            "slurm_compute": node_hosts,
+            **groups,
+        },
+        addresses={
+            host: address
+            for entry in addressed
+            for host, address in zip(expand(entry["hosts"]), expand(entry["address"]))
+        },
+        variables={
+            "slurm_cluster_name": file["name"],
+            "slurm_controllers": controllers,
+            "slurm_database": database,
+            "slurm_registry": registry,
+            "slurm_addresses": addressed,
+            "slurm_hardware_types": {**hardware, **measured_hardware},
+            "slurm_nodes": [entry for node in nodes for entry in _resolved(node, types)],
+            "slurm_partitions": partitions,
+            "slurm_conf": slurm_conf,
+            "slurm_cgroup_conf": cgroup_conf,
+            **accounting,
+        },
+    )
+
+
+def _checker(document: Document, problems: list[str]) -> Checker:
+    """A checker of a document, which has noted what is wrong with it as YAML."""
+    checker = Checker(document.file, problems)
+    for key, what in document.problems:
+        checker.problem(key, what)
+    return checker
+
+
+def _hardware(checker: Checker, found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The machine types by name."""
+    hardware = {}
+    for name, value in found.items():
+        key = f"hardware.{name}"
+        machine = checker.check(schema.HARDWARE, key, value)
+        if name == DETECTED:
+            checker.problem(key, f"'{DETECTED}' stands for hardware that is measured, choose another name")
+        try:
+            schema.name(name)
+        except ValueError as error:
+            checker.problem(key, f"found {name!r}, {error}")
+        sockets, boards = machine.get("sockets", 0), machine.get("boards", 1)
+        if sockets % boards:
+            checker.problem(f"{key}.sockets", f"found {sockets}, allowed: a multiple of boards, {boards}")
+        if "gres" in machine:
+            machine["gres"] = gres.check_machine(checker, f"{key}.gres", machine)
+        hardware[str(name)] = machine
+    return hardware
+
+
+def _measured(checker: Checker, found: Any) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """The machine types that were measured, and the type of each host."""
+    file = checker.check(schema.DETECTED_FILE, "", found)
+    hardware = _hardware(checker, file.get("hardware", {}))
+    nodes = [checker.check(schema.DETECTED_NODE, f"nodes[{i}]", node) for i, node in enumerate(file.get("nodes", []))]
+    _unique_hosts(checker, nodes)
+    types: dict[str, str] = {}
+    for i, node in enumerate(nodes):
+        name = node.get("hardware")
+        if name is not None and name not in hardware:
+            what = unknown("machine type", name, hardware, ", ".join(hardware))
+            checker.problem(f"nodes[{i}].hardware", f"found '{name}', {what}")
+        types.update(dict.fromkeys(expand(node.get("hosts", "")), str(name)))
+    return hardware, types
+
+
+def _specialized(
+    checker: Checker,
+    nodes: list[dict[str, Any]],
+    types: dict[str, str],
+    hardware: dict[str, dict[str, Any]],
+    slurm_conf: dict[str, Any],
+) -> None:
+    """What nodes set aside for the system, on each of the machine types that they have."""
+    select = slurm_conf.get("SelectTypeParameters")
+    for i, node in enumerate(nodes):
+        hosts = expand(node.get("hosts", ""))
+        names = {types.get(host) for host in hosts} if node.get("hardware") == DETECTED else {node.get("hardware")}
+        machines = [hardware[str(name)] for name in sorted(map(str, names)) if name in hardware]
+        found = [
+            problem
+            for machine in machines
+            if machine.keys() >= schema.REQUIRED_OF_HARDWARE  # else it has a problem of its own
+            for problem in core_specialization.problems(node, machine, select)
+        ]
+        for key, what in dict.fromkeys(found):
+            checker.problem(f"nodes[{i}].{key}", what)
+
+
+def _unique_hosts(checker: Checker, nodes: list[dict[str, Any]]) -> list[str]:
+    """The hosts of all nodes, in order; none may be in two entries."""
+    entry: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        hosts = expand(node.get("hosts", ""))
+        again = [host for host in hosts if host in entry]
+        for j in dict.fromkeys(entry[host] for host in again):
+            twice = fold([host for host in again if entry[host] == j])
+            checker.problem(f"nodes[{i}].hosts", f"{twice} is defined twice, first in nodes[{j}]")
+        entry.update((host, i) for host in hosts if host not in entry)
+    return list(entry)
+
+
+def _partitions(checker: Checker, found: list[Any], node_hosts: list[str] | None) -> list[dict[str, Any]]:
+    """The partitions. None for the hosts of the nodes: they are not known, since an entry of theirs is wrong."""
+    partitions = [checker.check(schema.PARTITION, f"partitions[{i}]", value) for i, value in enumerate(found)]
+    known = {"ALL", *(node_hosts or [])}
+    names: dict[str, int] = {}
+    default: int | None = None
+    for i, partition in enumerate(partitions):
+        key = f"partitions[{i}]"
+        first = names.setdefault(partition.get("name", ""), i)
+        if first != i and "name" in partition:
+            checker.problem(f"{key}.name", f"'{partition['name']}' is defined twice, first in partitions[{first}]")
+        if partition.get("default"):
+            if default is not None:
+                checker.problem(f"{key}.default", f"partitions[{default}] is the default already, allowed: one")
+            default = i if default is None else default
+        strange = [host for host in expand(partition.get("nodes", "")) if host not in known]
+        if strange and node_hosts is not None:
+            what = unknown("node", strange[0], node_hosts, f"ALL, {fold(node_hosts)}")
+            checker.problem(f"{key}.nodes", f"found '{fold(strange)}', {what}")
+    return partitions
+
+
+def _settings(checker: Checker, kind: schema.Kind, key: str, found: dict[str, Any]) -> dict[str, Any]:
+    """Slurm's parameters as they were given; None stays, since it removes one of the collection's own."""
+    checker.check(kind, key, found)
+    for name in found:
+        # The validator does not see a key without a value.
+        if found[name] is None and name not in kind.spec:
+            checker.check(kind, key, {name: ""})
+    return found
+
+
+def _accounting(
+    checker: Checker, found: dict[str, Any], partitions: list[dict[str, Any]], database: bool
+) -> dict[str, Any]:
+    """The policy for accounting, as the variables of role slurm_accounting."""
+    policy = checker.check(schema.ACCOUNTING, "accounting", found)
+    parameters = {str(partition.get("name")): partition.items() for partition in partitions}
+    for what in policy_problems(policy, policy.get("purge", False), parameters):
+        checker.problem("accounting", what)
+    for i, reservation in enumerate(policy.get("reservations", [])):
+        _reservation(checker, f"accounting.reservations[{i}]", reservation)
+    if policy and not database:
+        checker.problem("accounting", "needs a database")
+    return {f"slurm_accounting_{key}": value for key, value in policy.items()}
+
+
+def _reservation(checker: Checker, key: str, found: Any) -> None:
+    """A reservation: its name, and parameters that Slurm knows."""
+    if not isinstance(found, Mapping) or not found.get("name"):
+        checker.problem(key, "allowed: a mapping with name and parameters of a reservation")
+        return
+    try:
+        differences({name: value for name, value in found.items() if name not in ("name", "state")}, None)
+    except ReservationError as error:
+        for line in str(error).splitlines():
+            checker.problem(key, line)
+
+
+def _addressed(
+    checker: Checker, nodes: list[dict[str, Any]], found: dict[str, Any], known: dict[str, None]
+) -> list[dict[str, str]]:
+    """All hosts with an address, as `{hosts: HOSTLIST, address: HOSTLIST}`; `known` are all hosts of the cluster."""
+    entries = [(f"nodes[{i}].address", node) for i, node in enumerate(nodes) if "hosts" in node and "address" in node]
+    for name, value in found.items():
+        key = f"addresses.{name}"
+        entries.append((key, checker.check(_ADDRESSES, key, {"hosts": name, "address": value})))
+    host_of: dict[str, str] = {}
+    address_of: dict[str, str] = {}
+    addressed = []
+    for key, entry in entries:
+        hosts, addresses = expand(entry.get("hosts", "")), expand(entry.get("address", ""))
+        if len(hosts) != len(addresses):
+            checker.problem(key, f"found {len(addresses)} for {len(hosts)} hosts, allowed: one address for each host")
+        for host, address in zip(hosts, addresses):
+            if host not in known:
+                what = unknown("host", host, known, "the hosts of controllers, database, login, registry and nodes")
+                checker.problem(key, f"found '{host}', {what}")
+            if host in address_of:
+                checker.problem(key, f"{host} has an address already, {address_of[host]}")
+            if address in host_of:
+                checker.problem(key, f"{address} is the address of {host_of[address]} already")
+            host_of.setdefault(address, host)
+            address_of.setdefault(host, address)
+        addressed.append({"hosts": entry.get("hosts", ""), "address": entry.get("address", "")})
+    return addressed
+
+
+_ADDRESSES = schema.Kind(own={key: {**schema.NODE.own[key], "required": True} for key in ("hosts", "address")})
+
+
+def _groups(
+    checker: Checker,
+    nodes: list[dict[str, Any]],
+    types: dict[str, str],
+    partitions: list[dict[str, Any]],
+    node_hosts: list[str],
+) -> dict[str, list[str]]:
+    """The groups of machine types and partitions.
+
+    A host whose hardware is measured is in `hardware_detected`, and in that of its type once this is known.
+    """
+    groups: dict[str, list[str]] = {}
+    names: dict[str, str] = {}
+
+    def extend(kind: str, name: str, hosts: Iterable[str]) -> None:
+        """Put hosts into the group of a name."""
+        group = group_name(kind, name)
+        if names.setdefault(group, name) != name:
+            checker.problem(f"{kind}", f"'{name}' and '{names[group]}' are one group, {group}: rename one")
+        groups.setdefault(group, []).extend(hosts)
+
+    for node in nodes:
+        hosts = expand(node.get("hosts", ""))
+        extend("hardware", node.get("hardware", ""), hosts)
+        if node.get("hardware") == DETECTED:
+            for host in hosts:
+                if host in types:
+                    extend("hardware", types[host], [host])
+    for partition in partitions:
+        named = expand(partition.get("nodes", ""))
+        extend("partition", partition.get("name", ""), node_hosts if named == ["ALL"] else named)
+    return groups
+
+
+def _resolved(node: dict[str, Any], types: dict[str, str]) -> list[dict[str, Any]]:
+    """A node entry, split by the machine types that were measured; hosts without one stay `detected`."""
+    if node["hardware"] != DETECTED:
+        return [node]
+    hosts = expand(node["hosts"])
+    addresses = expand(node.get("address", "")) or [""] * len(hosts)
+    split: dict[str, tuple[list[str], list[str]]] = {}
+    for host, address in zip(hosts, addresses):
+        names, theirs = split.setdefault(types.get(host, DETECTED), ([], []))
+        names.append(host)
+        theirs.append(address)
+    return [
+        {**node, "hosts": fold(names), "hardware": hardware, **({"address": fold(theirs)} if "address" in node else {})}
+        for hardware, (names, theirs) in split.items()
+    ]

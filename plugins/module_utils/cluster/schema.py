@@ -1,0 +1,476 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The structure of the cluster file: which keys each of its mappings has, and what their values are.
+
+Structure, types and unknown keys are checked by Ansible's own ArgumentSpecValidator; a Checker puts what it finds into
+words that name the file, the key, what was found and what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from ipaddress import ip_address
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.errors import ArgumentTypeError, RequiredError, UnsupportedError
+from ansible_collections.gpucluster.slurm.plugins.module_utils import spelling
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+
+PLUGIN = "gpucluster.slurm.cluster"
+
+_CLUSTER = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]*")
+_IP = re.compile(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*")  # no name: all digits, or with a colon
+_INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
+_PROFILE = re.compile(r"([1-7]c\.)?[1-7]g\.[0-9]+gb([+-][a-z]+(\.[a-z]+)*)?")
+_NO_HOSTS = ("all", "default")  # words that mean something else where Slurm and Ansible expect hosts
+
+
+AUTODETECT = ("nvml", "nvidia", "rsmi", "oneapi", "nrt")
+"""What AutoDetect may be; `off` only undoes a line for all nodes, which is never written."""
+
+GPU_ENVIRONMENT = ("nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env")
+SHARING = ("one_sharing", "all_sharing")
+GRES_FLAGS = ("CountOnly", "explicit", *SHARING, *GPU_ENVIRONMENT, "no_gpu_env")
+"""What Flags of gres.conf may hold; Slurm ignores any other word (`gres_flags_parse` in `src/interfaces/gres.c`)."""
+
+
+# The types. Each is a callable, as Ansible's argument specs allow: it gives the value, or raises ValueError with what
+# is allowed or wrong.
+
+
+def text(value: Any) -> str:
+    """A string, or a number that is meant as one. Templates are refused, since nothing would evaluate them."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError("allowed: a text")
+    if "{{" in str(value):
+        raise ValueError("templates are not evaluated here; set the variable in group_vars instead")
+    return str(value)
+
+
+def plugin(value: Any) -> str:
+    """The name of the inventory plugin, which makes a file a cluster file."""
+    if value != PLUGIN:
+        raise ValueError(f"allowed: {PLUGIN}")
+    return text(value)
+
+
+def cluster_name(value: Any) -> str:
+    """The name of a cluster. Slurm lowers it, so that upper case would have two spellings."""
+    if not _CLUSTER.fullmatch(text(value)):
+        raise ValueError("allowed: lower case letters, digits, '-' and '_', such as hpc-demo")
+    return text(value)
+
+
+def name(value: Any) -> str:
+    """The name of a machine type or a generic resource."""
+    if not _NAME.fullmatch(text(value)):
+        raise ValueError("allowed: letters, digits, '.', '-' and '_'")
+    return text(value)
+
+
+def partition_name(value: Any) -> str:
+    """The name of a partition. PartitionName=DEFAULT gives defaults to the lines below it."""
+    if name(value).lower() == "default":
+        raise ValueError("allowed: any other name, since this one means something else to Slurm")
+    return text(value)
+
+
+def _hostlist(value: Any, pattern: re.Pattern[str], allowed: str) -> str:
+    """A hostlist with at least one name, all of a pattern, none twice."""
+    seen = set()
+    for host in expand(text(value)):
+        if not pattern.fullmatch(host) or host.lower() in _NO_HOSTS:
+            raise ValueError(f"{host!r} is no name of a host, allowed: {allowed}")
+        if host in seen:
+            raise ValueError(f"{host} is in it twice")
+        seen.add(host)
+    if not seen:
+        raise ValueError(f"allowed: {allowed}")
+    return str(value)
+
+
+def hostlist(value: Any) -> str:
+    """A hostlist of hosts, none twice."""
+    return _hostlist(value, _NAME, "a hostlist such as compute[01-16]")
+
+
+def host(value: Any) -> str:
+    """One host."""
+    if len(expand(hostlist(value))) != 1:
+        raise ValueError("allowed: one host")
+    return str(value)
+
+
+def addresses(value: Any) -> str:
+    """A hostlist of addresses, none twice: IP addresses, or names that resolve."""
+    for address in expand(_hostlist(value, _ADDRESS, "a list of addresses such as 10.1.0.[1-16]")):
+        if _IP.fullmatch(address):
+            ip_address(address)  # its ValueError says what is wrong
+    return str(value)
+
+
+def partition_nodes(value: Any) -> str:
+    """A hostlist of nodes, or ALL."""
+    return "ALL" if value == "ALL" else hostlist(value)
+
+
+def files(value: Any) -> str:
+    """A hostlist of device files, none twice."""
+    return _hostlist(value, re.compile(r"/\S+"), "device files such as /dev/nvidia[0-7]")
+
+
+def autodetect(value: Any) -> str:
+    """A mechanism of Slurm that finds GPUs."""
+    if value not in AUTODETECT:
+        raise ValueError(f"allowed: {', '.join(AUTODETECT)}")
+    return str(value)
+
+
+def gres_flags(value: Any) -> list[str]:
+    """Flags of a generic resource: a list, or a text with commas."""
+    flags = [text(flag).strip() for flag in (value if isinstance(value, list) else text(value).split(","))]
+    if not flags or not {*flags} <= {*GRES_FLAGS}:
+        raise ValueError(f"allowed: {', '.join(GRES_FLAGS)}")
+    return flags
+
+
+def cores(value: Any) -> str:
+    """Slurm's indexes of cores: a number, a text such as 0-3,8-11, or a list of them."""
+    words = ",".join(map(text, value)) if isinstance(value, list) else text(value)
+    if not _INDEXES.fullmatch(words):
+        raise ValueError("allowed: indexes of cores such as 0-3,8-11")
+    expand(f"[{words}]")  # its ValueError says what is wrong
+    return words
+
+
+def links(value: Any) -> str:
+    """The connections of a device to all devices, a list or a text with commas (`gres_links_validate` in Slurm)."""
+    words = ",".join(map(text, value)) if isinstance(value, list) else text(value)
+    numbers = words.split(",")
+    if numbers.count("-1") != 1 or not all(number == "-1" or number.isdecimal() for number in numbers):
+        raise ValueError("allowed: a number from 0 for each device, and -1 for the device itself, such as -1,16,16")
+    return words
+
+
+def mig(value: Any) -> dict[str, int]:
+    """The layout of a GPU: how many instances of which profile; a GPU has seven compute slices at most.
+
+    Without any instance it is a whole GPU, whose MIG is off.
+    """
+    for profile, instances in mapping(value).items():
+        if not _PROFILE.fullmatch(str(profile)):
+            raise ValueError(f"{profile!r} is no profile, allowed: profiles of nvidia-smi such as 1g.10gb")
+        count(instances)
+    slices = sum(int(str(profile)[0]) * instances for profile, instances in value.items())
+    if slices > 7:
+        raise ValueError(f"allowed: instances of up to 7 compute slices on each GPU, these have {slices}")
+    return dict(value)
+
+
+def count(value: Any) -> int:
+    """A whole number from 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("allowed: a whole number from 1")
+    return value
+
+
+def flag(value: Any) -> bool:
+    """A boolean."""
+    if not isinstance(value, bool):
+        raise ValueError("allowed: true or false")
+    return value
+
+
+def mapping(value: Any) -> dict[Any, Any]:
+    """A mapping."""
+    if not isinstance(value, dict):
+        raise ValueError("allowed: a mapping, key: value")
+    return value
+
+
+def sequence(value: Any) -> list[Any]:
+    """A list."""
+    if not isinstance(value, list):
+        raise ValueError("allowed: a list")
+    return value
+
+
+def parameter(value: Any) -> Any:
+    """The value of a Slurm parameter: a scalar, or a list of scalars."""
+    for element in value if isinstance(value, list) else [value]:
+        if isinstance(element, (dict, list)):
+            raise ValueError("allowed: a value, or a list of values")
+        if not isinstance(element, bool):
+            text(element)
+    value_text(value)
+    return value
+
+
+def parameter_of(table: str, key: str) -> Callable[[Any], Any]:
+    """The type of a Slurm parameter: what no release takes is refused; the release of the cluster is not known here."""
+
+    def typed(value: Any) -> Any:
+        """The value, as it was given."""
+        repeated = isinstance(parameter(value), list) and key in parameters.REPEATED
+        for element in value if repeated else [value]:
+            allowed = parameters.refused_everywhere(table, key, value_text(element).strip('"'))
+            if allowed:
+                raise ValueError(allowed)
+        return value
+
+    return typed
+
+
+def parameter_lines(value: Any) -> Any:
+    """The value of a Slurm parameter whose lines have parameters of their own: mappings, a line each."""
+    for line in value if isinstance(value, list) else [value]:
+        if not isinstance(line, dict) or next(iter(line), None) not in parameters.LINES:
+            raise ValueError("allowed: a mapping that starts with the parameter, {NodeSet: fast, Feature: h100}")
+        for element in line.values():
+            parameter(element)
+    return value
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a kind of mapping may hold."""
+
+    own: dict[str, dict[str, Any]]
+    """The keys of the cluster file itself, as an argument spec."""
+    slurm: frozenset[str] = frozenset()
+    """Slurm's parameters that may be there too."""
+    slurm_file: str = ""
+    """What Slurm calls them."""
+    table: str = ""
+    """Which of `parameters.FILES` they are."""
+    made: dict[str, str] = field(default_factory=dict)
+    """Slurm's parameters that are made from other keys, and which: they are refused."""
+
+    @cached_property
+    def spec(self) -> dict[str, dict[str, Any]]:
+        """All of it as an argument spec."""
+        slurm = {
+            key: {"type": parameter_lines if key in parameters.LINES else parameter_of(self.table, key)}
+            for key in sorted(self.slurm - set(self.made))
+        }
+        return {**slurm, **self.own}
+
+    @cached_property
+    def validator(self) -> ArgumentSpecValidator:
+        """What checks it."""
+        return ArgumentSpecValidator(self.spec)
+
+    @cached_property
+    def allowed(self) -> str:
+        """All of it in words."""
+        slurm = [f"the parameters of {self.slurm_file}"] if self.slurm_file else []
+        return " and ".join([*([", ".join(self.own)] if self.own else []), *slurm])
+
+
+CLUSTER = Kind(
+    own={
+        "plugin": {"type": plugin, "required": True},
+        "name": {"type": cluster_name, "required": True},
+        "controllers": {"type": hostlist, "required": True},
+        "database": {"type": host},
+        "login": {"type": hostlist},
+        "registry": {"type": host},
+        "hardware": {"type": mapping},
+        "nodes": {"type": sequence, "required": True},
+        "partitions": {"type": sequence, "required": True},
+        "addresses": {"type": mapping},
+        "accounting": {"type": mapping},
+        "slurm_conf": {"type": mapping},
+        "cgroup_conf": {"type": mapping},
+        # Those of Ansible's fragment `constructed`; Ansible checks them further.
+        "strict": {"type": flag},
+        "compose": {"type": mapping},
+        "groups": {"type": mapping},
+        "keyed_groups": {"type": sequence},
+        "leading_separator": {"type": flag},
+        "use_extra_vars": {"type": flag},
+    }
+)
+
+DETECTED_FILE = Kind(
+    own={"hardware": {"type": mapping}, "nodes": {"type": sequence}},
+)
+
+HARDWARE = Kind(
+    own={
+        "sockets": {"type": count, "required": True},
+        "cores_per_socket": {"type": count, "required": True},
+        "threads_per_core": {"type": count, "required": True},
+        "real_memory": {"type": count, "required": True},
+        "boards": {"type": count},
+        "tmp_disk": {"type": count},
+        "gres": {"type": sequence},
+    },
+    slurm=parameters.NODE,
+    slurm_file="a NodeName line",
+    table="NodeName",
+    made={
+        "Boards": "boards",
+        "CPUs": "sockets, cores_per_socket and threads_per_core",
+        "CoresPerSocket": "cores_per_socket",
+        "Gres": "gres",
+        "NodeAddr": "address of a node",
+        "NodeHostname": "hosts of a node",
+        "Procs": "sockets, cores_per_socket and threads_per_core",
+        "RealMemory": "real_memory",
+        "Sockets": "sockets",
+        "SocketsPerBoard": "sockets and boards",
+        "ThreadsPerCore": "threads_per_core",
+        "TmpDisk": "tmp_disk",
+    },
+)
+
+REQUIRED_OF_HARDWARE = {key for key, spec in HARDWARE.own.items() if spec.get("required")}
+
+GRES = Kind(
+    own={
+        "name": {"type": name, "required": True},
+        "type": {"type": name},
+        "file": {"type": files},
+        "count": {"type": count},
+        "cores": {"type": cores},
+        "links": {"type": links},
+        "flags": {"type": gres_flags},
+        "autodetect": {"type": autodetect},
+        "mig": {"type": mig},
+    }
+)
+
+NODE = Kind(
+    own={
+        "hosts": {"type": hostlist, "required": True},
+        "hardware": {"type": name, "required": True},
+        "address": {"type": addresses},
+    },
+    slurm=parameters.NODE,
+    slurm_file="a NodeName line",
+    table="NodeName",
+    made={
+        **{key: f"{keys} of its hardware" for key, keys in HARDWARE.made.items()},
+        "NodeAddr": "address",
+        "NodeHostname": "hosts",
+    },
+)
+
+DETECTED_NODE = Kind(own={key: NODE.own[key] for key in ("hosts", "hardware")})
+
+PARTITION = Kind(
+    own={
+        "name": {"type": partition_name, "required": True},
+        "nodes": {"type": partition_nodes, "required": True},
+        "default": {"type": flag},
+    },
+    slurm=parameters.PARTITION,
+    slurm_file="a PartitionName line",
+    table="PartitionName",
+    made={"Default": "default", "Nodes": "nodes"},
+)
+
+SLURM_CONF = Kind(
+    own={},
+    slurm=parameters.SLURM_CONF,
+    slurm_file="slurm.conf",
+    table="slurm.conf",
+    made={
+        "BackupAddr": "controllers and addresses",
+        "BackupController": "controllers",
+        "ClusterName": "name",
+        "ControlAddr": "controllers and addresses",
+        "ControlMachine": "controllers",
+        "GresTypes": "gres of hardware",
+        "NodeName": "nodes",
+        "PartitionName": "partitions",
+        "SlurmctldHost": "controllers",
+    },
+)
+
+ACCOUNTING = Kind(
+    own={
+        "limits": {"type": mapping},
+        "qos": {"type": sequence},
+        "accounts": {"type": sequence},
+        "users": {"type": sequence},
+        "reservations": {"type": sequence},
+        "purge": {"type": flag},
+    }
+)
+
+CGROUP_CONF = Kind(own={}, slurm=parameters.CGROUP_CONF, slurm_file="cgroup.conf", table="cgroup.conf")
+
+_TYPE_MESSAGE = re.compile(r"argument '(.*?)' is of type .*? and we were unable to convert to \w+: (.*)", re.DOTALL)
+"""How the validator words an ArgumentTypeError: the key, and the message of the type."""
+
+
+def shown(found: Any) -> str:
+    """What was found, cut where it is long."""
+    words = repr(found)
+    return words if len(words) <= 80 else f"{words[:77]}..."
+
+
+def unknown(what: str, found: str, names: Iterable[str], allowed: str) -> str:
+    """What to say of an unknown name: the nearest known one, and what is allowed."""
+    match = spelling.nearest(found, names)
+    return f"unknown {what}, {f'did you mean {match!r}? ' if match else ''}allowed: {allowed}"
+
+
+class Checker:
+    """Collects the problems of one file; several checkers may share the list."""
+
+    def __init__(self, file: str, problems: list[str]) -> None:
+        self.file = file
+        self.problems = problems
+
+    def problem(self, key: str, what: str) -> None:
+        """Note a problem with a key, such as `nodes[1].hosts`."""
+        self.problems.append(f"{self.file}: {key}: {what}" if key else f"{self.file}: {what}")
+
+    def check(self, kind: Kind, key: str, found: Any) -> dict[str, Any]:
+        """Check a mapping and give the part of it that is right; keys without a value are as if they were not there."""
+        if not isinstance(found, Mapping):
+            self.problem(key, f"found {shown(found)}, allowed: a mapping with {kind.allowed}")
+            return {}
+        given = {str(name): value for name, value in found.items() if value is not None}
+        result = kind.validator.validate(given)
+        wrong = set()
+        for name in sorted(result.unsupported_parameters):
+            wrong.add(name)
+            self.problem(_join(key, name), self._unknown(kind, name))
+        for error in result.errors.errors:
+            typed = _TYPE_MESSAGE.fullmatch(error.msg)
+            if isinstance(error, ArgumentTypeError) and typed:
+                wrong.add(typed[1])
+                self.problem(_join(key, typed[1]), f"found {shown(given[typed[1]])}, {typed[2]}")
+            elif isinstance(error, RequiredError):
+                for name in error.msg.rpartition(": ")[2].split(", "):
+                    self.problem(_join(key, name), "missing")
+            elif not isinstance(error, UnsupportedError):
+                self.problem(key, error.msg)
+        right: dict[str, Any] = result.validated_parameters
+        return {name: value for name, value in right.items() if value is not None and name not in wrong}
+
+    @staticmethod
+    def _unknown(kind: Kind, key: str) -> str:
+        """What to say of a key that a kind has not."""
+        made = {parameter.lower(): keys for parameter, keys in kind.made.items()}
+        if key.lower() in made:
+            return f"Slurm's {key} is made from {made[key.lower()]}: set that"
+        return unknown("key", key, kind.spec, kind.allowed)
+
+
+def _join(key: str, name: str) -> str:
+    """The key of a key."""
+    return f"{key}.{name}" if key else name

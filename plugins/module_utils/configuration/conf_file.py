@@ -1,0 +1,267 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Slurm's configuration files as data: what they say, and in what two versions of them differ.
+
+Order, blanks, comments and how lines are folded do not matter: two files that say the same do not differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+
+Pairs = tuple[tuple[str, str], ...]
+"""Keys and values of a line, in order."""
+
+# parse_config.c: a key, perhaps an operator, a value that is quoted or has no blanks.
+_PAIR = re.compile(r'([\w.]+)\s*[-+*/]?=\s*(?:"([^"]*)"|(\S+))(?:\s+|$)')
+_COMMENT = re.compile(r"(?<!\\)#.*")
+_INCLUDE = re.compile(r"include\s+(\S+)", re.IGNORECASE)
+_DEFAULT = "DEFAULT"
+
+
+class ConfigurationError(ValueError):
+    """A line that Slurm's parser would not take."""
+
+
+@dataclass(frozen=True)
+class ConfigurationChange:
+    """A difference of one key."""
+
+    file: str
+    """The table of parameters that the key is in: a file, NodeName or PartitionName."""
+    subject: str
+    """Which nodes (a hostlist) or which partition; empty for a parameter of the whole file."""
+    key: str
+    before: str | None
+    after: str | None
+    """The values; None: not there. That of NodeName and PartitionName is the subject itself."""
+
+
+@dataclass
+class Configuration:
+    """What a set of files says."""
+
+    settings: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    """Key as it is spelled and value, by file and key in small letters; a line of plugstack.conf by its plugin."""
+    nodes: dict[str, Pairs] = field(default_factory=dict)
+    partitions: dict[str, Pairs] = field(default_factory=dict)
+    gres: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The lines of gres.conf by node; those for all nodes have the name ''."""
+
+
+def lines(file: str, text: str) -> Iterator[Pairs]:
+    """The lines of a file, comments and empty ones left out, continued ones joined.
+
+    Raises:
+        ConfigurationError: names the file, the line and its text.
+    """
+    start, joined = 1, ""
+    for number, raw in enumerate(text.splitlines(), 1):
+        part = _COMMENT.sub("", raw).rstrip()
+        start = start if joined else number
+        joined += part[:-1] if part.endswith("\\") else part
+        if part.endswith("\\"):
+            continue
+        line, joined = joined.strip(), ""
+        included = _INCLUDE.fullmatch(line)
+        if line and file == "plugstack.conf":  # no file of Key=value: see its table of parameters
+            word, _blank, rest = line.replace("\t", " ").partition(" ")
+            yield ((word, rest.strip()),)
+        elif included:
+            yield (("Include", included[1]),)
+        elif line:
+            yield _pairs(file, start, line)
+
+
+def _pairs(file: str, number: int, line: str) -> Pairs:
+    """The pairs of a line."""
+    pairs, place = [], 0
+    while place < len(line):
+        match = _PAIR.match(line, place)
+        if not match:
+            raise ConfigurationError(f"{file}: line {number}: found {line[place:]!r}, allowed: Key=value")
+        value = match[2] if match[3] is None else match[3]
+        pairs.append((match[1], value.replace("\\#", "#").replace("\\\\", "\\")))
+        place = match.end()
+    return tuple(pairs)
+
+
+def read(files: Mapping[str, str]) -> Configuration:
+    """What files say, by name and text.
+
+    Raises:
+        ConfigurationError: a line cannot be read.
+    """
+    result = Configuration()
+    for file, text in files.items():
+        defaults: dict[str, Pairs] = {}
+        for pairs in lines(file, text):
+            _add(result, file, pairs, defaults)
+    return result
+
+
+_LINES = {"nodename": "NodeName", "partitionname": "PartitionName", "downnodes": "DownNodes", "nodeset": "NodeSet"}
+"""Lines of slurm.conf that have parameters of their own, by their first key."""
+
+
+def table_of(file: str, pairs: Pairs) -> str:
+    """The table of parameters for a line: its file, or the kind of line in slurm.conf."""
+    return _LINES.get(pairs[0][0].lower(), file) if file == "slurm.conf" else file
+
+
+def _add(result: Configuration, file: str, pairs: Pairs, defaults: dict[str, Pairs]) -> None:
+    """Take in a line; `defaults` are those that lines named DEFAULT have set so far."""
+    kind, value = table_of(file, pairs), pairs[0][1]
+    if kind in ("NodeName", "PartitionName"):
+        settings = _over(defaults.get(kind, ()), pairs[1:])
+        if value.upper() == _DEFAULT:
+            defaults[kind] = settings
+        elif kind == "PartitionName":
+            result.partitions[value] = settings
+        else:
+            _add_nodes(result, value, settings)
+    elif kind != file:
+        result.settings[file, f"{kind} {value}".lower()] = (f"{kind}={value}", _text(pairs[1:]))
+    elif file == "plugstack.conf":
+        word, plugin, *arguments = (*pairs[0][0].split(), *value.split(), "")
+        result.settings[file, plugin] = (f"{word}={plugin}", " ".join([word, *arguments]).strip())
+    elif file == "gres.conf":
+        named = next((hosts for key, hosts in pairs if key.lower() == "nodename"), None)
+        text = _text(pair for pair in pairs if pair[0].lower() != "nodename")
+        for node in [""] if named is None else expand(named):
+            result.gres[node] = (*result.gres.get(node, ()), text)
+    else:
+        for key, setting in pairs:
+            before = result.settings.get((file, key.lower()), ("", ""))[1]
+            several = before and key.lower() in _SEVERAL
+            result.settings[file, key.lower()] = (key, f"{before} {setting}" if several else setting)
+
+
+_SEVERAL = {"slurmctldhost", "prolog", "epilog", "prologslurmctld", "epilogslurmctld", "include"}
+"""Keys of which each value has a line of its own."""
+
+
+def _add_nodes(result: Configuration, hosts: str, settings: Pairs) -> None:
+    """Nodes of a line. Equal ones share their settings, so that they are compared once; addresses are their own."""
+    names = expand(hosts)
+    own = [pair for pair in settings if pair[0].lower() in ("nodeaddr", "nodehostname", "port")]
+    shared = tuple(sorted((pair for pair in settings if pair not in own), key=lambda pair: pair[0].lower()))
+    columns = [(key, expand(f"[{values}]" if values[0].isdigit() and key == "Port" else values)) for key, values in own]
+    for i, name in enumerate(names):
+        mine = tuple((key, values[i] if len(values) == len(names) else values[0]) for key, values in columns)
+        result.nodes[name] = (*shared, *mine) if mine else shared
+
+
+def _over(defaults: Pairs, pairs: Pairs) -> Pairs:
+    """Pairs over defaults."""
+    given = {key.lower() for key, value in pairs}
+    return (*(pair for pair in defaults if pair[0].lower() not in given), *pairs)
+
+
+def _text(pairs: Iterator[tuple[str, str]] | Pairs) -> str:
+    """Pairs as a line."""
+    return " ".join(f"{key}={value}" for key, value in pairs)
+
+
+def value_text(value: Any) -> str:
+    """A value as Slurm's parser reads it (`src/common/parse_config.c`).
+
+    Booleans are YES or NO, lists are joined by commas. A backslash escapes, a `#` starts a comment even in quotes, a
+    value with blanks is quoted and cannot hold a quote.
+    """
+    if isinstance(value, bool):
+        return "YES" if value else "NO"
+    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    blank = not text or any(character.isspace() for character in text)
+    if "\n" in text or "\r" in text:
+        raise ValueError(f"{text!r} is no value for a Slurm configuration: it has more than one line")
+    if '"' in text and (blank or text.startswith('"')):
+        raise ValueError(f"{text!r} is no value for a Slurm configuration: it has quotes and would have to be quoted")
+    text = text.replace("\\", "\\\\").replace("#", "\\#")
+    return f'"{text}"' if blank else text
+
+
+def changes(old: Configuration, new: Configuration) -> list[ConfigurationChange]:
+    """In what two configurations differ: parameters, nodes, partitions, generic resources."""
+    return [
+        *_settings(old, new),
+        *_nodes(old, new),
+        *_partitions(old, new),
+        *_gres(old, new),
+    ]
+
+
+def _settings(old: Configuration, new: Configuration) -> Iterator[ConfigurationChange]:
+    """Parameters that have another value, are new, or are gone."""
+    for place in dict.fromkeys([*new.settings, *old.settings]):
+        before, after = old.settings.get(place), new.settings.get(place)
+        if (before and before[1]) != (after and after[1]):
+            key = (after or before or ("", ""))[0]
+            yield ConfigurationChange(place[0], "", key, before and before[1], after and after[1])
+
+
+def _nodes(old: Configuration, new: Configuration) -> Iterator[ConfigurationChange]:
+    """Nodes that are new, gone, or have other settings; what is the same of several is one change."""
+    gone = [name for name in old.nodes if name not in new.nodes]
+    added = [name for name in new.nodes if name not in old.nodes]
+    if gone:
+        yield ConfigurationChange("NodeName", fold(gone), "NodeName", fold(gone), None)
+    if added:
+        yield ConfigurationChange("NodeName", fold(added), "NodeName", None, fold(added))
+    # Nodes of a line share their settings: each two of them are compared once.
+    compared: dict[tuple[Pairs, Pairs], list[str]] = {}
+    for name, settings in new.nodes.items():
+        before = old.nodes.get(name)
+        if before is not None and before != settings:
+            compared.setdefault((before, settings), []).append(name)
+    found: dict[tuple[str, str | None, str | None], list[str]] = {}
+    for (before, settings), names in compared.items():
+        for difference in _different(before, settings):
+            found.setdefault(difference, []).extend(names)
+    for (key, was, becomes), names in found.items():
+        yield ConfigurationChange("NodeName", fold(names), key, was, becomes)
+
+
+def _different(old: Pairs, new: Pairs) -> Iterator[tuple[str, str | None, str | None]]:
+    """Keys with their values before and after."""
+    before = {key.lower(): (key, value) for key, value in old}
+    after = {key.lower(): (key, value) for key, value in new}
+    for name in dict.fromkeys([*after, *before]):
+        was, becomes = before.get(name, (name, None)), after.get(name, (name, None))
+        if was[1] != becomes[1]:
+            yield after.get(name, was)[0], was[1], becomes[1]
+
+
+def _partitions(old: Configuration, new: Configuration) -> Iterator[ConfigurationChange]:
+    """Partitions that are new, gone, or have other settings."""
+    for name in dict.fromkeys([*new.partitions, *old.partitions]):
+        before, after = old.partitions.get(name), new.partitions.get(name)
+        if before is None or after is None:
+            yield ConfigurationChange(
+                "PartitionName",
+                name,
+                "PartitionName",
+                None if before is None else name,
+                None if after is None else name,
+            )
+            continue
+        for key, was, becomes in _different(before, after):
+            yield ConfigurationChange("PartitionName", name, key, was, becomes)
+
+
+def _gres(old: Configuration, new: Configuration) -> Iterator[ConfigurationChange]:
+    """Lines of gres.conf of nodes that are in both configurations; those of others come and go with them."""
+    found: dict[tuple[str | None, str | None], list[str]] = {}
+    for name in dict.fromkeys([*new.gres, *old.gres]):
+        before, after = old.gres.get(name), new.gres.get(name)
+        if before != after and (not name or (name in old.nodes and name in new.nodes)):
+            pair = ("; ".join(before) if before else None, "; ".join(after) if after else None)
+            found.setdefault(pair, []).append(name)
+    for (was, becomes), names in found.items():
+        yield ConfigurationChange("gres.conf", fold(names) if names != [""] else "", "Name", was, becomes)

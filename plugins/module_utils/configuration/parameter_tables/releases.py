@@ -1,0 +1,21 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The releases that the tables of this folder are about, and those since which something is otherwise.
+
+A new release of Slurm is added here, in the tables beside this file, and in `docs/design/parameters.md`.
+"""
+
+from __future__ import annotations
+
+RELEASES = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
+"""The releases that the tables are about, in order. A later one is taken for the last of them."""
+
+SCRIPTS_REPEATED = "24.05"
+"""The first release that takes several Prolog, Epilog and the like, and runs all of them."""
+
+RECONFIGURE_RESTARTS = "23.11"
+"""The first release whose reconfigure starts the daemons anew (`parameters.py`)."""
+
+NO_NORMAL_APART = "26.05"
+"""The first release that shows which of the PriorityFlags NO_NORMAL_... are set; those before show one as all."""

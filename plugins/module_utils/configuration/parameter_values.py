@@ -1,0 +1,213 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What values Slurm's parameters may have, by the second column of `parameter_tables`.
+
+Each check takes a value as text and gives what is wrong with it, or nothing. What Slurm accepts has nothing wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
+    BOOLEANS,
+    CHOICES,
+    FLAGS,
+    HINTS,
+    LEVELS,
+    PLUGINS,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+
+REFUSED = "refused"
+"""Slurm does not start with it; a running one keeps its old configuration."""
+IGNORED = "ignored"
+"""Slurm does without it, with or without a warning."""
+FOREIGN = "foreign"
+"""Slurm does not come with it and refuses it, unless the site has added it."""
+
+Verdict = tuple[str, str]
+"""One of the three, and what is allowed instead."""
+
+TEXTS = ("text", "host", "hosts", "user", "path", "dir", "program")
+"""Kinds of any text, of which the words are for a reader."""
+
+LIMITS = {"u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1}
+"""The highest numbers of the kinds of whole numbers, `s_p_handle_uint16` and the like in `src/common/parse_value.c`."""
+
+_UNLIMITED = ("unlimited", "infinite")
+_WHOLE = re.compile(r"\s*\+?(?P<digits>0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*|)(?P<kibi>k?)", re.I)  # strtoul(3), any base
+_TIME = re.compile(r"\d+-\d*(:\d*){0,2}|\d*(:\d*){0,2}")  # `_is_valid_timespec` in `src/common/parse_time.c`
+_AGE = re.compile(r"\d+(m|mo|mon|mont|month|months|h|ho|hou|hour|hours|d|da|day|days)?", re.I)  # `slurmdb_parse_purge`
+_PORTS = re.compile(r"\s*\+?(\d+)(-\s*\+?(\d+).*)?")
+_RANGE = re.compile(r"(\d+)\.\.(\d*)")
+_SPAN = re.compile(r"(?P<since>\d\d\.\d\d)\+|(?P<first>\d\d\.\d\d)?-(?P<last>\d\d\.\d\d)")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Releases from one to another, both included."""
+
+    first: str = RELEASES[0]
+    last: str = RELEASES[-1]
+
+    @classmethod
+    def parse(cls, text: str) -> Span:
+        """`23.02+`, `-24.11`, `23.11-24.11`, or nothing: all. ValueError: it is none of these."""
+        match = _SPAN.fullmatch(text)
+        if text and not match:
+            raise ValueError(f"{text!r} are no releases")
+        span = cls(match["since"] or match["first"] or cls.first, match["last"] or cls.last) if match else cls()
+        if not {span.first, span.last} <= {*RELEASES} or span.first > span.last:
+            raise ValueError(f"{text!r} are no releases")
+        return span
+
+    def __contains__(self, release: str) -> bool:
+        return RELEASES.index(self.first) <= RELEASES.index(release) <= RELEASES.index(self.last)
+
+    def __str__(self) -> str:
+        if self.last == RELEASES[-1]:
+            return "all releases" if self.first == RELEASES[0] else f"{self.first} and later"
+        return f"{self.first} to {self.last}" if self.first != self.last else self.first
+
+    @property
+    def verb(self) -> str:
+        """The verb after it."""
+        return "does" if self.first == self.last else "do"
+
+
+@cache
+def words(text: str) -> Mapping[str, Span]:
+    """The words of a set, each with the releases that know it."""
+    return {word: Span.parse(span.rstrip("}")) for word, _brace, span in (w.partition("{") for w in text.split())}
+
+
+def check_value(kind: str, value: str, release: str) -> Iterator[Verdict]:
+    """What is wrong with a value.
+
+    Args:
+        kind: the second column of a table, such as `u16 s`.
+        value: as it is in the file, without quotes and escapes.
+        release: one of RELEASES.
+    """
+    name, _blank, rest = kind.partition(" ")
+    if name in LIMITS:
+        yield from _whole(value, LIMITS[name], rest, suffix=name != "u16")
+    elif name == "bool":
+        yield from _unless(value.lower() in BOOLEANS, "YES or NO")
+    elif name == "float":
+        yield from _unless(_is_float(value), "a number, or UNLIMITED")
+    elif name in ("minutes", "seconds"):
+        yield from _time(value, finite=bool(rest))
+    elif name == "ports":
+        match = _PORTS.fullmatch(value)
+        first, last = (int(match[1]), int(match[3] or match[1]) if match[2] else None) if match else (0, None)
+        yield from _unless(first > 0 and (last is None or last > first), "a port, or a range such as 6817-6820")
+    elif name == "purge":
+        yield from _unless(bool(_AGE.fullmatch(value)), "a number and hours, days or months, such as 12months")
+    elif name == "level":
+        yield from _unless(value[:1].isdigit() or value.lower() in LEVELS, f"{', '.join(LEVELS)}, or 0 to 9")
+    elif name == "one":
+        yield from _choice(value, words(CHOICES[rest]))
+    elif name == "flags":
+        yield from _flags(value, words(FLAGS[rest]), release, cased=rest == "ResourceLimits")
+    elif name == "hints":
+        yield from _hints(value, words(HINTS[rest]), release)
+    elif name in ("plugin", "plugins"):
+        yield from _plugins(value.split(",") if name == "plugins" else [value], words(PLUGINS[rest]), release)
+    elif name not in TEXTS:
+        raise ValueError(f"{kind!r} is no kind of value")
+
+
+def _unless(right: bool, allowed: str) -> Iterator[Verdict]:
+    """A refusal, unless the value is right."""
+    if not right:
+        yield REFUSED, f"allowed: {allowed}"
+
+
+def _is_float(value: str) -> bool:
+    """Whether strtof(3) reads all of it. Python's numbers may have `_`, C's may be hexadecimal."""
+    try:
+        float(value or "0")
+    except ValueError:
+        return value.lower() == "unlimited" or value.lower().lstrip("+-").startswith("0x")
+    return "_" not in value
+
+
+def _whole(value: str, highest: int, limits: str, *, suffix: bool) -> Iterator[Verdict]:
+    """A whole number; all but the short ones may be followed by `k`, times 1,024."""
+    match, limit = _WHOLE.fullmatch(value), _RANGE.fullmatch(limits)
+    lowest, highest_allowed = (int(limit[1]), int(limit[2] or highest)) if limit else (0, highest)
+    if value.lower() in _UNLIMITED:
+        number = highest
+    elif match and (suffix or not match["kibi"]):
+        digits = match["digits"].lower() or "0"
+        number = int(digits, 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10)
+        number *= 1024 if match["kibi"] else 1
+    else:
+        number = -1
+    allowed = f"a whole number from {lowest} to {highest_allowed}"
+    yield from _unless(lowest <= number <= highest_allowed, allowed if limit else f"{allowed}, or UNLIMITED")
+
+
+def _time(value: str, *, finite: bool) -> Iterator[Verdict]:
+    """A time as `time_str2secs` in `src/common/parse_time.c` reads it; a finite one is more than nothing, too."""
+    allowed = "minutes, minutes:seconds, hours:minutes:seconds, days-hours and so on"
+    is_time = bool(value and _TIME.fullmatch(value))
+    if finite:
+        yield from _unless(is_time and any(digit in value for digit in "123456789"), f"{allowed}, at least 1")
+    else:
+        yield from _unless(is_time or value.lower() in (*_UNLIMITED, "-1"), f"{allowed}, or UNLIMITED")
+
+
+def _choice(value: str, known: Mapping[str, Span]) -> Iterator[Verdict]:
+    """One of a closed set."""
+    lower = [word.lower() for word in known]
+    right = value.lower() in lower or any(w.endswith(":") and value.lower().startswith(w) for w in lower)
+    yield from _unless(right, ", ".join(known))
+
+
+def _flags(value: str, known: Mapping[str, Span], release: str, *, cased: bool) -> Iterator[Verdict]:
+    """Words of a closed set."""
+    spelled = {word if cased else word.lower(): word for word in known}
+    for word in filter(None, value.split(",")):
+        key = word.removeprefix("RLIMIT_") if cased else word.lower()
+        if key not in spelled:
+            yield REFUSED, f"{word!r} is unknown, {_unknown(word, known, release)}"
+        elif release not in known[spelled[key]]:
+            yield REFUSED, f"Slurm {release} does not know {word!r}, {known[spelled[key]]} {known[spelled[key]].verb}"
+
+
+def _hints(value: str, known: Mapping[str, Span], release: str) -> Iterator[Verdict]:
+    """Words that Slurm looks for anywhere in the value."""
+    for word in filter(None, value.split(",")):
+        spans = [span for name, span in known.items() if name.lower() in word.lower()]
+        if not spans:
+            name = word.partition("=")[0]
+            yield IGNORED, f"{name!r} is unknown, {_unknown(name, known, release)}"
+        elif not any(release in span for span in spans):
+            yield IGNORED, f"Slurm {release} does not know {word!r}, {spans[-1]} {spans[-1].verb}"
+
+
+def _plugins(values: Iterable[str], known: Mapping[str, Span], release: str) -> Iterator[Verdict]:
+    """Plugins, with or without their kind before a slash. MPI's have versions, `pmix_v5`."""
+    for value in values:
+        name = re.sub(r"_v\d+$", "", value.rpartition("/")[2])
+        if not name or (name in known and release in known[name]):
+            continue
+        if name in known:
+            yield FOREIGN, f"Slurm {release} does not come with {value!r}, {known[name]} {known[name].verb}"
+        else:
+            yield FOREIGN, f"Slurm does not come with {value!r}, {_unknown(name, known, release)}"
+
+
+def _unknown(word: str, known: Mapping[str, Span], release: str) -> str:
+    """What to say of an unknown word, after the word."""
+    allowed = [name for name, span in known.items() if release in span]
+    match = nearest(word, allowed)
+    return f"{f'did you mean {match!r}? ' if match else ''}allowed: {', '.join(allowed) or 'none'}"

@@ -1,0 +1,288 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Slurm's parameters: what they may hold, which releases have them, and what a change of one needs.
+
+The facts are in `parameter_tables`, one line for each parameter, in columns that two blanks or more part:
+
+    name  value  change  releases
+
+The value is one of these; what Slurm's parser accepts is accepted here (`src/common/parse_value.c`):
+
+- `text`, and as words for a reader `host`, `hosts`, `user`, `path`, `dir`, `program`: any text.
+- `bool`; `u16`, `u32`, `u64`, `float`, with a unit or the limits `LOW..HIGH`; `minutes` and `seconds`: Slurm's times,
+  stored in that unit; `ports`: one or a range; `level`: of a log; `purge`: an age in slurmdbd.conf.
+- `one SET`, `flags SET`, `hints SET`, `plugin KIND`, `plugins KIND`: words, see `parameter_tables/choices.py`. A set of
+  the parameter's own name is not repeated.
+
+The change is one of these. Since 23.11 a reconfigure starts slurmctld and every slurmd anew, with the state and the
+sockets of the old ones (`_try_to_reconfig` in `src/slurmctld/controller.c` and `src/slurmd/slurmd/slurmd.c`): what
+needed a restart before needs a reconfigure since, but for what an exclamation mark follows.
+
+- `client`: nothing, commands read it.
+- `reconfigure`: `scontrol reconfigure`.
+- `slurmctld`, `slurmd`, `slurmdbd`, `daemons`: a restart of these (`daemons`: slurmctld and slurmd).
+- `nodes`: likewise, while no job runs on the nodes that it is about.
+- `cluster`: a restart of all daemons while there is no job at all.
+
+The releases are `23.02+`, `-24.11` or `23.11-24.11`; none: all. `defunct 23.11+`: since then Slurm only says that it
+ignores the parameter. `refused 23.11+`: since then Slurm knows the parameter to refuse it. `use X` is what replaces it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import (
+    acct_gather_conf,
+    cgroup_conf,
+    gres_conf,
+    job_container_conf,
+    mpi_conf,
+    plugstack_conf,
+    slurm_conf,
+    slurmdbd_conf,
+    topology_conf,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import (
+    RECONFIGURE_RESTARTS,
+    RELEASES,
+    SCRIPTS_REPEATED,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
+    FOREIGN,
+    IGNORED,
+    REFUSED,
+    Span,
+    check_value,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+
+__all__ = [
+    "FILES",
+    "FOREIGN",
+    "IGNORED",
+    "REFUSED",
+    "find",
+    "needs",
+    "problems",
+    "refused_everywhere",
+    "release_of",
+]
+
+
+class Problem(NamedTuple):
+    """What is wrong with a parameter."""
+
+    key: str
+    text: str
+    """What was found, what is allowed, and the nearest that is."""
+    effect: str
+    """REFUSED, IGNORED or FOREIGN."""
+
+
+class Needs(NamedTuple):
+    """What a change of a parameter needs before Slurm obeys it."""
+
+    reconfigure: bool
+    """`scontrol reconfigure`; a restart makes it unnecessary."""
+    restart: tuple[str, ...]
+    """The daemons to restart, in this order."""
+    idle: str
+    """What must have no job meanwhile: `nodes` (those that the change is about), `cluster`, or nothing."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A line of a table."""
+
+    name: str
+    value: str
+    change: str
+    releases: Span
+    defunct: Span | None
+    refused: Span | None
+    instead: str
+    """What replaces it, with the first release that has it where this is not the first of all; or nothing."""
+
+
+def _parameter(line: str) -> Parameter:
+    """A line of a table."""
+    name, value, change, releases = [*re.split(r"\s{2,}", line), ""][:4]
+    notes = {"defunct": "", "refused": "", "use": "", "releases": ""}
+    for note in filter(None, releases.split("; ")):
+        word, _blank, rest = note.partition(" ")
+        if word in ("defunct", "refused", "use"):
+            notes[word] = rest or "-" + RELEASES[-1]
+        else:
+            notes["releases"] = note
+    return Parameter(
+        name,
+        value if " " in value or value not in ("one", "flags", "hints") else f"{value} {name}",
+        change,
+        Span.parse(notes["releases"]),
+        Span.parse(notes["defunct"]) if notes["defunct"] else None,
+        Span.parse(notes["refused"]) if notes["refused"] else None,
+        notes["use"],
+    )
+
+
+def _table(text: str) -> dict[str, Parameter]:
+    """A table by the names in lower case, in its order."""
+    return {parameter.name.lower(): parameter for parameter in map(_parameter, text.strip().splitlines())}
+
+
+FILES: Mapping[str, Mapping[str, Parameter]] = {
+    "slurm.conf": _table(slurm_conf.SLURM_CONF),
+    "NodeName": _table(slurm_conf.NODE),
+    "PartitionName": _table(slurm_conf.PARTITION),
+    "DownNodes": _table(slurm_conf.DOWN_NODES),
+    "NodeSet": _table(slurm_conf.NODE_SET),
+    "FrontendName": _table(slurm_conf.FRONTEND),
+    "PowerAction": _table(slurm_conf.POWER_ACTION),
+    "gres.conf": _table(gres_conf.GRES_CONF),
+    "cgroup.conf": _table(cgroup_conf.CGROUP_CONF),
+    "slurmdbd.conf": _table(slurmdbd_conf.SLURMDBD_CONF),
+    "topology.conf": _table(topology_conf.TOPOLOGY_CONF),
+    "topology.yaml": _table(topology_conf.TOPOLOGY_YAML),
+    "acct_gather.conf": _table(acct_gather_conf.ACCT_GATHER_CONF),
+    "job_container.conf": _table(job_container_conf.JOB_CONTAINER_CONF),
+    "namespace.yaml": _table(job_container_conf.NAMESPACE_YAML),
+    "mpi.conf": _table(mpi_conf.MPI_CONF),
+    "plugstack.conf": _table(plugstack_conf.PLUGSTACK_CONF),
+}
+"""Parameters by file, or by the kind of line in slurm.conf that has parameters of its own, and name in lower case."""
+
+
+def _names(file: str) -> frozenset[str]:
+    """The names of a file in Slurm's spelling, of all releases."""
+    return frozenset(parameter.name for parameter in FILES[file].values())
+
+
+SLURM_CONF, CGROUP_CONF = _names("slurm.conf"), _names("cgroup.conf")
+NODE, PARTITION = _names("NodeName") - {"NodeName"}, _names("PartitionName") - {"PartitionName"}
+
+LINES = frozenset({"DownNodes", "NodeSet", "PowerAction"})
+"""Keys of slurm.conf whose lines have parameters of their own, `NodeSet=fast Feature=h100`.
+
+NodeName and PartitionName are such keys too; the model writes them.
+"""
+
+_SCRIPTS = frozenset({"Epilog", "EpilogSlurmctld", "Prolog", "PrologSlurmctld"})
+
+REPEATED = LINES | _SCRIPTS | {"SlurmctldHost"}
+"""Keys of slurm.conf of which each value has a line of its own (`S_P_ARRAY` in Slurm's tables)."""
+
+SHARED_GRES = ("mps", "shard")
+"""Generic resources that are parts of GPUs (`gres_is_shared_name` in `src/interfaces/gres.c`): a file has many."""
+
+_REPEATED = {key.lower() for key in {*REPEATED, "NodeName", "PartitionName", "FrontendName"}}
+
+
+def release_of(version: str) -> str:
+    """The release whose tables hold for a version such as 24.11.5, the last one for later versions.
+
+    Raises:
+        ValueError: it is no version, or one before the first release of the tables.
+    """
+    match = re.match(r"(\d\d)\.(\d\d?)", version)
+    found = f"{match[1]}.{int(match[2]):02}" if match else ""
+    if found < RELEASES[0]:
+        raise ValueError(f"found Slurm {version!r}, known: {RELEASES[0]} and later")
+    return max(release for release in RELEASES if release <= found)
+
+
+def find(file: str, key: str) -> Parameter | None:
+    """A parameter by its file and its name in any case; None if no release has it."""
+    return FILES[file].get(key.lower())
+
+
+def needs(file: str, key: str, version: str) -> Needs:
+    """What a change of a parameter needs. An unknown one needs a restart of all daemons.
+
+    Raises:
+        ValueError: see `release_of`.
+    """
+    release = release_of(version)
+    parameter = find(file, key)
+    change = parameter.change if parameter else "daemons!"
+    if change == "client":
+        return Needs(False, (), "")
+    if change == "nodes":
+        restarts = release >= RECONFIGURE_RESTARTS  # of a reconfigure
+        return Needs(restarts, () if restarts else ("slurmctld", "slurmd"), "nodes")
+    if change == "cluster":
+        return Needs(False, ("slurmdbd", "slurmctld", "slurmd"), "cluster")
+    if change == "reconfigure" or (not change.endswith("!") and release >= RECONFIGURE_RESTARTS):
+        return Needs(True, (), "")
+    daemon = change.rstrip("!")
+    return Needs(False, ("slurmctld", "slurmd") if daemon == "daemons" else (daemon,), "")
+
+
+def refused_everywhere(file: str, key: str, value: str) -> str:
+    """What is allowed instead of a value that every release with the parameter refuses; nothing for another value."""
+    parameter = FILES[file][key.lower()]
+    verdicts = [
+        [*check_value(parameter.value, value, release)] for release in RELEASES if release in parameter.releases
+    ]
+    texts = [next((text for effect, text in verdict if effect == REFUSED), "") for verdict in verdicts]
+    return texts[-1] if all(texts) and not parameter.defunct else ""
+
+
+def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list[Problem]:
+    """What a release would refuse or ignore of the parameters of a file, or of a line with several.
+
+    Args:
+        file: a key of FILES.
+        values: names and values as they are in the file, without quotes and escapes.
+        version: of Slurm, such as 24.11 or 24.11.5.
+
+    Raises:
+        ValueError: see `release_of`.
+    """
+    release = release_of(version)
+    found: list[Problem] = []
+    seen: set[str] = set()
+    for key, value in values:
+        parameter = find(file, key)
+        if parameter is None:
+            match = nearest(key, _names(file))
+            guess = f", did you mean {match!r}?" if match else ""
+            found.append(Problem(key, f"unknown to Slurm{guess}", REFUSED))
+            continue
+        if key.lower() in seen and file != "plugstack.conf":
+            if key.lower() not in _REPEATED:
+                found.append(Problem(key, "is there more than once: Slurm takes the last", IGNORED))
+            elif parameter.name in _SCRIPTS and release < SCRIPTS_REPEATED:
+                # A site's own program and one of a role: neither may be lost silently.
+                what = f"is there more than once: Slurm {release} runs the last alone, {SCRIPTS_REPEATED}+ all"
+                found.append(Problem(key, what, REFUSED))
+        seen.add(key.lower())
+        found.extend(_of_release(parameter, release) or _of_value(parameter, value, release))
+    return found
+
+
+def _of_release(parameter: Parameter, release: str) -> list[Problem]:
+    """Whether a release has a parameter."""
+    instead = f", use {parameter.instead}" if parameter.instead else ""
+    if release not in parameter.releases:
+        what = f"Slurm {release} does not have it, {parameter.releases} {parameter.releases.verb}{instead}"
+        return [Problem(parameter.name, what, REFUSED)]
+    if parameter.refused and release in parameter.refused:
+        return [Problem(parameter.name, f"Slurm {release} refuses it{instead or ': remove it'}", REFUSED)]
+    if parameter.defunct and release in parameter.defunct:
+        return [Problem(parameter.name, f"Slurm {release} ignores it{instead or ': remove it'}", IGNORED)]
+    return []
+
+
+def _of_value(parameter: Parameter, value: str, release: str) -> list[Problem]:
+    """Whether a release takes a value."""
+    shown = value if len(value) <= 60 else f"{value[:57]}..."
+    instead = f", use {parameter.instead}" if parameter.instead else ""
+    return [
+        Problem(parameter.name, f"found {shown!r}, {what}{instead}", effect)
+        for effect, what in check_value(parameter.value, value, release)
+    ]

@@ -1,0 +1,150 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What changes of Slurm's configuration need, and which jobs they touch.
+
+What a change needs is in the tables of parameters. Which jobs end with it is in `_sync_jobs_to_conf` in
+`src/slurmctld/read_config.c`: those on nodes that are gone or have other sockets, cores or threads, those with generic
+resources on nodes whose generic resources changed, and those in partitions that are gone.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    Configuration,
+    ConfigurationChange,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+
+_SHAPE = {"sockets", "socketsperboard", "boards", "corespersocket", "threadspercore", "cpus", "procs"}
+
+_SHARED = {"communicationparameters", "hashplugin", "port", "slurmctldport", "slurmdport", "slurmuser", "tlstype"}
+"""Keys after whose change slurmctld and a slurmd do not understand each other until both are restarted."""
+
+
+@dataclass(frozen=True)
+class JobPlacement:
+    """Where a job is that has not ended, from squeue."""
+
+    number: str
+    partition: str
+    """One, or several of a pending job."""
+    nodes: frozenset[str]
+    """Where it runs; empty while it is pending."""
+    gres: bool
+    """Whether it has asked for generic resources."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change, and what comes with it."""
+
+    change: ConfigurationChange
+    needs: parameters.Needs
+    ends: tuple[str, ...]
+    """Numbers of the jobs that would end."""
+
+    @property
+    def what(self) -> str:
+        """The change in words: `slurm.conf KillWait`, `NodeName=compute[01-02] Weight`, `PartitionName=gpu`."""
+        change = self.change
+        subject = f"{change.file}={change.subject}" if change.file in ("NodeName", "PartitionName") else change.file
+        own = change.key == change.file
+        subject = f"{change.file} {change.subject}" if change.file == "gres.conf" else subject
+        return subject.strip() if own else f"{subject} {change.key}"
+
+    @property
+    def action(self) -> str:
+        """What it needs in words."""
+        words = [f"restart {', '.join(self.needs.restart)}"] if self.needs.restart else []
+        words += ["reconfigure"] if self.needs.reconfigure else []
+        words += (
+            [{"nodes": "no job on these nodes", "cluster": "no job at all"}[self.needs.idle]] if self.needs.idle else []
+        )
+        return ", ".join(words) or "nothing"
+
+
+def steps(changes: Iterable[ConfigurationChange], jobs: Sequence[JobPlacement], version: str) -> list[Step]:
+    """What each change needs with a version of Slurm, and which jobs it would end."""
+    found = [(change, _needs(change.file, change.key, version)) for change in changes]
+    return [Step(change, needs, tuple(_ends(change, needs, jobs))) for change, needs in found]
+
+
+@functools.cache
+def _needs(file: str, key: str, version: str) -> parameters.Needs:
+    """What a change of a key needs; lines such as `NodeSet=fast` are settings, too."""
+    return parameters.needs(file, key.partition("=")[0], version)
+
+
+def _ends(change: ConfigurationChange, needs: parameters.Needs, jobs: Sequence[JobPlacement]) -> Iterator[str]:
+    """Numbers of the jobs that a change would end."""
+    running = [job for job in jobs if job.nodes]
+    key = change.key.lower()
+    if change.file == "PartitionName" and key == "partitionname" and change.after is None:
+        yield from (job.number for job in jobs if change.subject in job.partition.split(","))
+    elif needs.idle == "cluster" or (needs.idle and change.file in ("slurm.conf", "cgroup.conf")):
+        yield from (job.number for job in running)
+    elif change.file == "NodeName" and ((key == "nodename" and change.after is None) or key in _SHAPE):
+        nodes = {*expand(change.subject)}
+        yield from (job.number for job in running if job.nodes & nodes)
+    elif (change.file == "NodeName" and key == "gres") or change.file == "gres.conf":
+        nodes = {*expand(change.subject)}
+        yield from (job.number for job in running if job.gres and (not nodes or job.nodes & nodes))
+
+
+def parts_daemons(found: Iterable[Step]) -> bool:
+    """Whether slurmctld cannot reach the nodes with the changes until each slurmd is restarted."""
+    return any(step.change.key.lower() in _SHARED for step in found)
+
+
+def read_at_start(configuration: Configuration, daemon: str, version: str) -> str:
+    """What a daemon takes from the files when it starts, and only then: settings, and a digest of node lines.
+
+    It differs if and only if a change needs a restart of the daemon.
+    """
+
+    def kept(file: str, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        return [(key, value) for key, value in pairs if daemon in _needs(file, key, version).restart]
+
+    settings = [
+        f"{key}={value}"
+        for (file, _name), pair in sorted(configuration.settings.items())
+        for key, value in kept(file, [pair])
+    ]
+    lines = {pairs: kept("NodeName", pairs) for pairs in set(configuration.nodes.values())}
+    own = kept("NodeName", [("NodeName", "")])
+    nodes = sorted((name, lines[pairs]) for name, pairs in configuration.nodes.items() if own or lines[pairs])
+    gres = sorted(configuration.gres.items()) if kept("gres.conf", [("Name", "")]) else []
+    digest = hashlib.sha256(repr((nodes, gres)).encode()).hexdigest()[:16]
+    return "\n".join([*settings, f"nodes {digest}"] if nodes or gres else settings)
+
+
+def removed_nodes(found: Iterable[Step]) -> set[str]:
+    """The nodes that are in the configuration no more."""
+    changes = (step.change for step in found)
+    gone = (change.subject for change in changes if change.key == change.file == "NodeName" and change.after is None)
+    return {node for nodes in gone for node in expand(nodes)}
+
+
+def table(found: Iterable[Step]) -> list[str]:
+    """The plan, a line for each change: what, from what to what, what it needs, which jobs it would end."""
+    rows = []
+    for step in found:
+        before, after = (_shown(value) for value in (step.change.before, step.change.after))
+        ends = f"ENDS JOBS {fold(list(step.ends))}" if step.ends else ""
+        rows.append((step.what, f"{before} -> {after}", step.action, ends))
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def _shown(value: str | None) -> str:
+    """A value, cut where it is long."""
+    if value is None:
+        return "(none)"
+    return value if len(value) <= 40 else f"{value[:37]}..."

@@ -1,0 +1,618 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Slurm's files checked together, and against the host of slurmctld: what each of them by itself does not show.
+
+Each value is right by itself before (`parameters`). What is refused here keeps slurmctld or slurmd from its start,
+makes nodes INVAL, or makes Slurm wait; the rest is ignored by Slurm, or does not do what it says. Each rule names its
+place in Slurm's source or manual.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    Configuration,
+    lines,
+    read,
+    table_of,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
+    FILES,
+    IGNORED,
+    REFUSED,
+    SHARED_GRES,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+
+
+class Finding(NamedTuple):
+    """What does not go together."""
+
+    place: str
+    """The file, and the line in it: `slurm.conf: PartitionName=gpu`."""
+    key: str
+    text: str
+    """What was found, what is allowed, and the nearest that is."""
+    effect: str
+    """REFUSED or IGNORED."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the host of slurmctld has besides the files that are checked."""
+
+    text: Callable[[str], str | None]
+    """The text of another file, by its path or its name beside slurm.conf; None: it is not there."""
+    plugins: Callable[[str], frozenset[str] | None]
+    """The plugins (`auth_munge`) in a PluginDir, or in that of the installed Slurm for ''; None: not known."""
+    unresolved: Callable[[Iterable[str]], Iterable[str]]
+    """Those of many host names that have no address here."""
+
+
+@dataclass(frozen=True)
+class ConfiguredCluster:
+    """What the files say together."""
+
+    says: Configuration
+    lines: list[tuple[str, str, dict[str, str]]]
+    """Lines of slurm.conf with parameters of their own: kind, name, the others by their key in small letters."""
+    gres_conf: bool
+    """Whether there is a gres.conf."""
+    host: Host
+
+    def get(self, key: str, default: str = "", file: str = "slurm.conf") -> str:
+        """The value of a parameter."""
+        return self.says.settings.get((file, key.lower()), ("", default))[1]
+
+    def words(self, key: str) -> list[str]:
+        """The value of a parameter that is a list with commas."""
+        return [word.strip() for word in self.get(key).split(",") if word.strip()]
+
+    def of_kind(self, kind: str) -> list[tuple[str, dict[str, str]]]:
+        """The lines of a kind."""
+        return [(name, values) for line, name, values in self.lines if line == kind]
+
+    @cached_property
+    def nodes(self) -> dict[str, dict[str, str]]:
+        """The parameters of each node by their key in small letters."""
+        return {name: {key.lower(): value for key, value in pairs} for name, pairs in self.says.nodes.items()}
+
+    @cached_property
+    def partitions(self) -> dict[str, dict[str, str]]:
+        """The parameters of each partition by their key in small letters."""
+        return {name: {key.lower(): value for key, value in pairs} for name, pairs in self.says.partitions.items()}
+
+    @property
+    def slurmdbd(self) -> bool:
+        """Whether there is a database (`slurm_with_slurmdbd`)."""
+        return self.get("AccountingStorageType").lower().endswith(("/slurmdbd", "/ctld_relay"))
+
+
+def cross_check(files: Mapping[str, str], host: Host) -> tuple[list[str], list[str]]:
+    """What Slurm would refuse of files, and what it would ignore, a line for each.
+
+    Args:
+        files: the text of each file by name, as `whole` gives it.
+        host: where slurmctld runs.
+
+    Raises:
+        ConfigurationError: a line cannot be read.
+        ValueError: a list of hosts is none.
+    """
+    keyed = [
+        (kind, pairs[0][1], {key.lower(): value for key, value in pairs[1:]})
+        for pairs in lines("slurm.conf", files["slurm.conf"])
+        if (kind := table_of("slurm.conf", pairs)) != "slurm.conf"
+    ]
+    says = read({name: files[name] for name in CHECKED_FILES if name in files})
+    cluster = ConfiguredCluster(says, keyed, "gres.conf" in files, host)
+    return _sorted(finding for rule in RULES for finding in rule(cluster))
+
+
+def _sorted(findings: Iterable[Finding]) -> tuple[list[str], list[str]]:
+    """Findings as lines, those that are refused and those that are ignored."""
+    result: dict[str, list[str]] = {REFUSED: [], IGNORED: []}
+    for finding in findings:
+        result[finding.effect].append(f"{finding.place}: {finding.key}: {finding.text}")
+    return result[REFUSED], result[IGNORED]
+
+
+def _guess(name: str, names: Iterable[str]) -> str:
+    """The nearest name, as the end of a sentence."""
+    match = nearest(name, names)
+    return f", did you mean {match!r}?" if match else ""
+
+
+def _yes(value: str) -> bool:
+    """A boolean, `s_p_handle_boolean`."""
+    return value.lower() in ("yes", "up", "true", "1")
+
+
+# -- included files --------------------------------------------------------------------------------------------------
+
+CHECKED_FILES = ("slurm.conf", "gres.conf", "cgroup.conf")
+"""The files that are checked together."""
+
+_INCLUDE = re.compile(r"\s*include\s+(\S+)\s*(#.*)?", re.IGNORECASE)
+_CLUSTER_NAME = re.compile(r"^\s*ClusterName\s*=\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+
+
+def whole(files: Mapping[str, str], host: Host) -> tuple[dict[str, str], list[str], list[str]]:
+    """Files with what they include in its place, and what Slurm would refuse and ignore of that.
+
+    Those of CHECKED_FILES that are not given are asked from the host.
+
+    Raises:
+        ConfigurationError: a line of an included file cannot be read.
+    """
+    result, found = dict(files), list[Finding]()
+    for name in CHECKED_FILES:
+        text = files.get(name, host.text(name))
+        if text is not None:
+            result[name] = _with_included((name,), text, files, host, found)
+    return result, *_sorted(found)
+
+
+def _with_included(path: tuple[str, ...], text: str, files: Mapping[str, str], host: Host, found: list[Finding]) -> str:
+    """The text of a file with those that it includes (`_parse_include_directive` in `src/common/parse_config.c`).
+
+    Slurm waits a minute for one that is missing, and ends. Other hosts get those without a path
+    (`grab_include_directives` in `src/common/fetch_config.c`).
+
+    Args:
+        path: the file, after those that include it.
+        text: what it says.
+        files: the files that are checked.
+        host: has the others.
+        found: takes what is wrong.
+    """
+    result = []
+    for line in text.splitlines():
+        match = _INCLUDE.fullmatch(line)
+        if not match:
+            result.append(line)
+            continue
+        cluster = _CLUSTER_NAME.search(files.get("slurm.conf", ""))
+        name = match[1].replace("%c", cluster[1].lower() if cluster else "%c")
+        included = None if "*" in name or name in path else files.get(name, host.text(name))
+        if included is None:
+            why = "Slurm knows no wildcards" if "*" in name else "which is not there or includes itself"
+            found.append(Finding(path[-1], "Include", f"found {name!r}, {why}, allowed: one file beside it", REFUSED))
+            continue
+        if "/" in name and "enable_configless" in files.get("slurm.conf", ""):
+            what = f"found {name!r}, which configless hosts do not get, allowed: the name of a file beside slurm.conf"
+            found.append(Finding(path[-1], "Include", what, IGNORED))
+        for _pairs in lines(name, included):  # names this file and its line where it cannot be read
+            pass
+        result.append(_with_included((*path, name), included, files, host, found))
+    return "\n".join([*result, ""])
+
+
+# -- nodes and partitions --------------------------------------------------------------------------------------------
+
+
+def _twice(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """Nodes and partitions with two lines (`_push_to_hashtbls`, `_build_single_partitionline_info`)."""
+    for kind in ("NodeName", "PartitionName"):
+        names = (name for name, values in cluster.of_kind(kind) if name.upper() != "DEFAULT")
+        count = Counter(one for name in names for one in (expand(name) if kind == "NodeName" else [name]))
+        again = [name for name, number in count.items() if number > 1]
+        if again:
+            found = fold(again) if kind == "NodeName" else ", ".join(again)
+            yield Finding("slurm.conf", kind, f"found {found!r} more than once, allowed: one line for each", REFUSED)
+
+
+def _unknown_nodes(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """Names that are no nodes; slurmctld refuses those of partitions only (`_build_part_bitmaps`)."""
+    nodesets = cluster.of_kind("NodeSet")
+    places = [
+        (f"slurm.conf: PartitionName={name}", "Nodes", _members(values.get("nodes", ""), nodesets), REFUSED)
+        for name, values in cluster.partitions.items()
+    ]
+    places += [("slurm.conf", "DownNodes", _members(name, []), IGNORED) for name, _v in cluster.of_kind("DownNodes")]
+    places.append(("gres.conf", "NodeName", [name for name in cluster.says.gres if name], IGNORED))
+    for place, key, names, effect in places:
+        strange = [name for name in names if name not in cluster.nodes]
+        if strange:
+            sets = {name for name, _values in nodesets if key == "Nodes"} - {*strange}
+            allowed = f"{'nodes and nodesets' if sets else 'nodes'} of slurm.conf"
+            what = f"found {fold(strange)!r}, allowed: {allowed}{_guess(strange[0], [*cluster.nodes, *sets])}"
+            yield Finding(place, key, what, effect)
+
+
+def _members(nodes: str, nodesets: list[tuple[str, dict[str, str]]]) -> list[str]:
+    """The names that a list of nodes has, nodesets replaced one after the other (`nodespec_to_hostlist`)."""
+    if nodes.upper() == "ALL" or "{" in nodes:  # braces: a function of the topology
+        return []
+    names = dict.fromkeys(expand(nodes))
+    for nodeset, values in nodesets:
+        if nodeset in names:
+            del names[nodeset]
+            names.update(dict.fromkeys(_members(values.get("nodes", ""), [])))
+    return list(names)
+
+
+def _partitions(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """Several defaults (`_build_single_partitionline_info`), unknown alternates (`_alt_part_test` in job_mgr.c)."""
+    defaults = [name for name, values in cluster.partitions.items() if _yes(values.get("default", ""))]
+    if len(defaults) > 1:
+        what = f"found on {', '.join(defaults)}, allowed: one; Slurm takes the last, {defaults[-1]!r}"
+        yield Finding(f"slurm.conf: PartitionName={defaults[0]}", "Default", what, IGNORED)
+    for name, values in cluster.partitions.items():
+        other = values.get("alternate")
+        if other and other not in cluster.partitions:
+            what = f"found {other!r}, allowed: {', '.join(cluster.partitions)}{_guess(other, cluster.partitions)}"
+            yield Finding(f"slurm.conf: PartitionName={name}", "Alternate", what, IGNORED)
+
+
+# -- addresses and ports ---------------------------------------------------------------------------------------------
+
+_NUMERIC = re.compile(r"[0-9.]+|[0-9a-f.]*:[0-9a-f:.]*", re.IGNORECASE)
+
+
+def _address(name: str, values: Mapping[str, str]) -> str:
+    """Where slurmctld looks for a node (`_check_callback` in `src/common/read_config.c`)."""
+    return values.get("nodeaddr") or values.get("nodehostname") or name
+
+
+def _addresses(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """Nodes without an address, of which each costs slurmctld seconds and each client likewise (`_xgetaddrinfo`).
+
+    Those of a cloud get theirs later, future ones when they register.
+    """
+    there = {
+        name: values
+        for name, values in cluster.nodes.items()
+        if not values.get("state", "").upper().startswith(("CLOUD", "FUTURE"))
+    }
+    names = {_address(name, values): name for name, values in there.items()}
+    unresolved = {*cluster.host.unresolved(name for name in names if not _NUMERIC.fullmatch(name))}
+    if unresolved:
+        found = fold([name for name in names if name in unresolved])
+        what = f"found {found!r}, allowed: names that have an address on this host; give these nodes a NodeAddr"
+        yield Finding("slurm.conf", "NodeName", what, REFUSED)
+    default = cluster.get("SlurmdPort", "6818")
+    first: dict[tuple[str, str], str] = {}
+    for name, values in there.items():
+        place = (_address(name, values).lower(), values.get("port", default))
+        if first.setdefault(place, name) != name:
+            what = f"found {place[0]!r} port {place[1]}, which {first[place]} has, allowed: one of its own; one is down"
+            yield Finding(f"slurm.conf: NodeName={name}", "NodeAddr", what, IGNORED)
+            return
+
+
+def _range(text: str) -> range:
+    """Ports, one or `FIRST-LAST`; none where it is neither."""
+    match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)
+    return range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+
+
+def _overlap(ports: range, others: range) -> bool:
+    """Whether two have a port in common."""
+    return max(ports.start, others.start) < min(ports.stop, others.stop)
+
+
+def _shown(ports: range) -> str:
+    """Ports as they are in the file."""
+    return f"{ports[0]}-{ports[-1]}" if len(ports) > 1 else str(ports[0])
+
+
+def _ports(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """Daemons of one host with one port: the second does not start (`slurm_init_msg_engine_port`)."""
+    controllers = {*re.findall(r"[^\s()]+", cluster.get("SlurmctldHost"))}
+    daemons = [("SlurmctldPort", _range(cluster.get("SlurmctldPort", "6817")), controllers)]
+    if cluster.get("AccountingStorageType").lower().endswith("/slurmdbd"):
+        hosts = {cluster.get("AccountingStorageHost", "localhost"), cluster.get("AccountingStorageBackupHost")} - {""}
+        hosts |= controllers if "localhost" in hosts else set()
+        daemons.append(("AccountingStoragePort", _range(cluster.get("AccountingStoragePort", "6819")), hosts))
+    central = [*daemons]
+    default = cluster.get("SlurmdPort", "6818")
+    nodes: dict[str, set[str]] = {}
+    for name, values in cluster.nodes.items():
+        own = {name, values.get("nodehostname", name), _address(name, values)}
+        nodes.setdefault(values.get("port", default), set()).update(own)
+    daemons += [("SlurmdPort" if port == default else "Port", _range(port), hosts) for port, hosts in nodes.items()]
+    for key, ports, hosts in daemons:
+        for other, others, theirs in central:
+            shared = sorted(hosts & theirs)
+            if key == other:
+                break  # those behind it are compared with this one
+            if shared and _overlap(ports, others):
+                what = f"found {_shown(ports)!r} on {shared[0]}, where {other} is {_shown(others)}"
+                yield Finding("slurm.conf", key, f"{what}, allowed: another port", REFUSED)
+    yield from _srun_ports(cluster, daemons)
+
+
+def _srun_ports(cluster: ConfiguredCluster, daemons: list[tuple[str, range, set[str]]]) -> Iterator[Finding]:
+    """A range that is none (`_parse_srun_ports`), is too small, or has the port of a daemon (slurm.conf(5))."""
+    value = cluster.get("SrunPortRange")
+    ports = _range(value)
+    if not value:
+        return
+    if len(ports) < 2 or ports[-1] > 65535:
+        yield Finding("slurm.conf", "SrunPortRange", f"found {value!r}, allowed: FIRST-LAST, as 60001-63000", IGNORED)
+        return
+    needed = 4 + 2 * max(0, -(-(len(cluster.nodes) - 48) // 48))
+    if len(ports) < needed:
+        what = f"found {value!r}, {len(ports)} ports, allowed: {needed} or more, which one srun on all nodes needs"
+        yield Finding("slurm.conf", "SrunPortRange", what, IGNORED)
+    taken = [f"{key} {_shown(others)}" for key, others, _hosts in daemons if _overlap(ports, others)]
+    if taken:
+        what = f"found {value!r}, which has {taken[0]}, allowed: ports that no daemon listens on"
+        yield Finding("slurm.conf", "SrunPortRange", what, IGNORED)
+
+
+# -- plugins ---------------------------------------------------------------------------------------------------------
+
+_NOT_LOADED = {
+    "CertgenType",
+    "CliFilterPlugins",
+    "CryptoType",
+    "ExtSensorsType",
+    "HttpParserType",
+    "JobContainerType",
+    "LaunchType",
+    "MpiDefault",
+    "NamespaceType",
+    "PowerPlugin",
+    "ProctrackType",
+    "RoutePlugin",
+    "TaskPlugin",
+    "UrlParserType",
+}
+"""Parameters whose plugins slurmctld starts without: clients and slurmd load them, or nobody any more."""
+
+_PREFIX = {
+    "energy": "acct_gather_energy",
+    "filesystem": "acct_gather_filesystem",
+    "interconnect": "acct_gather_interconnect",
+    "profile": "acct_gather_profile",
+    "storage": "accounting_storage",
+}
+"""How plugins are called whose kind has another name in the tables of parameters."""
+
+_OTHER_NAMES = {"cred/slurm", "topology/default"}
+"""What stands for another plugin (`cred_g_init`, `topology_g_init`)."""
+
+
+def _plugins(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """Plugins that slurmctld loads and that are not installed (`plugin_context_create` in `src/common/plugin.c`).
+
+    `none` needs no file, and some have no kind before a slash or another one. 22.05 starts without that of JobCompType.
+    """
+    installed = cluster.host.plugins(cluster.get("PluginDir"))
+    if not installed:
+        return
+    for (file, key), (_spelled, value) in cluster.says.settings.items():
+        parameter = FILES["slurm.conf"].get(key)
+        if file != "slurm.conf" or not parameter or parameter.name in _NOT_LOADED:
+            continue
+        kind, _blank, rest = parameter.value.partition(" ")
+        if kind not in ("plugin", "plugins"):
+            continue
+        prefix = _PREFIX.get(rest, rest)
+        for word in filter(None, map(str.strip, value.split(",") if kind == "plugins" else [value])):
+            name = word.rpartition("/")[2]
+            if name == "none" or word in _OTHER_NAMES or installed & {f"{prefix}_{name}", word.replace("/", "_")}:
+                continue
+            there = sorted(file.removeprefix(f"{prefix}_") for file in installed if file.startswith(f"{prefix}_"))
+            what = f"found {word!r}, which is not installed, allowed: {', '.join(there) or 'none'}{_guess(name, there)}"
+            yield Finding("slurm.conf", parameter.name, what, REFUSED)
+
+
+# -- accounting ------------------------------------------------------------------------------------------------------
+
+_TRES = ("billing", "cpu", "energy", "fs/disk", "mem", "node", "pages", "vmem")
+"""What is counted without a database, too (`_init_tres` in `src/slurmctld/controller.c`)."""
+
+_TRES_KINDS = ("bb/", "fs/", "gres/", "ic/", "license/")
+"""What else can be counted."""
+
+_NEEDS_SLURMDBD = ("AccountingStorageEnforce", "PriorityWeightAge", "PriorityWeightFairshare")
+"""What slurmctld takes away without a database (`main` there, `init` in priority_multifactor.c)."""
+
+
+def _accounting(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """What needs a database, and resources that are not there to be counted."""
+    gres_types = {*cluster.words("GresTypes")}
+    for word in cluster.words("AccountingStorageTRES"):
+        tres = word.lower()
+        name = word.partition("/")[2].partition(":")[0]
+        if tres in _TRES:
+            continue
+        if not tres.startswith(_TRES_KINDS):
+            what = f"found {word!r}, allowed: {', '.join((*_TRES, *_TRES_KINDS))}{_guess(word, (*_TRES, *_TRES_KINDS))}"
+            yield Finding("slurm.conf", "AccountingStorageTRES", what, REFUSED)
+        elif not cluster.slurmdbd:
+            what = f"found {word!r}, which needs AccountingStorageType=accounting_storage/slurmdbd"
+            yield Finding("slurm.conf", "AccountingStorageTRES", f"{what}, allowed: {', '.join(_TRES)}", REFUSED)
+        elif tres.startswith("gres/") and name not in gres_types | {"gpumem", "gpuutil"}:
+            allowed = ", ".join(f"gres/{known}" for known in sorted(gres_types)) or "none without GresTypes"
+            what = f"found {word!r}, allowed: {allowed}{_guess(name, gres_types)}"
+            yield Finding("slurm.conf", "AccountingStorageTRES", what, IGNORED)
+    for key in _NEEDS_SLURMDBD:
+        value = cluster.get(key)
+        if value not in ("", "0") and not cluster.slurmdbd:
+            what = f"found {value!r}, allowed: with AccountingStorageType=accounting_storage/slurmdbd"
+            yield Finding("slurm.conf", key, what, IGNORED)
+    if cluster.get("AccountingStorageType").lower().endswith("/slurmdbd") and not cluster.get("AccountingStorageHost"):
+        yield Finding("slurm.conf", "AccountingStorageHost", "missing: Slurm takes localhost", IGNORED)
+
+
+# -- memory and cores ------------------------------------------------------------------------------------------------
+
+
+def _limits(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """What limits jobs, without that which enforces it (`cgroup_memcg_job_confinement` in `src/interfaces/cgroup.c`).
+
+    What memory is to a release without SelectTypeParameters is not checked: 22.05 and 24.11 differ.
+    """
+    confined = "task/cgroup" in cluster.get("TaskPlugin")
+    constrained = {
+        key: _yes(cluster.get(key, file="cgroup.conf"))
+        for key in ("ConstrainCores", "ConstrainDevices", "ConstrainRAMSpace", "ConstrainSwapSpace")
+    }
+    for key, on in constrained.items():
+        if on and not confined:
+            yield Finding("cgroup.conf", key, "found 'YES', allowed: with TaskPlugin=task/cgroup", IGNORED)
+    memory = confined and (constrained["ConstrainRAMSpace"] or constrained["ConstrainSwapSpace"])
+    if memory and "overmemorykill" in cluster.get("JobAcctGatherParams").lower():  # `read_slurm_conf`
+        what = "found 'OverMemoryKill', allowed: without ConstrainRAMSpace and ConstrainSwapSpace in cgroup.conf"
+        yield Finding("slurm.conf", "JobAcctGatherParams", what, REFUSED)
+    for keys, enforced, needed in (
+        (("MemSpecLimit",), memory, "ConstrainRAMSpace"),  # `_memory_spec_init` in slurmd.c
+        (("CoreSpecCount", "CPUSpecList"), confined and constrained["ConstrainCores"], "ConstrainCores"),
+    ):
+        for key in keys:
+            names = [name for name, values in cluster.nodes.items() if values.get(key.lower(), "0") != "0"]
+            if names and not enforced:
+                what = f"nothing keeps jobs from it without TaskPlugin=task/cgroup and {needed} in cgroup.conf"
+                yield Finding(f"slurm.conf: NodeName={fold(names)}", key, what, IGNORED)
+    select = cluster.get("SelectTypeParameters")
+    if select and "memory" not in select.lower():
+        given = [("slurm.conf", key, cluster.get(key)) for key in ("DefMemPerCPU", "DefMemPerGPU", "DefMemPerNode")]
+        given += [
+            (f"slurm.conf: PartitionName={name}", key, values.get(key.lower(), ""))
+            for name, values in cluster.partitions.items()
+            for key in ("DefMemPerCPU", "DefMemPerGPU", "DefMemPerNode")
+            if "memory" not in values.get("selecttypeparameters", "").lower()
+        ]
+        given += [("cgroup.conf", key, "YES") for key, on in constrained.items() if on and key.endswith("Space")]
+        for place, key, value in given:
+            if value not in ("", "0"):
+                what = f"found {value!r}, but memory is no resource, allowed: with CR_Core_Memory, found {select!r}"
+                yield Finding(place, key, what, IGNORED)
+
+
+# -- generic resources -----------------------------------------------------------------------------------------------
+
+
+class _Gres(NamedTuple):
+    """A generic resource of a node, or of a line of gres.conf."""
+
+    name: str
+    kind: str
+    """Its type; empty without one."""
+    number: int
+    files: bool
+    """Whether they have device files."""
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.kind}" if self.kind else self.name
+
+
+_UNITS = {"": 1, **{unit: 1024**power for power, unit in enumerate("kmgtp", 1)}}
+_COUNT = re.compile(r"(\d+)([kmgtp]?)b?", re.IGNORECASE)
+
+
+def _number(text: str) -> int:
+    """A count with a unit (`suffix_mult`); one for what is none."""
+    match = _COUNT.fullmatch(text)
+    return int(match[1]) * _UNITS[match[2].lower()] if match else 1
+
+
+def _of_node(value: str) -> list[_Gres]:
+    """Gres of a node, `gpu:h100:8(S:0-1),shard:4` (`_get_gres_cnt` in `src/interfaces/gres.c`)."""
+    found = []
+    for word in re.sub(r"\([^)]*\)", "", value).split(","):
+        name, *rest = (part for part in word.strip().split(":") if part != "no_consume")
+        count = _number(rest.pop()) if rest and _COUNT.fullmatch(rest[-1]) else 1
+        found.append(_Gres(name, rest[0] if rest else "", count, False))
+    return [gres for gres in found if gres.name]
+
+
+def _of_lines(texts: Iterable[str]) -> list[_Gres]:
+    """Lines of gres.conf (`_parse_gres_config`)."""
+    found = []
+    for text in texts:
+        values = {key.lower(): value for key, _equals, value in (pair.partition("=") for pair in text.split())}
+        files = len(expand(values.get("file") or values.get("files", "")))
+        several = "multiplefiles" in values
+        count = files or (1 if several else _number(values.get("count", "1")))
+        if "name" in values:
+            found.append(_Gres(values["name"], values.get("type", ""), count, bool(files or several)))
+    return found
+
+
+def _gres(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """GresTypes, the Gres of nodes and gres.conf. Nodes that have the same are checked once."""
+    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for name, values in cluster.nodes.items():
+        own = cluster.says.gres.get(name, ())
+        if own or "gres" in values:
+            alike.setdefault((values.get("gres", ""), own), []).append(name)
+    types = cluster.words("GresTypes")
+    found: dict[_Problem, list[str]] = {}
+    for (value, own), names in alike.items():
+        problems = [*_gres_names(value, types)]
+        if cluster.gres_conf:
+            problems += _gres_files(value, own, cluster.says.gres.get("", ()))
+        for problem in problems:
+            found.setdefault(problem, []).extend(names)
+    for (file, key, what, effect), names in found.items():
+        yield Finding(f"{file}: NodeName={fold(names)}", key, what, effect)
+    listed = {gres.name for texts in {*cluster.says.gres.values()} for gres in _of_lines(texts)}
+    for name in sorted(listed):
+        if name not in types:  # `_parse_gres_config`
+            yield Finding("gres.conf", "Name", _not_in_types(name, types), IGNORED)
+
+
+_Problem = tuple[str, str, str, str]
+"""File, key, text and effect."""
+
+
+def _not_in_types(name: str, types: list[str]) -> str:
+    """What to say of a name that GresTypes has not."""
+    return f"found {name!r}, allowed: {', '.join(types) or 'nothing'}, the GresTypes{_guess(name, types)}"
+
+
+def _gres_names(value: str, types: list[str]) -> Iterator[_Problem]:
+    """Names that slurmctld leaves out (`gres_name_filter`); types that some have, which slurmd refuses."""
+    configured = _of_node(value)
+    for name in dict.fromkeys(gres.name for gres in configured):
+        if name not in types:
+            yield "slurm.conf", "Gres", _not_in_types(name, types), IGNORED
+        if len({bool(gres.kind) for gres in configured if gres.name == name}) > 1:  # `_foreach_slurm_conf`
+            yield "slurm.conf", "Gres", f"found {value!r}, allowed: all or none of the {name} with a type", REFUSED
+
+
+def _gres_files(value: str, own: tuple[str, ...], everywhere: tuple[str, ...]) -> Iterator[_Problem]:
+    """What slurmd makes of the Gres of a node and its lines in gres.conf (`_merge_gres2`, `_find_fileless_gres`).
+
+    It leaves out GPUs without a file: the node has fewer than configured, and becomes INVAL. So does one whose types
+    are spelled otherwise, which slurmctld tells apart (not that of 22.05). What slurmd detects only the node knows.
+    Shares are spread over GPUs, so that their lines have counts of their own.
+    """
+    if any(re.search(r"\bautodetect=(?!off\b)", text, re.IGNORECASE) for text in (*own, *everywhere)):
+        return
+    configured, listed = _of_node(value), _of_lines((*own, *everywhere))
+    for gres in configured:
+        same = [line for line in listed if line.name == gres.name]
+        fitting = [line for line in same if gres.kind in ("", line.kind)]
+        kinds = [*dict.fromkeys(line.kind for line in same if line.kind)]
+        files = sum(line.number for line in fitting if line.files)
+        if gres.name == "gpu" and files < gres.number:
+            guess = _guess(gres.kind, kinds) if gres.kind not in ("", *kinds) else ""
+            what = f"found '{gres}:{gres.number}', allowed: up to {files}, the files in gres.conf{guess}"
+            yield "slurm.conf", "Gres", what, REFUSED
+        if kinds and not gres.kind:
+            what = f"found {', '.join(kinds)!r}, allowed: where Gres in slurm.conf has a type, found {value!r}"
+            yield "gres.conf", "Type", what, IGNORED
+    listed = _of_lines(own)
+    for name, kind in dict.fromkeys((line.name, line.kind) for line in listed):
+        count = sum(line.number for line in listed if (line.name, line.kind) == (name, kind))
+        wanted = sum(gres.number for gres in configured if gres.name == name and gres.kind in ("", kind))
+        if name not in SHARED_GRES and count > wanted:
+            what = f"found '{_Gres(name, kind, count, True)}:{count}', allowed: up to {wanted}, the Gres in slurm.conf"
+            yield "gres.conf", "Name", what, IGNORED
+
+
+RULES = (_twice, _unknown_nodes, _partitions, _addresses, _ports, _plugins, _accounting, _limits, _gres)

@@ -1,0 +1,347 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""slurmctld and slurmdbd on this host: what they say, and how they take a configuration."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import socket
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
+    JobPlacement,
+    Step,
+    parts_daemons,
+    removed_nodes,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import this_host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import (
+    TrialError,
+    short_name,
+    try_out,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, serving
+
+# Seconds that one command of Slurm may take.
+COMMAND = 60
+# States of a node that cannot have jobs (slurm.conf(5) and sinfo(1)); one that does not answer has a star.
+LOST = re.compile(r"down|unknown|inval|fail|.*\*$")
+# Why slurmctld drains a node itself when it registers: before 22.11 its state is not "inval" as well
+# (validate_node_specs in src/slurmctld/node_mgr.c).
+REFUSED = re.compile(r"Low (CPUs|RealMemory|TmpDisk|socket)|gres/")
+
+Nodes = Mapping[str, "tuple[str, str]"]
+"""State and reason of each node."""
+
+
+class Before(NamedTuple):
+    """What a daemon had before a change."""
+
+    nodes: Nodes
+    """The nodes that could be reached."""
+    unlike: frozenset[str]
+    """Where it was not as its files said."""
+
+
+class ConfigError(Exception):
+    """Why a configuration is not in force."""
+
+
+class NotYetError(ConfigError):
+    """A daemon runs and does not answer; it may be about to."""
+
+
+class Daemon:
+    """A daemon of Slurm that systemd runs on this host."""
+
+    name = ""
+    conf = ""
+    """Its main file."""
+    owner, mode = "root", 0o644
+    """Of its files."""
+    reconfigures = True
+    """Whether it can take files without a restart."""
+    interruptible = True
+    """Whether it may be restarted while it starts."""
+    host: Host | None = None
+    """What its files must go together with."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.patience: int = module.params["patience"]
+        self.configuration = Configuration()
+        """What its files say."""
+
+    def ask(self, *command: str, conf: str = "") -> tuple[int, str, str]:
+        """A command's status and output. It must not wait for a daemon that hangs."""
+        environment = {"SLURM_CONF": conf} if conf else {}
+        result: tuple[int, str, str] = self.module.run_command(
+            ["timeout", str(COMMAND), *command], environ_update=environment
+        )
+        return result
+
+    def version(self) -> str:
+        """The installed release, such as 24.11.5. Raises ConfigError without one."""
+        return self.version_with("")
+
+    def version_with(self, conf: str) -> str:
+        """Likewise, with another slurm.conf."""
+        stdout = self.ask(self.name, "-V", conf=conf)[1]
+        if not (match := re.search(r"\d+\.\d+\.\d+", stdout)):
+            raise ConfigError(f"{self.name} -V says {stdout.strip()!r}; is its package installed?")
+        return match[0]
+
+    def active(self) -> bool:
+        """Whether systemd runs it."""
+        return self.ask("systemctl", "is-active", "--quiet", self.name)[0] == 0
+
+    def answers(self) -> bool:
+        """Whether it serves."""
+        raise NotImplementedError
+
+    def last_words(self) -> str:
+        """What it has said last."""
+        return self.ask("journalctl", "--no-pager", "--output=cat", "--lines=8", f"--unit={self.name}")[1]
+
+    def act(self, action: str) -> None:
+        """Start, restart or reconfigure it. Raises ConfigError with the words of the command and of the daemon."""
+        command = ["scontrol", "reconfigure"] if action == "reconfigure" else ["systemctl", action, self.name]
+        rc, stdout, stderr = self.ask(*command)
+        if rc != 0:
+            words = "" if action == "reconfigure" else self.last_words()
+            raise ConfigError(f"{' '.join(command)}: {(stderr or stdout).strip()}\n{words}".strip())
+
+    def wait(self) -> None:
+        """Wait until it answers. Raises ConfigError if it has ended, NotYetError if it does not in time."""
+        patience = self.patience + self.takeover()
+        deadline = time.monotonic() + patience
+        while not self.answers():
+            if not self.active():
+                raise ConfigError(f"{self.name} has ended:\n{self.last_words()}")
+            if time.monotonic() > deadline:
+                raise NotYetError(f"{self.name} does not answer after {patience} s")
+            time.sleep(1)
+
+    # What not each daemon has.
+
+    def jobs(self) -> list[JobPlacement]:
+        """The jobs that have not ended."""
+        return []
+
+    def possible_jobs(self) -> list[JobPlacement]:
+        """Those that there may be while it does not answer."""
+        return []
+
+    def takeover(self) -> int:
+        """Seconds by which it may answer later than it starts, since another host serves first."""
+        return 0
+
+    def before(self) -> Before:
+        """What it has now."""
+        return Before({}, frozenset())
+
+    def try_files(self, directory: str) -> None:
+        """Let Slurm check the files in a directory. Raises ConfigError with its words."""
+
+    def verify(self, plan: Sequence[Step], before: Before) -> None:
+        """See that it does as its files say, and has the nodes that it had before. Raises ConfigError if not."""
+
+    def resume(self, before: Before) -> None:
+        """Resume nodes that were drained by files that are gone again."""
+
+
+class Slurmdbd(Daemon):
+    """The database daemon. While it is away slurmctld keeps what it would book."""
+
+    name, conf = "slurmdbd", "slurmdbd.conf"
+    owner, mode = "slurm", 0o600  # slurmdbd refuses another one's, and others' eyes (slurmdbd.conf(5))
+    reconfigures = False
+    interruptible = False  # it may be converting its tables
+
+    def version(self) -> str:
+        # It reads its file before it says its version, and a wrong one would be refused here.
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, self.conf)
+            write([File(path, b"DbdHost=localhost\nStorageType=accounting_storage/mysql\n", mode=0o600)])
+            return self.version_with(os.path.join(directory, "slurm.conf"))
+
+    def answers(self) -> bool:
+        port = self.configuration.settings.get((self.conf, "dbdport"), ("", "6819"))[1]
+        try:
+            with socket.create_connection(("localhost", int(port)), timeout=2):
+                return True
+        except OSError:
+            return False
+
+
+class Slurmctld(Daemon):
+    """The controller."""
+
+    name, conf = "slurmctld", "slurm.conf"
+
+    def __init__(self, module: AnsibleModule) -> None:
+        super().__init__(module)
+        self.host = this_host(module, module.params["directory"])
+
+    def answers(self) -> bool:
+        if not self.active():
+            return False
+        name = serving(lambda command: self.ask(*command)[1])
+        # Slurm finds itself among SlurmctldHost by the name of its host, or else by its addresses.
+        own = short_name(socket.gethostname())
+        return name != "" and (short_name(name) == own or own not in self.controllers())
+
+    def controllers(self) -> list[str]:
+        """The controllers that its files name, in their order, without their domains."""
+        hosts = self.configuration.settings.get(("slurm.conf", "slurmctldhost"), ("", ""))[1]
+        return [short_name(host) for host in hosts.split()]
+
+    def takeover(self) -> int:
+        # run_backup() in src/slurmctld/backup.c: it looks three times in this time, and needs one look more.
+        if short_name(socket.gethostname()) not in self.controllers()[1:]:
+            return 0
+        return 2 * int(self.configuration.settings.get(("slurm.conf", "slurmctldtimeout"), ("", "120"))[1])
+
+    def possible_jobs(self) -> list[JobPlacement]:
+        state = self.configuration.settings.get(("slurm.conf", "statesavelocation"), ("", "/var/spool"))[1]
+        if not os.path.exists(os.path.join(state, "job_state")):  # it has never run
+            return []
+        return [
+            JobPlacement("unknown", ",".join(self.configuration.partitions), frozenset(self.configuration.nodes), True)
+        ]
+
+    def jobs(self) -> list[JobPlacement]:
+        fields = ["JobArrayID", "Partition", "NodeList", "tres-per-job", "tres-per-node", "tres-per-task", "tres-alloc"]
+        rc, stdout, stderr = self.ask("squeue", "--noheader", "--Format", ",".join(f"{field}:|" for field in fields))
+        if rc != 0:
+            raise ConfigError(f"squeue: {stderr.strip()}")
+        rows = [line.split("|") for line in stdout.splitlines()]
+        return [
+            JobPlacement(row[0], row[1], frozenset(expand(row[2])), any("gres" in field for field in row[3:]))
+            for row in rows
+        ]
+
+    def act(self, action: str) -> None:
+        super().act(action)
+        if action != "reconfigure":
+            self.wait()
+            super().act("reconfigure")  # which hands the files to the other hosts
+
+    def try_files(self, directory: str) -> None:
+        rc, stdout, stderr = self.ask("sinfo", "--version", conf=f"{directory}/slurm.conf")
+        if rc != 0:
+            raise ConfigError((stderr or stdout).strip().replace(f"{directory}/", ""))
+        with open(f"{directory}/slurm.conf", encoding="utf-8") as file:
+            settings = read({"slurm.conf": file.read()}).settings
+        user = settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
+        try:
+            try_out(directory, pwd.getpwnam(user).pw_name)
+        except TrialError as error:
+            raise ConfigError(str(error)) from None
+
+    def before(self) -> Before:
+        if not self.answers():
+            return super().before()
+        nodes = self.states()
+        there = reachable(self.configuration, those_up(nodes))
+        unlike = frozenset(line.partition(":")[0] for line in self.unlike())
+        return Before({node: state for node, state in nodes.items() if node in there}, unlike)
+
+    def states(self) -> Nodes:
+        """State and reason of each node."""
+        stdout = self.ask("sinfo", "--noheader", "--Node", "--all", "--format=%N|%T|%E")[1]
+        rows = (line.split("|", 2) for line in stdout.splitlines())
+        return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3}
+
+    def unlike(self) -> list[str]:
+        """In what it is not as its files say. Raises ConfigError where it does not tell."""
+
+        def shown(*words: str) -> str:
+            rc, stdout, stderr = self.ask("scontrol", *words)
+            if rc != 0:
+                raise ConfigError(f"scontrol {' '.join(words)}: {(stderr or stdout).strip()}")
+            return stdout
+
+        config = shown("show", "config")
+        nodes = shown("--all", "--future", "--oneliner", "show", "node")
+        partitions = shown("--all", "--oneliner", "show", "partition")
+        return differences(self.configuration, config, nodes, partitions, self.version())
+
+    def verify(self, plan: Sequence[Step], before: Before) -> None:
+        deadline = time.monotonic() + self.patience
+        while True:
+            unlike = [line for line in self.unlike() if line.partition(":")[0] not in before.unlike]
+            if not parts_daemons(plan):  # a node that is refused differs as well, and has a reason to tell
+                self.wait_for_nodes(those_up(before.nodes) - removed_nodes(plan))
+            if not unlike:
+                return
+            # Until a node has registered anew, slurmctld shows the GPUs that it had.
+            if time.monotonic() > deadline or not all(" Gres: " in line for line in unlike):
+                raise ConfigError("\n".join(unlike))
+            time.sleep(1)
+
+    def wait_for_nodes(self, wanted: set[str]) -> None:
+        """Wait until nodes can have jobs. Raises ConfigError if one is refused, or does not come in time."""
+        deadline = time.monotonic() + self.patience
+        while missing := sorted(wanted - those_up(nodes := self.states())):
+            # They will not be up again by themselves.
+            if refused := [node for node in missing if node in nodes and is_refused(*nodes[node])]:
+                raise ConfigError(f"Slurm takes {fold(refused)} no more: {nodes[refused[0]][1]}")
+            if time.monotonic() > deadline:
+                raise ConfigError(f"{fold(missing)} were up and are not after {self.patience} s")
+            time.sleep(1)
+
+    def resume(self, before: Before) -> None:
+        whole = {node for node in those_up(before.nodes) if "drain" not in before.nodes[node][0]}
+        deadline = time.monotonic() + self.patience
+        while self.answers() and time.monotonic() < deadline:
+            nodes = self.states()
+            drained = sorted(node for node in whole & nodes.keys() if re.match("inval|drain", nodes[node][0]))
+            if not drained:
+                return
+            self.ask("scontrol", "update", f"nodename={fold(drained)}", "state=resume", f"reason={CLEARED}")
+            time.sleep(1)
+
+
+def those_up(nodes: Nodes) -> set[str]:
+    """The nodes that can have jobs, drained ones among them, but not those that Slurm has refused."""
+    return {node for node, now in nodes.items() if not LOST.match(now[0]) and not is_refused(*now)}
+
+
+def is_refused(state: str, reason: str) -> bool:
+    """Whether Slurm does not take a node as it has registered."""
+    return state.startswith("inval") or ("drain" in state and bool(REFUSED.match(reason)))
+
+
+def reachable(configuration: Configuration, nodes: Iterable[str]) -> set[str]:
+    """The nodes whose slurmd takes connections: Slurm misses one that is dead only after SlurmdTimeout."""
+    names = list(nodes)
+    port = configuration.settings.get(("slurm.conf", "slurmdport"), ("", "6818"))[1]
+
+    def answers(node: str) -> bool:
+        settings = {key.lower(): value for key, value in configuration.nodes.get(node, ())}
+        address = settings.get("nodeaddr") or settings.get("nodehostname") or node
+        try:
+            with socket.create_connection((address, int(settings.get("port", port))), timeout=2):
+                return True
+        except (OSError, ValueError):
+            return False
+
+    with ThreadPoolExecutor(64) as pool:
+        return {name for name, found in zip(names, pool.map(answers, names)) if found}
+
+
+DAEMONS = {daemon.name: daemon for daemon in (Slurmctld, Slurmdbd)}

@@ -1,0 +1,465 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether slurmctld has in force what the files say.
+
+A value is compared by what it means to Slurm: `KillWait=0x1e` is shown as `30 sec`, `DebugFlags=net` as `Network`.
+How it is shown: `slurm_ctl_conf_2_key_pairs` in `src/api/config_info.c`, `slurm_sprint_node_table` and
+`slurm_sprint_partition_info` in `node_info.c` and `partition_info.c` beside it.
+
+A difference takes a change back, so what Slurm shows as something else than it has been told is not compared
+(NOT_COMPARED), nor is a parameter of slurm.conf that it does not show, or that the file does not have. Nor is what a
+running cluster changes by itself: states and their reasons, nodes in state FUTURE, addresses of cloud nodes, generic
+resources that nodes have added types and cores to. What `scontrol update` has changed is compared: a reconfigure and a
+restart take features, weights, generic resources and partitions from the files (`restore_node_features` in
+`src/slurmctld/node_mgr.c`, `load_all_part_state` in `partition_mgr.c`). Exceptions are features of a plugin that
+changes them, partitions with ReconfigFlags=KeepPartInfo, and SuspendExc... with KeepPowerSaveSettings. Files that
+slurm.conf includes are not read: with such ones, what it does not say itself may be anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration, Pairs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
+    BOOLEANS,
+    LEVELS,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.display import (
+    ALIASES,
+    COMPARED_AS,
+    IF_NOT_SAID,
+    IF_NOT_SHOWN,
+    IMPLIED,
+    NOT_COMPARED,
+    OF_PLUGINS,
+    PARSED,
+    RIVALS,
+    SHOWN_AS,
+    SHOWN_TOGETHER,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import (
+    NO_NORMAL_APART,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import FILES, find, release_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+
+Wanted = Mapping[str, str]
+"""What a file says, by key in small letters."""
+Shown = Mapping[str, str]
+"""What slurmctld shows of itself, of a node or of a partition, likewise."""
+Difference = tuple[str, str, str]
+"""A key, what the file has, what slurmctld has."""
+
+
+_NOTHING = ("", "(null)", "(null type)", "n/a", "none", "unknown")
+_UNLIMITED = ("unlimited", "infinite", "-1")
+_MEMORY = ("defmempercpu", "defmempernode", "maxmempercpu", "maxmempernode")
+"""Of these nothing is all."""
+_ALL_MEMORY = 2**63 - 1
+"""UNLIMITED without the bit that tells memory of CPUs from that of nodes."""
+_TRES = {"billing", "cpu", "energy", "fs/disk", "gres/gpumem", "gres/gpuutil", "mem", "node", "pages", "vmem"}
+"""What is accounted for whatever the file says, the two of GPUs with `gres/gpu`."""
+_PAIR = re.compile(r"(?:^|\s)(\w+)=(\S*)")
+_TIME = re.compile(r"(?:(\d+)-)?(\d*)(?::(\d*))?(?::(\d*))?")
+_WHOLE = re.compile(r"\+?(0x[0-9a-f]+|\d+)(k?)", re.I)
+_GRES = re.compile(r"([^:(]+)(?::([^:(]*[^\d:(][^:(]*))??(?::no_consume)?(?::(\d+)([KMGTP]?))?(?:\(.*\))?", re.I)
+
+
+def differences(configuration: Configuration, config: str, nodes: str, partitions: str, version: str) -> list[str]:
+    """In what slurmctld differs from the files, a line for each difference.
+
+    Args:
+        configuration: what the files say.
+        config: the output of `scontrol show config`.
+        nodes: that of `scontrol --all --future --oneliner show node`.
+        partitions: that of `scontrol --all --oneliner show partition`.
+        version: Slurm's, such as 24.11.5.
+
+    Raises:
+        ValueError: the version is not known, or a hostlist is none.
+    """
+    release = release_of(version)
+    conf = {key: value for (file, key), (_name, value) in configuration.settings.items() if file == "slurm.conf"}
+    return [
+        *_settings(conf, shown_config(config), len(configuration.nodes), release),
+        *_nodes(configuration, conf, shown_lines("NodeName", nodes), release),
+        *_partitions(configuration, conf, shown_lines("PartitionName", partitions), release),
+    ]
+
+
+def shown_config(text: str) -> dict[str, str]:
+    """Parameters in the output of `scontrol show config`, by key in small letters; repeated ones parted by blanks."""
+    found: dict[str, str] = {}
+    for line in text.partition("\n\n")[0].splitlines():
+        key, equals, value = line.partition("=")
+        name = key.strip().lower().partition("[")[0]
+        if equals:
+            found[name] = f"{found[name]} {value.strip()}" if name in found else value.strip()
+    return found
+
+
+def shown_lines(kind: str, text: str) -> dict[str, dict[str, str]]:
+    """Nodes or partitions in the output of `scontrol --oneliner show`, by name, with their keys in small letters.
+
+    Of a key that is there twice the first one is meant: Reason and what else is free text is behind the parameters.
+    """
+    found = {}
+    for line in text.splitlines():
+        if line.startswith(f"{kind}="):
+            pairs = _PAIR.findall(line)
+            found[pairs[0][1]] = {key.lower(): value for key, value in reversed(pairs)}
+    return found
+
+
+def _settings(conf: Wanted, shown: Shown, nodes: int, release: str) -> Iterator[str]:
+    """Parameters of slurm.conf that differ, but for numbers that Slurm corrects, `_validate_and_set_defaults` there."""
+    bounds = {
+        **_BOUNDS,
+        "maxjobcount": (
+            1,
+            _number(shown.get("maxjobid", "0"), _MAX_JOB_ID) - _number(shown.get("firstjobid", "1"), 0) + 1,
+        ),
+        "maxnodecount": (nodes, _ANY),
+    }
+    wanted = dict(conf)
+    for key, (low, high) in bounds.items():
+        if key in wanted and not low <= _number(wanted[key].lower(), _ANY) <= high:
+            del wanted[key]
+    if "keeppowersavesettings" in conf.get("reconfigflags", "").lower():
+        wanted = {key: value for key, value in wanted.items() if not key.startswith("suspendexc")}
+    if "prologtimeout" in shown and "prologepilogtimeout" in wanted:
+        both = wanted.pop("prologepilogtimeout")
+        wanted = {"prologtimeout": both, "epilogtimeout": both, **wanted}
+    for difference in _different("slurm.conf", wanted, shown, release):
+        yield _line("slurm.conf", *difference)
+
+
+_ANY = LIMITS["u64"]
+_MAX_JOB_ID = 0x03FFFFFF
+_BOUNDS = {
+    "epilogmsgtime": (0, 1_000_000),
+    "healthchecktimeout": (1, _ANY),
+    "maxarraysize": (0, 4_000_001),
+    "maxjobid": (1, _MAX_JOB_ID),
+    "minjobage": (2, _ANY),
+    "schedulertimeslice": (5, _ANY),
+    "treewidth": (1, _ANY),
+}
+"""From where to where Slurm takes numbers as they are."""
+
+
+def _nodes(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
+    """Nodes that differ, equal ones folded."""
+    unsaid = {} if "include" in conf else IF_NOT_SAID["NodeName"]
+    wanted: dict[str, tuple[Pairs, dict[str, str]]] = {}
+    for name, pairs in configuration.nodes.items():
+        own = {key.lower(): value for key, value in pairs if key.lower() in _OWN}
+        wanted[name] = (tuple(pair for pair in pairs if pair[0].lower() not in own), own)
+    said = {pairs: {**unsaid, **_by_key(pairs)} for pairs, own in wanted.values()}
+    missing = [name for name, (pairs, own) in wanted.items() if name not in shown and not _future(said[pairs])]
+    extra = [name for name, node in shown.items() if name not in wanted and "DYNAMIC" not in node.get("state", "")]
+    if missing:
+        yield f"NodeName={fold(missing)}: slurmctld does not have it"
+    if extra and "include" not in conf:
+        yield f"NodeName={fold(extra)}: the file does not have it, slurmctld has"
+    # Most nodes are as others are: of each kind one is compared.
+    kinds: dict[tuple[Pairs, tuple[str | None, ...]], list[Difference]] = {}
+    found: dict[Difference, list[str]] = {}
+    for name, (pairs, own) in wanted.items():
+        node = shown.get(name)
+        if node is None or _future(said[pairs]) or _future(node):
+            continue
+        kind = (pairs, tuple(node.get(key) for key in _SHARED))
+        if kind not in kinds:
+            kinds[kind] = [*_different("NodeName", _as_corrected(said[pairs], conf), node, release)]
+        if "CLOUD" not in f"{said[pairs].get('state', '')} {node.get('state', '')}".upper():
+            node = {"port": conf.get("slurmdport", "6818"), **node}  # that one is not shown
+            found_own = _different("NodeName", own, node, release) if own else ()
+        else:
+            found_own = ()
+        for difference in (*kinds[kind], *found_own):
+            found.setdefault(difference, []).append(name)
+    for difference, names in found.items():
+        yield _line(f"NodeName={fold(names)}", *difference)
+
+
+_OWN = ("nodeaddr", "nodehostname", "port")
+"""Parameters that each node has for itself."""
+_SHARED = sorted({SHOWN_AS["NodeName"].get(key, key) for key in FILES["NodeName"]} - {*_OWN, "nodename", "state"})
+"""What is shown of the other ones."""
+
+
+def _future(node: Mapping[str, str]) -> bool:
+    """Whether it is a place for a node, that takes hardware and name from the one that comes."""
+    return "FUTURE" in node.get("state", "").upper()
+
+
+_SHAPE = {"boards", "corespersocket", "cpus", "sockets", "socketsperboard", "threadspercore"}
+"""How many of what a node has; Slurm takes 0 for 1."""
+
+
+def _as_corrected(wanted: Wanted, conf: Wanted) -> Wanted:
+    """Parameters of a node without those that Slurm corrects, where numbers do not go together (`_parse_nodename` in
+    `src/common/read_config.c`), features that a plugin changes, and generic resources that are not in GresTypes."""
+    numbers = {key: _number(value.lower(), _ANY) or int(key in _SHAPE) for key, value in wanted.items()}
+    boards, cores, threads = (numbers.get(key, 1) for key in ("boards", "corespersocket", "threadspercore"))
+    cpus = numbers.get("cpus", cores * threads)
+    fitting = boards if cpus % (cores * threads) else cpus // (cores * threads)
+    sockets = boards * numbers["socketsperboard"] if "socketsperboard" in numbers else numbers.get("sockets", fitting)
+    corrected = {
+        "bcastaddr": "[" in wanted.get("bcastaddr", "") or "," in wanted.get("bcastaddr", ""),  # one for each node
+        "boards": boards > sockets,
+        "corespeccount": numbers.get("corespeccount", 0) >= sockets * cores,
+        "cpus": cpus not in (sockets, sockets * cores, sockets * cores * threads),
+        "features": conf.get("nodefeaturesplugins", "").lower() not in _NOTHING,
+        "memspeclimit": numbers.get("memspeclimit", 0) >= numbers.get("realmemory", 1),
+    }
+    found = {key: value for key, value in wanted.items() if not corrected.get(key)}
+    found.update({key: "1" for key in _SHAPE & found.keys() if numbers[key] == 1})
+    if "socketsperboard" in numbers:
+        found["sockets"] = str(sockets)
+    if "gres" in found:
+        known = {name.strip().lower() for name in conf.get("grestypes", "").split(",")}
+        found["gres"] = ",".join(gres for gres in found["gres"].split(",") if gres.partition(":")[0].lower() in known)
+    return found
+
+
+def _partitions(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
+    """Partitions that differ."""
+    default = [name for name, pairs in configuration.partitions.items() if _yes(_by_key(pairs).get("default", ""))][-1:]
+    kept = "keeppartinfo" in conf.get("reconfigflags", "").lower()
+    for name, pairs in configuration.partitions.items():
+        partition = shown.get(name)
+        if partition is None:
+            yield f"PartitionName={name}: slurmctld does not have it"
+        elif not kept:
+            unsaid = {} if "include" in conf else IF_NOT_SAID["PartitionName"]
+            wanted = {**unsaid, **_by_key(pairs), "default": "YES" if name in default else "NO"}
+            wanted = _exclusive(wanted) if "exclusive" in partition else wanted
+            for difference in _different("PartitionName", wanted, partition, release):
+                yield _line(f"PartitionName={name}", *difference)
+            yield from _members(name, wanted.get("nodes", ""), partition.get("nodes", ""), configuration)
+    extra = [name for name in shown if name not in configuration.partitions]
+    if not kept and "include" not in conf:
+        yield from (f"PartitionName={name}: the file does not have it, slurmctld has" for name in extra)
+
+
+def _exclusive(wanted: dict[str, str]) -> dict[str, str]:
+    """What 26.05 shows of four parameters: one of them, and never that two of them are set."""
+    modes = {
+        "TOPO": _yes(wanted.get("exclusivetopo", "")),
+        "NODE": wanted.get("oversubscribe", "").upper() == "EXCLUSIVE",
+        "USER": _yes(wanted.get("exclusiveuser", "")),
+    }
+    mode = next((mode for mode, there in modes.items() if there), "NO")
+    others = {key: value for key, value in wanted.items() if key not in ("exclusivetopo", "exclusiveuser")}
+    found = {"exclusive": mode, **others}
+    if found["exclusive"].upper() in ("NODE", "TOPO"):
+        found.pop("oversubscribe", None)
+    return found
+
+
+def _members(partition: str, wanted: str, found: str, configuration: Configuration) -> Iterator[str]:
+    """In what the nodes of a partition differ. Nodes that the file does not have are another matter."""
+    if wanted == found:
+        return
+    sets = {
+        key.partition(" ")[2]: {pair.partition("=")[0].lower(): pair.partition("=")[2] for pair in text.split()}
+        for (file, key), (_name, text) in configuration.settings.items()
+        if file == "slurm.conf" and key.startswith("nodeset ")
+    }
+    names: set[str] = set()
+    for term in expand(wanted):
+        if term.upper() == "ALL":
+            names.update(configuration.nodes)
+        elif term.lower() in sets:
+            if "feature" in sets[term.lower()]:  # nodes get and lose features
+                return
+            names.update(expand(sets[term.lower()].get("nodes", "")))
+        else:
+            names.add(term)
+    there = {name for name in expand(found if found.lower() not in _NOTHING else "") if name in configuration.nodes}
+    for text, nodes in (("the file has", names - there), ("slurmctld has", there - names)):
+        if nodes:
+            yield f"PartitionName={partition} Nodes: only {text} {fold(sorted(nodes))}"
+
+
+def _by_key(pairs: Pairs) -> dict[str, str]:
+    """Pairs by key in small letters; what has two names by one of them."""
+    names = {"feature": "features", "priority": "prioritytier", "procs": "cpus", "shared": "oversubscribe"}
+    return {names.get(key.lower(), key.lower()): value for key, value in pairs}
+
+
+def _line(subject: str, key: str, wanted: str, found: str) -> str:
+    """A difference in words."""
+    return f"{subject} {key}: the file has {wanted or 'nothing'}, slurmctld {found or 'nothing'}"
+
+
+def _different(table: str, wanted: Wanted, shown: Shown, release: str) -> Iterator[Difference]:
+    """The parameters of a file or a line that are not as they are shown."""
+    for key, value in wanted.items():
+        parameter = find(table, key)
+        ruled = wanted.get(_RULED.get(key, ""), "ALL" if key.startswith("deny") else None)
+        if parameter is None or key in NOT_COMPARED[table] or key == "nodes" or ruled not in (None, "ALL"):
+            continue
+        found = _found(table, key, shown)
+        if found is not None and not _same(table, key, value, found, release):
+            yield parameter.name, value, found
+
+
+_RULED = {weak: strong for strong, weak in RIVALS.items()}
+
+
+def _found(table: str, key: str, shown: Shown) -> str | None:
+    """What is shown of a parameter; None: nothing that could be compared."""
+    name = SHOWN_AS[table].get(key, key)
+    if name == "jobdefaults":
+        defaults = dict(pair.split("=") for pair in shown.get(name, "").lower().split(",") if "=" in pair)
+        return defaults.get(key, "0") if name in shown else None
+    if name in OF_PLUGINS and shown.get(name, "(null)").lower() in _NOTHING:
+        return None
+    if name in shown:
+        return None if "unknown" in shown[name].lower() else shown[name]
+    if key in SHOWN_TOGETHER:
+        return shown.get(SHOWN_TOGETHER[key])
+    rival = RIVALS.get(key) or _RULED.get(key)
+    if rival and rival in shown and "mem" in key:
+        none = shown[rival] in ("UNLIMITED", str(_ALL_MEMORY))
+        return "UNLIMITED" if none else f"{FILES[table][rival].name}={shown[rival]}"
+    return IF_NOT_SHOWN[table].get(name)
+
+
+def _same(table: str, key: str, wanted: str, found: str, release: str) -> bool:
+    """Whether a value of a file is the one that is shown."""
+    parameter = FILES[table][key]
+    if key == "gres":
+        return _same_gres(wanted, found)
+    if key == "slurmctldhost":
+        names = [re.sub(r"^(.+)\(\1\)$", r"\1", host) for host in wanted.split()]
+        there = found.split()
+        return len(names) == len(there) and all(
+            name == shown or name.startswith("localhost")  # which is shown by its name
+            for name, shown in zip(names, there)
+        )
+    if parameter.value == "user":
+        return wanted in re.split("[()]", found)
+    meant = _meaning(table, key, wanted, release)
+    chosen = key == "selecttypeparameters" and not meant  # by Slurm
+    return chosen or meant == _meaning(table, key, found, release)
+
+
+@lru_cache(maxsize=4096)
+def _meaning(table: str, key: str, value: str, release: str) -> object:
+    """What a value means to Slurm, whether it is from a file or shown."""
+    kind, _blank, rest = FILES[table][key].value.partition(" ")
+    kind = COMPARED_AS.get(key, kind)
+    text = value.strip()
+    word = text.lower()
+    if kind in LIMITS:
+        number = _number(word, LIMITS[kind])
+        return number or (LIMITS[kind] if key in _MEMORY else 0)
+    if kind == "truth":
+        return _number(word, LIMITS["u16"]) != 0
+    if kind == "bool":
+        return _yes(word)
+    if kind in ("minutes", "seconds"):
+        seconds = _seconds(word)
+        return seconds if kind == "seconds" or seconds < 0 else -(-seconds // 60)  # Slurm rounds up
+    if kind == "names":
+        return frozenset(filter(None, word.split(","))) if word not in _NOTHING else frozenset()
+    if key == "accountingstoragetres":
+        return frozenset(word.split(",")) - _TRES
+    if kind == "hosts" and word not in _NOTHING:
+        return frozenset(expand(text))
+    if kind == "level":
+        return LEVELS[min(int(word), len(LEVELS) - 1)] if word.isdigit() else word
+    if kind in ("one", "flags") or rest in PARSED:
+        return _words(rest, word, release)
+    if kind in ("plugin", "plugins"):
+        names = [name for name in (part.rpartition("/")[2] for part in word.split(",")) if name not in _NOTHING]
+        if rest == "topology":
+            names = [name for name in names if name not in ("default", "flat")]  # what none is called
+        return tuple(sorted(names) if rest == "task" else names)  # these have an order of their own
+    return "" if word in _NOTHING else text
+
+
+def _number(word: str, highest: int) -> int:
+    """A whole number of any base, with a unit behind it where it is shown."""
+    if word in _UNLIMITED:
+        return highest
+    match = _WHOLE.match(word)
+    if not match:
+        return 0
+    digits = match[1]
+    base = 16 if digits.startswith("0x") else 8 if re.fullmatch("0[0-7]+", digits) else 10
+    number = int(digits, base) * (1024 if match[2] else 1)
+    return highest if number >= highest - 1 or number == _ALL_MEMORY else number
+
+
+def _yes(word: str) -> bool:
+    """Whether a word switches something on."""
+    return word.lower() in BOOLEANS[:4]
+
+
+def _seconds(word: str) -> int:
+    """A time: minutes, or more fields as in `1-02:03:04`; -1: no limit, or none at all."""
+    match = _TIME.fullmatch(word)
+    if not match:
+        return -1
+    fields = [int(field or 0) for field in match.groups()[1:]]
+    if match[1] is None and match[4] is None:
+        fields = [0, *fields[:2]]
+    hours, minutes, seconds = fields
+    found = ((int(match[1] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    return found if found < 2**32 - 60 else -1
+
+
+def _words(name: str, value: str, release: str) -> frozenset[str]:
+    """The words of a value, those that come with them, and each by the name that Slurm shows."""
+    aliases: dict[str, str] = {}
+    for since, renamed in ALIASES.get(name, {}).items():
+        aliases.update(renamed if since <= release else {})
+    implied = IMPLIED.get(name, {})
+    found = {name for word in value.split(",") for name in aliases.get(word, word).split(",")}
+    while more := {word for known in found for word in implied.get(known, "").split()} - found:
+        found |= more
+    if name == "HealthCheckNodeState" and found <= {"cycle", "reboot_only", "start_only"}:
+        found |= {"any", *implied["any"].split()}
+    if name == "LogTimeFormat" and found <= {"", "format_stderr"}:
+        found.add("iso8601_ms")
+    if name == "PrivateData":
+        found = {word.rstrip("s") for word in found}
+    if name == "PriorityFlags" and release < NO_NORMAL_APART:
+        found = {word.partition("_normal_")[0] for word in found}
+    return frozenset(found.difference(_NOTHING))
+
+
+def _same_gres(wanted: str, found: str) -> bool:
+    """Whether generic resources are the same. Nodes that register add types, and part them by cores."""
+    asked, there = _gres(wanted), _gres(found)
+    if {name: sum(types.values()) for name, types in asked.items()} != {
+        name: sum(types.values()) for name, types in there.items()
+    }:
+        return False
+    return all(
+        sum(count for other, count in there[name].items() if type_ == other or type_ in other) >= count
+        for name, types in asked.items()
+        for type_, count in types.items()
+        if "" not in there[name]
+    )
+
+
+def _gres(text: str) -> dict[str, dict[str, int]]:
+    """Counts by name and type."""
+    found: dict[str, dict[str, int]] = {}
+    for part in re.split(r",(?![^(]*\))", text.lower()):
+        match = _GRES.fullmatch(part)
+        if match and part not in _NOTHING and (count := int(match[3] or 1) * 1024 ** "\0kmgtp".index(match[4] or "\0")):
+            types = found.setdefault(match[1], {})
+            types[match[2] or ""] = types.get(match[2] or "", 0) + count
+    return found

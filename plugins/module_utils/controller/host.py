@@ -1,0 +1,94 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the host of slurmctld has besides its files: plugins, and addresses of other hosts."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterable
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
+
+HOSTS = "/etc/hosts"
+# How many names are looked up at once, and for how many seconds; those without an answer by then are not checked.
+LOOKUPS = 64
+PATIENCE = 15
+
+
+def this_host(module: AnsibleModule, directory: str) -> Host:
+    """The host that a module runs on, with Slurm's files in a directory.
+
+    In check mode every name has an address: what writes /etc/hosts has not done so.
+    """
+
+    def plugins(plugin_dir: str) -> frozenset[str] | None:
+        """The plugins in a PluginDir, or where slurmctld finds its library, which Slurm installs beside them."""
+        if not plugin_dir:
+            slurmctld = module.get_bin_path("slurmctld")
+            libraries = module.run_command(["ldd", slurmctld])[1] if slurmctld else ""
+            library = re.search(r"libslurmfull\.so => (\S+)/libslurmfull\.so", libraries)
+            plugin_dir = library[1] if library else ""
+        return installed(plugin_dir)
+
+    return Host(
+        text=lambda name: text(os.path.join(directory, name)),
+        plugins=plugins,
+        unresolved=lambda names: [] if module.check_mode else unresolved(names),
+    )
+
+
+def text(path: str) -> str | None:
+    """The text of a file; None: it is not there."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def installed(plugin_dir: str) -> frozenset[str] | None:
+    """The plugins in directories that are parted by colons; None: one of them cannot be listed."""
+    try:
+        files = [file for directory in plugin_dir.split(":") for file in os.listdir(directory)]
+    except OSError:
+        return None
+    return frozenset(file.removesuffix(".so") for file in files if file.endswith(".so"))
+
+
+def unresolved(names: Iterable[str], hosts: str = HOSTS, patience: float = PATIENCE) -> list[str]:
+    """The names without an address. The file of hosts is read once; what it lacks is asked from the resolver."""
+    lines = (line.partition("#")[0].split() for line in (text(hosts) or "").splitlines())
+    known = {name for line in lines for name in line[1:]}
+    wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in names:
+        if name not in known:
+            wanted.put(name)
+    missing: list[str] = []
+
+    def ask() -> None:
+        """Look up names until there is none left."""
+        while True:
+            try:
+                name = wanted.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                socket.getaddrinfo(name, None)
+            except OSError:
+                missing.append(name)
+
+    # Daemon threads: one that waits for a dead name server must not keep the module from its end.
+    threads = [threading.Thread(target=ask, daemon=True) for _number in range(min(LOOKUPS, wanted.qsize()))]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + patience
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return [*missing]

@@ -1,0 +1,130 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A second slurmctld for a moment, to see whether it starts with new files.
+
+Slurm has no test of its own: its parser does not know whether plugins, partitions and nodes go together.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    lines,
+    table_of,
+    value_text,
+)
+
+# Seconds to start or to refuse.
+PATIENCE = 60
+# What a second slurmctld must not have: accounting, state and logs of the first one, programs that it would run.
+NOT_TRIED = {
+    "accountingstorageenforce",
+    "accountingstoragetres",
+    "accountingstoragetype",
+    "allowqos",  # without accounting there are no QOS, and slurmctld 26.05 ends where a partition names one
+    "denyqos",
+    "epilogslurmctld",
+    "jobcomptype",
+    "mailprog",
+    "priorityflags",  # slurmctld 24.11 dies of NO_FAIR_TREE without accounting
+    "prologslurmctld",
+    "qos",
+    "rebootprogram",
+    "resumefailprogram",
+    "resumeprogram",
+    "slurmctldlogfile",
+    "slurmctldparameters",
+    "slurmctldpidfile",
+    "slurmctldport",
+    "slurmctldprimaryoffprog",
+    "slurmctldprimaryonprog",
+    "slurmctldsyslogdebug",
+    "statesavelocation",
+    "suspendprogram",
+    "suspendtime",
+}
+
+# What slurmctld says when it serves, and when it waits for a file that is missing, for a minute, and then ends.
+STARTED = "Running as primary controller"
+WAITING = "cannot stat file"
+
+
+def short_name(host: str) -> str:
+    """The name of a host without its domain; of SlurmctldHost also without the address."""
+    return host.partition("(")[0].partition(".")[0]
+
+
+class TrialError(Exception):
+    """What slurmctld said instead of starting."""
+
+
+def trial_conf(text: str, directory: str) -> str:
+    """slurm.conf for a second slurmctld, which reaches no node: that knows of no job would be a danger to all.
+
+    It is the only controller. As the second one it would wait for the first.
+    """
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    result = [
+        f"StateSaveLocation={directory}/state",
+        f"SlurmctldPidFile={directory}/pid",
+        f"SlurmctldPort={port}",
+        "MailProg=/bin/true",
+    ]
+    own = short_name(socket.gethostname())
+    found = [*lines("slurm.conf", text)]
+    alone = any(_is_controller(pair, own) for pairs in found for pair in pairs)
+    for pairs in found:
+        if alone and pairs[0][0].lower() == "slurmctldhost" and not _is_controller(pairs[0], own):
+            continue
+        kept = [pair for pair in pairs if pair[0].lower() not in NOT_TRIED]
+        if table_of("slurm.conf", pairs) == "NodeName":
+            kept = [pair for pair in kept if pair[0].lower() not in ("nodeaddr", "nodehostname", "port", "bcastaddr")]
+            kept += [("NodeAddr", "127.0.0.1"), ("Port", "1")]
+        result.append(" ".join(f"{key}={value_text(value)}" for key, value in kept))
+    return "\n".join(result) + "\n"
+
+
+def _is_controller(pair: tuple[str, str], host: str) -> bool:
+    """Whether a pair of slurm.conf names a host as a controller."""
+    return pair[0].lower() == "slurmctldhost" and short_name(pair[1]) == host
+
+
+def try_out(directory: str, user: str) -> None:
+    """Start a second slurmctld with the files, until it runs or refuses them.
+
+    Raises:
+        TrialError: it refuses them; with its words.
+    """
+    path = os.path.join(directory, "slurm.conf")
+    with open(path, encoding="utf-8") as file:
+        text = trial_conf(file.read(), directory)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.mkdir(os.path.join(directory, "state"), mode=0o700)
+    shutil.chown(os.path.join(directory, "state"), user, user)
+    shutil.chown(directory, user, user)
+    command = ["timeout", "--signal=KILL", str(PATIENCE), "slurmctld", "-D", "-c", "-f", path]
+    said: list[str] = []
+    with subprocess.Popen(  # pylint: disable=ansible-bad-function
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
+    ) as process:
+        try:
+            for line in process.stdout or ():
+                if STARTED in line:
+                    return
+                said.append(re.sub(r"^\[\S+\] |^slurmctld: ", "", line.strip()).replace(f"{directory}/", ""))
+                if WAITING in line:
+                    break
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    words = [line for line in said if re.match(r"fatal|error", line)] or said[-3:]
+    raise TrialError("slurmctld does not start with these files: " + "; ".join(words))

@@ -1,0 +1,109 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measures a machine as `slurmd -C` would, and its GPUs: what modules return as the fact `slurm_hardware`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
+    TopologyError,
+    differences,
+    parse_node_line,
+    read_memory,
+    read_topology,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "slurmd_parameters": {"type": "list", "elements": "str", "default": []},
+    "device_files": {"type": "list", "elements": "str", "default": []},
+    "tmp_fs": {"type": "path", "default": "/tmp"},
+}
+"""Options of a module that measures (doc fragment `hardware`)."""
+
+PATIENCE = 60
+"""Seconds: a driver that hangs must not hang the play, and run_command knows no limit of time."""
+
+
+class MeasurementError(Exception):
+    """A machine that cannot be measured, and why."""
+
+
+def ask(module: AnsibleModule, command: str, *arguments: str) -> str:
+    """What a command of the host prints; nothing if it is not installed. A command that fails is a warning."""
+    path = module.get_bin_path(command, opt_dirs=["/usr/sbin", "/usr/local/sbin", "/opt/slurm/sbin"])
+    if path is None:
+        return ""
+    try:
+        return subprocess.run(  # pylint: disable=ansible-bad-function
+            [path, *arguments],
+            capture_output=True,
+            env={**os.environ, "LC_ALL": "C"},
+            encoding="utf-8",
+            errors="replace",
+            timeout=PATIENCE,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        module.warn(f"{command}: {error}")
+        return ""
+
+
+def disk_size(path: str) -> int:
+    """The size of a file system in MiB, as get_tmp_disk counts it (Slurm's get_mach_stat.c); 0 if there is none."""
+    try:
+        status = os.statvfs(path)
+    except OSError:
+        return 0
+    return status.f_blocks * status.f_frsize // 1024**2
+
+
+def measure(
+    module: AnsibleModule,
+    slurmd_parameters: Sequence[str] = (),
+    device_files: Sequence[str] = (),
+    tmp_fs: str = "/tmp",
+    sysroot: str = "/",
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The fact `slurm_hardware`, and where `slurmd -C` says something else, which is a warning of the module as well.
+
+    Raises:
+        MeasurementError: the machine's files make no topology, or an option is wrong.
+    """
+    root = os.path.realpath(sysroot)
+    if not os.path.isdir(root):
+        raise MeasurementError(f"sysroot {root}: no such directory")
+    tree, here = Tree(root), root == "/"
+    try:
+        devices = [path for hostlist in device_files for path in expand(hostlist)]
+    except ValueError as error:
+        raise MeasurementError(f"device_files: {error}") from None
+    words = parse_node_line(ask(module, "slurmd", "-C") if here else "")
+    try:
+        topology = read_topology(tree, slurmd_parameters)
+        # slurmd -C does not know the cluster's parameters.
+        plain = read_topology(tree) if words and slurmd_parameters else topology
+    except TopologyError as error:
+        raise MeasurementError(str(error)) from None
+    usage = {}
+    if here and tree.exists(gpus.DRIVER):
+        usage = gpus.parse_usage(ask(module, "nvidia-smi", *gpus.QUERY), ask(module, "nvidia-smi", *gpus.LIST))
+    facts: dict[str, Any] = {
+        **topology.numbers,
+        "real_memory": read_memory(tree),
+        "tmp_disk": disk_size(tmp_fs) if here else None,
+        "device_files": [path for path in devices if tree.exists(path)],
+        "gpus": gpus.read_gpus(tree, topology.cores, usage),
+    }
+    found = differences({**facts, **plain.numbers}, words)
+    for item in found:
+        module.warn(f"{item['name']}: {item['measured']} was measured, slurmd says {item['slurmd']}")
+    return facts, found

@@ -1,0 +1,184 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Collects the facts about a host that the roles need, from its files and from a few commands."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import serving
+
+SLURM_PACKAGE = "slurm-wlm-basic-plugins"
+"""All of Debian's packages of Slurm depend on this one, so that its version is theirs."""
+
+CLOCKS = ("systemd-timesyncd", "chrony", "ntpsec", "openntpd")
+"""Services that keep the clock."""
+
+DPKG_JOURNAL = "/var/lib/dpkg/updates"
+"""dpkg's journal: it is empty unless an installation was interrupted (dpkg's source, lib/dpkg/dbmodify.c)."""
+
+DPKG_QUERY = ("dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status} ${Version}\\n")
+"""Asks for the state of packages, whose names follow."""
+
+NONE = "(none)"
+"""apt-cache's word for a version that there is not."""
+
+Command = Callable[[Sequence[str]], str]
+"""Runs a command, and returns what it prints, whether it succeeds or not; an empty text if it is not installed."""
+
+
+def distribution(os_release: str) -> dict[str, str]:
+    """Name and release of the distribution, "debian 13", and its codename (os-release(5))."""
+    words = dict(re.findall(r"^(\w+)=[\"']?(.*?)[\"']?$", os_release, re.MULTILINE))
+    return {
+        "distribution": f"{words.get('ID', 'unknown')} {words.get('VERSION_ID', '')}".strip(),
+        "codename": words.get("VERSION_CODENAME", ""),
+    }
+
+
+def installed(listing: str) -> dict[str, str]:
+    """Version by package of those that are installed, from the answer to DPKG_QUERY and names of packages."""
+    rows = (line.split() for line in listing.splitlines())
+    return {row[0]: row[2] for row in rows if len(row) == 3 and row[1] == "installed"}
+
+
+def candidates(policy: str) -> dict[str, str]:
+    """Version by package that apt would install, as `apt-cache policy` says it; without one there is no entry."""
+    found = re.findall(r"^(\S+):\n(?:  .*\n)*?  Candidate: (\S+)", policy + "\n", re.MULTILINE)
+    return {package: version for package, version in found if version != NONE}
+
+
+def services(shown: str) -> dict[str, bool]:
+    """Whether a service runs, by name, for those that start with the host; from what `systemctl show` prints of them.
+
+    Properties of a unit are lines of NAME=VALUE, and units are separated by an empty line.
+    """
+    units = (dict(line.split("=", 1) for line in part.splitlines() if "=" in line) for part in shown.split("\n\n"))
+    return {
+        unit["Id"].removesuffix(".service"): unit["ActiveState"] == "active"
+        for unit in units
+        if unit.get("UnitFileState") == "enabled"
+    }
+
+
+def checksum(content: bytes | None) -> str:
+    """SHA-256 of a file, in hexadecimal; empty where there is none."""
+    return "" if content is None else hashlib.sha256(content).hexdigest()
+
+
+def number(text: str | None) -> int | None:
+    """A setting of the kernel; None where the kernel does not have it."""
+    return int(text) if text is not None and text.lstrip("-").isdigit() else None
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is asked of a host besides what always is."""
+
+    packages: Sequence[str] = ()
+    """Names of packages: which are installed."""
+    candidates: Sequence[str] = ()
+    """Names of packages: which version would apt install. Asked with them: the mirror of the distribution's archive."""
+    users: Sequence[str] = ()
+    """Names of users: which id do they have."""
+    directories: Sequence[str] = ()
+    """Paths: which of them are directories, and with which mode."""
+    files: Sequence[str] = ()
+    """Paths: what do they hold, as SHA-256."""
+    part: tuple[str, str] = ("", "")
+    """A path, and the marker of a part of that file: what does it hold, as SHA-256."""
+    serving_controller: bool = False
+    """Which of several controllers serves?"""
+
+
+def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
+    """What there is on a host: the fact `slurm_host`, whose keys the module slurm_host_facts documents."""
+    packages = installed(run([*DPKG_QUERY, SLURM_PACKAGE, *questions.packages]))
+    own = distribution(tree.text("/etc/os-release") or "")
+    policy = _policy(run, packages, questions.candidates)
+    path, marker = questions.part
+    return {
+        **own,
+        "hostname": tree.text("/proc/sys/kernel/hostname") or "",
+        "container": run(["systemd-detect-virt", "--container"]).strip() or "none",
+        "memory_mib": _memory(tree.text("/proc/meminfo") or ""),
+        "nvidia_gpus": len(gpus.addresses(tree)),
+        "slurm_version": packages.get(SLURM_PACKAGE) or policy.get(SLURM_PACKAGE, ""),
+        "packages": {name: version for name, version in packages.items() if name in questions.packages},
+        "candidates": {name: version for name, version in policy.items() if name in questions.candidates},
+        "mirror": _mirror(own["codename"], run) if questions.candidates else "",
+        "interrupted": bool(tree.names(DPKG_JOURNAL)),
+        "clocks": services(run(["systemctl", "show", "--property=Id,ActiveState,UnitFileState", *CLOCKS])),
+        "users": {name: user for name in questions.users if (user := _user(name)) is not None},
+        "directories": dict(_directories(tree, questions.directories)),
+        "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},
+        "part": checksum(part_of(_content(tree, path) or b"", marker)) if path else "",
+        "serving_controller": serving(run) if questions.serving_controller else "",
+        # Users' containers need these. unprivileged_userns_clone is Debian's own, a kernel that lacks it allows them.
+        # apparmor_restrict_unprivileged_userns is Ubuntu's: programs without a profile get useless namespaces.
+        "namespaces": {
+            name.rpartition("/")[2]: number(tree.text(f"/proc/sys/{name}"))
+            for name in (
+                "user/max_user_namespaces",
+                "kernel/unprivileged_userns_clone",
+                "kernel/apparmor_restrict_unprivileged_userns",
+            )
+        },
+    }
+
+
+def _policy(run: Command, packages: dict[str, str], names: Sequence[str]) -> dict[str, str]:
+    """The candidates of these packages, and of Slurm's where it is not installed; apt is asked only if it has to be."""
+    asked = [*names, *([] if SLURM_PACKAGE in packages else [SLURM_PACKAGE])]
+    if not asked:
+        return {}
+    found = candidates(run(["apt-cache", "policy", *asked]))
+    if SLURM_PACKAGE in asked and SLURM_PACKAGE not in found:
+        # A host that apt has never updated, such as one from the image of a cloud, has no lists.
+        run(["apt-get", "--quiet=2", "update"])
+        found = candidates(run(["apt-cache", "policy", *asked]))
+    return found
+
+
+def _mirror(codename: str, run: Command) -> str:
+    """Where the host has its own release of Debian from. Others name theirs after it, too."""
+    wanted = ["Created-By: Packages", "Origin: Debian", f"Codename: {codename}"]
+    return (run(["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]).splitlines() or [""])[0]
+
+
+def _memory(meminfo: str) -> int:
+    match = re.search(r"^MemTotal:\s+(\d+) kB", meminfo, re.MULTILINE)
+    return int(match[1]) // 1024 if match else 0
+
+
+def _user(name: str) -> int | None:
+    """The id of a user; None where there is no such user."""
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
+
+
+def _directories(tree: Tree, names: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for name in names:
+        path = tree.path(name)
+        if os.path.isdir(path):
+            yield name, f"{os.stat(path).st_mode & 0o7777:04o}"
+
+
+def _content(tree: Tree, name: str) -> bytes | None:
+    try:
+        with open(tree.path(name), "rb") as file:
+            return file.read()
+    except OSError:
+        return None

@@ -1,0 +1,148 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Validation of a cluster with jobs: which jobs there are to be, and what their ends say of the cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+
+JOB_MEMORY = 64
+"""MiB for a job. Slurm's confinement does not go below 30 (`MinRAMSpace`, cgroup.conf)."""
+
+TOO_MUCH_MEMORY = "ulimit -v 1048576; exec tail /dev/zero"
+"""Takes memory until it is killed, or, where nothing confines it, until it has 1 GiB and fails."""
+
+TOO_MANY_NODES = 65_536
+"""As many as Slurm can know (`MAX_SLURM_NODES`, slurm.h): no cluster has them."""
+
+TOO_MANY_REFUSED = (
+    "More processors requested than permitted|Node count specification invalid"
+    "|Requested node configuration is not available"
+)
+"""Slurm's words for it (`src/common/slurm_errno.c`); which it says depends on the size of the partition."""
+
+WORKING = re.compile(r"(idle|allocated|mixed|completing|planned)[~^#%$@+-]?( \(.*)?")
+"""sinfo's states of a node that takes jobs, sooner or later. Not so `idle*`, which does not respond."""
+
+BUSY = ("Resources", "Priority", "Nodes required for job are DOWN, DRAINED or reserved")
+"""How the reasons of a job start that waits for others. Slurm gives the third for a busy node too."""
+
+STATUSES = ("passed", "failed", "waiting")
+
+COLUMNS = {
+    "job": "name",
+    "partition": "partition",
+    "nodes": "nodes",
+    "state": "state",
+    "expected": "expected",
+    "status": "status",
+    "reason": "message",
+}
+"""The table: heading, and the key of a job's result."""
+
+
+def _gpus(node: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]]) -> int:
+    """How many GPUs a node has, from its machine type."""
+    gres = hardware.get(node.get("hardware", ""), {}).get("gres", [])
+    return sum(gres_count(entry) for entry in gres if entry["name"] == "gpu")
+
+
+def _node_job(partition: str, node: str, gpus: int) -> dict[str, Any]:
+    """The job that proves one node in one partition: it runs there, with all GPUs visible if there are any."""
+    job = {
+        "name": f"{partition}/{node}",
+        "partition": partition,
+        "nodelist": node,
+        "command": f'test "$SLURMD_NODENAME" = {node}',
+    }
+    if gpus:
+        visible = f'IFS=,; set -- $CUDA_VISIBLE_DEVICES; test "$#" -eq {gpus}'
+        job |= {"gres": f"gpu:{gpus}", "command": f"{job['command']} || exit 1; {visible}"}
+    return job
+
+
+def _restrictions(partition: Mapping[str, Any]) -> dict[str, str]:
+    """The account and the QOS of a job in a partition that does not allow what root has (`account`, `qos`)."""
+    values = {key.lower(): value for key, value in partition.items()}
+    restrictions = {}
+    for key, parameter, usual in (("account", "allowaccounts", "root"), ("qos", "allowqos", "normal")):
+        value = values.get(parameter) or "ALL"
+        names = [str(name).strip() for name in (value if isinstance(value, list) else str(value).split(","))]
+        if not {"all", usual} & {name.lower() for name in names}:
+            restrictions[key] = names[0]
+    return restrictions
+
+
+def validation_jobs(
+    partitions: Iterable[Mapping[str, Any]],
+    nodes: Iterable[Mapping[str, Any]],
+    hardware: Mapping[str, Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """The jobs that prove a cluster, for the module `slurm_job`.
+
+    One runs on every node of every partition. In the first partition, one is an array, one is cancelled, one is killed
+    for the memory that it takes, and one asks for more nodes than there are and is refused. Where a partition allows
+    some accounts or QOS only, its jobs have the first of them.
+    """
+    gpus = {name: _gpus(node, hardware) for node in nodes for name in expand(node["hosts"])}
+    partitions = [*partitions]
+    restrictions = {partition["name"]: _restrictions(partition) for partition in partitions}
+    members = {
+        partition["name"]: list(gpus) if partition["nodes"] == "ALL" else expand(partition["nodes"])
+        for partition in partitions
+    }
+    jobs = [_node_job(partition, node, gpus[node]) for partition, of_it in members.items() for node in of_it]
+    special: list[dict[str, Any]] = [
+        {"name": "array", "array": "0-1", "command": "true"},
+        {"name": "cancelled", "command": "sleep 300", "cancel_when": "running", "expect": "CANCELLED"},
+        {"name": "out-of-memory", "command": TOO_MUCH_MEMORY, "expect": "OUT_OF_MEMORY"},
+        {
+            "name": "refused",
+            "command": "true",
+            "nodes": str(TOO_MANY_NODES),
+            "expect": "REFUSED",
+            "expect_reason": TOO_MANY_REFUSED,
+        },
+    ]
+    first = next(iter(members), None)
+    return [
+        {"memory": str(JOB_MEMORY), **restrictions.get(job["partition"], {}), **job}
+        for job in [*jobs, *({"partition": first, **job} for job in special)]
+    ]
+
+
+def _why_waiting(job: Mapping[str, Any]) -> str:
+    """Why a job has not started: its nodes are `unavailable` (drained, down) or `busy`, or it has an `other` reason."""
+    if not all(WORKING.fullmatch(state) for state in job["node_states"].values()):
+        return "unavailable"
+    return "busy" if job["reason"].startswith(BUSY) else "other"
+
+
+def validation_summary(jobs: Iterable[Mapping[str, Any]], may_wait: Iterable[str]) -> dict[str, Any]:
+    """What the results of `slurm_job` say of the cluster: `ok`, the number of jobs of each status, and the `jobs`.
+
+    A job is `ok` if it passed, or if it waits for one of the causes in `may_wait` (`busy`, `unavailable`).
+    """
+    accepted = set(may_wait)
+    checked = [
+        {**job, "ok": job["status"] == "passed" or (job["status"] == "waiting" and _why_waiting(job) in accepted)}
+        for job in jobs
+    ]
+    counts = {status: sum(job["status"] == status for job in checked) for status in STATUSES}
+    return {"ok": all(job["ok"] for job in checked), **counts, "jobs": checked}
+
+
+def validation_table(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The results of `slurm_job` as the lines of a table. A job with nothing to say of it shows Slurm's reason."""
+    rows = [list(COLUMNS)]
+    for job in jobs:
+        shown = {**job, "message": job["message"] or job["reason"]}
+        rows.append([str(shown[key]) or "-" for key in COLUMNS.values()])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows]

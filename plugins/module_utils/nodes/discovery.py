@@ -1,0 +1,290 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measured hardware as machine types: what the playbook discover writes into NAME.hardware.yml.
+
+Equal machines are one type. A type that is in the file already stays as it is, with its name and what a person added
+to it, as long as it is right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import bits, format_list, of, parse_list
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import Facts, shape
+
+Machine = dict[str, Any]
+"""A machine type, as the cluster file has it."""
+
+MARGIN = 256
+"""This part of the memory is kept off RealMemory: MemTotal moves a little with the kernel and what it sets aside."""
+
+ALIKE = 100
+"""Machines whose memory differs by less than this part are of one type, with the least of it."""
+
+_SHAPE = ("boards", "sockets", "cores_per_socket", "threads_per_core")
+
+
+def discover(
+    measured: Mapping[str, Facts], known: Mapping[str, Any], hosts: Iterable[str], reserved: Iterable[str]
+) -> dict[str, Any]:
+    """Bring the hardware file up to date.
+
+    Args:
+        measured: the facts of the hosts that were measured; the others keep the type that they have.
+        known: the file as it is, with `hardware` and `nodes`; empty if there is none.
+        hosts: all compute nodes of the cluster in its order; others are dropped.
+        reserved: names that new types must not have.
+
+    Returns:
+        `hardware`: the machine types by name, in the order of their first host. `nodes`: an entry for each, with
+        `hosts`, `hardware` and `notes`, what is odd about it. `notes`: all that is odd, with its
+        hosts.
+    """
+    order = list(hosts)
+    before = {host: str(node["hardware"]) for node in known.get("nodes") or () for host in expand(node["hosts"])}
+    types = [_Type(name, machine) for name, machine in (known.get("hardware") or {}).items()]
+    by_name = {kind.name: kind for kind in types}
+    notes: list[str] = []
+    # Most memory first, so that the same hosts make the same types in whatever order they come.
+    for host in sorted(filter(measured.__contains__, order), key=lambda host: -(measured[host]["real_memory"] or 0)):
+        machine, odd = machine_type(measured[host])
+        notes += [f"{host}: {what}" for what in odd]
+        if machine is None:
+            continue
+        fitting = [kind for kind in types if kind.fits(machine)]
+        kind = next((kind for kind in fitting if kind.name == before.get(host)), fitting[0] if fitting else None)
+        if kind is None:
+            kind = _Type("", machine)
+            types.append(kind)
+        kind.take(host, machine)
+    taken = {host for kind in types for host in kind.hosts}
+    for host in order:
+        if host not in taken and host not in measured and before.get(host) in by_name:
+            by_name[before[host]].hosts.append(host)
+    return _described(types, order, reserved, notes)
+
+
+class _Type:
+    """A machine type that hosts are put into. Without a name it is new."""
+
+    def __init__(self, name: str, machine: Machine) -> None:
+        self.name = name
+        self.machine = dict(machine)
+        self.hosts: list[str] = []
+        self.most = int(machine["real_memory"])  # what it was made with: the window does not move with the least
+
+    def fits(self, machine: Machine) -> bool:
+        """Whether a machine is of this type: equal but for a little memory, and for what a person added to the type."""
+        return (
+            [self.machine.get(key, 1) for key in _SHAPE] == [machine.get(key, 1) for key in _SHAPE]
+            and _gpu_entries(self.machine) == _gpu_entries(machine)
+            and _near(self.most, machine["real_memory"])
+        )
+
+    def take(self, host: str, machine: Machine) -> None:
+        """Put a host into the type, which gets the least memory of its hosts."""
+        self.hosts.append(host)
+        self.machine["real_memory"] = min(self.machine["real_memory"], machine["real_memory"])
+
+
+def _near(one: int, other: int) -> bool:
+    """Whether machines with so much memory are alike."""
+    return abs(one - other) * ALIKE <= max(one, other)
+
+
+def _gpu_entries(machine: Machine) -> list[Machine]:
+    """The GPUs of a machine type; what else it has is not measured."""
+    return [entry for entry in machine.get("gres") or () if entry["name"] == "gpu"]
+
+
+def _described(types: list[_Type], order: list[str], reserved: Iterable[str], notes: list[str]) -> dict[str, Any]:
+    """Types and entries in the order of the cluster's hosts, new types with names, odd ones with notes."""
+    place = {host: i for i, host in enumerate(order)}
+    used = sorted((kind for kind in types if kind.hosts), key=lambda kind: min(place[host] for host in kind.hosts))
+    names = {*reserved, *(kind.name for kind in used)}
+    for kind in used:
+        base, number = kind.name or type_name(kind.machine), 1
+        while not kind.name:
+            name = base if number == 1 else f"{base}-{number}"
+            if name not in names:
+                kind.name = name
+                names.add(name)
+            number += 1
+    nodes = [
+        {
+            "hosts": fold(sorted(kind.hosts, key=place.__getitem__)),
+            "hardware": kind.name,
+            "notes": _oddities(kind, used),
+        }
+        for kind in used
+    ]
+    return {
+        "hardware": {kind.name: kind.machine for kind in used},
+        "nodes": nodes,
+        "notes": notes + [f"{node['hosts']}: {note}" for node in nodes for note in node["notes"]],
+    }
+
+
+# -- one machine -----------------------------------------------------------------------------------------------------
+
+
+def machine_type(facts: Facts) -> tuple[Machine | None, list[str]]:
+    """The machine type that facts make, none if Slurm cannot use the host; and what is odd about the host."""
+    if not facts["cores_per_socket"] or not facts["threads_per_core"]:
+        return None, ["no node line can be made, since slurmd counts fewer cores than sockets, or CPUs than cores"]
+    if not facts["real_memory"]:
+        return None, ["no node line can be made, since its memory is not known"]
+    boards, sockets, cores, threads = shape(facts)
+    machine: Machine = {
+        **({"boards": boards} if boards > 1 else {}),
+        "sockets": sockets,
+        "cores_per_socket": cores,
+        "threads_per_core": threads,
+        "real_memory": facts["real_memory"] - facts["real_memory"] // MARGIN,
+    }
+    entries, notes = _gres(facts["gpus"], machine)
+    return {**machine, **({"gres": entries} if entries else {})}, notes
+
+
+def _gres(found: list[Mapping[str, Any]], machine: Machine) -> tuple[list[Machine], list[str]]:
+    """The entries for GPUs, and what is odd about them."""
+    driven = [gpu for gpu in found if gpu["minor"] is not None]
+    notes: list[str] = []
+    if found and not driven:
+        notes.append(
+            f"{len(found)} GPUs without a driver: their device files are a guess, run discover again with the driver"
+        )
+    if driven:
+        away = [gpu["pci_address"] for gpu in found if gpu["minor"] is None]
+        notes += [f"the GPU at {address} has no driver and is left out" for address in away]
+    if any(gpu["mig"] for gpu in driven):
+        return _mig_entries(driven), notes
+    numbered = driven or [{**gpu, "minor": number} for number, gpu in enumerate(found)]
+    return _file_entries(numbered, machine), notes
+
+
+def _file_entries(found: list[Mapping[str, Any]], machine: Machine) -> list[Machine]:
+    """An entry for the GPUs of a type that are next to the same sockets; types and cores only where all have them."""
+    typed = all(gpu["type"] for gpu in found)
+    near = [_sockets(gpu["cores"], machine) for gpu in found]
+    placed = all(near) and len(set(near)) > 1
+    files: dict[tuple[str, str], list[str]] = {}
+    for gpu, cores in zip(found, near):
+        key = (gpu["type"] if typed else "", cores if placed else "")
+        files.setdefault(key, []).append(f"/dev/nvidia{gpu['minor']}")
+    return [
+        {
+            "name": "gpu",
+            **({"type": kind} if kind else {}),
+            "file": fold(names),
+            **({"cores": cores} if cores else {}),
+        }
+        for (kind, cores), names in files.items()
+    ]
+
+
+def _sockets(cores: str, machine: Machine) -> str:
+    """Cores, widened to whole sockets, since Slurm takes no part of one (`_check_core_range_matches_sock` in gres.c).
+
+    None for cores that Slurm does not know: a socket of an irregular machine has more than the average, which counts.
+    """
+    size, known = machine["cores_per_socket"], machine["sockets"] * machine["cores_per_socket"]
+    sockets = {core // size for core in bits(parse_list(cores))}
+    wide = of(core for socket in sockets for core in range(socket * size, (socket + 1) * size))
+    return "" if wide >> known else format_list(wide)
+
+
+def _mig_entries(found: list[Mapping[str, Any]]) -> list[Machine]:
+    """An entry for the GPUs of a type with the same MIG layout, which only NVML finds."""
+    counts: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
+    for gpu in found:
+        layout = Counter(instance["profile"] for instance in gpu["mig"])
+        name = gpus.mig_name(gpu["model"])
+        kind = gpu["type"] if gpu["type"] in name and not layout else name.removeprefix("nvidia_")
+        counts[kind, tuple(layout.items())] += 1
+    return [
+        {
+            "name": "gpu",
+            "type": kind,
+            "count": count,
+            "autodetect": "nvml",
+            **({"mig": dict(layout)} if layout else {}),
+        }
+        for (kind, layout), count in counts.items()
+    ]
+
+
+def type_name(machine: Machine) -> str:
+    """A name for a machine type: `8xh100-112c-2007g`, with its GPUs, its CPUs and the GiB of its memory."""
+    words = [f"{count}x{kind}" for kind, count in _cards(machine).items()]
+    if any("mig" in entry for entry in _gpu_entries(machine)):
+        words.append("mig")
+    cpus = machine["sockets"] * machine["cores_per_socket"] * machine["threads_per_core"]
+    return "-".join([*words, f"{cpus}c", f"{round(machine['real_memory'] / 1024)}g"])
+
+
+# -- what is odd about a type ----------------------------------------------------------------------------------------
+
+
+def _card(entry: Machine) -> str:
+    """The type of the GPUs of an entry; the first word of a longer one, which says what MIG instances are of."""
+    return str(entry.get("type", "gpu")).partition("_")[0]
+
+
+def _cards(machine: Machine) -> Counter[str]:
+    """How many GPUs of which type a machine has; MIG instances are not counted."""
+    cards: Counter[str] = Counter()
+    for entry in _gpu_entries(machine):
+        cards[_card(entry)] += int(entry["count"]) if "mig" in entry else gres_count(entry)
+    return cards
+
+
+def _oddities(kind: _Type, types: list[_Type]) -> list[str]:
+    """What a few machines lack that most of their like have: memory, GPUs, cores, threads."""
+    like = [
+        (alike, len(other.hosts), other)
+        for other in types
+        if len(kind.hosts) * 2 <= len(other.hosts) and (alike := _likeness(kind.machine, other.machine)) >= 2
+    ]
+    if not like:
+        return []
+    other = max(like, key=lambda item: item[:2])[2]
+    return [f"{what} than {other.name} ({len(other.hosts)} hosts)" for what in _lacks(kind.machine, other.machine)]
+
+
+def _traits(machine: Machine) -> tuple[Any, ...]:
+    """What machines are compared by: cores, threads, memory (as far as it is the same), GPUs."""
+    return (
+        machine["sockets"] * machine["cores_per_socket"],
+        machine["threads_per_core"],
+        machine["real_memory"],
+        _cards(machine),
+    )
+
+
+def _likeness(one: Machine, other: Machine) -> int:
+    """How many traits two types share."""
+    mine, theirs = _traits(one), _traits(other)
+    return sum([mine[0] == theirs[0], mine[1] == theirs[1], _near(mine[2], theirs[2]), mine[3] == theirs[3]])
+
+
+def _lacks(one: Machine, other: Machine) -> list[str]:
+    """What one machine has less of than another, in words that "than NAME" follows."""
+    (cores, threads, memory, cards), theirs = _traits(one), _traits(other)
+    words = []
+    for count, more, what in ((cores, theirs[0], "cores"), (threads, theirs[1], "threads per core")):
+        if count < more:
+            words.append(f"fewer {what} ({count}, not {more})")
+    if memory < theirs[2] and not _near(memory, theirs[2]):
+        words.append(f"less memory ({memory} MiB, not {theirs[2]})")
+    for card, count in theirs[3].items():
+        if cards[card] < count:
+            words.append(f"fewer GPUs ({cards[card]} {card}, not {count})")
+    return words

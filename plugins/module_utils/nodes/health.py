@@ -1,0 +1,46 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the health checks of a node have to know of the cluster file: the environment that they run in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, machine_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import memory_percent
+
+
+def _gpus(gres: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The device files of all makers' GPUs, and how many of NVIDIA's there are, whole or with MIG instances."""
+    entries = [entry for entry in gres if entry["name"] == "gpu"]
+    files = [file for entry in entries for file in expand(entry.get("file") or "")]
+    detected = [entry for entry in entries if entry.get("autodetect") in ("nvml", "nvidia") and not entry.get("file")]
+    whole = sum(1 for file in files if re.fullmatch(r"/dev/nvidia\d+", file))
+    return {
+        "HEALTH_GPU_FILES": " ".join(files),
+        "HEALTH_GPUS": str(whole + sum(int(entry.get("count") or 1) for entry in detected)),
+        "HEALTH_MIG": str(sum(gres_count(entry) for entry in detected if entry.get("mig"))),
+    }
+
+
+def health_environment(
+    nodes: Iterable[Mapping[str, Any]],
+    hardware: Mapping[str, Mapping[str, Any]],
+    slurm_conf: Mapping[str, Any],
+) -> dict[str, dict[str, str]]:
+    """What the checks of each node get to know, by host; of equal nodes it is the same object.
+
+    `HEALTH_MEMORY` is in MiB: what slurmctld would take a node with (`node_reg_mem_percent`). Raises ValueError where
+    the hardware of a node is not known.
+    """
+    result = {}
+    for node in nodes:
+        machine = machine_of(node, hardware)
+        memory = int(int(machine["real_memory"]) * memory_percent(node, slurm_conf) / 100)
+        environment = {**_gpus(machine.get("gres") or []), "HEALTH_MEMORY": str(memory)}
+        result.update(dict.fromkeys(expand(node["hosts"]), environment))
+    return result

@@ -1,0 +1,212 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What slurmctld would say to nodes that register: declared hardware against measured hardware.
+
+The rules are those of `validate_node_specs` in `src/slurmctld/node_mgr.c` and of slurmd's start; each names its place.
+Less than configured is refused, more is not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds, machine_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import detected_name, detected_names
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+
+Facts = Mapping[str, Any]
+"""What the module slurm_hardware_facts measures."""
+
+Machine = Mapping[str, Any]
+"""A machine type."""
+
+INVAL = "would become INVAL"
+NO_START = "slurmd would not start"
+ODD = "would be accepted, but"
+
+_MEMORY_PERCENT, _MEMORY_PERCENT_CLOUD = 100.0, 90.0  # DEFAULT_NODE_REG_MEM_PERCENT, DEFAULT_CLOUD_REG_MEM_PERCENT
+
+
+def check_registration(
+    measured: Mapping[str, Facts],
+    nodes: Iterable[Mapping[str, Any]],
+    hardware: Mapping[str, Machine],
+    slurm_conf: Mapping[str, Any],
+) -> dict[str, list[str]]:
+    """Check the nodes that were measured.
+
+    Args:
+        measured: the facts by host; hosts that are no nodes do not matter.
+        nodes: the shared variable slurm_nodes.
+        hardware: the shared variable slurm_hardware_types.
+        slurm_conf: the shared variable slurm_conf.
+
+    Returns:
+        `refused`: what keeps nodes from work, and `odd`: what Slurm accepts although it is not as declared. Each is a
+        list of messages, equal ones of several hosts folded into one.
+
+    Raises:
+        ValueError: the hardware of a node is not known.
+    """
+    verdicts: dict[tuple[str, str], list[str]] = {}
+    for node in nodes:
+        hosts = [host for host in expand(node["hosts"]) if host in measured]
+        if not hosts:
+            continue
+        machine, percent = machine_of(node, hardware), memory_percent(node, slurm_conf)
+        for host in hosts:
+            for verdict in _node(machine, measured[host], percent):
+                verdicts.setdefault(verdict, []).append(host)
+    overridden = "config_override" in _setting(slurm_conf, "SlurmdParameters")
+    result: dict[str, list[str]] = {"refused": [], "odd": []}
+    for (effect, what), hosts in verdicts.items():
+        hidden = effect == INVAL and overridden
+        kind = "odd" if hidden or effect == ODD else "refused"
+        effect = "would be accepted, since SlurmdParameters has config_overrides, but" if hidden else effect
+        result[kind].append(
+            f"{fold(hosts)} {effect}: {what}" if effect != NO_START else f"{fold(hosts)}: {effect}: {what}"
+        )
+    return result
+
+
+def _setting(slurm_conf: Mapping[str, Any], key: str) -> str:
+    """The value of a parameter whose elements are joined by commas, in small letters; keys have no case in Slurm."""
+    value = next((value for name, value in slurm_conf.items() if name.lower() == key.lower()), None)
+    return ",".join(map(str, value if isinstance(value, list) else [value or ""])).lower()
+
+
+def _node(machine: Machine, facts: Facts, memory_percent: float) -> Iterator[tuple[str, str]]:
+    """What is to be said of one node, as (effect, what)."""
+    yield from _cpus(machine, facts)
+    yield from _memory(machine, facts, memory_percent)
+    if facts.get("tmp_disk") is not None and facts["tmp_disk"] < machine.get("tmp_disk", 0):
+        yield INVAL, _too_high("TmpDisk", machine["tmp_disk"], facts["tmp_disk"], facts["tmp_disk"])
+    gres = machine.get("gres") or []
+    yield from _files(gres, facts)
+    yield from _gpus([entry for entry in gres if entry["name"] == "gpu"], facts["gpus"])
+
+
+def _too_high(name: str, configured: int, present: int, allowed: int) -> str:
+    """What to say of a number that is configured too high."""
+    return f"{name} {configured} configured, {present} present; lower it to {allowed} or run discover"
+
+
+def shape(facts: Facts) -> tuple[int, int, int, int]:
+    """Boards, sockets of all boards, cores of a socket and threads of a core that slurmctld sees.
+
+    It makes one board of more boards than sockets (`validate_node_specs`), of which slurmd has told zero for each.
+    """
+    cores, threads = facts["cores_per_socket"], facts["threads_per_core"]
+    if not facts["sockets_per_board"]:
+        return 1, facts["cpus"] // (cores * threads or 1), cores, threads
+    return facts["boards"], facts["boards"] * facts["sockets_per_board"], cores, threads
+
+
+def _cpus(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+    """Slurmd registers what is configured unless it has fewer CPUs, then what it has (`_read_config` in slurmd.c)."""
+    sockets, cores, threads = (int(machine[key]) for key in ("sockets", "cores_per_socket", "threads_per_core"))
+    present = shape(facts)[1:]
+    shapes = [" x ".join(map(str, shape)) for shape in ((sockets, cores, threads), present)]
+    if facts["cpus"] < sockets * cores * threads:
+        yield (
+            INVAL,
+            f"CPUs {sockets * cores * threads} ({shapes[0]} sockets x cores x threads) configured, "
+            f"{facts['cpus']} ({shapes[1]}) present; "
+            "correct sockets, cores_per_socket and threads_per_core or run discover",
+        )
+    elif present != (sockets, cores, threads):
+        yield (
+            ODD,
+            f"{shapes[0]} sockets x cores x threads are configured, {shapes[1]} present: tasks are bound to other CPUs "
+            "than Slurm believes",
+        )
+
+
+def memory_percent(node: Mapping[str, Any], slurm_conf: Mapping[str, Any]) -> float:
+    """How much of RealMemory a node must have (SlurmctldParameters in slurm.conf(5), node_reg_mem_percent)."""
+    for parameter in _setting(slurm_conf, "SlurmctldParameters").split(","):
+        name, found, value = parameter.strip().partition("=")
+        if name == "node_reg_mem_percent" and found:
+            return float(value)
+    return _MEMORY_PERCENT_CLOUD if str(node.get("State", "")).upper() == "CLOUD" else _MEMORY_PERCENT
+
+
+def _memory(machine: Machine, facts: Facts, percent: float) -> Iterator[tuple[str, str]]:
+    """Low RealMemory. A dump may not tell how much there is."""
+    configured, present = int(machine["real_memory"]), facts["real_memory"]
+    if present is not None and present * 100 < configured * percent:
+        yield INVAL, _too_high("RealMemory", configured, present, int(present * 100 / percent))
+
+
+def _files(gres: list[Mapping[str, Any]], facts: Facts) -> Iterator[tuple[str, str]]:
+    """Device files must exist when slurmd starts (`_my_stat` in `src/interfaces/gres.c`).
+
+    The driver makes those of NVIDIA's GPUs: they may be missing if it knows their numbers, or has not been installed.
+    """
+    files = dict.fromkeys(file for entry in gres for file in expand(entry.get("file", "")))
+    coming = {f"/dev/nvidia{gpu['minor']}" for gpu in facts["gpus"]}
+    if all(gpu["minor"] is None for gpu in facts["gpus"]):
+        coming = {f"/dev/nvidia{number}" for number in range(len(facts["gpus"]))}
+    missing = [file for file in files if file not in facts["device_files"] and file not in coming]
+    if missing:
+        present = [file for file in files if file not in missing]
+        yield (
+            NO_START,
+            f"{fold(missing)} configured, {fold(present) or 'none'} present; correct the gres or run discover",
+        )
+
+
+def _gpus(gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """GPUs that NVML or the driver will not find; other makers' are not measured."""
+    if not gres:
+        return
+    ready = bool(gpus) and all(gpu["minor"] is not None and gpu["model"] for gpu in gpus)
+    if gres[0].get("autodetect") in ("nvml", "nvidia"):
+        yield from _autodetected(gres, gpus, ready)
+    elif ready:
+        yield from _types(gres, gpus)
+
+
+def _autodetected(
+    gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]], ready: bool
+) -> Iterator[tuple[str, str]]:
+    """Counts by type: a type is part of the name that is found (`_normalize_sys_gres_types` in gres_gpu.c).
+
+    Without a driver all that can be said is how many GPUs there are.
+    """
+    if not ready:
+        configured = sum(int(entry.get("count") or 1) for entry in gres)
+        if len(gpus) < configured:
+            yield (
+                INVAL,
+                f"gres/gpu count {configured} configured, {len(gpus)} present; correct the gres or run discover",
+            )
+        return
+    found = Counter(name for gpu in gpus for name in detected_names(gpu))
+    kinds = [pair for entry in gres for pair in gres_kinds(entry)]
+    for kind, count in sorted(kinds, key=lambda pair: -len(pair[0] or "")):
+        present = 0
+        for name in list(found):
+            if (kind or "").lower() in name:
+                taken = min(count - present, found[name])
+                present, found[name] = present + taken, found[name] - taken
+        if present < count:
+            what = f"gres/gpu:{kind}" if kind else "gres/gpu"
+            yield INVAL, f"{what} count {count} configured, {present} present; correct the gres or run discover"
+
+
+def _types(gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Files that are another GPU than their type says; Slurm does not look."""
+    types = {f"/dev/nvidia{gpu['minor']}": gpu for gpu in gpus}
+    wrong: dict[tuple[str, str], list[str]] = {}
+    for entry in gres:
+        for file in expand(entry.get("file", "")):
+            gpu = types.get(file)
+            kind = str(entry.get("type", "")).lower()
+            if gpu and kind not in gpu["type"] and kind not in detected_name(gpu["model"]):
+                wrong.setdefault((entry["type"], gpu["type"]), []).append(file)
+    for (configured, present), files in wrong.items():
+        yield ODD, f"{fold(files)} is configured as gpu:{configured}, {present} present"

@@ -1,0 +1,453 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NVIDIA's driver: which one a machine needs, from which packages, and whether what it has is whole.
+
+Everything here is a function of what was read: of PCI ids, of apt's files and words, of a table of platforms (role
+nvidia_driver, `vars/main.yml`).
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED, PCI, VENDOR, is_display
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+
+MANAGED = "# Managed by gpucluster.slurm: changes here are overwritten."
+"""The first line of each file."""
+
+NO_NOUVEAU = f"""{MANAGED} See modprobe.d(5).
+# The kernel's own driver of NVIDIA's GPUs: with it loaded, NVIDIA's cannot have them.
+blacklist nouveau
+options nouveau modeset=0
+install nouveau /bin/false
+"""
+
+UNIT = f"""{MANAGED}
+# Slurm's daemon counts device files when it starts, and nobody else makes them before the first program asks.
+[Unit]
+Description=Device files of NVIDIA's GPUs
+Wants=nvidia-persistenced.service
+After=nvidia-persistenced.service nvidia-fabricmanager.service
+Before=slurmd.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+# Not on a host that has no GPUs yet.
+ExecCondition=sh -c 'grep --quiet --no-messages 0x10de /sys/bus/pci/devices/*/vendor'
+ExecStart=nvidia-smi --list-gpus
+ExecStart=-nvidia-modprobe -u -c 0
+ExecStart=install -D --mode=0644 /dev/null {CHANGED}
+
+[Install]
+WantedBy=slurmd.service
+"""
+
+
+class DriverError(Exception):
+    """Something that has no driver, with what there is instead."""
+
+
+# -- generations -----------------------------------------------------------------------------------------------------
+
+GENERATIONS = ("fermi", "kepler", "maxwell", "pascal", "volta", "turing", "ampere", "hopper", "ada", "blackwell")
+"""Of NVIDIA's GPUs, oldest first; fermi stands for all that are older, too."""
+
+_FIRST_IDS = (
+    (0x0000, "fermi"),
+    (0x0FC0, "kepler"),
+    (0x1040, "fermi"),
+    (0x1180, "kepler"),
+    (0x1200, "fermi"),
+    (0x1280, "kepler"),
+    (0x1340, "maxwell"),
+    (0x15F0, "pascal"),
+    (0x1600, "maxwell"),
+    (0x1B00, "pascal"),
+    (0x1D80, "volta"),
+    (0x1E00, "turing"),
+    (0x2080, "ampere"),
+    (0x2180, "turing"),
+    (0x2200, "ampere"),
+    (0x2300, "hopper"),
+    (0x2400, "ampere"),
+    (0x2600, "ada"),
+    (0x2900, "blackwell"),
+)
+"""Where a range of PCI device ids begins, by the names of the chips in the PCI ID database; it ends with the next."""
+
+_RELEASES = {"fermi": (0, 390), "kepler": (0, 470), "maxwell": (0, 580), "pascal": (0, 580), "volta": (0, 580)}
+_RELEASES |= {"hopper": (525, 9999), "ada": (525, 9999), "blackwell": (570, 9999)}
+"""First and last branch of the driver for a generation; one that is not here has no limits (NVIDIA's release notes)."""
+
+OPEN, PROPRIETARY = "open", "proprietary"
+
+
+def generation(device: str) -> str:
+    """The generation of a GPU by its PCI device id: "2330" and "0x2330" are hopper. Raises DriverError for no id."""
+    try:
+        number = int(device, 16)
+    except ValueError:
+        raise DriverError(f"found {device!r}, allowed: a PCI device id in hexadecimal, such as 2330") from None
+    place = bisect.bisect_right([first for first, _name in _FIRST_IDS], number) - 1
+    return _FIRST_IDS[place][1]
+
+
+def kernel_modules(generations: Iterable[str]) -> list[str]:
+    """The kinds of kernel modules that can drive GPUs of these generations, the better one first.
+
+    The open ones need Turing or later, Blackwell needs them (README of NVIDIA's open-gpu-kernel-modules).
+    """
+    ages = [GENERATIONS.index(name) for name in generations]
+    if min(ages) < GENERATIONS.index("turing"):
+        return [PROPRIETARY] if max(ages) < GENERATIONS.index("blackwell") else []
+    return [OPEN] if max(ages) >= GENERATIONS.index("blackwell") else [OPEN, PROPRIETARY]
+
+
+def devices(tree: Tree) -> tuple[list[str], int]:
+    """The PCI device ids of a machine's NVIDIA GPUs, and the number of its NVSwitches (bridges, class 0680)."""
+    found, switches = [], 0
+    for address in tree.names(PCI):
+        if tree.text(f"{PCI}/{address}/vendor") == VENDOR:
+            if is_display(tree, address):
+                found.append((tree.text(f"{PCI}/{address}/device") or "").removeprefix("0x"))
+            elif (tree.text(f"{PCI}/{address}/class") or "").startswith("0x0680"):
+                switches += 1
+    return found, switches
+
+
+# -- choice ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Packages that make a driver."""
+
+    branch: str
+    modules: str
+    """Kind of the kernel modules; empty where the kernel is somebody else's."""
+    components: list[str]
+    """Of the distribution's archive, beside main."""
+    driver: list[str]
+    """Packages that have the driver's version."""
+    tools: list[str]
+    """Packages with versions of their own."""
+
+
+def _fill(packages: Sequence[str], **words: str) -> list[str]:
+    """Names of packages with the words in their place."""
+    return [package.format(**words) for package in packages]
+
+
+def choose(
+    platforms: Mapping[str, Any],
+    platform: str,
+    options: Mapping[str, Any],
+    generations: Sequence[str],
+    switches: int = 0,
+    kernel: str = "",
+) -> Choice:
+    """The packages for GPUs of these generations.
+
+    Args:
+        platforms: what each platform has, by name ("debian 13") and source (role nvidia_driver, `vars/main.yml`).
+        platform: distribution and release of the machine.
+        options: `source`; `branch`, empty for the first one that fits; `modules`, `auto` or a kind; `display`; `cuda`.
+        generations: one or more.
+        switches: NVSwitches of the machine, which need the fabric manager.
+        kernel: the release of the kernel that runs; empty where no module is to be built for it.
+
+    Raises:
+        DriverError: the platform has no such driver, or the GPUs have none there; with what there is.
+    """
+    if platform not in platforms:
+        raise DriverError(f"{platform}: no platform with a known driver; known are {', '.join(platforms)}")
+    source = options["source"]
+    if source not in platforms[platform]:
+        raise DriverError(f"{platform}: no driver from {source!r}; known is {', '.join(platforms[platform])}")
+    table = platforms[platform][source]
+    common, branches, branch = table["common"], table["branches"], options["branch"]
+    if branch and branch not in branches:
+        meant = nearest(branch, branches)
+        hint = f"; did you mean {meant}?" if meant else ""
+        raise DriverError(
+            f"driver branch {branch}: unknown on {platform} from {source}; known are {', '.join(branches)}{hint}"
+        )
+    fitting = [name for name in branches if all(_fits(name, one) for one in generations)]
+    if not (fitting if not branch else branch in fitting):
+        limits = ", ".join(f"{one} {_limits(one)}" for one in dict.fromkeys(generations))
+        asked = f"branch {branch}" if branch else f"none of the branches {', '.join(branches)}"
+        raise DriverError(f"{platform}, driver from {source}: {asked} drives these GPUs ({limits})")
+    branch = branch or fitting[0]
+    packages = branches[branch]
+    modules = _kind(options["modules"], generations, packages, f"{platform}, branch {branch} from {source}")
+    if switches and "fabric" not in packages:
+        raise DriverError(
+            f"{platform} from {source}: the machine has NVSwitch and needs the fabric manager, which is not there; "
+            "it is in NVIDIA's repository (nvidia_driver_source: nvidia)"
+        )
+    driver = packages["libraries"] + (packages[modules] if kernel else []) + (packages["fabric"] if switches else [])
+    if options["display"] and kernel:
+        driver += packages["display"][modules]
+    tools = common["tools"] + (common["headers"] if kernel else []) + (common["cuda"] if options["cuda"] else [])
+    words = {"branch": branch, "kernel": kernel, "flavour": re.sub(r"^[\d.]+(-\d+|\+[^-]*)?-", "", kernel)}
+    return Choice(
+        branch,
+        modules if kernel else "",
+        common["components"],
+        list(dict.fromkeys(_fill(driver, **words))),
+        list(dict.fromkeys(_fill(tools, **words))),
+    )
+
+
+def _fits(branch: str, name: str) -> bool:
+    first, last = _RELEASES.get(name, (0, 9999))
+    return first <= int(branch) <= last
+
+
+def _limits(name: str) -> str:
+    first, last = _RELEASES.get(name, (0, 9999))
+    return f"needs {first} or later" if first else f"had its last in {last}" if last < 9999 else "takes any"
+
+
+def _kind(wanted: str, generations: Sequence[str], packages: Mapping[str, Any], where: str) -> str:
+    """The kind of kernel modules. Raises DriverError."""
+    possible = kernel_modules(generations)
+    if wanted != "auto" and wanted not in possible:
+        raise DriverError(
+            f"{wanted} kernel modules do not drive {', '.join(dict.fromkeys(generations))}; "
+            f"these do: {', '.join(possible) or 'none, for these GPUs together'}"
+        )
+    there = [kind for kind in (possible if wanted == "auto" else [wanted]) if kind in packages]
+    if not there:
+        raise DriverError(
+            f"{where}: has no {' or '.join(possible) or 'kernel modules for these GPUs together'} kernel modules"
+        )
+    return there[0]
+
+
+# -- apt -------------------------------------------------------------------------------------------------------------
+
+
+def upstream(version: str) -> str:
+    """NVIDIA's version in that of a package: "1:550.163.01-2" is 550.163.01."""
+    return re.sub(r"^\d+:|[-+~].*$", "", version)
+
+
+def offered(madison: str) -> dict[str, list[str]]:
+    """What `apt-cache madison` lists: the versions of each package, newest first."""
+    found: dict[str, list[str]] = {}
+    for line in madison.splitlines():
+        words = [word.strip() for word in line.split("|")]
+        if len(words) == 3 and words[1] not in found.setdefault(words[0], []):
+            found[words[0]].append(words[1])
+    return found
+
+
+def agree(packages: Sequence[str], versions: Mapping[str, Sequence[str]], branch: str, wanted: str) -> str:
+    """NVIDIA's version that all packages have: the wanted one, or the newest of the branch.
+
+    Packages of one archive may differ: the open modules of Debian 12 are older than the libraries of its updates.
+
+    Raises:
+        DriverError: there is none; with what each package has.
+    """
+    common = [set(map(upstream, versions.get(package, ()))) for package in packages]
+    there = sorted(set.intersection(*common), key=lambda text: [int(number) for number in re.findall(r"\d+", text)])
+    there = [version for version in there if version.split(".")[0] == branch]
+    if wanted and wanted in there:
+        return wanted
+    if wanted or not there:
+        has = "; ".join(f"{name} {', '.join(versions.get(name, ())) or 'is not there'}" for name in packages)
+        raise DriverError(f"version {wanted or branch} of the driver is not in all of its packages: {has}")
+    return there[-1]
+
+
+def preferences(version: str) -> str:
+    """apt's preferences that keep a version. The pin holds for what has this version only, whatever else it names."""
+    return (
+        f"{MANAGED} See apt_preferences(5).\n"
+        "# Kernel modules and libraries must have one version, so it changes only when it is asked for.\n"
+        "Package: *nvidia* libcuda1 libcudadebugger1\n"
+        f"Pin: version {version}-*\n"
+        "Pin-Priority: 1001\n"
+    )
+
+
+def pinned(text: str | None) -> str:
+    """The version in such preferences; empty if there are none."""
+    match = re.search(r"(?m)^Pin: version ([\d.]+)-\*$", text or "")
+    return match[1] if match else ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source of apt: one line, or one paragraph of deb822."""
+
+    uris: str
+    suites: str
+    components: tuple[str, ...]
+    options: str = ""
+    """All that else is said of it, as lines of deb822. apt refuses to work at all where two sources differ in that."""
+
+    @property
+    def places(self) -> set[tuple[str, str]]:
+        """Its archives: pairs of URI and suite."""
+        return {(_uri(uri), suite) for uri in self.uris.split() for suite in self.suites.split()}
+
+
+def _uri(text: str) -> str:
+    """One text for what apt takes as the same: file:///srv and file:/srv/."""
+    return re.sub(r"^([\w+-]+:)//(?=/)", r"\1", text).rstrip("/")
+
+
+_WHAT = {"types", "uris", "suites", "components", "enabled"}
+"""Fields of deb822 that say what a source is; the others are options."""
+
+_OFF = {"no", "false", "off", "without", "disable", "0"}
+
+_OPTIONS = {"arch": "Architectures", "lang": "Languages", "target": "Targets"}
+"""Options of one line that have other names in deb822 (sources.list(5))."""
+
+
+def read_sources(files: Mapping[str, str]) -> list[Source]:
+    """The sources of binary packages in apt's files, by path (sources.list(5)). Those switched off are left out."""
+    found = []
+    for path, text in sorted(files.items()):
+        if path.endswith(".sources"):
+            for paragraph in re.split(r"\n[ \t]*\n", text):
+                lines = "".join(f"{line}\n" for line in paragraph.splitlines() if not line.startswith("#"))
+                # With the lines of a key that go on, as they are.
+                fields = re.findall(r"(?m)^([\w-]+):((?:.*\n)(?:[ \t].*\n)*)", lines)
+                keys = {key.lower(): " ".join(value.split()) for key, value in fields}
+                if "deb" in keys.get("types", "").split() and keys.get("enabled", "yes").lower() not in _OFF:
+                    others = [f"{key}:{value}" for key, value in fields if key.lower() not in _WHAT]
+                    components = tuple(keys.get("components", "").split())
+                    found.append(Source(keys.get("uris", ""), keys.get("suites", ""), components, "".join(others)))
+        elif path.endswith(".list"):
+            for options, uri, suite, components in re.findall(
+                r"(?m)^\s*deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)[ \t]*([^#\n]*)", text
+            ):
+                lines = "".join(map(_option, options.split()))
+                found.append(Source(uri, suite, tuple(components.split()), lines))
+    return found
+
+
+def _option(text: str) -> str:
+    """An option of one line in deb822: "lang+=de,fr" adds, "lang-=de" removes."""
+    key, _equals, value = text.partition("=")
+    kind = {"+": "-Add", "-": "-Remove"}.get(key[-1:], "")
+    name = key.rstrip("+-")
+    return f"{_OPTIONS.get(name, '-'.join(map(str.capitalize, name.split('-'))))}{kind}: {value}\n"
+
+
+TARGETS = "$(REPO_URI) $(RELEASE) $(ORIGIN)"
+"""What to ask `apt-get indextargets` for."""
+
+
+def own(targets: str, platform: str) -> set[tuple[str, str]]:
+    """The archives of the distribution itself, pairs of URI and suite.
+
+    Others have a component main, too: PPAs, a vendor's, a site's own packages. They do not have what is wanted.
+
+    Args:
+        targets: lines of `apt-get indextargets --format TARGETS`, which knows the Origin of what apt has lists of.
+        platform: distribution and release ("debian 13").
+    """
+    rows = [line.split(maxsplit=2) for line in targets.splitlines()]
+    origin = platform.split()[0].capitalize()
+    return {(_uri(row[0]), row[1]) for row in rows if len(row) == 3 and row[2] == origin}
+
+
+def missing_components(sources: Sequence[Source], wanted: Sequence[str], own: Collection[tuple[str, str]]) -> str:
+    """Sources in deb822 for the components that an archive of the distribution lacks; empty if it has all of them.
+
+    They have the mirror, the suites and the options of the site's own ones, which stay as they are.
+    """
+    there: dict[str, set[tuple[str, str]]] = {}
+    for source in sources:
+        for component in source.components:
+            there.setdefault(component, set()).update(source.places)
+    paragraphs = []
+    for source in sources:
+        lacking = [component for component in wanted if not source.places <= there.get(component, set())]
+        if lacking and "main" in source.components and source.places & set(own):
+            what = f"Types: deb\nURIs: {source.uris}\nSuites: {source.suites}\nComponents: {' '.join(lacking)}\n"
+            paragraphs.append(what + source.options)
+    return "\n".join(dict.fromkeys(paragraphs))
+
+
+# -- what there is ---------------------------------------------------------------------------------------------------
+
+
+def loaded_version(tree: Tree) -> str:
+    """The version of the kernel module that is loaded; empty if none is."""
+    return tree.text("/sys/module/nvidia/version") or ""
+
+
+_LIBRARY = r"/libnvidia-ml\.so\.(\d+\.[\d.]+)$"
+
+
+def library(tree: Tree) -> str:
+    """The file of the driver's library that programs load; empty without one."""
+    places = [f"/usr/lib/{machine}-linux-gnu" for machine in ("x86_64", "aarch64")]
+    # Debian keeps several drivers apart, nvidia/current and nvidia/tesla-535, and its alternatives take the newest.
+    for place in places:
+        file = os.path.realpath(tree.path(f"{place}/libnvidia-ml.so.1"))
+        if os.path.exists(file) and re.search(_LIBRARY, file):
+            return file
+    places += [f"{place}/nvidia/{name}" for place in places for name in tree.names(f"{place}/nvidia")]
+    found = (tree.path(f"{place}/{name}") for place in places for name in tree.names(place))
+    return next((file for file in found if re.search(_LIBRARY, file)), "")
+
+
+def library_version(file: str) -> str:
+    """The version of that library, by the name of its file; empty without one."""
+    match = re.search(_LIBRARY, file)
+    return match[1] if match else ""
+
+
+def outlives(file: str, branch: str) -> bool:
+    """Whether the library that is there is taken instead of one of this branch that lies beside it.
+
+    So it is with an older branch in Debian, where update-alternatives(1) takes the newest. Ubuntu's replace each other.
+    """
+    version = library_version(file)
+    return "/nvidia/" in file and bool(version) and int(version.split(".")[0]) > int(branch)
+
+
+def secure_boot(variable: bytes | None) -> bool:
+    """Whether UEFI starts only what is signed: the variable SecureBoot, four bytes of attributes and one of value."""
+    return variable is not None and variable[4:5] == b"\x01"
+
+
+def built(dkms: str, version: str, kernel: str) -> bool:
+    """Whether `dkms status` has a module of this version of NVIDIA's installed for a kernel."""
+    pattern = rf"nvidia[^/,]*(?:/|, ){re.escape(version)}, {re.escape(kernel)},[^:]*: installed"
+    return re.search(rf"(?m)^{pattern}", dkms) is not None
+
+
+def reboot_reasons(loaded: str, version: str, nouveau: bool) -> list[str]:
+    """Why a machine has to be rebooted before its driver works; empty if it need not.
+
+    A module that is not loaded is none of these reasons: what keeps it from being loaded is there after a boot, too.
+
+    Args:
+        loaded: version of the module that is loaded, empty if none is.
+        version: version that is installed.
+        nouveau: whether the kernel's own driver is loaded, which has the GPUs.
+    """
+    reasons = []
+    if loaded and version and loaded != version:
+        reasons.append(f"driver/library mismatch: the kernel has loaded {loaded}, {version} is installed")
+    if nouveau:
+        reasons.append("nouveau is loaded, and has the GPUs until the next boot")
+    return reasons

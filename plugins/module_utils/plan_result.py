@@ -1,0 +1,24 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A plan as the result of a module: whether something changes, the changes, and the same as a diff."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def plan_result(plan: Sequence[Mapping[str, str | None]]) -> dict[str, Any]:
+    """The keys `changed`, `plan` and `diff` of a module's result.
+
+    plan: changes with `what` is changed, and its value `before` and `after`; None where it is not there.
+    """
+    return {
+        "changed": bool(plan),
+        "plan": list(plan),
+        "diff": {
+            side: "".join(f"{change['what']}: {change[side]}\n" for change in plan if change[side] is not None)
+            for side in ("before", "after")
+        },
+    }

@@ -1,0 +1,105 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Draw the output of a real run of site.yml as docs/run.svg.    usage: python tests/tools/picture.py LOG
+
+LOG is the output of ansible-playbook with ANSIBLE_FORCE_COLOR=1. The picture has lines of the log only: the plays that
+ran tasks, the hosts that each of them changed, the table of jobs, and the recap.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+COMMAND = "ansible-playbook gpucluster.slurm.site -i my.cluster.yml"
+PICTURE = Path(__file__).parents[2] / "docs/run.svg"
+
+# What Ansible writes before and after a coloured text.
+COLOUR = re.compile(r"\x1b\[([\d;]*)m")
+COLOURS = {"0;31": "#f47067", "0;32": "#8ddb8c", "0;33": "#e3b341", "0;36": "#76c7e0"}
+"""The colours of Ansible for failed, ok, changed and skipped."""
+TEXT, BACKGROUND = "#d0d7de", "#161b22"
+# In pixels. Monospaced fonts are about 0.6 times as wide as high.
+SIZE, WIDTH, HEIGHT, MARGIN = 13, 7.85, 18, 16
+FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+
+
+def plain(line: str) -> str:
+    """A line of the log without colours."""
+    return COLOUR.sub("", line).rstrip()
+
+
+def plays(log: Iterable[str]) -> Iterator[list[str]]:
+    """The lines of each play, and those of the recap, from the line with their name on; empty lines are left out."""
+    play: list[str] = []
+    for line in log:
+        if line.startswith("PLAY ") and play:
+            yield play
+            play = []
+        if plain(line) and (play or line.startswith("PLAY ")):
+            play.append(line)
+    if play:
+        yield play
+
+
+def jobs(play: Sequence[str]) -> list[str]:
+    """The lines of the table of jobs that a play shows, if it does."""
+    for number, line in enumerate(play):
+        if re.match(r" +job +partition +nodes", plain(line)):
+            rest = (index for index in range(number, len(play)) if not plain(play[index]).startswith("    "))
+            return list(play[number : next(rest, len(play))])
+    return []
+
+
+def condensed(log: Iterable[str]) -> list[str]:
+    """The lines of a log that are drawn."""
+    lines: list[str] = []
+    for play in plays(log):
+        if play[0].startswith("PLAY RECAP"):
+            lines += play
+        elif any(re.match(r"(ok|changed|fatal): ", plain(line)) for line in play):
+            hosts = [line for line in play if re.match(r"(changed|fatal): ", plain(line))]
+            lines += [play[0], *dict.fromkeys(hosts), *jobs(play)]
+    return lines
+
+
+def spans(line: str) -> Iterator[str]:
+    """A line of the log as SVG, a span for each colour."""
+    colour = ""
+    for number, part in enumerate(COLOUR.split(line.rstrip())):
+        if number % 2:
+            colour = part
+        elif part:
+            shown = escape(part).replace(" ", "&#160;")  # not every viewer keeps blanks
+            yield f'<tspan fill="{COLOURS.get(colour, TEXT)}">{shown}</tspan>'
+
+
+def drawing(command: str, lines: Sequence[str]) -> str:
+    """A terminal with a command and the lines that it has printed, as SVG."""
+    shown = [f"$ {command}", *lines]
+    width = round(max(len(plain(line)) for line in shown) * WIDTH) + 2 * MARGIN
+    height = len(shown) * HEIGHT + 2 * MARGIN
+    text = [
+        f'<text x="{MARGIN}" y="{MARGIN + number * HEIGHT + SIZE}">{"".join(spans(line))}</text>'
+        for number, line in enumerate(shown)
+    ]
+    box = f'width="{width}" height="{height}"'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {box} viewBox="0 0 {width} {height}">',
+            "<!-- drawn by tests/tools/picture.py -->",
+            f'<rect {box} rx="8" fill="{BACKGROUND}"/>',
+            f'<g font-family="{FONT}" font-size="{SIZE}">',
+            *text,
+            "</g>",
+            "</svg>\n",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(drawing(COMMAND, condensed(Path(sys.argv[1]).read_text().splitlines())))

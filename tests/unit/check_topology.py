@@ -1,0 +1,120 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Lets a real slurmd check what the collection says of dumps of machines.
+
+slurmd reads a dump with hwloc's HWLOC_FSROOT. `slurmd -C` knows no SlurmdParameters; `slurmd -G`, which is there to
+show generic resources, reads a slurm.conf and logs what it has found.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
+    TopologyError,
+    parse_node_line,
+    read_topology,
+)
+from sysfs import random_machine
+
+# Runs a shell script with this input, and gives its output.
+Runner = Callable[[str, bytes], str]
+
+# SlurmdParameters that change what slurmd sees, and together those that can be; none of them is `slurmd -C`.
+VARIANTS = (
+    "",
+    "l3cache_as_socket",
+    "numa_node_as_socket",
+    "allow_ecores",
+    "numa_node_as_socket,allow_ecores",
+    "allow_ecores,numa_node_as_socket,L3cache_as_Socket",
+)
+
+# A line for each dump and variant.
+_SCRIPT = """\
+set -eu
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+cd "$directory"
+tar -xz
+export HWLOC_COMPONENTS=linux,stop HWLOC_THISSYSTEM=0
+slurmd -V >&2
+for parameters in VARIANTS; do
+    cat >slurm.conf <<END
+ClusterName=check
+SlurmctldHost=localhost
+AuthType=auth/none
+CredType=cred/none
+ProctrackType=proctrack/linuxproc
+SlurmdSpoolDir=$directory
+SlurmdParameters=$parameters
+NodeName=machine CPUs=1
+END
+    echo CgroupPlugin=disabled >cgroup.conf
+    ask=${parameters:+-G -N machine -vv -f $directory/slurm.conf}
+    for dump in */; do
+        export HWLOC_FSROOT="$directory/$dump"
+        echo "${dump%/} =$parameters $(timeout 10 slurmd ${ask:--C} 2>&1 | grep 'CPUs[:=].*Boards[:=]' | head -n 1)"
+    done
+done
+"""
+
+
+def write_random_machines(dumps: Path, seeds: Iterable[int]) -> None:
+    """Make dumps of random machines, each named after its seed."""
+    for seed in seeds:
+        random_machine(random.Random(seed)).write(dumps / str(seed))
+
+
+def slurm_says(dumps: Path, run: Runner, variants: Sequence[str]) -> dict[tuple[str, str], dict[str, int]]:
+    """The facts that slurmd tells of each dump in a folder, by the dump's name and the SlurmdParameters.
+
+    There are none where it does not start.
+
+    Args:
+        dumps: a folder of dumps.
+        run: runs the script where slurmd is installed.
+        variants: values of SlurmdParameters.
+    """
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
+        tar.add(dumps, arcname=".")
+    result = {}
+    script = _SCRIPT.replace("VARIANTS", " ".join(variant or "''" for variant in variants))
+    for line in run(script, archive.getvalue()).splitlines():
+        name, parameters, text = line.split(" ", 2)
+        numbers = parse_node_line(text.replace(":", "="))
+        numbers.pop("real_memory", None)  # of the machine that slurmd runs on
+        if " Sockets:" in text:
+            numbers["sockets_per_board"] = int(text.split(" Sockets:")[1].split()[0]) // numbers["boards"]
+        result[name, parameters[1:]] = numbers
+    return result
+
+
+def collection_says(dump: Path, slurmd_parameters: str) -> dict[str, int]:
+    """What the collection says of a dump; nothing where it says that slurmd would not start."""
+    try:
+        return read_topology(Tree(str(dump)), slurmd_parameters.split(",")).numbers
+    except TopologyError:
+        return {}
+
+
+def differences(dumps: Path, run: Runner, variants: Sequence[str] = VARIANTS) -> list[str]:
+    """A text for each dump of a folder and each of the variants for which slurmd has another word than the collection.
+
+    Raises:
+        AssertionError: slurmd was not asked for all of them.
+    """
+    said = slurm_says(dumps, run, variants)
+    assert set(said) == {(dump.name, parameters) for dump in dumps.iterdir() for parameters in variants}
+    return [
+        f"{name} {parameters}\n  slurmd:     {word}\n  collection: {own}"
+        for (name, parameters), word in said.items()
+        if (own := collection_says(dumps / name, parameters)) != word
+    ]

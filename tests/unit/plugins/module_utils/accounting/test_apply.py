@@ -1,0 +1,114 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How the modules for accounting apply a policy: how often they ask, and what is told of what Slurm does not take."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, JobAssociation, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import PolicyError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import AccountingError
+
+
+class Database:
+    """A stand-in for sacctmgr that takes what is loaded, without limits, and nothing else."""
+
+    cluster = "lab"
+
+    def __init__(self, takes: bool = True, running: list[JobAssociation] | None = None) -> None:
+        self.takes = takes
+        self.running = running or []
+        self.entities: dict[Entity, dict[str, str]] = {}
+        self.calls: list[str] = []
+
+    def state(self) -> State:
+        """What it has."""
+        self.calls.append("state")
+        return State({**self.entities}, ["lab"], ["cpu"])
+
+    def jobs(self) -> list[JobAssociation]:
+        """What runs."""
+        self.calls.append("jobs")
+        return self.running
+
+    def run(self, lines: list[str], load: bool) -> tuple[bool, str]:
+        """Take the accounts of a file; with a word of its own for each other thing."""
+        self.calls.append("load" if load else "commands")
+        if not self.takes or not load:
+            return True, f"{lines[-1]}: no"
+        account = ""
+        for line in lines:
+            kind, name = line.replace("'", "").split(":")[0].split(" - ")
+            account = name if kind == "Parent" else account
+            if kind == "Account":
+                self.entities[Entity("account", name)] = {"Parent": account}
+            elif kind == "User":
+                self.entities[Entity("user", name)] = {"DefaultAccount": account}
+                self.entities[Entity("association", name, account)] = {}
+        return False, ""
+
+
+def apply(database: Any, policy: dict[str, Any], check: bool = False, **options: Any) -> dict[str, Any]:
+    """What a module would return."""
+    module: Any = SimpleNamespace(check_mode=check)
+    return apply_policy(module, database, policy, **options)
+
+
+def policy_of(users: int) -> dict[str, Any]:
+    """A policy with so many users, ten in an account."""
+    names = [f"u{i}" for i in range(users)]
+    accounts = [f"a{i}" for i in range(users // 10)]
+    own = [{"name": name, "DefaultAccount": accounts[i // 10]} for i, name in enumerate(names)]
+    return {"accounts": accounts, "users": own}
+
+
+@pytest.mark.parametrize("users", [10, 1000])
+def test_the_number_of_calls_does_not_depend_on_the_users(users: int) -> None:
+    database, policy = Database(), policy_of(users)
+    assert apply(database, policy)["changed"]
+    assert database.calls == ["state", "load", "load", "state"]
+    database.calls.clear()
+    assert not apply(database, policy)["changed"]
+    assert database.calls == ["state"]
+
+
+def test_a_check_applies_nothing_and_says_the_same() -> None:
+    database, policy = Database(), policy_of(10)
+    checked = apply(database, policy, check=True)
+    assert (database.calls, database.entities) == (["state"], {})
+    assert apply(database, policy) == checked
+
+
+def test_what_slurm_does_not_take_is_tried_by_itself_and_told() -> None:
+    database = Database(takes=False)
+    with pytest.raises(AccountingError, match="Account - 'a0': no"):
+        apply(database, policy_of(10))
+    assert database.calls == ["state", "load", "load", "state", "load"]
+
+
+def test_what_slurm_takes_without_effect_is_told() -> None:
+    class Deaf(Database):
+        """Says yes and does nothing."""
+
+        def run(self, lines: list[str], load: bool) -> tuple[bool, str]:
+            """Nothing is wrong."""
+            return False, f"{lines[-1]}: well" if load else ""
+
+    words = r"Account - 'a0': well\n(.*\n)*After that, this is still to do:\naccount a0  new"
+    with pytest.raises(AccountingError, match=words):
+        apply(Deaf(), policy_of(10))
+
+
+def test_what_is_in_use_or_not_empty_is_not_removed() -> None:
+    database = Database(running=[JobAssociation("7", "u3", "a0", "normal")])
+    apply(database, policy_of(10))
+    with pytest.raises(PolicyError, match="account a0: has jobs 7\naccount a0: is not empty: user u0 in a0, "):
+        apply(database, {}, absent=[Entity("account", "a0")])
+    kept = apply(database, {"accounts": ["a0"]}, check=True, purge=True)
+    assert kept["kept"] == ["user u3: has jobs 7"]
+    assert [change["what"] for change in kept["plan"]] == [f"user u{i}" for i in range(10) if i != 3]

@@ -1,0 +1,579 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The cluster file: what it becomes, and every way in which it can be wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
+    DeclaredCluster,
+    Document,
+    ModelError,
+    hardware_file,
+    load,
+)
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
+
+GUIDE = """
+plugin: gpucluster.slurm.cluster
+name: hpc-demo-cluster
+controllers: head
+database: head
+login: login1
+registry: images1
+hardware:
+  e2-standard-4: {sockets: 1, cores_per_socket: 2, threads_per_core: 2, real_memory: 15990}
+  n1-t4:
+    {sockets: 1, cores_per_socket: 1, threads_per_core: 1, real_memory: 3661,
+     gres: [{name: gpu, type: t4, file: "/dev/nvidia[0-1]"}]}
+nodes:
+  - {hosts: head, hardware: e2-standard-4, address: 10.182.0.4}
+  - {hosts: "compute[01-02]", hardware: n1-t4, address: "10.182.0.[2-3]", Weight: 2}
+partitions:
+  - {name: cpu, nodes: head, default: true}
+  - {name: gpu-all, nodes: "compute[01-02]", MaxTime: "2-00:00:00", AllowAccounts: [vision]}
+  - {name: all, nodes: ALL}
+addresses: {login1: 10.182.0.9}
+slurm_conf: {UnkillableStepTimeout: 240, KillWait: null}
+cgroup_conf: {ConstrainCores: true}
+"""
+
+
+def load_text(text: str, measured: str | None = None) -> DeclaredCluster:
+    """Load a cluster file and its hardware file from texts."""
+    return load(
+        read("my.cluster.yml", text.encode()),
+        read("my.hardware.yml", measured.encode()) if measured is not None else None,
+    )
+
+
+def problems(text: str, measured: str | None = None) -> list[str]:
+    """All that is wrong with a cluster file."""
+    with pytest.raises(ModelError) as error:
+        load_text(text, measured)
+    assert str(error.value) == "\n".join(error.value.problems)
+    return error.value.problems
+
+
+def changed(**keys: Any) -> str:
+    """The guide's cluster file with other values for some keys; None takes a key away."""
+    data = {**yaml.safe_load(GUIDE), **keys}
+    return yaml.safe_dump({key: value for key, value in data.items() if value is not None}, sort_keys=False)
+
+
+def test_groups() -> None:
+    compute = ["compute01", "compute02"]
+    assert load_text(GUIDE).groups == {
+        "slurm_controller": ["head"],
+        "slurm_database": ["head"],
+        "slurm_login": ["login1"],
+        "slurm_registry": ["images1"],
+        "slurm_compute": ["head", *compute],
+        "hardware_e2_standard_4": ["head"],
+        "hardware_n1_t4": compute,
+        "partition_cpu": ["head"],
+        "partition_gpu_all": compute,
+        "partition_all": ["head", *compute],
+    }
+
+
+def test_addresses() -> None:
+    assert load_text(GUIDE).addresses == {
+        "head": "10.182.0.4",
+        "compute01": "10.182.0.2",
+        "compute02": "10.182.0.3",
+        "login1": "10.182.0.9",
+    }
+
+
+def test_variables() -> None:
+    file = yaml.safe_load(GUIDE)
+    assert load_text(GUIDE).variables == {
+        "slurm_cluster_name": "hpc-demo-cluster",
+        "slurm_controllers": ["head"],
+        "slurm_database": "head",
+        "slurm_registry": "images1",
+        "slurm_addresses": [
+            {"hosts": "head", "address": "10.182.0.4"},
+            {"hosts": "compute[01-02]", "address": "10.182.0.[2-3]"},
+            {"hosts": "login1", "address": "10.182.0.9"},
+        ],
+        "slurm_hardware_types": file["hardware"],
+        "slurm_nodes": file["nodes"],
+        "slurm_partitions": file["partitions"],
+        "slurm_conf": {"UnkillableStepTimeout": 240, "KillWait": None},
+        "slurm_cgroup_conf": {"ConstrainCores": True},
+    }
+
+
+def test_least_cluster() -> None:
+    """No database, login hosts, registry, addresses, settings: their groups are there, and empty."""
+    cluster = load_text(
+        """
+        plugin: gpucluster.slurm.cluster
+        name: least
+        controllers: head
+        hardware: {a: {sockets: 1, cores_per_socket: 1, threads_per_core: 1, real_memory: 1000}}
+        nodes: [{hosts: n1, hardware: a}]
+        partitions: [{name: p, nodes: n1}]
+        """
+    )
+    assert [cluster.groups[f"slurm_{name}"] for name in ("database", "login", "registry")] == [[], [], []]
+    assert cluster.addresses == {}
+    assert cluster.variables["slurm_database"] == cluster.variables["slurm_registry"] == ""
+
+
+def test_several_controllers_share_their_state() -> None:
+    text = changed(controllers="head[1-2]", slurm_conf={"StateSaveLocation": "/shared"})
+    assert load_text(text).variables["slurm_controllers"] == ["head1", "head2"]
+
+
+def test_nodesets() -> None:
+    conf = {"NodeSet": [{"NodeSet": "fast", "Feature": "h100"}], "DownNodes": {"DownNodes": "head", "State": "DOWN"}}
+    assert load_text(changed(slurm_conf=conf)).variables["slurm_conf"] == conf
+
+
+DETECTED_NODES: list[dict[str, Any]] = [
+    {"hosts": "head", "hardware": "e2-standard-4"},
+    {"hosts": "g[1-5]", "hardware": "detected", "address": "10.0.0.[1-5]", "Weight": 9},
+]
+DETECTED = changed(nodes=DETECTED_NODES, partitions=[{"name": "all", "nodes": "ALL"}])
+
+
+def test_hardware_that_is_not_measured_yet() -> None:
+    cluster = load_text(DETECTED)
+    assert cluster.variables["slurm_nodes"][1] == DETECTED_NODES[1]
+    assert cluster.groups["hardware_detected"] == ["g1", "g2", "g3", "g4", "g5"]
+    assert cluster.addresses["g5"] == "10.0.0.5"
+
+
+def test_hardware_that_is_measured() -> None:
+    """An entry is split by machine type; a node without a measurement stays `detected`; strange nodes do no harm."""
+    machine = {"sockets": 2, "cores_per_socket": 8, "threads_per_core": 1, "real_memory": 64000}
+    measured = {
+        "hardware": {"new-a": machine, "new-b": machine},
+        "nodes": [{"hosts": "g1,g3,old7", "hardware": "new-a"}, {"hosts": "g[2,5]", "hardware": "new-b"}],
+    }
+    cluster = load_text(DETECTED, yaml.safe_dump(measured))
+    assert cluster.variables["slurm_nodes"][1:] == [
+        {"hosts": "g[1,3]", "hardware": "new-a", "address": "10.0.0.[1,3]", "Weight": 9},
+        {"hosts": "g[2,5]", "hardware": "new-b", "address": "10.0.0.[2,5]", "Weight": 9},
+        {"hosts": "g4", "hardware": "detected", "address": "10.0.0.4", "Weight": 9},
+    ]
+    assert set(cluster.variables["slurm_hardware_types"]) == {"e2-standard-4", "n1-t4", "new-a", "new-b"}
+    assert cluster.groups["hardware_detected"] == ["g1", "g2", "g3", "g4", "g5"]
+    assert cluster.groups["hardware_new_a"] == ["g1", "g3"]
+
+
+@pytest.mark.parametrize(
+    ("cluster_file", "expected"),
+    [
+        ("/x/my.cluster.yml", "/x/my.hardware.yml"),
+        ("cluster.yml", "hardware.yml"),
+        ("/cluster.yml/big-cluster.yaml", "/cluster.yml/big-hardware.yaml"),
+    ],
+)
+def test_hardware_file(cluster_file: str, expected: str) -> None:
+    assert hardware_file(cluster_file) == expected
+
+
+NODE_KEYS = "hosts, hardware, address and the parameters of a NodeName line"
+MACHINE_KEYS = (
+    "sockets, cores_per_socket, threads_per_core, real_memory, boards, tmp_disk, gres "
+    "and the parameters of a NodeName line"
+)
+MACHINE = {"sockets": 1, "cores_per_socket": 1, "threads_per_core": 1, "real_memory": 1000}
+
+
+def nodes(*entries: Any) -> str:
+    """The guide's file with further node entries."""
+    return changed(nodes=[*yaml.safe_load(GUIDE)["nodes"], *entries])
+
+
+def hardware(**entries: Any) -> str:
+    """The guide's file with further machine types."""
+    return changed(hardware={**yaml.safe_load(GUIDE)["hardware"], **entries})
+
+
+def gres(*entries: Any) -> str:
+    """The guide's file with a machine type with generic resources."""
+    return hardware(a={**MACHINE, "gres": list(entries)})
+
+
+def partitions(*entries: Any) -> str:
+    """The guide's file with further partitions."""
+    return changed(partitions=[*yaml.safe_load(GUIDE)["partitions"], *entries])
+
+
+# What is wrong: the file, and all problems that are found, each without the name of the file.
+WRONG: dict[str, tuple[str, list[str]]] = {
+    "empty": ("", [f"found None, allowed: a mapping with {', '.join(schema.CLUSTER.own)}"]),
+    "no mapping": ("[a]", [f"found ['a'], allowed: a mapping with {', '.join(schema.CLUSTER.own)}"]),
+    "no YAML": ("a: [", ["line 2: no YAML that can be read here: did not find expected node content"]),
+    "vault": (
+        "a: !vault x",
+        ["line 1: no YAML that can be read here: could not determine a constructor for the tag '!vault'"],
+    ),
+    "other plugin": (
+        changed(plugin="constructed"),
+        ["plugin: found 'constructed', allowed: gpucluster.slurm.cluster"],
+    ),
+    "missing keys": (
+        changed(name=None, controllers=None, nodes=None, partitions=None),
+        ["controllers: missing", "name: missing", "nodes: missing", "partitions: missing"],
+    ),
+    "unknown key": (
+        changed(hardwear={}),
+        [f"hardwear: unknown key, did you mean 'hardware'? allowed: {', '.join(schema.CLUSTER.own)}"],
+    ),
+    "unknown key, none near": (
+        changed(xyz=1),
+        [f"xyz: unknown key, allowed: {', '.join(schema.CLUSTER.own)}"],
+    ),
+    "key twice": (
+        GUIDE + "name: b\nlogin: login1\n",
+        ["name: is given twice, in lines 3 and 23", "login: is given twice, in lines 6 and 24"],
+    ),
+    "time as number": (
+        GUIDE.replace('"2-00:00:00"', "12:00:00"),
+        ["partitions[1].MaxTime: found 12:00:00, which YAML reads as a number to the base 60: write it in quotes"],
+    ),
+    "wrong types": (
+        changed(name=True, controllers=["head"], slurm_conf="KillWait=3", addresses=None, login=None),
+        [
+            "name: found True, allowed: a text",
+            "controllers: found ['head'], allowed: a text",
+            "slurm_conf: found 'KillWait=3', allowed: a mapping, key: value",
+        ],
+    ),
+    "upper case name": (
+        changed(name="HPC"),
+        ["name: found 'HPC', allowed: lower case letters, digits, '-' and '_', such as hpc-demo"],
+    ),
+    "bad hostlist": (
+        changed(controllers="head[1-"),
+        ["controllers: found 'head[1-', bad hostlist 'head[1-': its brackets do not match"],
+    ),
+    "bad host": (
+        changed(controllers="he;ad"),
+        ["controllers: found 'he;ad', 'he;ad' is no name of a host, allowed: a hostlist such as compute[01-16]"],
+    ),
+    "host twice in a list": (
+        changed(controllers="head,head"),
+        ["controllers: found 'head,head', head is in it twice"],
+    ),
+    "two databases": (changed(database="db[1-2]"), ["database: found 'db[1-2]', allowed: one host"]),
+    "template": (
+        changed(name="{{ x }}"),
+        ["name: found '{{ x }}', templates are not evaluated here; set the variable in group_vars instead"],
+    ),
+    "state not shared": (
+        changed(controllers="head[1-2]"),
+        [
+            "slurm_conf.StateSaveLocation: missing: 2 controllers share their state, "
+            "so name a directory that all of them mount"
+        ],
+    ),
+    "node: unknown key": (
+        nodes({"hosts": "a", "hardwear": "n1-t4"}),
+        [
+            f"nodes[2].hardwear: unknown key, did you mean 'hardware'? allowed: {NODE_KEYS}",
+            "nodes[2].hardware: missing",
+        ],
+    ),
+    "node: Slurm parameter misspelt": (
+        nodes({"hosts": "a", "hardware": "n1-t4", "weight": 1, "MemSpecLimits": 3}),
+        [
+            f"nodes[2].MemSpecLimits: unknown key, did you mean 'MemSpecLimit'? allowed: {NODE_KEYS}",
+            f"nodes[2].weight: unknown key, did you mean 'Weight'? allowed: {NODE_KEYS}",
+        ],
+    ),
+    "node: made parameter": (
+        nodes({"hosts": "a", "hardware": "n1-t4", "NodeAddr": "1.2.3.4", "gres": "gpu:2"}),
+        [
+            "nodes[2].NodeAddr: Slurm's NodeAddr is made from address: set that",
+            "nodes[2].gres: Slurm's gres is made from gres of its hardware: set that",
+        ],
+    ),
+    "node: no mapping": (nodes("a"), [f"nodes[2]: found 'a', allowed: a mapping with {NODE_KEYS}"]),
+    "node: parameter of a wrong type": (
+        nodes({"hosts": "a", "hardware": "n1-t4", "Weight": {"a": 1}, "Reason": "a\nb"}),
+        [
+            "nodes[2].Reason: found 'a\\nb', 'a\\nb' is no value for a Slurm configuration: it has more than one line",
+            "nodes[2].Weight: found {'a': 1}, allowed: a value, or a list of values",
+        ],
+    ),
+    "node twice": (
+        nodes({"hosts": "compute[02-03]", "hardware": "n1-t4"}),
+        ["nodes[2].hosts: compute02 is defined twice, first in nodes[1]"],
+    ),
+    "node: unknown machine type": (
+        nodes({"hosts": "a", "hardware": "n1-t8"}),
+        [
+            "nodes[2].hardware: found 'n1-t8', unknown machine type, did you mean 'n1-t4'? "
+            "allowed: e2-standard-4, n1-t4, detected"
+        ],
+    ),
+    "address list too long": (
+        nodes({"hosts": "a[1-2]", "hardware": "n1-t4", "address": "10.0.0.[1-3]"}),
+        ["nodes[2].address: found 3 for 2 hosts, allowed: one address for each host"],
+    ),
+    "address twice": (
+        nodes({"hosts": "a", "hardware": "n1-t4", "address": "10.182.0.4"}),
+        ["nodes[2].address: 10.182.0.4 is the address of head already"],
+    ),
+    "bad address": (
+        nodes({"hosts": "a", "hardware": "n1-t4", "address": "10.0.0.1/8"}),
+        [
+            "nodes[2].address: found '10.0.0.1/8', '10.0.0.1/8' is no name of a host, "
+            "allowed: a list of addresses such as 10.1.0.[1-16]"
+        ],
+    ),
+    "no IP address": (
+        nodes({"hosts": "a[1-2]", "hardware": "n1-t4", "address": "10.0.0.[255-256]"}),
+        ["nodes[2].address: found '10.0.0.[255-256]', '10.0.0.256' does not appear to be an IPv4 or IPv6 address"],
+    ),
+    "long value": (
+        changed(slurm_conf=["KillWait=30"] * 20),
+        [f"slurm_conf: found {str(['KillWait=30'] * 20)[:77]}..., allowed: a mapping, key: value"],
+    ),
+    "address of a host that is none": (
+        changed(addresses={"login1": "10.0.0.1", "logn2": "10.0.0.2"}),
+        [
+            "addresses.logn2: found 'logn2', unknown host, did you mean 'login1'? "
+            "allowed: the hosts of controllers, database, login, registry and nodes"
+        ],
+    ),
+    "second address": (
+        changed(addresses={"head": "10.0.0.1"}),
+        ["addresses.head: head has an address already, 10.182.0.4"],
+    ),
+    "machine: missing key": (
+        hardware(a={"sockets": 1, "cores_per_socket": 1}),
+        ["hardware.a.real_memory: missing", "hardware.a.threads_per_core: missing"],
+    ),
+    "machine: wrong type": (
+        hardware(a={**MACHINE, "sockets": "two", "real_memory": 0, "gres": "gpu:2"}),
+        [
+            "hardware.a.sockets: found 'two', allowed: a whole number from 1",
+            "hardware.a.real_memory: found 0, allowed: a whole number from 1",
+            "hardware.a.gres: found 'gpu:2', allowed: a list",
+        ],
+    ),
+    "machine: made parameter": (
+        hardware(a={**MACHINE, "CPUs": 4}),
+        ["hardware.a.CPUs: Slurm's CPUs is made from sockets, cores_per_socket and threads_per_core: set that"],
+    ),
+    "machine: unknown key": (
+        hardware(a={**MACHINE, "Wieght": 4}),
+        [f"hardware.a.Wieght: unknown key, did you mean 'Weight'? allowed: {MACHINE_KEYS}"],
+    ),
+    "machine: boards": (
+        hardware(a={**MACHINE, "boards": 2}),
+        ["hardware.a.sockets: found 1, allowed: a multiple of boards, 2"],
+    ),
+    "machine named detected": (
+        hardware(detected=MACHINE),
+        ["hardware.detected: 'detected' stands for hardware that is measured, choose another name"],
+    ),
+    "machine: bad name": (
+        hardware(**{"a b": MACHINE}),
+        ["hardware.a b: found 'a b', allowed: letters, digits, '.', '-' and '_'"],
+    ),
+    "gres: unknown key": (
+        gres({"name": "gpu", "File": "/dev/nvidia0"}),
+        [
+            "hardware.a.gres[0].File: unknown key, did you mean 'file'? "
+            "allowed: name, type, file, count, cores, links, flags, autodetect, mig"
+        ],
+    ),
+    "gres: count of files": (
+        gres({"name": "gpu", "file": "/dev/nvidia[0-3]", "count": 8}),
+        ["hardware.a.gres[0].count: found 8, but '/dev/nvidia[0-3]' are 4 files"],
+    ),
+    "gres: typed and untyped": (
+        gres({"name": "gpu", "type": "t4", "file": "/dev/nvidia0"}, {"name": "gpu", "file": "/dev/nvidia1"}),
+        ["hardware.a.gres[1].type: either all or none of the 'gpu' of a machine have 'type'"],
+    ),
+    "gres: file twice": (
+        gres({"name": "gpu", "file": "/dev/nvidia[0-3]"}, {"name": "gpu", "file": "/dev/nvidia[2-4]"}),
+        ["hardware.a.gres[1].file: /dev/nvidia[2-3] is in another entry already"],
+    ),
+    "partition: unknown node": (
+        partitions({"name": "p", "nodes": "compute[01-04]"}),
+        [
+            "partitions[3].nodes: found 'compute[03-04]', unknown node, did you mean 'compute02'? "
+            "allowed: ALL, head,compute[01-02]"
+        ],
+    ),
+    "partition: wrong node entry is no further problem": (
+        changed(
+            nodes=[{"hosts": "head[", "hardware": "n1-t4"}], addresses={}, partitions=[{"name": "p", "nodes": "head"}]
+        ),
+        ["nodes[0].hosts: found 'head[', bad hostlist 'head[': its brackets do not match"],
+    ),
+    "two defaults": (
+        partitions({"name": "p", "nodes": "head", "default": True}),
+        ["partitions[3].default: partitions[0] is the default already, allowed: one"],
+    ),
+    "partition twice": (
+        partitions({"name": "cpu", "nodes": "head"}),
+        ["partitions[3].name: 'cpu' is defined twice, first in partitions[0]"],
+    ),
+    "partition: bad name": (
+        partitions({"name": "Default", "nodes": "head"}),
+        ["partitions[3].name: found 'Default', allowed: any other name, since this one means something else to Slurm"],
+    ),
+    "partition: keys": (
+        partitions({"name": "p", "nodes": "head", "maxtime": 1, "Default": True, "default": "maybe"}),
+        [
+            "partitions[3].Default: Slurm's Default is made from default: set that",
+            "partitions[3].maxtime: unknown key, did you mean 'MaxTime'? "
+            "allowed: name, nodes, default and the parameters of a PartitionName line",
+            "partitions[3].default: found 'maybe', allowed: true or false",
+        ],
+    ),
+    "slurm_conf: keys": (
+        changed(slurm_conf={"ClusterName": "x", "GresTypes": "gpu", "KilWait": 3, "Nope": None, "nodename": "x"}),
+        [
+            "slurm_conf.ClusterName: Slurm's ClusterName is made from name: set that",
+            "slurm_conf.GresTypes: Slurm's GresTypes is made from gres of hardware: set that",
+            "slurm_conf.KilWait: unknown key, did you mean 'KillWait'? allowed: the parameters of slurm.conf",
+            "slurm_conf.nodename: Slurm's nodename is made from nodes: set that",
+            "slurm_conf.Nope: unknown key, allowed: the parameters of slurm.conf",
+        ],
+    ),
+    "slurm_conf: values that no release takes": (
+        changed(
+            slurm_conf={
+                "KillWait": "30s",
+                "UsePAM": True,
+                "PrologFlags": ["Contain", "RunInJob"],
+                "Prolog": ["/a", "/b"],
+                "SlurmdDebug": "loud",
+            },
+        ),
+        [
+            "slurm_conf.KillWait: found '30s', allowed: a whole number from 0 to 65535, or UNLIMITED",
+            "slurm_conf.SlurmdDebug: found 'loud', "
+            "allowed: quiet, fatal, error, info, verbose, debug, debug2, debug3, debug4, debug5, or 0 to 9",
+        ],
+    ),
+    "slurm_conf: lines": (
+        changed(slurm_conf={"NodeSet": "fast"}),
+        [
+            "slurm_conf.NodeSet: found 'fast', "
+            "allowed: a mapping that starts with the parameter, {NodeSet: fast, Feature: h100}"
+        ],
+    ),
+    "cgroup_conf": (
+        changed(cgroup_conf={"ConstrainCore": True}),
+        [
+            "cgroup_conf.ConstrainCore: unknown key, did you mean 'ConstrainCores'? "
+            "allowed: the parameters of cgroup.conf"
+        ],
+    ),
+    "specialized resources": (
+        nodes(
+            {"hosts": "c0", "hardware": "e2-standard-4", "MemSpecLimit": 15990, "CoreSpecCount": 2},
+            {"hosts": "c1", "hardware": "e2-standard-4", "CPUSpecList": "0-4", "CoreSpecCount": 1},
+            {"hosts": "c2", "hardware": "e2-standard-4", "CPUSpecList": "x"},
+            {"hosts": "c3", "hardware": "e2-standard-4", "CPUSpecList": "0-3", "MemSpecLimit": 15989},
+        ),
+        [
+            "nodes[2].MemSpecLimit: found 15990, allowed: a number below 15990, the real_memory of the hardware",
+            "nodes[2].CoreSpecCount: found 2, allowed: a number below 2, the cores of the hardware",
+            "nodes[3].CPUSpecList: found '0-4', allowed: indexes of CPUs from 0 to 3, such as 0-1",
+            "nodes[3].CoreSpecCount: Slurm ignores it beside CPUSpecList: leave one of the two out",
+            "nodes[4].CPUSpecList: found 'x', allowed: indexes of CPUs from 0 to 3, such as 0-1",
+        ],
+    ),
+    "accounting": (
+        changed(
+            accounting={
+                "qso": [],
+                "accounts": [{"name": "a", "Parent": "b"}, {"name": "b", "Parent": "a", "GrpTRS": 1}],
+                "users": [{"name": "u"}],
+                "reservations": [{"name": "r", "Node": "ALL", "Duration": "long"}, "s"],
+            }
+        ),
+        [
+            "accounting.qso: unknown key, did you mean 'qos'? "
+            "allowed: limits, qos, accounts, users, reservations, purge",
+            "accounting: account b: GrpTRS: unknown to Slurm, did you mean 'GrpTRES'?",
+            "accounting: user u: has no account; name its DefaultAccount, or accounts",
+            "accounting: account a: is in itself: a in b in a",
+            "accounting: account b: is in itself: b in a in b",
+            "accounting.reservations[0]: Node: unknown to Slurm, did you mean 'Nodes'?",
+            "accounting.reservations[0]: Duration: found 'long', allowed: a time such as 1-12:00:00 (in quotes), "
+            "or minutes",
+            "accounting.reservations[1]: allowed: a mapping with name and parameters of a reservation",
+        ],
+    ),
+    "accounting that is all": (
+        changed(
+            accounting={"accounts": ["a"], "users": [{"name": "u", "DefaultAccount": "b"}], "purge": True},
+            partitions=[{"name": "all", "nodes": "ALL", "QOS": "hihg"}],
+        ),
+        [
+            "accounting: user u in b: account: 'b' is unknown",
+            "accounting: partition all: QOS: 'hihg' is unknown",
+        ],
+    ),
+    "accounting without a database": (
+        changed(database=None, accounting={"accounts": ["a"]}),
+        ["accounting: needs a database"],
+    ),
+    "one group for two names": (
+        partitions({"name": "gpu_all", "nodes": "head"}),
+        ["partition: 'gpu_all' and 'gpu-all' are one group, partition_gpu_all: rename one"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong(case: str) -> None:
+    text, expected = WRONG[case]
+    assert problems(text) == [f"my.cluster.yml: {problem}" for problem in expected]
+
+
+@pytest.mark.parametrize(("select", "wrong"), [(None, False), ("CR_Socket_Memory", False), ("CR_Core", True)])
+def test_memory_is_set_aside_where_it_is_a_resource(select: str | None, wrong: bool) -> None:
+    text = changed(
+        hardware={"m": {**MACHINE, "MemSpecLimit": 1}},
+        nodes=[{"hosts": "head", "hardware": "m"}],
+        partitions=[{"name": "p", "nodes": "ALL"}],
+        addresses=None,
+        slurm_conf={"SelectTypeParameters": select},
+    )
+    if not wrong:
+        load_text(text)
+        return
+    assert problems(text) == [
+        "my.cluster.yml: nodes[0].MemSpecLimit: needs memory as a resource, but "
+        "slurm_conf.SelectTypeParameters is CR_Core: CR_Core_Memory, for example, makes it one"
+    ]
+
+
+def test_problems_of_the_hardware_file_name_it() -> None:
+    measured = {
+        "hardware": {"a": {**MACHINE, "sockets": 0}, "n1-t4": MACHINE},
+        "nodes": [{"hosts": "g1", "hardware": "b"}, {"hosts": "g[1-2]", "hardware": "a", "Weight": 1}],
+    }
+    assert problems(DETECTED, yaml.safe_dump(measured)) == [
+        "my.hardware.yml: hardware.a.sockets: found 0, allowed: a whole number from 1",
+        "my.hardware.yml: nodes[1].Weight: unknown key, allowed: hosts, hardware",
+        "my.hardware.yml: nodes[1].hosts: g1 is defined twice, first in nodes[0]",
+        "my.hardware.yml: nodes[0].hardware: found 'b', unknown machine type, allowed: a, n1-t4",
+        "my.cluster.yml: hardware.n1-t4: is in my.hardware.yml too: give it another name",
+    ]
+
+
+def test_documents_that_were_not_read_are_wrong_too() -> None:
+    with pytest.raises(ModelError, match=r"^a.cluster.yml: x: is bad\n"):
+        load(Document("a.cluster.yml", {}, [("x", "is bad")]))

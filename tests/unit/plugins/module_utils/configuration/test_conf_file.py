@@ -1,0 +1,144 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Slurm's files as data, and in what two of them differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import node_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    ConfigurationChange,
+    ConfigurationError,
+    changes,
+    lines,
+    read,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_confs import OLD, edited
+
+
+def test_lines() -> None:
+    assert list(lines("slurm.conf", OLD))[:5] == [
+        (("ClusterName", "demo"), ("KillWait", "30")),
+        (("SlurmctldHost", "head(10.0.0.1)"),),
+        (("SlurmctldHost", "head2"),),
+        (("MailProg", "/bin/a mail"),),
+        (("Epilog", "/a#b"),),
+    ]
+    assert list(lines("slurm.conf", "include /etc/x\n")) == [(("Include", "/etc/x"),)]
+
+
+def test_a_line_that_slurm_would_not_take() -> None:
+    with pytest.raises(ConfigurationError, match=r"slurm.conf: line 3: found 'KillWait 30', allowed: Key=value"):
+        read({"slurm.conf": "A=1\n\nKillWait 30\n"})
+
+
+def test_what_the_files_say() -> None:
+    found = read({"slurm.conf": OLD, "gres.conf": "NodeName=n[1-2] Name=gpu File=/dev/nvidia0\nAutoDetect=nvml\n"})
+    assert found.settings["slurm.conf", "slurmctldhost"] == ("SlurmctldHost", "head(10.0.0.1) head2")
+    assert dict(found.nodes["n3"])["NodeAddr"] == "10.0.0.3"
+    assert dict(found.nodes["n6"]) == {"Sockets": "2", "CoresPerSocket": "4", "RealMemory": "2000", "Weight": "3"}
+    assert list(found.partitions) == ["gpu", "old"]
+    assert found.gres == {
+        "n1": ("Name=gpu File=/dev/nvidia0",),
+        "n2": ("Name=gpu File=/dev/nvidia0",),
+        "": ("AutoDetect=nvml",),
+    }
+
+
+def test_the_same_in_other_words_is_no_change() -> None:
+    new = OLD.replace("# The cluster", "").replace("n[1-4] NodeAddr=10.0.0.[1-4]", "n1 NodeAddr=10.0.0.1", 1)
+    new += "NodeName=n[2-4] Gres=gpu:2 RealMemory=1000 NodeAddr=10.0.0.2,10.0.0.3,10.0.0.4\n"
+    assert changes(read({"slurm.conf": OLD}), read({"slurm.conf": new})) == []
+
+
+@pytest.mark.parametrize(
+    ("replacement", "expected"),
+    [
+        (("KillWait=30", "KillWait=60"), ConfigurationChange("slurm.conf", "", "KillWait", "30", "60")),
+        (("KillWait=30", ""), ConfigurationChange("slurm.conf", "", "KillWait", "30", None)),
+        (("# The cluster", "MinJobAge=9"), ConfigurationChange("slurm.conf", "", "MinJobAge", None, "9")),
+        (("=1000", "=1001"), ConfigurationChange("NodeName", "n[1-4]", "RealMemory", "1000", "1001")),
+        (("Weight=3", ""), ConfigurationChange("NodeName", "n[5-6]", "Weight", "3", None)),
+        (("n[5-6]", "n[5-8]"), ConfigurationChange("NodeName", "n[7-8]", "NodeName", None, "n[7-8]")),
+        (("n[5-6]", "n5"), ConfigurationChange("NodeName", "n6", "NodeName", "n6", None)),
+        (
+            ("PartitionName=old Nodes=n5\n", ""),
+            ConfigurationChange("PartitionName", "old", "PartitionName", "old", None),
+        ),
+        (("Nodes=n5", "Nodes=n[5-6]"), ConfigurationChange("PartitionName", "old", "Nodes", "n5", "n[5-6]")),
+    ],
+)
+def test_changes(replacement: tuple[str, str], expected: ConfigurationChange) -> None:
+    assert edited(replacement) == [expected]
+
+
+def test_gres_of_nodes_that_stay() -> None:
+    new = OLD.replace("n[1-4] NodeAddr=10.0.0.[1-4]", "n[1-3] NodeAddr=10.0.0.[1-3]")
+    before = read({"slurm.conf": OLD, "gres.conf": "NodeName=n[1-4] Name=gpu File=/dev/nvidia[0-1]\n"})
+    after = read({"slurm.conf": new, "gres.conf": "NodeName=n[1-3] Name=gpu File=/dev/nvidia0\n"})
+    assert changes(before, after)[1:] == [
+        ConfigurationChange(
+            "gres.conf", "n[1-3]", "Name", "Name=gpu File=/dev/nvidia[0-1]", "Name=gpu File=/dev/nvidia0"
+        )
+    ]
+
+
+def test_ten_thousand_nodes_are_compared_by_their_lines() -> None:
+    """Equal nodes share their settings: what is compared are kinds of nodes."""
+    old = read({"slurm.conf": "NodeName=n[1-10000] NodeAddr=10.0.0.1 RealMemory=1000 Weight=1\n"})
+    new = read({"slurm.conf": "NodeName=n[1-10000] NodeAddr=10.0.0.1 RealMemory=1000 Weight=2\n"})
+    assert len(set(old.nodes.values())) == 1
+    assert changes(old, new) == [ConfigurationChange("NodeName", "n[1-10000]", "Weight", "1", "2")]
+
+
+TYPES = st.fixed_dictionaries(
+    {key: st.integers(1, 8) for key in ("boards", "cores_per_socket", "threads_per_core")}
+    | {"sockets_of_a_board": st.integers(1, 4), "real_memory": st.integers(1, 4_000_000)},
+    optional={"Weight": st.integers(1, 9), "Feature": st.sampled_from(["ib", "ib,fast"])},
+)
+NODES = st.lists(
+    st.fixed_dictionaries(
+        {"hardware": st.sampled_from(["a", "b", "c"]), "size": st.integers(1, 5), "addressed": st.booleans()},
+        optional={"Weight": st.integers(1, 9), "Reason": st.sampled_from(["a b", "c#d"])},
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(st.fixed_dictionaries(dict.fromkeys("abc", TYPES)), NODES)
+def test_node_lines_parsed_back_give_the_model(types: dict[str, dict[str, Any]], found: list[dict[str, Any]]) -> None:
+    hardware: dict[str, dict[str, Any]] = {}
+    nodes: list[dict[str, Any]] = []
+    expected: dict[str, dict[str, str]] = {}
+    for name, keys in types.items():
+        others = {key: value for key, value in keys.items() if key != "sockets_of_a_board"}
+        hardware[name] = {**others, "sockets": keys["boards"] * keys["sockets_of_a_board"]}
+    for i, entry in enumerate(found):
+        names = [f"n{i}-{number:02}" for number in range(entry["size"])]
+        addresses = [f"10.0.{i}.{number}" for number in range(entry["size"])]
+        keys = types[entry["hardware"]]
+        own: dict[str, Any] = {key: value for key, value in entry.items() if key in ("Weight", "Reason")}
+        address = {"address": fold(addresses)} if entry["addressed"] else {}
+        nodes.append({"hosts": fold(names), "hardware": entry["hardware"], **address, **own})
+        boards = keys["boards"] > 1
+        same: dict[str, Any] = {
+            **({"Boards": keys["boards"]} if boards else {}),
+            "SocketsPerBoard" if boards else "Sockets": keys["sockets_of_a_board"],
+            "CoresPerSocket": keys["cores_per_socket"],
+            "ThreadsPerCore": keys["threads_per_core"],
+            "RealMemory": keys["real_memory"],
+            **{key: keys[key] for key in ("Weight", "Feature") if key in keys},
+            **own,
+        }
+        for name, where in zip(names, addresses):
+            whole = {**same, **({"NodeAddr": where} if entry["addressed"] else {})}
+            expected[name] = {key: str(value) for key, value in whole.items()}
+    parsed = read({"slurm.conf": node_lines(nodes, hardware)}).nodes
+    assert {name: dict(settings) for name, settings in parsed.items()} == expected

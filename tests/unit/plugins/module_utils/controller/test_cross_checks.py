@@ -1,0 +1,579 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Each rule, with what real daemons said to the same files where they refuse them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+from ansible.vars.hostvars import HostVars
+from ansible.vars.manager import VariableManager
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, cross_check, whole
+from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster
+
+ROOT = Path(__file__).parents[5]
+EXAMPLES = sorted(ROOT.glob("inventory/*/*.cluster.yml"))
+
+# Some of what Debian 13 installs.
+INSTALLED = frozenset(
+    (
+        *(f"accounting_storage_{name}" for name in ("mysql", "slurmdbd")),
+        *(f"auth_{name}" for name in ("munge", "none", "slurm")),
+        *(f"cred_{name}" for name in ("munge", "none")),
+        *(f"jobacct_gather_{name}" for name in ("cgroup", "linux")),
+        *(f"jobcomp_{name}" for name in ("filetxt", "script")),
+        *(f"sched_{name}" for name in ("backfill", "builtin")),
+        *(f"select_{name}" for name in ("cons_tres", "linear")),
+        "job_submit_lua",
+        "mcs_user",
+        *(f"preempt_{name}" for name in ("partition_prio", "qos")),
+        *(f"priority_{name}" for name in ("basic", "multifactor")),
+    )
+)
+
+NODES = "NodeName=n[1-2] NodeAddr=10.0.0.[1-2]\n"
+PARTITION = "PartitionName=p Nodes=ALL\n"
+GPU = "GresTypes=gpu\nNodeName=n[1-2] NodeAddr=10.0.0.[1-2] Gres="
+
+
+def verdict(
+    slurm_conf: str,
+    there: Mapping[str, str] | None = None,
+    plugins: frozenset[str] | None = None,
+    unresolved: tuple[str, ...] = (),
+    **files: str,
+) -> tuple[list[str], list[str]]:
+    """What is refused and what is ignored; `gres_conf=` is the text of gres.conf."""
+    texts = {"slurm.conf": slurm_conf, **{name.replace("_", "."): text for name, text in files.items()}}
+    host = Host((there or {}).get, lambda _plugin_dir: plugins, {*unresolved}.intersection)
+    texts, refusals, remarks = whole(texts, host)
+    if refusals:
+        return refusals, remarks
+    refusals, more = cross_check(texts, host)
+    return refusals, remarks + more
+
+
+def refused(slurm_conf: str, **others: Any) -> str:
+    """The one thing that is refused, where nothing is ignored."""
+    (text,), ignored = verdict(slurm_conf, **others)
+    assert ignored == []
+    return text
+
+
+def ignored(slurm_conf: str, **others: Any) -> str:
+    """The one thing that is ignored, where nothing is refused."""
+    refusals, (text,) = verdict(slurm_conf, **others)
+    assert refusals == []
+    return text
+
+
+def right(slurm_conf: str, **others: Any) -> bool:
+    """Whether there is nothing to say."""
+    return verdict(slurm_conf, **others) == ([], [])
+
+
+# -- what the collection itself writes -------------------------------------------------------------------------------
+
+
+def written(path: Path) -> dict[str, str]:
+    """The files that the role slurmctld writes for a cluster file."""
+    loader = DataLoader()
+    inventory = InventoryManager(loader, sources=[str(path)])
+    manager = VariableManager(loader, inventory)
+    variables = manager.get_vars(host=inventory.get_host(inventory.groups["slurm_controller"].get_hosts()[0].name))
+    variables["hostvars"] = HostVars(inventory, manager, loader)
+    for role in ("slurm", "slurmctld"):
+        defaults, internals = (
+            loader.load_from_file(str(ROOT / f"roles/{role}/{kind}/main.yml"), trusted_as_template=True)
+            for kind in ("defaults", "vars")
+        )
+        variables = defaults | variables | internals
+    templar = Templar(loader, variables=variables)
+    templates = ROOT / "roles/slurmctld/templates"
+    return {
+        name: templar.template(trust_as_template((templates / f"{name}.j2").read_text()))
+        for name in ("slurm.conf", "gres.conf", "cgroup.conf")
+    }
+
+
+def quiet(files: dict[str, str]) -> bool:
+    """Whether there is nothing to say of files on a host that has what they name, and no other files."""
+    return cross_check(files, Host(files.get, lambda _plugin_dir: INSTALLED, set[str]().intersection)) == ([], [])
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=[path.parent.name for path in EXAMPLES])
+def test_nothing_is_wrong_with_the_files_of_the_collection(path: Path) -> None:
+    assert quiet(written(path))
+
+
+def test_ten_thousand_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "large.cluster.yml"
+    path.write_text(yaml.safe_dump(cluster(10000)))
+    files = written(path)
+    assert quiet(files)
+    wrong = files["slurm.conf"].replace("Nodes=t4-[0000-", "Nodes=t4-9999,t4-[0000-")
+    assert not quiet({**files, "slurm.conf": wrong})
+
+
+# -- nodes and partitions --------------------------------------------------------------------------------------------
+
+
+def test_nodes_and_partitions_that_go_together() -> None:
+    sets = "NodeSet=fast Nodes=n1\nNodeSet=big Feature=big\n"
+    assert right(NODES + sets + "PartitionName=p Nodes=fast,n2 Default=YES\nPartitionName=q Nodes=big Alternate=p\n")
+    assert right(
+        NODES + 'NodeSet=all Nodes=ALL\nPartitionName=p Nodes=all\nPartitionName=q\nPartitionName=r Nodes=""\n'
+    )
+    assert right(NODES)
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        # fatal: Invalid node names in partition p
+        (
+            "PartitionName=p Nodes=n[2-4]",
+            "PartitionName=p: Nodes: found 'n[3-4]', allowed: nodes of slurm.conf",
+        ),
+        ("PartitionName=p Nodes=ALL,n1", "PartitionName=p: Nodes: found 'ALL', allowed: nodes of slurm.conf"),
+        (
+            "PartitionName=p Nodes=N1",
+            "PartitionName=p: Nodes: found 'N1', allowed: nodes of slurm.conf, did you mean 'n1'?",
+        ),
+        (
+            "NodeSet=fast Nodes=n1\nPartitionName=p Nodes=fats",
+            "PartitionName=p: Nodes: found 'fats', allowed: nodes and nodesets of slurm.conf, did you mean 'fast'?",
+        ),
+        (
+            "NodeSet=s Nodes=n1,m9\nPartitionName=p Nodes=s",
+            "PartitionName=p: Nodes: found 'm9', allowed: nodes and nodesets of slurm.conf",
+        ),
+        # A nodeset that is in another one, but before it.
+        (
+            "NodeSet=inner Nodes=n1\nNodeSet=outer Nodes=inner\nPartitionName=p Nodes=outer",
+            "PartitionName=p: Nodes: found 'inner', allowed: nodes and nodesets of slurm.conf",
+        ),
+        # fatal: Duplicated NodeName n2 in the config file
+        ("NodeName=n2 NodeAddr=10.0.0.9", "NodeName: found 'n2' more than once, allowed: one line for each"),
+        # fatal: duplicate entry for partition p
+        (PARTITION * 2, "PartitionName: found 'p' more than once, allowed: one line for each"),
+    ],
+)
+def test_nodes_and_partitions_that_slurmctld_refuses(lines: str, what: str) -> None:
+    assert refused(f"{NODES}{lines}\n").removeprefix("slurm.conf: ") == what
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        (
+            "PartitionName=p Default=YES\nPartitionName=q Default=YES",
+            "PartitionName=p: Default: found on p, q, allowed: one; Slurm takes the last, 'q'",
+        ),
+        (
+            "PartitionName=main\nPartitionName=q Alternate=mian",
+            "PartitionName=q: Alternate: found 'mian', allowed: main, q, did you mean 'main'?",
+        ),
+        ("DownNodes=n[2-3] State=DOWN", "DownNodes: found 'n3', allowed: nodes of slurm.conf"),
+    ],
+)
+def test_nodes_and_partitions_that_slurmctld_ignores(lines: str, what: str) -> None:
+    assert ignored(f"{NODES}{lines}\n").removeprefix("slurm.conf: ") == what
+
+
+# -- addresses and ports ---------------------------------------------------------------------------------------------
+
+
+def test_nodes_without_an_address_make_slurmctld_wait() -> None:
+    # error: getaddrinfo() failed: Name or service not known, attempt number -4, and so on
+    assert verdict("NodeName=n[1-3]\nNodeName=m1 NodeAddr=gone\n", unresolved=("n2", "n3", "gone")) == (
+        [
+            "slurm.conf: NodeName: found 'n[2-3],gone', allowed: names that have an address on this host; "
+            "give these nodes a NodeAddr"
+        ],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NodeName=n2 State=CLOUD",
+        "NodeName=n2 State=FUTURE",
+        "NodeName=n2 NodeAddr=10.0.0.1",
+        "NodeName=n2 NodeAddr=fe80::2",
+    ],
+)
+def test_nodes_that_need_no_name(line: str) -> None:
+    assert verdict(f"{line}\n", unresolved=("n2", "10.0.0.1", "fe80::2")) == ([], [])
+
+
+def test_two_nodes_at_one_address() -> None:
+    what = "NodeAddr: found '10.0.0.1' port 6818, which n1 has, allowed: one of its own; one is down"
+    assert ignored("NodeName=n[1-2] NodeAddr=10.0.0.1\n") == f"slurm.conf: NodeName=n2: {what}"
+    assert right("NodeName=n[1-2] NodeAddr=10.0.0.1 Port=[7001-7002]\n")
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        # slurmd: fatal: Unable to bind listen port (7817): Address already in use
+        ("SlurmctldPort=7000\nSlurmdPort=7000", "SlurmdPort: found '7000' on n1, where SlurmctldPort is 7000"),
+        (
+            "SlurmctldPort=7000-7003\nSlurmdPort=7002",
+            "SlurmdPort: found '7002' on n1, where SlurmctldPort is 7000-7003",
+        ),
+        ("SlurmdPort=6817", "SlurmdPort: found '6817' on n1, where SlurmctldPort is 6817"),
+        (
+            "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=n1\nAccountingStoragePort=6818",
+            "SlurmdPort: found '6818' on n1, where AccountingStoragePort is 6818",
+        ),
+        (
+            "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=localhost\nAccountingStoragePort=6817",
+            "AccountingStoragePort: found '6817' on n1, where SlurmctldPort is 6817",
+        ),
+    ],
+)
+def test_daemons_of_a_host_with_one_port(lines: str, what: str) -> None:
+    assert refused(f"SlurmctldHost=n1\n{lines}\n{NODES}") == f"slurm.conf: {what}, allowed: another port"
+
+
+def test_daemons_of_different_hosts_may_have_one_port() -> None:
+    assert right(f"SlurmctldHost=head\nSlurmctldPort=7000\nSlurmdPort=7000\n{NODES}")
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ("60000", "allowed: FIRST-LAST, as 60001-63000"),
+        ("60000-50000", "allowed: FIRST-LAST, as 60001-63000"),
+        ("60000-70000", "allowed: FIRST-LAST, as 60001-63000"),
+        ("60000-60004", "5 ports, allowed: 8 or more, which one srun on all nodes needs"),
+        ("6800-6817", "which has SlurmctldPort 6817, allowed: ports that no daemon listens on"),
+    ],
+)
+def test_ports_of_srun(value: str, what: str) -> None:
+    hundred = "NodeName=n[1-100] NodeAddr=10.0.0.[1-100]\n"
+    found = f"slurm.conf: SrunPortRange: found '{value}', {what}"
+    assert ignored(f"SlurmctldHost=head\nSrunPortRange={value}\n{hundred}") == found
+
+
+def test_a_range_for_srun_that_is_large_enough() -> None:
+    assert right("SrunPortRange=60000-60007\nNodeName=n[1-100] NodeAddr=10.0.0.[1-100]\n")
+
+
+# -- plugins ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        # fatal: failed to initialize auth plugin
+        (
+            "AuthType=auth/mung",
+            "AuthType: found 'auth/mung', which is not installed, allowed: munge, none, slurm, did you mean 'munge'?",
+        ),
+        # fatal: failed to initialize mcs plugin, after slurmctld has said that it runs
+        (
+            "MCSPlugin=mcs/usr",
+            "MCSPlugin: found 'mcs/usr', which is not installed, allowed: user, did you mean 'user'?",
+        ),
+        ("JobSubmitPlugins=lua,tru", "JobSubmitPlugins: found 'tru', which is not installed, allowed: lua"),
+        (
+            "JobCompType=jobcomp/elasticsearch",
+            "JobCompType: found 'jobcomp/elasticsearch', which is not installed, allowed: filetxt, script",
+        ),
+        (
+            "SwitchType=switch/hpe_slingshot",
+            "SwitchType: found 'switch/hpe_slingshot', which is not installed, allowed: none",
+        ),
+    ],
+)
+def test_plugins_that_are_not_installed(line: str, what: str) -> None:
+    assert verdict(f"{line}\n", plugins=INSTALLED) == ([f"slurm.conf: {what}"], [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "AuthType=auth/slurm\nCredType=cred/slurm",
+        "AuthType=auth/slurm\nCredType=auth/slurm",
+        "CredType=munge",
+        "JobSubmitPlugins=job_submit/lua",
+        "PreemptType=preempt/none",
+        "TopologyPlugin=topology/default",
+        # Clients and slurmd load these.
+        "TaskPlugin=task/own",
+        "ProctrackType=proctrack/own",
+        "MpiDefault=pmix",
+        "CliFilterPlugins=own",
+    ],
+)
+def test_plugins_that_slurmctld_does_not_miss(line: str) -> None:
+    assert verdict(f"{line}\n", plugins=INSTALLED) == ([], [])
+
+
+def test_plugins_are_not_checked_where_the_installed_ones_are_not_known() -> None:
+    assert right("AuthType=auth/mung\n")
+
+
+# -- includes --------------------------------------------------------------------------------------------------------
+
+
+def test_included_files_are_part_of_the_file() -> None:
+    conf = "ClusterName=Demo\nInclude nodes.conf\ninclude %c.conf # partitions\n"
+    there = {"nodes.conf": NODES, "demo.conf": "PartitionName=p Nodes=n3\n"}
+    assert [text.partition(", ")[0] for text in verdict(conf, there)[0]] == [
+        "slurm.conf: PartitionName=p: Nodes: found 'n3'"
+    ]
+    assert verdict(conf, {**there, "demo.conf": PARTITION}) == ([], [])
+    assert right(conf, nodes_conf=NODES, demo_conf=PARTITION)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        # error: cannot stat file, retrying in 1sec up to 60sec
+        ("nodes.conf", "which is not there or includes itself"),
+        ("slurm.conf", "which is not there or includes itself"),
+        # fatal: Unable to process configuration file
+        ("conf.d/*.conf", "Slurm knows no wildcards"),
+    ],
+)
+def test_includes_that_slurm_does_not_read(name: str, why: str) -> None:
+    found = verdict(f"Include {name}\nPartitionName=p Nodes=n1\n", {"slurm.conf": ""})
+    assert found == ([f"slurm.conf: Include: found '{name}', {why}, allowed: one file beside it"], [])
+
+
+def test_configless_hosts_do_not_get_included_files_with_a_path() -> None:
+    conf = "SlurmctldParameters=enable_configless\nInclude /srv/nodes.conf\n"
+    what = "which configless hosts do not get, allowed: the name of a file beside slurm.conf"
+    assert verdict(conf, {"/srv/nodes.conf": NODES}) == (
+        [],
+        [f"slurm.conf: Include: found '/srv/nodes.conf', {what}"],
+    )
+
+
+def test_an_included_file_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"nodes\.conf: line 2: found 'rubbish'"):
+        verdict("Include nodes.conf\n", {"nodes.conf": f"{NODES}rubbish\n"})
+
+
+# -- accounting ------------------------------------------------------------------------------------------------------
+
+SLURMDBD = "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=db\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        # fatal: slurmdbd is required to run with TRES gres/gpu
+        (
+            "GresTypes=gpu\nAccountingStorageTRES=CPU,gres/gpu",
+            "found 'gres/gpu', which needs AccountingStorageType=accounting_storage/slurmdbd, "
+            "allowed: billing, cpu, energy, fs/disk, mem, node, pages, vmem",
+        ),
+        # fatal: Unknown tres type 'gers/gpu'
+        (
+            SLURMDBD + "AccountingStorageTRES=gers/gpu",
+            "found 'gers/gpu', allowed: billing, cpu, energy, fs/disk, mem, node, pages, vmem, bb/, fs/, gres/, ic/, "
+            "license/, did you mean 'gres/'?",
+        ),
+    ],
+)
+def test_resources_that_slurmctld_does_not_count(lines: str, what: str) -> None:
+    assert refused(f"{lines}\n") == f"slurm.conf: AccountingStorageTRES: {what}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        (
+            SLURMDBD + "GresTypes=gpu\nAccountingStorageTRES=gres/gpu,gres/gpuutil,gres/gup",
+            "AccountingStorageTRES: found 'gres/gup', allowed: gres/gpu, did you mean 'gpu'?",
+        ),
+        (
+            "AccountingStorageEnforce=limits",
+            "AccountingStorageEnforce: found 'limits', allowed: with AccountingStorageType=accounting_storage/slurmdbd",
+        ),
+        (
+            "PriorityType=priority/multifactor\nPriorityWeightFairshare=100\nPriorityWeightAge=0",
+            "PriorityWeightFairshare: found '100', allowed: with AccountingStorageType=accounting_storage/slurmdbd",
+        ),
+        (
+            "AccountingStorageType=accounting_storage/slurmdbd",
+            "AccountingStorageHost: missing: Slurm takes localhost",
+        ),
+    ],
+)
+def test_accounting_that_does_nothing(lines: str, what: str) -> None:
+    assert ignored(f"{lines}\n") == f"slurm.conf: {what}"
+
+
+def test_accounting_that_works() -> None:
+    more = "AccountingStorageEnforce=limits\nAccountingStorageTRES=gres/gpu:h100,license/x,fs/lustre\nGresTypes=gpu\n"
+    assert right(f"{SLURMDBD}{more}PriorityWeightAge=1\n")
+    assert right("AccountingStorageTRES=CPU,Mem,FS/Disk\n")
+
+
+# -- memory and cores ------------------------------------------------------------------------------------------------
+
+RESERVE = "NodeName=n[1-2] NodeAddr=10.0.0.[1-2] RealMemory=1000 MemSpecLimit=100 CoreSpecCount=1\n"
+CGROUP = "ConstrainCores=yes\nConstrainRAMSpace=yes\n"
+
+
+def test_reserves_that_are_enforced() -> None:
+    conf = f"TaskPlugin=task/affinity,task/cgroup\nSelectTypeParameters=CR_Core_Memory\nDefMemPerCPU=1\n{RESERVE}"
+    assert right(conf, cgroup_conf=CGROUP)
+
+
+def test_reserves_that_nothing_enforces() -> None:
+    without = "nothing keeps jobs from it without TaskPlugin=task/cgroup and"
+    assert verdict(RESERVE) == (
+        [],
+        [
+            f"slurm.conf: NodeName=n[1-2]: MemSpecLimit: {without} ConstrainRAMSpace in cgroup.conf",
+            f"slurm.conf: NodeName=n[1-2]: CoreSpecCount: {without} ConstrainCores in cgroup.conf",
+        ],
+    )
+
+
+def test_limits_without_their_plugin() -> None:
+    what = "cgroup.conf: ConstrainDevices: found 'YES', allowed: with TaskPlugin=task/cgroup"
+    assert ignored("TaskPlugin=task/affinity\n", cgroup_conf="ConstrainDevices=yes\nConstrainCores=no\n") == what
+
+
+def test_memory_that_is_no_resource() -> None:
+    conf = "TaskPlugin=task/cgroup\nSelectTypeParameters=CR_Core\nDefMemPerCPU=100\n"
+    partitions = (
+        "PartitionName=p DefMemPerNode=9\nPartitionName=q DefMemPerNode=9 SelectTypeParameters=CR_Core_Memory\n"
+    )
+    what = "but memory is no resource, allowed: with CR_Core_Memory, found 'CR_Core'"
+    assert verdict(conf + partitions, cgroup_conf="ConstrainRAMSpace=yes\n") == (
+        [],
+        [
+            f"slurm.conf: DefMemPerCPU: found '100', {what}",
+            f"slurm.conf: PartitionName=p: DefMemPerNode: found '9', {what}",
+            f"cgroup.conf: ConstrainRAMSpace: found 'YES', {what}",
+        ],
+    )
+
+
+def test_memory_that_two_enforce() -> None:
+    # fatal: Jobs memory is being constrained by both TaskPlugin cgroup and JobAcctGather plugin
+    conf = "TaskPlugin=task/cgroup\nJobAcctGatherParams=OverMemoryKill\n"
+    what = "found 'OverMemoryKill', allowed: without ConstrainRAMSpace and ConstrainSwapSpace in cgroup.conf"
+    assert refused(conf, cgroup_conf=CGROUP) == f"slurm.conf: JobAcctGatherParams: {what}"
+
+
+# -- generic resources -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gres", "lines"),
+    [
+        ("gpu:2", "NodeName=n[1-2] Name=gpu File=/dev/nvidia[0-1]"),
+        ("gpu:h100:2(S:0-1)", "NodeName=n[1-2] Name=gpu Type=h100 File=/dev/nvidia[0-1] Cores=0-3"),
+        ("gpu:a:1,gpu:b:1", "Name=gpu Type=a File=/dev/x\nName=gpu Type=b File=/dev/y"),
+        ("gpu:no_consume:1", "NodeName=n[1-2] Name=gpu MultipleFiles=/dev/x,/dev/y"),
+        ("gpu", "Name=gpu File=/dev/nvidia[0-7]"),
+        ("gpu:8", "AutoDetect=nvml"),
+        ("gpu:8", "NodeName=n[1-2] AutoDetect=nvidia"),
+    ],
+)
+def test_generic_resources_that_go_together(gres: str, lines: str) -> None:
+    assert right(f"{GPU}{gres}\n", gres_conf=f"{lines}\n")
+
+
+def test_other_generic_resources_need_no_files() -> None:
+    conf = (
+        "GresTypes=gpu,shard,tape\nNodeName=n1 NodeAddr=10.0.0.1 Gres=gpu:2,shard:8,tape:2K\nNodeName=n2 NodeAddr=::2\n"
+    )
+    gpus = "NodeName=n1 Name=gpu File=/dev/nvidia[0-1]\nNodeName=n1 Name=shard Count=8\n"
+    assert right(conf, gres_conf=gpus)
+    assert right(conf, gres_conf=f"{gpus}Name=tape\n")
+
+
+@pytest.mark.parametrize(
+    ("gres", "lines", "what"),
+    [
+        # The node becomes INVAL: gres/gpu count reported lower than configured (2 < 3).
+        ("gpu:3", "Name=gpu File=/dev/nvidia[0-1]", "found 'gpu:3', allowed: up to 2, the files in gres.conf"),
+        ("gpu:2", "Name=gpu Count=2", "found 'gpu:2', allowed: up to 0, the files in gres.conf"),
+        ("gpu:2", "AutoDetect=off", "found 'gpu:2', allowed: up to 0, the files in gres.conf"),
+        (
+            "gpu:h100:2",
+            "Name=gpu Type=h1000 File=/dev/nvidia[0-1]",
+            "found 'gpu:h100:2', allowed: up to 0, the files in gres.conf, did you mean 'h1000'?",
+        ),
+        # gres/gpu type (H100) reported but not configured
+        (
+            "gpu:h100:1",
+            "Name=gpu Type=H100 File=/dev/nvidia0",
+            "found 'gpu:h100:1', allowed: up to 0, the files in gres.conf, did you mean 'H100'?",
+        ),
+        ("gpu:h100:1", "Name=gpu File=/dev/nvidia0", "found 'gpu:h100:1', allowed: up to 0, the files in gres.conf"),
+        # slurmd: fatal: Some gpu GRES in slurm.conf have a type while others do not
+        (
+            "gpu:1,gpu:a:1",
+            "AutoDetect=nvml",
+            "found 'gpu:1,gpu:a:1', allowed: all or none of the gpu with a type",
+        ),
+    ],
+)
+def test_generic_resources_that_slurm_refuses(gres: str, lines: str, what: str) -> None:
+    assert refused(f"{GPU}{gres}\n", gres_conf=f"{lines}\n") == f"slurm.conf: NodeName=n[1-2]: Gres: {what}"
+
+
+@pytest.mark.parametrize(
+    ("gres", "lines", "what"),
+    [
+        (
+            "gup:1",
+            "",
+            "slurm.conf: NodeName=n[1-2]: Gres: found 'gup', allowed: gpu, the GresTypes, did you mean 'gpu'?",
+        ),
+        (
+            "gpu:2",
+            "Name=gpu Type=t4 File=/dev/nvidia[0-1]",
+            "gres.conf: NodeName=n[1-2]: Type: found 't4', allowed: where Gres in slurm.conf has a type, found 'gpu:2'",
+        ),
+        (
+            "gpu:1",
+            "NodeName=n[1-2] Name=gpu File=/dev/nvidia[0-1]",
+            "gres.conf: NodeName=n[1-2]: Name: found 'gpu:2', allowed: up to 1, the Gres in slurm.conf",
+        ),
+        (
+            "gpu:1",
+            "Name=gpu File=/dev/nvidia0\nName=fpga File=/dev/x",
+            "gres.conf: Name: found 'fpga', allowed: gpu, the GresTypes",
+        ),
+        (
+            "gpu:1",
+            "NodeName=n[1-3] Name=gpu File=/dev/nvidia0",
+            "gres.conf: NodeName: found 'n3', allowed: nodes of slurm.conf",
+        ),
+    ],
+)
+def test_generic_resources_that_slurm_ignores(gres: str, lines: str, what: str) -> None:
+    assert ignored(f"{GPU}{gres}\n", gres_conf=f"{lines}\n") == what
+
+
+def test_without_gres_conf_the_nodes_have_their_own() -> None:
+    assert right(f"{GPU}gpu:8\n")
+    assert right(f"{GPU}gpu:8\n", gres_conf="AutoDetect=nvml\n")
+    assert verdict(f"{GPU}gpu:8\n", {"gres.conf": ""})[0] != []
+
+
+def test_without_grestypes_there_are_no_generic_resources() -> None:
+    what = "slurm.conf: NodeName=n1: Gres: found 'gpu', allowed: nothing, the GresTypes"
+    assert ignored("NodeName=n1 NodeAddr=10.0.0.1 Gres=gpu:1\n") == what

@@ -1,0 +1,165 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What real slurmctlds of three releases have shown with `data/drift.conf`, and a slurmd for the node c1."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences
+
+DATA = Path(__file__).parent / "data"
+CONF = (DATA / "drift.conf").read_text()
+RELEASES = ("22.05", "24.11", "26.05")
+
+
+def shown(release: str) -> list[str]:
+    """The configuration, the nodes and the partitions."""
+    return re.split(r"^--- \w+\n", (DATA / f"drift-{release}.txt").read_text(), flags=re.M)
+
+
+def compared(conf: str, release: str = "24.11", shows: tuple[str, str] = ("", "")) -> list[str]:
+    """The differences, after a change of what is shown."""
+    config, nodes, partitions = (text.replace(*shows) if shows[0] else text for text in shown(release))
+    return differences(read({"slurm.conf": conf}), config, nodes, partitions, release)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_slurm_has_read_is_no_difference(release: str) -> None:
+    assert compared(CONF, release) == []
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("line", "instead", "difference"),
+    [
+        ("KillWait=0x1e", "KillWait=60", "slurm.conf KillWait: the file has 60, slurmctld 30 sec"),
+        ("SuspendTime=-1", "SuspendTime=300", "slurm.conf SuspendTime: the file has 300, slurmctld INFINITE"),
+        (
+            "PriorityMaxAge=14-0",
+            "PriorityMaxAge=1-0",
+            "slurm.conf PriorityMaxAge: the file has 1-0, slurmctld 14-00:00:00",
+        ),
+        ("DebugFlags=net,gres", "DebugFlags=net", "slurm.conf DebugFlags: the file has net, slurmctld Gres,Network"),
+        ("SlurmctldDebug=3", "SlurmctldDebug=debug", "slurm.conf SlurmctldDebug: the file has debug, slurmctld info"),
+        (
+            "HalfLife=UNLIMITED",
+            "HalfLife=0",
+            "slurm.conf PriorityDecayHalfLife: the file has 0, slurmctld 49710-06:27:16",
+        ),
+        ("DefMemPerCPU=10 ", "DefMemPerCPU=0 ", "PartitionName=few DefMemPerCPU: the file has 0, slurmctld 10"),
+        ("Prolog=/bin/true", "Prolog=/bin/false", "slurm.conf Prolog: the file has /bin/false, slurmctld /bin/true"),
+        ("=DEFAULT CPUs=4", "=DEFAULT CPUs=2", "NodeName=c[1-4] CPUs: the file has 2, slurmctld 4"),
+        (" RealMemory=1000", "", "NodeName=c[1-2] RealMemory: the file has 1, slurmctld 1000"),
+        ("Feature=b,a", "Feature=b", "NodeName=c[1-2] Features: the file has b, slurmctld b,a"),
+        ("Gres=gpu:t4:2", "Gres=gpu:t4:1", "NodeName=c1 Gres: the file has gpu:t4:1, slurmctld gpu:t4:2(S:0-1)"),
+        ("Gres=gpu:t4:2", "Gres=gpu:v100:2", "NodeName=c2 Gres: the file has gpu:v100:2, slurmctld gpu:t4:2"),
+        ("Weight=0x10", "Weight=5", "NodeName=c[1-2] Weight: the file has 5, slurmctld 16"),
+        ("MemSpecLimit=100", "MemSpecLimit=0", "NodeName=c[1-2] MemSpecLimit: the file has 0, slurmctld 100"),
+        ("Port=[7001-7002]", "Port=[7001,7003]", "NodeName=c2 Port: the file has 7003, slurmctld 7002"),
+        ("SlurmdPort=6818", "SlurmdPort=6819", "slurm.conf SlurmdPort: the file has 6819, slurmctld 6818"),
+        ("127.0.0.[4-5]", "127.0.0.[4,6]", "NodeName=c4 NodeAddr: the file has 127.0.0.6, slurmctld 127.0.0.5"),
+        ("MaxTime=2-0", "MaxTime=3-0", "PartitionName=all MaxTime: the file has 3-0, slurmctld 2-00:00:00"),
+        ("MaxTime=2-0 ", "", "PartitionName=few MaxTime: the file has UNLIMITED, slurmctld 2-00:00:00"),
+        ("DenyAccounts=lab", "", "PartitionName=all DenyAccounts: the file has nothing, slurmctld lab"),
+        ("Nodes=fast,c4", "Nodes=fast,c3", "PartitionName=fast Nodes: only the file has c3"),
+        ("Hidden=YES ", "", "PartitionName=fast Hidden: the file has NO, slurmctld YES"),
+        (
+            "DefMemPerNode=500",
+            "DefMemPerCPU=500",
+            "PartitionName=fast DefMemPerCPU: the file has 500, slurmctld DefMemPerNode=500",
+        ),
+        (" Default=YES", "", "PartitionName=all Default: the file has NO, slurmctld YES"),
+        ("PartitionName=few ", "PartitionName=many ", "PartitionName=many: slurmctld does not have it"),
+        ("NodeName=c[3-4]", "NodeName=d[3-4]", "NodeName=d[3-4]: slurmctld does not have it"),
+        ("NodeName=c[3-4]", "NodeName=d[3-4]", "NodeName=c[3-4]: the file does not have it, slurmctld has"),
+    ],
+)
+def test_another_value_is_a_difference(line: str, instead: str, difference: str, release: str) -> None:
+    assert line in CONF
+    assert difference in compared(CONF.replace(line, instead), release)
+
+
+@pytest.mark.parametrize(
+    ("line", "same"),
+    [
+        ("SlurmctldHost=head(127.0.0.1)", "SlurmctldHost=localhost(127.0.0.1)"),
+        ("KillWait=0x1e", "KillWait=036"),
+        ("SlurmUser=root", "SlurmUser=0"),
+        ("MaxJobCount=10k", "MaxJobCount=10240"),
+        ("PriorityMaxAge=14-0", "PriorityMaxAge=20160"),
+        ("DebugFlags=net,gres", "DebugFlags=Gres,NETWORK"),
+        ("PrologFlags=contain,serial", "PrologFlags=Alloc,Contain,Serial"),
+        ("TaskPlugin=affinity", "TaskPlugin=task/affinity"),
+        ("Feature=b,a", "Features=a,b"),
+        ("Gres=gpu:t4:2", "Gres=gpu:t4:1,gpu:t4:1"),
+        ("Gres=gpu:t4:2", "Gres=gpu:2"),
+        ("CPUs=4 Sockets=2 CoresPerSocket=2", "Procs=4 Boards=1 Sockets=2 CoresPerSocket=2"),
+        ("Nodes=fast,c4", "Nodes=c[1-2],c4"),
+        ("MaxTime=90", "MaxTime=1:30:00"),
+        ("State=DOWN", "State=UP"),
+        ("ThreadsPerCore=1", "ThreadsPerCore=0"),
+        ("MaxJobCount=10k", "MaxJobCount=10k\nMinJobAge=1\nSchedulerTimeSlice=4"),
+        ("Weight=0x10", "Weight=0x10 BcastAddr=10.0.0.[1-2]"),
+        ("NodeSet=fast Nodes=c[1-2]", "NodeSet=fast Feature=b"),
+        ("OverSubscribe=FORCE", "Shared=FORCE:4"),
+    ],
+)
+def test_the_same_in_other_words_is_no_difference(line: str, same: str) -> None:
+    assert line in CONF
+    assert compared(CONF.replace(line, same)) == []
+
+
+NODE = "NodeName=c4 "
+
+
+@pytest.mark.parametrize(
+    ("file", "shows"),
+    [
+        (("", ""), ("State=UNKNOWN", "State=DOWN+DRAIN")),
+        (("", ""), ("State=UP", "State=DRAIN")),
+        (("", ""), (NODE, f"NodeName=x1 State=IDLE+DYNAMIC_NORM \n{NODE}")),
+        (("c[3-4]", "c[3-4] State=CLOUD"), ("127.0.0.5", "10.0.0.5")),
+        (
+            ("GresTypes=gpu", "GresTypes=gpu\nNodeFeaturesPlugins=helpers"),
+            ("AvailableFeatures=b,a", "AvailableFeatures=b"),
+        ),
+        (("=KeepPartState", "=KeepPartInfo"), ("MaxTime=01:30:00", "MaxTime=02:00:00")),
+        (("GresTypes=gpu", "GresTypes=gpu\nInclude more.conf"), (NODE, f"NodeName=c5 State=IDLE \n{NODE}")),
+    ],
+)
+def test_what_changes_by_itself_is_no_difference(file: tuple[str, str], shows: tuple[str, str]) -> None:
+    assert file[0] in CONF
+    assert any(shows[0] in text for text in shown("24.11"))
+    found = compared(CONF.replace(*file) if file[0] else CONF, shows=shows)
+    assert [line for line in found if not line.startswith("slurm.conf")] == []
+
+
+def test_a_key_in_free_text_is_none() -> None:
+    assert compared(CONF, shows=("AveWatts=0", "AveWatts=0 Reason=see Weight=1 Gres=none")) == []
+
+
+def test_a_version_before_the_first_one_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"21\.08"):
+        differences(read({}), "", "", "", "21.08")
+
+
+def test_ten_thousand_nodes() -> None:
+    config, nodes, _partitions = shown("24.11")
+    line = next(line for line in nodes.splitlines() if line.startswith("NodeName=c2 "))
+    line = re.sub(r"\bPort=\d+", "", line).replace("=c2 ", "=NAME ").replace("127.0.0.3", "NAME")
+    many = "\n".join(line.replace("NAME", f"n{number:05}") for number in range(10000))
+    file = re.sub(r"(?m)^(NodeName=[cf]|PartitionName).*\n", "", CONF)
+    file += "NodeName=n[00000-09999] RealMemory=1000 Gres=gpu:t4:2 Feature=a,b Weight=16 MemSpecLimit=100\n"
+    configuration = read({"slurm.conf": file})
+    start = time.process_time()
+    assert differences(configuration, config, many, "", "24.11.5") == []
+    assert time.process_time() - start < 5
+    assert differences(configuration, config, many.replace("Weight=16", "Weight=1"), "", "24.11.5") == [
+        "NodeName=n[00000-09999] Weight: the file has 16, slurmctld 1"
+    ]

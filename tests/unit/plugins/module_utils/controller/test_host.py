@@ -1,0 +1,116 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is read of a host; the resolver is a stand-in."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import host as controller_host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
+
+LDD = """\
+    linux-vdso.so.1 (0x00007ffd)
+    libslurmfull.so => {directory}/libslurmfull.so (0x00007f57)
+    libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f56)
+"""
+
+
+class Module:
+    """What is used of AnsibleModule; its only command is ldd."""
+
+    def __init__(self, output: str, check_mode: bool = False) -> None:
+        self.output, self.check_mode = output, check_mode
+
+    def get_bin_path(self, name: str) -> str:
+        """Where a program is."""
+        return f"/usr/sbin/{name}"
+
+    def run_command(self, command: list[str]) -> tuple[int, str, str]:
+        """Run a program."""
+        assert command == ["ldd", "/usr/sbin/slurmctld"]
+        return 0, self.output, ""
+
+
+def host(tmp_path: Path, output: str = "", check_mode: bool = False) -> Host:
+    """What a host has."""
+    module: Any = Module(output, check_mode)
+    return controller_host.this_host(module, str(tmp_path))
+
+
+def test_files_beside_slurm_conf_and_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "nodes.conf").write_text("NodeName=n1\n")
+    there = host(tmp_path)
+    assert there.text("nodes.conf") == there.text(str(tmp_path / "nodes.conf")) == "NodeName=n1\n"
+    assert there.text("other.conf") is None
+
+
+def test_plugins_are_beside_the_library_of_slurmctld(tmp_path: Path) -> None:
+    for name in ("auth_munge.so", "mpi_pmix.so", "libslurmfull.so", "readme.txt"):
+        (tmp_path / name).touch()
+    there = host(tmp_path, LDD.format(directory=tmp_path))
+    assert there.plugins("") == frozenset({"auth_munge", "mpi_pmix", "libslurmfull"})
+
+
+def test_plugins_of_a_plugin_dir(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"auth_{name}.so").touch()
+    there = host(tmp_path)
+    assert there.plugins(f"{tmp_path}/a:{tmp_path}/b") == frozenset({"auth_a", "auth_b"})
+    assert there.plugins(f"{tmp_path}/a:{tmp_path}/c") is None
+    assert there.plugins("") is None
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that the resolver was asked for. It knows those that start with an n."""
+    names: list[str] = []
+
+    def getaddrinfo(name: str, _port: None) -> list[SimpleNamespace]:
+        names.append(name)
+        if not name.startswith("n"):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return names
+
+
+def test_names_in_the_file_of_hosts_are_not_asked_for(tmp_path: Path, asked: list[str]) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("10.0.0.1 a b # c\n\n# 10.0.0.2 d\n")
+    assert sorted(controller_host.unresolved(["a", "b", "c", "d", "n"], str(hosts))) == ["c", "d"]
+    assert sorted(asked) == ["c", "d", "n"]
+
+
+def test_ten_thousand_names(tmp_path: Path, asked: list[str]) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("".join(f"10.0.0.1 m{number}\n" for number in range(10000)))
+    before = time.process_time()
+    assert controller_host.unresolved((f"m{number}" for number in range(10001)), str(hosts)) == ["m10000"]
+    assert len(controller_host.unresolved((f"n{number}" for number in range(10000)), str(hosts))) == 0
+    assert time.process_time() - before < 1
+    assert len(asked) == 10001
+
+
+def test_a_resolver_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _name, _port: answer.wait(60))
+    before = time.monotonic()
+    assert controller_host.unresolved(["n1", "n2"], str(tmp_path / "hosts"), patience=0.1) == []
+    assert time.monotonic() - before < 10
+    answer.set()
+
+
+def test_names_are_not_looked_up_in_check_mode(tmp_path: Path, asked: list[str]) -> None:
+    assert host(tmp_path, check_mode=True).unresolved(["gone.example"]) == []
+    assert asked == []
+    assert host(tmp_path).unresolved(["gone.example"]) == ["gone.example"]

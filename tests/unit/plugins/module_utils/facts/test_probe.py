@@ -1,0 +1,143 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the look at a host makes of its files and of the answers of its commands."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import probe
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+
+DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nID=debian\nVERSION_ID="13"\nVERSION_CODENAME=trixie\n'
+BARE = "slurm-wlm-basic-plugins:\n  Installed: (none)\n  Candidate: 24.11.5-4\n  Version table:\n     24.11.5-4 500\n"
+POLICY = f"apptainer:\n  Installed: (none)\n  Candidate: (none)\n  Version table:\n{BARE}"
+CLOCKS = """Id=systemd-timesyncd.service
+ActiveState=active
+UnitFileState=enabled
+
+Id=chrony.service
+ActiveState=inactive
+UnitFileState=enabled
+
+Id=ntpsec.service
+ActiveState=inactive
+UnitFileState=disabled
+
+Id=openntpd.service
+ActiveState=inactive
+UnitFileState=
+"""
+
+
+class Commands:
+    """Answers by the name of a command; it notes what it was asked."""
+
+    def __init__(self, **answers: str) -> None:
+        self.answers, self.asked = answers, list[str]()
+
+    def __call__(self, command: Sequence[str]) -> str:
+        self.asked.append(" ".join(command))
+        return self.answers.get(command[0].replace("-", "_"), "")
+
+
+def host(directory: Path, **files: str) -> Tree:
+    """A host with these files, each by its path with two underscores for a slash."""
+    for name, text in {"etc__os-release": DEBIAN, **files}.items():
+        path = directory / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Tree(str(directory))
+
+
+def look(tree: Tree, questions: Questions | None = None, **answers: str) -> dict[str, Any]:
+    return probe.look(tree, Commands(**answers), questions or Questions())
+
+
+@pytest.mark.parametrize(
+    ("os_release", "name", "codename"),
+    [
+        (DEBIAN, "debian 13", "trixie"),
+        ("ID=ubuntu\nVERSION_ID='24.04'\nVERSION_CODENAME=noble", "ubuntu 24.04", "noble"),
+        ("ID=arch\n", "arch", ""),
+        ("", "unknown", ""),
+    ],
+)
+def test_distribution(os_release: str, name: str, codename: str) -> None:
+    assert probe.distribution(os_release) == {"distribution": name, "codename": codename}
+
+
+def test_a_bare_host(tmp_path: Path) -> None:
+    files = {"proc__sys__kernel__hostname": "n1\n", "proc__meminfo": "MemTotal:       16384000 kB\n"}
+    found = look(host(tmp_path, **files), Questions(packages=["munge"]), apt_cache=BARE, systemd_detect_virt="podman\n")
+    assert found["hostname"] == "n1"
+    assert found["container"] == "podman"
+    assert found["memory_mib"] == 16000
+    assert found["slurm_version"] == "24.11.5-4"
+    assert (found["packages"], found["clocks"], found["interrupted"]) == ({}, {}, False)
+    assert set(found["namespaces"].values()) == {None}
+
+
+def test_an_installed_slurm_is_not_asked_of_apt(tmp_path: Path) -> None:
+    listing = "slurm-wlm-basic-plugins installed 22.05.8-4\nmunge installed 0.5\nslurmd config-files 22.05.8-4\n"
+    commands = Commands(dpkg_query=listing)
+    found = probe.look(host(tmp_path), commands, Questions(packages=["munge", "slurmd"]))
+    assert (found["slurm_version"], found["packages"]) == ("22.05.8-4", {"munge": "0.5"})
+    assert not [command for command in commands.asked if command.startswith("apt")]
+
+
+def test_apts_lists_are_fetched_where_there_are_none(tmp_path: Path) -> None:
+    commands = Commands()
+    assert probe.look(host(tmp_path), commands, Questions())["slurm_version"] == ""
+    asked = [command.partition(" ")[0] for command in commands.asked if command.startswith("apt")]
+    assert asked == ["apt-cache", "apt-get", "apt-cache"]
+
+
+def test_candidates(tmp_path: Path) -> None:
+    assert probe.candidates(POLICY) == {"slurm-wlm-basic-plugins": "24.11.5-4"}
+    commands = Commands(apt_cache=POLICY, apt_get="http://mirror/debian/\nhttp://other/debian/\n")
+    found = probe.look(host(tmp_path), commands, Questions(candidates=["apptainer"]))
+    assert (found["candidates"], found["mirror"]) == ({}, "http://mirror/debian/")
+    assert any("Codename: trixie" in command for command in commands.asked)
+
+
+def test_services_that_start_with_the_host_keep_its_clock() -> None:
+    assert probe.services(CLOCKS) == {"systemd-timesyncd": True, "chrony": False}
+    assert probe.services("") == {}
+
+
+def test_files_directories_users_and_an_interrupted_installation(tmp_path: Path) -> None:
+    tree = host(tmp_path, etc__a="a\n", var__lib__dpkg__updates__0001="x")
+    os.chmod(tmp_path / "etc", 0o1777)
+    user = getpass.getuser()
+    questions = Questions(files=["/etc/a", "/etc/b"], directories=["/etc", "/etc/a", "/opt"], users=[user, "no-such"])
+    found = look(tree, questions)
+    assert found["files"] == {"/etc/a": sha256(b"a\n").hexdigest()}
+    assert found["directories"] == {"/etc": "1777"}
+    assert found["users"] == {user: os.getuid()}
+    assert found["interrupted"]
+
+
+def test_a_part_of_a_file(tmp_path: Path) -> None:
+    tree, asked = host(tmp_path, etc__hosts="x\n# BEGIN\na\n# END\ny\n"), Questions(part=("/etc/hosts", "# {mark}"))
+    assert look(tree, asked)["part"] == sha256(b"a\n").hexdigest()
+    assert look(host(tmp_path, etc__hosts="x\n"), asked)["part"] == ""
+    assert look(host(tmp_path), Questions(part=("/etc/missing", "# {mark}")))["part"] == ""
+
+
+def test_settings_of_the_kernel(tmp_path: Path) -> None:
+    files = {"proc__sys__user__max_user_namespaces": "0\n", "proc__sys__kernel__unprivileged_userns_clone": "1\n"}
+    found = look(host(tmp_path, **files))["namespaces"]
+    assert found == {
+        "max_user_namespaces": 0,
+        "unprivileged_userns_clone": 1,
+        "apparmor_restrict_unprivileged_userns": None,
+    }

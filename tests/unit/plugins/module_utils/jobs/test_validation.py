@@ -1,0 +1,131 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Validation: the jobs that prove a cluster, and what their ends say of it."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import validation
+
+HARDWARE = {"t4": {"gres": [{"name": "gpu", "type": "t4", "file": "/dev/nvidia[0-1]"}]}, "cpu": {}}
+NODES = [{"hosts": "head", "hardware": "cpu"}, {"hosts": "compute[01-02]", "hardware": "t4"}]
+PARTITIONS = [{"name": "all", "nodes": "ALL"}, {"name": "gpu", "nodes": "compute[01-02]"}]
+
+
+def test_a_job_on_every_node_of_every_partition() -> None:
+    jobs = validation.validation_jobs(PARTITIONS, NODES, HARDWARE)
+    on_nodes = [(job["partition"], job["nodelist"], job.get("gres")) for job in jobs if "nodelist" in job]
+    assert on_nodes == [
+        ("all", "head", None),
+        ("all", "compute01", "gpu:2"),
+        ("all", "compute02", "gpu:2"),
+        ("gpu", "compute01", "gpu:2"),
+        ("gpu", "compute02", "gpu:2"),
+    ]
+    special = {job["name"]: (job["partition"], job.get("expect")) for job in jobs if "nodelist" not in job}
+    assert special == {
+        "array": ("all", None),
+        "cancelled": ("all", "CANCELLED"),
+        "out-of-memory": ("all", "OUT_OF_MEMORY"),
+        "refused": ("all", "REFUSED"),
+    }
+
+
+def test_jobs_have_what_their_partition_allows() -> None:
+    partitions = [
+        {"name": "all", "nodes": "ALL", "AllowAccounts": "ALL", "AllowQos": ["normal", "high"]},
+        {"name": "gpu", "nodes": "compute01", "AllowAccounts": ["vision", "speech"], "allowqos": "high, urgent"},
+    ]
+    jobs = validation.validation_jobs(partitions, NODES, HARDWARE)
+    found = {(job["partition"], job.get("account"), job.get("qos")) for job in jobs}
+    assert found == {("all", None, None), ("gpu", "vision", "high")}
+
+
+def test_nodes_whose_hardware_is_not_known_have_no_gpus() -> None:
+    jobs = validation.validation_jobs(PARTITIONS[:1], [{"hosts": "n1", "hardware": "detected"}], {})
+    assert "gres" not in jobs[0]
+
+
+@pytest.mark.parametrize(
+    ("node", "devices", "status"),
+    [("n1", "0,1", 0), ("n1", "0", 1), ("n1", "", 1), ("n2", "0,1", 1)],
+)
+def test_the_command_of_a_gpu_node(node: str, devices: str, status: int) -> None:
+    nodes = [{"hosts": "n1", "hardware": "t4"}]
+    command = validation.validation_jobs(PARTITIONS[:1], nodes, HARDWARE)[0]["command"]
+    environment = {"SLURMD_NODENAME": node, "CUDA_VISIBLE_DEVICES": devices}
+    assert subprocess.run(["/bin/sh", "-c", command], env=environment, check=False).returncode == status
+
+
+def result(status: str, states: dict[str, str] | None = None, reason: str = "") -> dict[str, Any]:
+    return {"status": status, "node_states": states or {}, "reason": reason}
+
+
+RESERVED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+NOT_AVAILABLE = "ReqNodeNotAvail, May be reserved for other job"
+
+
+@pytest.mark.parametrize(
+    ("job", "may_wait", "ok"),
+    [
+        (result("passed"), [], True),
+        (result("failed"), ["busy", "unavailable"], False),
+        (result("waiting", {"n1": "allocated"}, "Resources"), ["busy"], True),
+        (result("waiting", {"n1": "allocated"}, "Resources"), [], False),
+        # Slurm says this of a node that is only busy.
+        (result("waiting", {"n1": "allocated"}, RESERVED), ["busy"], True),
+        (result("waiting", {"n1": "mixed-"}, "Priority"), ["busy"], True),
+        (result("waiting", {"n1": "drained (broken)"}, NOT_AVAILABLE), ["busy"], False),
+        (result("waiting", {"n1": "drained (broken)"}, NOT_AVAILABLE), ["unavailable"], True),
+        (result("waiting", {"n1": "idle*"}, RESERVED), ["busy"], False),
+        (result("waiting", {"n1": "draining (Kill task failed)"}, "Resources"), ["busy"], False),
+        (result("waiting", {"n1": "idle"}, "PartitionDown"), ["busy", "unavailable"], False),
+        (result("waiting", {}, "Priority"), ["busy"], True),
+    ],
+)
+def test_which_jobs_are_ok(job: dict[str, Any], may_wait: list[str], ok: bool) -> None:
+    summary = validation.validation_summary([job], may_wait)
+    assert (summary["ok"], summary["jobs"][0]["ok"], summary[job["status"]]) == (ok, ok, 1)
+
+
+def test_one_bad_job_is_a_bad_cluster() -> None:
+    summary = validation.validation_summary([result("passed"), result("failed"), result("passed")], [])
+    assert {key: summary[key] for key in ("ok", "passed", "failed", "waiting")} == {
+        "ok": False,
+        "passed": 2,
+        "failed": 1,
+        "waiting": 0,
+    }
+
+
+def test_table() -> None:
+    common = {"partition": "gpu", "expected": "COMPLETED"}
+    rows = [
+        {
+            **common,
+            "name": "gpu/n1",
+            "nodes": "n1",
+            "state": "COMPLETED",
+            "status": "passed",
+            "reason": "",
+            "message": "",
+        },
+        {
+            **common,
+            "name": "gpu/n2",
+            "nodes": "",
+            "state": "PENDING",
+            "status": "waiting",
+            "reason": "Resources",
+            "message": "has not started in 9 s: Resources",
+        },
+    ]
+    assert validation.validation_table(rows) == [
+        "job     partition  nodes  state      expected   status   reason",
+        "gpu/n1  gpu        n1     COMPLETED  COMPLETED  passed   -",
+        "gpu/n2  gpu        -      PENDING    COMPLETED  waiting  has not started in 9 s: Resources",
+    ]

@@ -1,0 +1,250 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_topology
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover, machine_type
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
+from sysfs import Gpu, Memory, random_machine
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def gpu(minor: int | None, cores: str = "", model: str | None = H100, mig: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {
+        "minor": minor,
+        "pci_address": f"0000:{minor or 0:02x}:00.0",
+        "model": model,
+        "type": gpus.gres_type(model) if model else None,
+        "cores": cores,
+        "mig": [{"profile": profile} for profile in mig],
+    }
+
+
+def facts(memory: int = 2064000, cards: int = 8, **changed: Any) -> dict[str, Any]:
+    """A server with two sockets and as many GPUs near to each."""
+    return {
+        "cpus": 224,
+        "boards": 1,
+        "sockets_per_board": 2,
+        "cores_per_socket": 56,
+        "threads_per_core": 2,
+        "real_memory": memory,
+        "tmp_disk": 100000,
+        "device_files": [],
+        "gpus": [gpu(number, "0-55" if number < 4 else "56-111") for number in range(cards)],
+        **changed,
+    }
+
+
+def found(measured: dict[str, Any], known: dict[str, Any] | None = None, hosts: str = "n[1-9]") -> dict[str, Any]:
+    return discover(measured, known or {}, expand(hosts), ["declared"])
+
+
+def entries(result: dict[str, Any]) -> dict[str, str]:
+    return {node["hosts"]: node["hardware"] for node in result["nodes"]}
+
+
+def test_equal_machines_are_one_type() -> None:
+    result = found({f"n{number}": facts() for number in (3, 1, 2)})
+    assert result == {
+        "hardware": {
+            "8xh100-224c-2008g": {
+                "sockets": 2,
+                "cores_per_socket": 56,
+                "threads_per_core": 2,
+                "real_memory": 2064000 - 2064000 // 256,
+                "gres": [
+                    {"name": "gpu", "type": "h100", "file": "/dev/nvidia[0-3]", "cores": "0-55"},
+                    {"name": "gpu", "type": "h100", "file": "/dev/nvidia[4-7]", "cores": "56-111"},
+                ],
+            }
+        },
+        "nodes": [{"hosts": "n[1-3]", "hardware": "8xh100-224c-2008g", "notes": []}],
+        "notes": [],
+    }
+
+
+def test_a_type_has_the_least_memory_of_its_hosts() -> None:
+    result = found({"n1": facts(2064000), "n2": facts(2063100), "n3": facts(2063900)})
+    (machine,) = result["hardware"].values()
+    assert machine["real_memory"] == 2063100 - 2063100 // 256
+
+
+def test_much_less_memory_is_another_type_and_said() -> None:
+    result = found({"n1": facts(), "n2": facts(1950000), "n3": facts()})
+    assert entries(result) == {"n[1,3]": "8xh100-224c-2008g", "n2": "8xh100-224c-1897g"}
+    note = "less memory (1942383 MiB, not 2055938) than 8xh100-224c-2008g (2 hosts)"
+    assert [node["notes"] for node in result["nodes"]] == [[], [note]]
+    assert result["notes"] == [f"n2: {note}"]
+
+
+@pytest.mark.parametrize(
+    ("odd", "note"),
+    [
+        (facts(cards=7), "fewer GPUs (7 h100, not 8) than"),
+        (facts(cards=0), "fewer GPUs (0 h100, not 8) than"),
+        (facts(cpus=112, threads_per_core=1), "fewer threads per core (1, not 2) than"),
+        (facts(cpus=112, sockets_per_board=1), "fewer cores (56, not 112) than"),
+    ],
+)
+def test_what_a_machine_lacks_is_said(odd: dict[str, Any], note: str) -> None:
+    result = found({"n1": facts(), "n2": facts(), "n3": odd})
+    assert [text.startswith(f"n3: {note}") for text in result["notes"]] == [True]
+
+
+def test_other_machines_are_not_odd() -> None:
+    login = facts(128000, cards=0, cpus=32, sockets_per_board=1, cores_per_socket=16)
+    assert found({"n1": facts(), "n2": facts(), "n3": login})["notes"] == []
+
+
+def test_hosts_that_were_not_measured_keep_their_type() -> None:
+    first = found({f"n{number}": facts() for number in range(1, 5)})
+    second = found({"n2": facts(cards=7)}, first)
+    assert entries(second) == {"n[1,3-4]": "8xh100-224c-2008g", "n2": "7xh100-224c-2008g"}
+    assert found({"n2": facts()}, second) == first
+
+
+def test_hosts_that_left_the_cluster_are_dropped() -> None:
+    first = found({f"n{number}": facts() for number in range(1, 4)})
+    assert entries(found({}, first, hosts="n[2-3]")) == {"n[2-3]": "8xh100-224c-2008g"}
+
+
+def test_what_a_person_changed_stays() -> None:
+    known = found({"n1": facts(), "n2": facts()})
+    machine = known["hardware"].pop("8xh100-224c-2008g")
+    shards = {"name": "shard", "count": 64}
+    known["hardware"]["dgx"] = {**machine, "Features": ["ib"], "gres": [*machine["gres"], shards]}
+    known["nodes"][0]["hardware"] = "dgx"
+    assert found({"n1": facts(), "n3": facts(2065000)}, known)["hardware"] == known["hardware"]
+
+
+def test_a_type_whose_memory_is_wrong_is_made_anew() -> None:
+    known = found({"n1": facts()})
+    assert entries(found({"n1": facts(1032000)}, known)) == {"n1": "8xh100-224c-1004g"}
+    known["hardware"]["8xh100-224c-2008g"]["real_memory"] = 2064001
+    (machine,) = found({"n1": facts()}, known)["hardware"].values()
+    assert machine["real_memory"] == 2064000 - 2064000 // 256
+
+
+def test_names_are_taken_once() -> None:
+    measured = {"n1": facts(), "n2": facts(gpus=[gpu(number) for number in range(8)])}
+    assert list(found(measured)["hardware"]) == ["8xh100-224c-2008g", "8xh100-224c-2008g-2"]
+    reserved = discover(measured, {}, ["n1"], ["8xh100-224c-2008g"])
+    assert list(reserved["hardware"]) == ["8xh100-224c-2008g-2"]
+
+
+def test_gpus_without_a_driver() -> None:
+    result = found({"n1": facts(gpus=[gpu(None, "0-55"), gpu(None, "0-55")])})
+    (machine,) = result["hardware"].values()
+    assert machine["gres"] == [{"name": "gpu", "type": "h100", "file": "/dev/nvidia[0-1]"}]
+    assert result["notes"] == [
+        "n1: 2 GPUs without a driver: their device files are a guess, run discover again with the driver"
+    ]
+
+
+def test_a_gpu_that_the_driver_has_not_taken() -> None:
+    result = found({"n1": facts(gpus=[gpu(0), gpu(None)])})
+    (machine,) = result["hardware"].values()
+    assert machine["gres"] == [{"name": "gpu", "type": "h100", "file": "/dev/nvidia0"}]
+    assert result["notes"] == ["n1: the GPU at 0000:00:00.0 has no driver and is left out"]
+
+
+def test_types_only_where_all_have_them() -> None:
+    result = found({"n1": facts(gpus=[gpu(0), gpu(1, model=None)])})
+    (machine,) = result["hardware"].values()
+    assert machine["gres"] == [{"name": "gpu", "file": "/dev/nvidia[0-1]"}]
+
+
+def test_mig_is_left_to_nvml() -> None:
+    result = found({"n1": facts(gpus=[gpu(0), gpu(1, mig=("1g.10gb", "1g.10gb", "2g.20gb")), gpu(2)])})
+    assert result["hardware"]["3xh100-mig-224c-2008g"]["gres"] == [
+        {"name": "gpu", "type": "h100", "count": 2, "autodetect": "nvml"},
+        {
+            "name": "gpu",
+            "type": "h100_80gb_hbm3",
+            "count": 1,
+            "autodetect": "nvml",
+            "mig": {"1g.10gb": 2, "2g.20gb": 1},
+        },
+    ]
+
+
+def test_cores_are_widened_to_sockets() -> None:
+    near = [gpu(0, "14-27"), gpu(1, "28-41"), gpu(2, "56,60")]
+    (machine,) = found({"n1": facts(gpus=near)})["hardware"].values()
+    assert [entry["cores"] for entry in machine["gres"]] == ["0-55", "56-111"]
+
+
+def test_a_host_that_slurm_cannot_use() -> None:
+    result = found({"n1": facts(cores_per_socket=0)})
+    assert (result["hardware"], result["nodes"]) == ({}, [])
+    assert result["notes"] == [
+        "n1: no node line can be made, since slurmd counts fewer cores than sockets, or CPUs than cores"
+    ]
+
+
+def random_facts(number: int) -> dict[str, Any]:
+    """What is measured on a random machine, with GPUs of the driver, or with MIG instances, or without a driver."""
+    choice = random.Random(number)
+    machine = random_machine(choice)
+    nodes = max(1, len(machine.numa(machine.threads_by_core())))
+    models = choice.choice([[H100], ["NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090"]])
+    driven = choice.random() < 0.8
+    cards = tuple(
+        Gpu(f"0000:{i:02x}:00.0", choice.choice(models), choice.randrange(nodes), i if driven else None)
+        for i in range(choice.choice([0, 1, 4, 8]))
+    )
+    tree = Memory(files=dict(replace(machine, gpus=cards).files()))
+    topology = read_topology(tree)
+    usage = {
+        card.address: gpus.Usage(81920, [{"profile": "1g.10gb", "uuid": "x"}] * choice.randrange(1, 8))
+        for card in cards
+        if driven and "H100" in card.model and choice.random() < 0.3
+    }
+    return {
+        "cpus": topology.cpus,
+        "boards": topology.boards,
+        "sockets_per_board": topology.sockets_per_board,
+        "cores_per_socket": topology.cores_per_socket,
+        "threads_per_core": topology.threads_per_core,
+        "real_memory": choice.randrange(1000, 3000000),
+        "tmp_disk": None,
+        "device_files": [],
+        "gpus": gpus.read_gpus(tree, topology.cores, usage),
+    }
+
+
+@pytest.mark.parametrize("start", range(0, 100, 20))
+def test_what_is_discovered_is_right(start: int) -> None:
+    """The model takes it, Slurm would accept the nodes, and to discover again changes nothing."""
+    measured = {f"n{number}": random_facts(number) for number in range(start, start + 20)}
+    result = discover(measured, {}, list(measured), [])
+    usable = [host for host in measured if machine_type(measured[host])[0]]
+    assert {host for node in result["nodes"] for host in expand(node["hosts"])} == set(usable)
+
+    file = {
+        "hardware": result["hardware"],
+        "nodes": [{key: node[key] for key in ("hosts", "hardware")} for node in result["nodes"]],
+    }
+    cluster = {
+        "plugin": "gpucluster.slurm.cluster",
+        "name": "c",
+        "controllers": "head",
+        "nodes": [{"hosts": ",".join(usable), "hardware": "detected"}],
+        "partitions": [{"name": "p", "nodes": "ALL"}],
+    }
+    model = load(Document("c.cluster.yml", cluster), Document("c.hardware.yml", file))
+    verdict = check_registration(measured, model.variables["slurm_nodes"], model.variables["slurm_hardware_types"], {})
+    assert verdict == {"refused": [], "odd": []}
+    assert discover(measured, file, list(measured), []) == result

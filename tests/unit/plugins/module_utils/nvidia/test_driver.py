@@ -1,0 +1,347 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which driver a machine gets, on each platform of role nvidia_driver, and what is said where it can have none.
+
+That the names are those of the archives is shown in the lab for Debian 12 and 13 (tests/integration/default).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver as nvidia
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.driver import DriverError
+
+ROLE = Path(__file__).parents[5] / "roles/nvidia_driver"
+PLATFORMS = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__nvidia_driver_platforms"]
+OPTIONS = {"source": "distribution", "branch": "", "modules": "auto", "display": False, "cuda": False}
+KERNEL = "6.12.117+deb13-amd64"
+
+
+def choose(platform: str, *generations: str, switches: int = 0, kernel: str = KERNEL, **options: Any) -> nvidia.Choice:
+    return nvidia.choose(PLATFORMS, platform, {**OPTIONS, **options}, generations, switches, kernel)
+
+
+@pytest.mark.parametrize(
+    ("device", "generation"),
+    [
+        ("0dc0", "fermi"),
+        ("102d", "kepler"),  # Tesla K80
+        ("13f2", "maxwell"),  # Tesla M60
+        ("15f8", "pascal"),  # Tesla P100
+        ("1617", "maxwell"),
+        ("1b38", "pascal"),  # Tesla P40
+        ("1db6", "volta"),  # Tesla V100
+        ("0x1eb8", "turing"),  # Tesla T4
+        ("2184", "turing"),  # GTX 1660
+        ("20b2", "ampere"),  # A100
+        ("2235", "ampere"),  # A40
+        ("25b6", "ampere"),  # A16
+        ("2330", "hopper"),  # H100
+        ("2335", "hopper"),  # H200
+        ("26b9", "ada"),  # L40S
+        ("2901", "blackwell"),  # B200
+        ("3182", "blackwell"),  # B300
+    ],
+)
+def test_a_device_id_tells_the_generation(device: str, generation: str) -> None:
+    assert nvidia.generation(device) == generation
+
+
+def test_what_is_no_device_id_is_refused() -> None:
+    with pytest.raises(DriverError, match="found 'h100', allowed: a PCI device id"):
+        nvidia.generation("h100")
+
+
+@pytest.mark.parametrize(
+    ("generations", "kinds"),
+    [
+        (["volta"], ["proprietary"]),
+        (["turing"], ["open", "proprietary"]),
+        (["hopper", "ampere"], ["open", "proprietary"]),
+        (["pascal", "ampere"], ["proprietary"]),
+        (["blackwell"], ["open"]),
+        (["volta", "blackwell"], []),
+    ],
+)
+def test_open_modules_need_turing_and_blackwell_needs_them(generations: list[str], kinds: list[str]) -> None:
+    assert nvidia.kernel_modules(generations) == kinds
+
+
+@pytest.mark.parametrize(
+    ("platform", "generation", "branch", "driver"),
+    [
+        (
+            "debian 12",
+            "ampere",
+            "535",
+            ["libcuda1", "libnvidia-cfg1", "libnvidia-ml1", "nvidia-smi", "nvidia-open-kernel-dkms"],
+        ),
+        (
+            "debian 13",
+            "volta",
+            "550",
+            ["libcuda1", "libnvidia-cfg1", "libnvidia-ml1", "nvidia-smi", "nvidia-kernel-dkms"],
+        ),
+        (
+            "debian sid",
+            "kepler",
+            "470",
+            [
+                "libnvidia-tesla-470-cuda1",
+                "libnvidia-tesla-470-cfg1",
+                "libnvidia-tesla-470-ml1",
+                "nvidia-tesla-470-smi",
+                "nvidia-tesla-470-kernel-dkms",
+            ],
+        ),
+        (
+            "ubuntu 22.04",
+            "turing",
+            "580",
+            ["nvidia-utils-580-server", "nvidia-compute-utils-580-server", "nvidia-headless-580-server-open"],
+        ),
+        (
+            "ubuntu 24.04",
+            "pascal",
+            "580",
+            ["nvidia-utils-580-server", "nvidia-compute-utils-580-server", "nvidia-headless-580-server"],
+        ),
+        (
+            "ubuntu 26.04",
+            "blackwell",
+            "580",
+            ["nvidia-utils-580-server", "nvidia-compute-utils-580-server", "nvidia-headless-580-server-open"],
+        ),
+    ],
+)
+def test_each_platform_has_its_packages(platform: str, generation: str, branch: str, driver: list[str]) -> None:
+    choice = choose(platform, generation)
+    assert (choice.branch, choice.driver) == (branch, driver)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_branch_gives_complete_packages_on_every_platform(platform: str) -> None:
+    for source, table in PLATFORMS[platform].items():
+        for branch, packages in table["branches"].items():
+            generation = "turing" if "open" in packages else "maxwell" if int(branch) > 470 else "kepler"
+            choice = choose(platform, generation, source=source, branch=branch, display=True, cuda=True)
+            names = choice.driver + choice.tools
+            assert choice.branch == branch
+            assert not [name for name in names if "{" in name or not name]
+            assert f"linux-headers-{KERNEL}" in names
+            assert "linux-headers-amd64" in names
+
+
+def test_the_options_of_the_role_name_every_branch_and_source() -> None:
+    options = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
+    sources = [source for platform in PLATFORMS.values() for source in platform.items()]
+    branches = {branch for _name, source in sources for branch in source["branches"]}
+    assert set(options["nvidia_driver_branch"]["choices"]) == branches | {""}
+    assert set(options["nvidia_driver_source"]["choices"]) == {name for name, _source in sources}
+
+
+def test_a_container_gets_no_kernel_modules() -> None:
+    choice = choose("debian 13", "hopper", kernel="")
+    assert (choice.modules, choice.tools) == ("", ["nvidia-persistenced"])
+    assert not [name for name in choice.driver if "kernel" in name]
+
+
+def test_a_machine_with_nvswitch_gets_the_fabric_manager_of_the_branch() -> None:
+    assert "nvidia-fabricmanager-595" in choose("ubuntu 24.04", "hopper", switches=4, branch="595").driver
+    with pytest.raises(DriverError, match="needs the fabric manager, which is not there"):
+        choose("debian 13", "hopper", switches=4)
+
+
+@pytest.mark.parametrize(
+    ("platform", "generation", "options", "message"),
+    [
+        ("debian 11", "turing", {}, "debian 11: no platform with a known driver; known are debian 12, debian 13"),
+        ("debian sid", "turing", {"source": "nvidia"}, "no driver from 'nvidia'; known is distribution"),
+        (
+            "debian 13",
+            "turing",
+            {"branch": "505"},
+            "driver branch 505: unknown on debian 13 from distribution; known are 550, 535; did you mean 5[53][05]",
+        ),
+        ("debian 13", "blackwell", {}, r"none of the branches 550, 535 drives these GPUs \(blackwell needs 570 or"),
+        ("ubuntu 24.04", "volta", {"branch": "595"}, r"branch 595 drives these GPUs \(volta had its last in 580"),
+        ("debian 13", "volta", {"modules": "open"}, "open kernel modules do not drive volta; these do: proprietary"),
+        ("ubuntu 24.04", "blackwell", {"modules": "proprietary"}, "do not drive blackwell; these do: open"),
+        ("debian 13", "ampere", {"branch": "535", "modules": "open"}, "branch 535 .* has no .* kernel modules"),
+    ],
+)
+def test_what_there_is_not_is_told_with_what_there_is(
+    platform: str, generation: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DriverError, match=message):
+        choose(platform, generation, **options)
+
+
+MADISON = """\
+libcuda1 | 535.309.01-0+deb12u1 | http://mirror/debian bookworm-updates/non-free amd64 Packages
+libcuda1 | 535.261.03-1 | http://mirror/debian bookworm/non-free amd64 Packages
+nvidia-open-kernel-dkms | 535.261.03-1 | http://mirror/debian bookworm/contrib amd64 Packages
+nvidia-kernel-dkms | 535.309.01-0+deb12u1 | http://mirror/debian bookworm-updates/non-free amd64 Packages
+nvidia-kernel-dkms | 535.261.03-1 | http://mirror/debian bookworm/non-free amd64 Packages
+"""
+
+
+def test_kernel_modules_and_libraries_get_one_version() -> None:
+    offered = nvidia.offered(MADISON)
+    assert nvidia.agree(["libcuda1", "nvidia-kernel-dkms"], offered, "535", "") == "535.309.01"
+    assert nvidia.agree(["libcuda1", "nvidia-open-kernel-dkms"], offered, "535", "") == "535.261.03"
+    assert nvidia.agree(["libcuda1", "nvidia-kernel-dkms"], offered, "535", "535.261.03") == "535.261.03"
+    with pytest.raises(
+        DriverError, match=r"535.309.01 of the driver is not in all of its packages: .*dkms 535.261.03-1$"
+    ):
+        nvidia.agree(["libcuda1", "nvidia-open-kernel-dkms"], offered, "535", "535.309.01")
+    with pytest.raises(DriverError, match="nvidia-smi is not there"):
+        nvidia.agree(["libcuda1", "nvidia-smi"], offered, "535", "")
+
+
+def test_preferences_tell_the_version_that_they_keep() -> None:
+    assert nvidia.pinned(nvidia.preferences("550.163.01")) == "550.163.01"
+    assert nvidia.pinned(None) == ""
+
+
+ONE_LINE = """\
+# a comment
+deb [arch=amd64,i386 lang+=de signed-by=/usr/share/keyrings/site.gpg] http://mirror/debian trixie main  # the site's
+deb-src http://mirror/debian trixie main
+deb http://mirror/debian/ trixie-updates main contrib non-free
+deb [trusted=yes] http://site/packages trixie main
+"""
+DEB822 = """\
+Types: deb deb-src
+# a comment
+URIs: http://mirror/ubuntu
+Suites: noble noble-updates
+Components: main restricted
+Check-Valid-Until: no
+Signed-By:
+ -----BEGIN PGP PUBLIC KEY BLOCK-----
+ .
+ abc
+ -----END PGP PUBLIC KEY BLOCK-----
+
+Enabled: no
+Types: deb
+URIs: http://mirror/ubuntu
+Suites: noble-backports
+Components: main
+
+Types: deb
+URIs: http://ppa/ubuntu
+Suites: noble
+Components: main
+"""
+TARGETS = """\
+http://mirror/debian/ trixie Debian
+http://mirror/debian/ trixie-updates Debian
+http://mirror/debian/ trixie-backports Debian Backports
+http://mirror/ubuntu/ noble Ubuntu
+http://ppa/ubuntu/ noble LP-PPA-somebody
+http://site/packages/ trixie $(ORIGIN)
+"""
+
+
+def test_only_components_that_are_missing_are_added_with_all_that_the_site_says_of_its_sources() -> None:
+    debian = nvidia.own(TARGETS, "debian 13")
+    sources = nvidia.read_sources({"/etc/apt/sources.list": ONE_LINE})
+    assert debian == {("http://mirror/debian", "trixie"), ("http://mirror/debian", "trixie-updates")}
+    assert [source.components for source in sources] == [("main",), ("main", "contrib", "non-free"), ("main",)]
+    assert nvidia.missing_components(sources, ["contrib", "non-free"], debian) == (
+        "Types: deb\nURIs: http://mirror/debian\nSuites: trixie\nComponents: contrib non-free\n"
+        "Architectures: amd64,i386\nLanguages-Add: de\nSigned-By: /usr/share/keyrings/site.gpg\n"
+    )
+    ubuntu = nvidia.own(TARGETS, "ubuntu 24.04")
+    key = DEB822[DEB822.index("Check-Valid") : DEB822.index("\nEnabled")]
+    sources = nvidia.read_sources({"/etc/apt/sources.list.d/x.sources": DEB822, "/etc/apt/x.sources.save": DEB822})
+    assert len(sources) == 2
+    assert nvidia.missing_components(sources, ["restricted", "universe"], ubuntu) == (
+        "Types: deb\nURIs: http://mirror/ubuntu\nSuites: noble noble-updates\nComponents: universe\n" + key
+    )
+    everywhere = nvidia.read_sources(
+        {"/etc/apt/sources.list": "deb http://mirror/debian/ trixie main contrib non-free"}
+    )
+    assert nvidia.missing_components(everywhere, ["contrib", "non-free"], debian) == ""
+    # Of an image for clouds; apt itself writes the URI otherwise.
+    cloud = nvidia.read_sources({"/etc/apt/sources.list": "deb mirror+file:///etc/apt/mirrors/debian.list trixie main"})
+    listed = nvidia.own("mirror+file:/etc/apt/mirrors/debian.list/ trixie Debian\n", "debian 13")
+    assert "Components: contrib\n" in nvidia.missing_components(cloud, ["contrib"], listed)
+
+
+@pytest.mark.parametrize(
+    ("loaded", "version", "nouveau", "words"),
+    [
+        ("", "", False, []),
+        ("550.163.01", "550.163.01", False, []),
+        ("535.183.01", "550.163.01", False, ["the kernel has loaded 535.183.01, 550.163.01 is installed"]),
+        ("", "550.163.01", True, ["nouveau is loaded"]),
+        ("", "550.163.01", False, []),  # a boot does not mend that
+    ],
+)
+def test_a_reboot_is_asked_for_where_it_is_needed(loaded: str, version: str, nouveau: bool, words: list[str]) -> None:
+    reasons = nvidia.reboot_reasons(loaded, version, nouveau)
+    assert len(reasons) == len(words)
+    assert all(word in reason for word, reason in zip(words, reasons))
+
+
+def test_dkms_has_to_have_the_version_for_the_kernel_that_runs() -> None:
+    status = f"nvidia-current/550.163.01, {KERNEL}, x86_64: installed (Original modules exist)\n"
+    assert nvidia.built(status, "550.163.01", KERNEL)
+    assert not nvidia.built(status, "550.163.01", "6.12.118+deb13-amd64")
+    assert not nvidia.built(status, "550.163.02", KERNEL)
+    assert not nvidia.built(status.replace("installed", "added"), "550.163.01", KERNEL)
+
+
+def test_secure_boot_is_read_from_the_variable_of_uefi() -> None:
+    assert nvidia.secure_boot(b"\x06\x00\x00\x00\x01")
+    assert not nvidia.secure_boot(b"\x06\x00\x00\x00\x00")
+    assert not nvidia.secure_boot(None)
+
+
+def test_a_machine_tells_its_gpus_its_switches_and_its_versions(tmp_path: Path) -> None:
+    devices = {
+        "0000:07:00.0": ("0x10de", "0x030200", "0x2330"),
+        "0000:0a:00.0": ("0x10de", "0x068000", "0x22a3"),
+        "0000:0b:00.0": ("0x10de", "0x040300", "0x10f0"),
+        "0000:0c:00.0": ("0x8086", "0x030000", "0x0412"),
+    }
+    for address, values in devices.items():
+        directory = tmp_path / "sys/bus/pci/devices" / address
+        directory.mkdir(parents=True)
+        for name, value in zip(("vendor", "class", "device"), values):
+            (directory / name).write_text(value + "\n")
+    tree = Tree(str(tmp_path))
+    assert nvidia.devices(tree) == (["2330"], 1)
+    assert (nvidia.loaded_version(tree), nvidia.library(tree)) == ("", "")
+
+    library = tmp_path / "usr/lib/x86_64-linux-gnu/nvidia/current"
+    library.mkdir(parents=True)
+    (library / "libnvidia-ml.so.550.163.01").touch()
+    (tmp_path / "sys/module/nvidia").mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia/version").write_text("550.163.01\n")
+    assert nvidia.loaded_version(tree) == "550.163.01"
+    assert nvidia.library_version(nvidia.library(tree)) == "550.163.01"
+
+    # Two of them: programs load what Debian's alternatives say.
+    (library.parent / "tesla-535").mkdir()
+    (library.parent / "tesla-535/libnvidia-ml.so.535.247.01").touch()
+    link = library.parent.parent / "libnvidia-ml.so.1"
+    link.symlink_to("nvidia/tesla-535/libnvidia-ml.so.535.247.01")
+    assert nvidia.library_version(nvidia.library(tree)) == "535.247.01"
+
+
+def test_an_older_branch_is_not_used_beside_a_newer_one_in_debian() -> None:
+    current = "/usr/lib/x86_64-linux-gnu/nvidia/current/libnvidia-ml.so.550.163.01"
+    assert nvidia.outlives(current, "535")
+    assert not nvidia.outlives(current, "550")
+    assert not nvidia.outlives(current.replace("nvidia/current/", ""), "535")
+    assert not nvidia.outlives("", "535")

@@ -1,0 +1,70 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The documents: links lead somewhere, files that are named exist, and drawings show the stages of site.yml."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+FOLDERS = r"(?:docs|inventory|molecule|playbooks|plugins|roles|runner|tests)"
+FILE = re.compile(rf"`({FOLDERS}/[\w./*-]+)")
+
+
+def documents() -> list[Path]:
+    """The Markdown files that git knows, new ones included."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return sorted(ROOT / name for name in listed.splitlines() if (ROOT / name).exists())
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of the headings of a Markdown text, as GitHub makes them."""
+    without_blocks = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", without_blocks, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def is_broken(document: Path, link: str) -> bool:
+    """Whether a link of a document leads to no file, or to no heading of that file."""
+    name, _hash, anchor = link.partition("#")
+    target = document.parent / name if name else document
+    return not target.exists() or (bool(anchor) and anchor not in anchors(target.read_text()))
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    links = [link for link in LINK.findall(CODE.sub("", document.read_text())) if "://" not in link]
+    assert [link for link in links if is_broken(document, link)] == []
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_that_are_named_exist(document: Path) -> None:
+    named = {name.rstrip("./") for name in FILE.findall(document.read_text())}
+    assert [name for name in sorted(named) if not list(ROOT.glob(name.replace("NAME", "*")))] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_the_drawing_of_a_run_has_the_stages_in_their_order() -> None:
+    site = (ROOT / "playbooks/site.yml").read_text()
+    section = (ROOT / "docs/design/flows.md").read_text().partition("\n## A run of site.yml\n")[2]
+    drawing = section.partition("```mermaid\n")[2].partition("```")[0]
+    drawn = re.findall(r"^ *(\w+)\[", drawing, re.MULTILINE)
+    assert drawn == re.findall(r"import_playbook: stages/(\w+)\.yml", site)
+
+
+def test_the_tasks_of_a_converged_node_are_counted_in_one_place() -> None:
+    """It is counted by tests/integration/default/test_bare_hosts.py; a copy of the number would be wrong one day."""
+    count = re.compile(r"\b(four|five|seven|\d)\s+(remote\s+)?tasks\b")
+    naming = [path.relative_to(ROOT) for path in documents() if count.search(path.read_text())]
+    assert naming == [Path("docs/design/decisions.md")]
