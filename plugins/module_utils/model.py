@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import gres, schema, specialized
+from ansible_collections.gpucluster.slurm.plugins.module_utils import gres, schema, specialized, state_directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.policy import problems as policy_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.render import DETECTED
@@ -99,11 +99,9 @@ def load(document: Document, measured: Document | None = None) -> Cluster:
     controllers = expand(file.get("controllers", ""))
     login = expand(file.get("login", ""))
     database, registry = file.get("database", ""), file.get("registry", "")
-    if len(controllers) > 1 and not slurm_conf.get("StateSaveLocation"):
-        judge.problem(
-            "slurm_conf.StateSaveLocation",
-            f"missing: {len(controllers)} controllers share their state, so name a directory that all of them mount",
-        )
+    misplaced = state_directory.location_error(slurm_conf, len(controllers))
+    if misplaced:
+        judge.problem("", misplaced)
     known = dict.fromkeys([*controllers, *expand(database), *login, *expand(registry), *node_hosts])
     addressed = _addressed(judge, nodes, file.get("addresses", {}), known)
     groups = _groups(judge, nodes, types, partitions, node_hosts)
