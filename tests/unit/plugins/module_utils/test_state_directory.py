@@ -236,9 +236,9 @@ A, B, C = (f".gpucluster-slurm-{digit * 16}" for digit in "abc")
 PATH = "/home/state"
 
 
-def one(file: str = "", mount: dict[str, Any] = HOME, inode: int | None = 5, error: str = "") -> dict[str, Any]:
-    """What a controller has answered."""
-    return {"mount": mount, "inode": inode, "file": file, "error": error}
+def one(file: str = "", mount: dict[str, Any] | None = None, inode: int | None = 5, error: str = "") -> dict[str, Any]:
+    """What a controller has answered; without a mount, one on HOME."""
+    return {"mount": mount or HOME, "inode": inode, "file": file, "error": error}
 
 
 @pytest.mark.parametrize(
