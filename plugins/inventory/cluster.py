@@ -43,7 +43,8 @@ options:
   controllers:
     description:
       - A hostlist. The first host is the primary controller, the next ones take over from it.
-      - Several controllers need C(StateSaveLocation) in O(slurm_conf), a directory that all of them mount.
+      - Several controllers need C(StateSaveLocation) in O(slurm_conf), an absolute path on a file system that all of
+        them mount. Each run proves that it is one directory (role P(gpucluster.slurm.slurmctld#role)).
     type: str
     required: true
   database:

@@ -55,6 +55,14 @@ options:
         description: Command, as a list of arguments, that accepts the new file, whose path stands for C(%s) in them.
         type: list
         elements: str
+  absent:
+    description:
+      - Files of the service that are not to be there, such as drop-ins of its unit that are not wanted any more.
+      - The service runs on as it is.
+    type: list
+    elements: path
+    default: []
+    version_added: 0.2.0
   reload:
     description:
       - Command that makes the running service read its files anew, as a list of arguments.
@@ -117,7 +125,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 files:
-  description: Paths of the files that were written or whose owner or mode was mended, or would be in check mode.
+  description:
+    - Paths of the files that were written or removed, or whose owner or mode was mended, or would be in check mode.
   type: list
   elements: str
   returned: always
@@ -152,6 +161,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
 # A reload leaves no trace in systemd that tells when it was: the time of a file here does. It is gone after a reboot,
 # as it must be.
 STAMPS = "/run/gpucluster-slurm"
+# What is below it is systemd's.
+UNITS = "/etc/systemd/"
 
 
 class ServiceError(Exception):
@@ -175,6 +186,12 @@ def check(module: AnsibleModule, file: File, validate: list[str]) -> None:
     if rc != 0:
         words = (stderr or stdout).strip().replace(candidate.name, file.path)
         raise ServiceError(f"{file.path} is as it was, the new one is not valid: {words}")
+
+
+def removal(path: str) -> dict[str, str]:
+    """What Ansible shows of a file that goes."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return {"before_header": path, "after_header": path, "before": file.read(), "after": ""}
 
 
 def show(module: AnsibleModule, name: str) -> dict[str, str]:
@@ -255,15 +272,19 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
     name, stamp = params["name"], os.path.join(STAMPS, params["name"])
     files = [wanted_file(wanted) for wanted in params["files"]]
     changes = [file for file in files if file.changes]
+    surplus = [path for path in params["absent"] if os.path.isfile(path)]
+    diff = [file.diff for file in changes] + [removal(path) for path in surplus]
     for file, wanted in zip(files, params["files"]):
         if file.differs and wanted["validate"]:
             check(module, file, wanted["validate"])
     if not module.check_mode:
         write(changes)
+        for path in surplus:
+            os.unlink(path)
 
     unit = show(module, name)
     # systemd keeps in mind which directories of drop-ins there are, and does not always see a new one by itself.
-    if any(file.differs and file.path.startswith("/etc/systemd/") for file in changes):
+    if any(path.startswith(UNITS) for path in [*(file.path for file in changes if file.differs), *surplus]):
         unit["NeedDaemonReload"] = "yes"
     if unit["LoadState"] != "loaded":
         raise ServiceError(f"systemd says {unit['LoadState']} of this unit; is its package installed?")
@@ -276,14 +297,13 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
         for action in actions:
             act(module, action, stamp)
 
-    diff = [file.diff for file in changes]
     if actions:
         before = f"{unit['ActiveState']}, {unit['UnitFileState']}\n"
         after = f"{', '.join(actions)} ({reason})\n"
         diff.append({"before_header": name, "after_header": name, "before": before, "after": after})
     return {
-        "changed": bool(changes or actions),
-        "files": [file.path for file in changes],
+        "changed": bool(changes or surplus or actions),
+        "files": [*(file.path for file in changes), *surplus],
         "actions": actions,
         "reason": reason,
         "proof": prove(module, params["proof"]),
@@ -311,6 +331,7 @@ def main() -> None:
                 "mutually_exclusive": [("content", "secret")],
                 "required_one_of": [("content", "secret")],
             },
+            "absent": {"type": "list", "elements": "path", "default": []},
             "reload": {"type": "list", "elements": "str"},
             "reads": {"type": "list", "elements": "path", "default": []},
             "stale": {"type": "bool", "default": False},

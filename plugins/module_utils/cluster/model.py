@@ -18,7 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reserv
     ReservationError,
     differences,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import core_specialization, gres, schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import core_specialization, gres, schema, state_location
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
@@ -102,11 +102,9 @@ def load(document: Document, measured: Document | None = None) -> DeclaredCluste
     controllers = expand(file.get("controllers", ""))
     login = expand(file.get("login", ""))
     database, registry = file.get("database", ""), file.get("registry", "")
-    if len(controllers) > 1 and not slurm_conf.get("StateSaveLocation"):
-        checker.problem(
-            "slurm_conf.StateSaveLocation",
-            f"missing: {len(controllers)} controllers share their state, so name a directory that all of them mount",
-        )
+    misplaced = state_location.error(slurm_conf, len(controllers))
+    if misplaced:
+        checker.problem("", misplaced)
     known = dict.fromkeys([*controllers, *expand(database), *login, *expand(registry), *node_hosts])
     addressed = _addressed(checker, nodes, file.get("addresses", {}), known)
     groups = _groups(checker, nodes, types, partitions, node_hosts)

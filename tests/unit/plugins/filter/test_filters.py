@@ -53,6 +53,14 @@ CALLS: dict[str, tuple[str, Any]] = {
         ["n1: value of a must be one of: 1, got: 2"],
     ),
     "answer_errors": ("{'x': 1} | gpucluster.slurm.answer_errors([])", ["'x': is no fact of this collection"]),
+    "state_location_error": (
+        "{'StateSaveLocation': 'state'} | gpucluster.slurm.state_location_error(1)",
+        "slurm_conf.StateSaveLocation: found 'state', allowed: an absolute path such as /shared/slurm",
+    ),
+    "state_directory_errors": (
+        "{'h1': {'error': 'Stale file handle'}} | gpucluster.slurm.state_directory_errors({}, '/shared')",
+        ["slurm_conf.StateSaveLocation: found /shared, which slurm cannot use on h1: Stale file handle"],
+    ),
     "nearest": ("'ENROOT_ALOW' | gpucluster.slurm.nearest(['OTHER', 'ENROOT_ALLOW'])", "ENROOT_ALLOW"),
     "host_addresses": (
         "nodes | gpucluster.slurm.host_addresses(hosts=['n2'])",

@@ -136,3 +136,45 @@ def test_nothing_is_proven_in_check_mode_or_without_a_proof(check: bool, proof: 
     module = Mock(check_mode=check)
     assert slurm_service.prove(module, proof) == ""
     module.run_command.assert_not_called()
+
+
+def running(check: bool, **params: Any) -> Mock:
+    """The module with these parameters, where systemd says that the service runs."""
+    defaults = {
+        "name": "slurmctld",
+        "files": [],
+        "absent": [],
+        "reload": None,
+        "reads": [],
+        "stale": False,
+        "proof": None,
+    }
+    module = Mock(params=defaults | params, check_mode=check)
+    unit = {**UNIT, "LoadState": "loaded", "InactiveExitTimestampMonotonic": "1"}
+    module.run_command.return_value = (0, "".join(f"{key}={value}\n" for key, value in unit.items()), "")
+    return module
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_file_that_is_not_wanted_any_more_goes(tmp_path: Path, check: bool) -> None:
+    path = tmp_path / "old.conf"
+    path.write_text("old\n")
+    module = running(check, absent=[str(path), str(tmp_path / "missing")])
+    result = slurm_service.converge(module)
+    assert (result["changed"], result["files"], result["actions"]) == (True, [str(path)], [])
+    assert result["diff"] == [
+        {"before_header": str(path), "after_header": str(path), "before": "old\n", "after": ""},
+    ]
+    assert path.exists() == check
+    assert slurm_service.converge(running(check, absent=[str(tmp_path / "missing")]))["changed"] is False
+
+
+def test_systemd_is_told_of_drop_ins_and_the_service_runs_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are for its next start: one that comes, and one that goes."""
+    monkeypatch.setattr(slurm_service, "UNITS", str(tmp_path))
+    new = wanted(tmp_path / "slurmctld.service.d/new.conf", content="[Unit]\n", loaded=False)
+    (tmp_path / "old.conf").touch()
+    for change in ({"files": [new]}, {"absent": [str(tmp_path / "old.conf")]}):
+        module = running(False, **change)
+        assert slurm_service.converge(module)["actions"] == ["daemon-reload"]
+        assert module.run_command.call_args.args[0] == ["systemctl", "daemon-reload"]

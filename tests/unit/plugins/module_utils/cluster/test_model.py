@@ -279,6 +279,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "so name a directory that all of them mount"
         ],
     ),
+    "state in a relative path": (
+        changed(slurm_conf={"StateSaveLocation": "state"}),
+        ["slurm_conf.StateSaveLocation: found 'state', allowed: an absolute path such as /shared/slurm"],
+    ),
     "node: unknown key": (
         nodes({"hosts": "a", "hardwear": "n1-t4"}),
         [
