@@ -18,7 +18,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reserv
     ReservationError,
     differences,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import core_specialization, gres, schema, state_location
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
+    core_specialization,
+    gres,
+    schema,
+    state_location,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold

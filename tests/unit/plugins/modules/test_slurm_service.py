@@ -160,13 +160,13 @@ def test_a_file_that_is_not_wanted_any_more_goes(tmp_path: Path, check: bool) ->
     path = tmp_path / "old.conf"
     path.write_text("old\n")
     module = running(check, absent=[str(path), str(tmp_path / "missing")])
-    result = slurm_service.converge(module)
+    result = slurm_service.run_service(module)
     assert (result["changed"], result["files"], result["actions"]) == (True, [str(path)], [])
     assert result["diff"] == [
         {"before_header": str(path), "after_header": str(path), "before": "old\n", "after": ""},
     ]
     assert path.exists() == check
-    assert slurm_service.converge(running(check, absent=[str(tmp_path / "missing")]))["changed"] is False
+    assert slurm_service.run_service(running(check, absent=[str(tmp_path / "missing")]))["changed"] is False
 
 
 def test_systemd_is_told_of_drop_ins_and_the_service_runs_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,5 +176,5 @@ def test_systemd_is_told_of_drop_ins_and_the_service_runs_on(tmp_path: Path, mon
     (tmp_path / "old.conf").touch()
     for change in ({"files": [new]}, {"absent": [str(tmp_path / "old.conf")]}):
         module = running(False, **change)
-        assert slurm_service.converge(module)["actions"] == ["daemon-reload"]
+        assert slurm_service.run_service(module)["actions"] == ["daemon-reload"]
         assert module.run_command.call_args.args[0] == ["systemctl", "daemon-reload"]
