@@ -47,6 +47,9 @@ test-all: $(ready) ## test, and virtual machines, NVIDIA's driver, and four host
 test-changed: $(ready) ## the stages for what differs from the commit BASE=..., by default from where the branch began
 	@stages=$$(tests/tools/changed $(BASE)) && tests/tools/stages --only "$$stages" $(all-lanes)
 
+stages-%: ## the stages of a tier and their minutes as JSON: stages-check, stages-test, stages-all
+	@python3 tests/tools/stages --list $($*-lanes)
+
 ## Environment
 
 setup: ## the machine's packages and .venv, from the lock file (PYTHON=... chooses the interpreter)
@@ -67,14 +70,16 @@ lint: $(ready) ## yamllint, ruff, mypy, shellcheck, ansible-lint; each is a targ
 	@status=0; for linter in $(linters); do \
 	  echo "==> $$linter"; $(MAKE) --no-print-directory $$linter || status=1; done; exit $$status
 
+# Three of them take `files=...`, from tests/tools/hook.
+yamllint: files = .
 yamllint: $(ready)
-	yamllint --strict .
+	yamllint --strict $(files)
 
 # Besides all *.py, programs without a suffix.
-programs := tests/tools/stages tests/tools/changed
+ruff: files = . $(shell git grep -lE '^\#!/usr/bin/env python' -- tests/tools ':!*.py')
 ruff: $(ready)
-	ruff check . $(programs)
-	ruff format --check . $(programs)
+	ruff check $(files)
+	ruff format --check $(files)
 
 mypy: $(ready)
 	@mkdir -p $(dir $(typed)) && ln -sfn $(CURDIR) $(typed)
@@ -84,7 +89,7 @@ shellcheck:
 	shellcheck --external-sources .ci/run $$(git grep -lE '^#!.*(ba)?sh$$' -- tests roles ':!*.py' ':!*.md' ':!*.yml' ':!*.j2')
 
 ansible-lint: $(ready)
-	ansible-lint --profile production --offline --nocolor
+	ansible-lint --profile production --offline --nocolor $(files)
 
 sanity: $(ready) ## ansible-test sanity, with the newest ansible-core
 	tests/tools/sanity $(newest)
@@ -105,6 +110,9 @@ molecule-%: $(ready) ## one scenario of the folder molecule: molecule-default, m
 	molecule test -s $*
 
 ## Other things
+
+release: $(ready) ## changelog, version, commit, tag and tarball of VERSION=1.2.3; nothing is pushed
+	@tests/tools/release "$(VERSION)"
 
 docs: $(ready) ## write the tables of variables in the roles' READMEs, from their argument specs
 	tests/tools/role_tables
@@ -137,4 +145,4 @@ picture: $(ready) ## draw docs/run.svg anew, from a run on the containers of `ma
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity unit doc-lint docs benchmark demo picture demo-clean
+.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity unit doc-lint release docs benchmark demo picture demo-clean

@@ -65,7 +65,8 @@ def _files_everywhere(checker: schema.Checker, hardware: dict[str, dict[str, Any
             name = gres["name"]
             other, has = first.setdefault(name, (machine, "file" in gres))
             if name not in ("gpu", *SHARED_GRES) and other != machine and has != ("file" in gres):
-                what = f"either all or none of the '{name}' of a cluster have 'file', see hardware.{other}"
+                see = checker.key(f"hardware.{other}")
+                what = f"either all or none of the '{name}' of a cluster have 'file', see {see}"
                 checker.problem(f"hardware.{machine}.gres[{i}].file", what)
 
 

@@ -9,7 +9,7 @@ All problems of a file are reported at once, so that it is put right in one go.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     core_specialization,
     gres,
     schema,
-    state_location,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
@@ -87,9 +86,110 @@ def load(document: Document, measured: Document | None = None) -> DeclaredCluste
     else:
         measured_hardware, types = {}, {}
 
-    hardware = _hardware(checker, file.get("hardware", {}))
-    for name in sorted(set(hardware) & set(measured_hardware)):
+    parts = _parts(checker, file, measured_hardware, types)
+    for name in sorted(set(parts.hardware) & set(measured_hardware)):
         checker.problem(f"hardware.{name}", f"is in {measured.file if measured else ''} too: give it another name")
+    login = expand(file.get("login", ""))
+    database, registry = file.get("database", ""), file.get("registry", "")
+    addresses = file.get("addresses", {}).items()
+    addressed = _addressed(
+        checker,
+        parts.nodes,
+        [(f"addresses.{hosts}", {"hosts": hosts, "address": address}) for hosts, address in addresses],
+        dict.fromkeys([*parts.controllers, *expand(database), *login, *expand(registry), *parts.node_hosts]),
+        "the hosts of controllers, database, login, registry and nodes",
+    )
+    groups = _groups(checker, parts.nodes, types, parts.partitions, parts.node_hosts)
+    if problems:
+        raise ModelError(problems)
+
+    values = {
+        "name": file["name"],
+        "controllers": parts.controllers,
+        "database": database,
+        "registry": registry,
+        "addresses": addressed,
+        "hardware": {**parts.hardware, **measured_hardware},
+        "nodes": [entry for node in parts.nodes for entry in _resolved(node, types)],
+        "partitions": parts.partitions,
+        "slurm_conf": parts.slurm_conf,
+        "cgroup_conf": parts.cgroup_conf,
+        **{f"accounting.{key}": value for key, value in parts.accounting.items()},
+    }
+    return DeclaredCluster(
+        groups={
+            "slurm_controller": parts.controllers,
+            "slurm_database": expand(database),
+            "slurm_login": login,
+            "slurm_registry": expand(registry),
+            "slurm_compute": parts.node_hosts,
+            **groups,
+        },
+        addresses={
+            host: address
+            for entry in addressed
+            for host, address in zip(expand(entry["hosts"]), expand(entry["address"]))
+        },
+        variables={schema.VARIABLES[key]: value for key, value in values.items()},
+    )
+
+
+def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str]:
+    """What the rules of the cluster file refuse in the shared variables: `VARIABLE: what was found, what is allowed`.
+
+    variables: those in `schema.VARIABLES`, by name; one that is missing or empty is a key that the file does not have.
+    hosts: all hosts of the inventory, which may have addresses.
+    """
+    problems: list[str] = []
+    checker = Checker("", problems)
+    given = {key: _plain(variables.get(name)) or None for key, name in schema.VARIABLES.items()}
+    policy = {key: given.pop(f"accounting.{key}") for key in schema.ACCOUNTING.own}
+    addresses = given.pop("addresses") or []
+    controllers = given["controllers"]
+    if isinstance(controllers, list):
+        given["controllers"] = ",".join(map(str, controllers))
+    required = {"plugin": schema.PLUGIN, "nodes": given["nodes"] or [], "partitions": given["partitions"] or []}
+    file = checker.check(
+        schema.CLUSTER, "", {**given, **required, "accounting": {key: value for key, value in policy.items() if value}}
+    )
+    parts = _parts(checker, file, {}, {})
+    _addressed(
+        checker,
+        parts.nodes,
+        [(f"addresses[{i}]", entry) for i, entry in enumerate(addresses)],
+        dict.fromkeys([*hosts, *parts.node_hosts]),
+        "the hosts of the inventory and of slurm_nodes",
+    )
+    return problems
+
+
+def _plain(value: Any) -> Any:
+    """A value in containers of Python: a copy of those in a template would copy Ansible's template engine with them."""
+    if isinstance(value, Mapping):
+        return {key: _plain(element) for key, element in value.items()}
+    return [_plain(element) for element in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a cluster file and the shared variables both say; what is wrong is left out."""
+
+    controllers: list[str]
+    hardware: dict[str, dict[str, Any]]
+    """Machine types by name, without those that were measured."""
+    nodes: list[dict[str, Any]]
+    node_hosts: list[str]
+    partitions: list[dict[str, Any]]
+    slurm_conf: dict[str, Any]
+    cgroup_conf: dict[str, Any]
+    accounting: dict[str, Any]
+
+
+def _parts(
+    checker: Checker, file: dict[str, Any], measured_hardware: dict[str, dict[str, Any]], types: dict[str, str]
+) -> _Parts:
+    """Check all that follows from the keys of a cluster file; types: the measured machine type of each host."""
+    hardware = _hardware(checker, file.get("hardware", {}))
     nodes = [checker.check(schema.NODE, f"nodes[{i}]", node) for i, node in enumerate(file.get("nodes", []))]
     for i, node in enumerate(nodes):
         if node.get("hardware", DETECTED) not in {*hardware, DETECTED}:
@@ -105,45 +205,20 @@ def load(document: Document, measured: Document | None = None) -> DeclaredCluste
     accounting = _accounting(checker, file.get("accounting", {}), partitions, "database" in file)
 
     controllers = expand(file.get("controllers", ""))
-    login = expand(file.get("login", ""))
-    database, registry = file.get("database", ""), file.get("registry", "")
-    misplaced = state_location.error(slurm_conf, len(controllers))
-    if misplaced:
-        checker.problem("", misplaced)
-    known = dict.fromkeys([*controllers, *expand(database), *login, *expand(registry), *node_hosts])
-    addressed = _addressed(checker, nodes, file.get("addresses", {}), known)
-    groups = _groups(checker, nodes, types, partitions, node_hosts)
-    if problems:
-        raise ModelError(problems)
+    check_state_location(checker, slurm_conf, len(controllers))
+    return _Parts(controllers, hardware, nodes, node_hosts, partitions, slurm_conf, cgroup_conf, accounting)
 
-    return DeclaredCluster(
-        groups={
-            "slurm_controller": controllers,
-            "slurm_database": expand(database),
-            "slurm_login": login,
-            "slurm_registry": expand(registry),
-            "slurm_compute": node_hosts,
-            **groups,
-        },
-        addresses={
-            host: address
-            for entry in addressed
-            for host, address in zip(expand(entry["hosts"]), expand(entry["address"]))
-        },
-        variables={
-            "slurm_cluster_name": file["name"],
-            "slurm_controllers": controllers,
-            "slurm_database": database,
-            "slurm_registry": registry,
-            "slurm_addresses": addressed,
-            "slurm_hardware_types": {**hardware, **measured_hardware},
-            "slurm_nodes": [entry for node in nodes for entry in _resolved(node, types)],
-            "slurm_partitions": partitions,
-            "slurm_conf": slurm_conf,
-            "slurm_cgroup_conf": cgroup_conf,
-            **accounting,
-        },
-    )
+
+def check_state_location(checker: Checker, slurm_conf: Mapping[str, Any], controllers: int) -> None:
+    """Check StateSaveLocation. Slurm's own one is on the disk of each controller; controllers: how many there are."""
+    path = slurm_conf.get("StateSaveLocation")
+    if path is None and controllers > 1:
+        what = "share their state, so name a directory that all of them mount"
+        checker.problem("slurm_conf.StateSaveLocation", f"missing: {controllers} controllers {what}")
+    # "Fully qualified pathname", slurm.conf(5); Slurm takes another one from wherever slurmctld was started.
+    if path is not None and not str(path).startswith("/"):
+        what = f"found {path!r}, allowed: an absolute path such as /shared/slurm"
+        checker.problem("slurm_conf.StateSaveLocation", what)
 
 
 def _checker(document: Document, problems: list[str]) -> Checker:
@@ -222,7 +297,7 @@ def _unique_hosts(checker: Checker, nodes: list[dict[str, Any]]) -> list[str]:
         again = [host for host in hosts if host in entry]
         for j in dict.fromkeys(entry[host] for host in again):
             twice = fold([host for host in again if entry[host] == j])
-            checker.problem(f"nodes[{i}].hosts", f"{twice} is defined twice, first in nodes[{j}]")
+            checker.problem(f"nodes[{i}].hosts", f"{twice} is defined twice, first in {checker.key(f'nodes[{j}]')}")
         entry.update((host, i) for host in hosts if host not in entry)
     return list(entry)
 
@@ -237,10 +312,12 @@ def _partitions(checker: Checker, found: list[Any], node_hosts: list[str] | None
         key = f"partitions[{i}]"
         first = names.setdefault(partition.get("name", ""), i)
         if first != i and "name" in partition:
-            checker.problem(f"{key}.name", f"'{partition['name']}' is defined twice, first in partitions[{first}]")
+            first_one = checker.key(f"partitions[{first}]")
+            checker.problem(f"{key}.name", f"'{partition['name']}' is defined twice, first in {first_one}")
         if partition.get("default"):
             if default is not None:
-                checker.problem(f"{key}.default", f"partitions[{default}] is the default already, allowed: one")
+                first_one = checker.key(f"partitions[{default}]")
+                checker.problem(f"{key}.default", f"{first_one} is the default already, allowed: one")
             default = i if default is None else default
         strange = [host for host in expand(partition.get("nodes", "")) if host not in known]
         if strange and node_hosts is not None:
@@ -262,7 +339,7 @@ def _settings(checker: Checker, kind: schema.Kind, key: str, found: dict[str, An
 def _accounting(
     checker: Checker, found: dict[str, Any], partitions: list[dict[str, Any]], database: bool
 ) -> dict[str, Any]:
-    """The policy for accounting, as the variables of role slurm_accounting."""
+    """The policy for accounting."""
     policy = checker.check(schema.ACCOUNTING, "accounting", found)
     parameters = {str(partition.get("name")): partition.items() for partition in partitions}
     for what in policy_problems(policy, policy.get("purge", False), parameters):
@@ -271,7 +348,7 @@ def _accounting(
         _reservation(checker, f"accounting.reservations[{i}]", reservation)
     if policy and not database:
         checker.problem("accounting", "needs a database")
-    return {f"slurm_accounting_{key}": value for key, value in policy.items()}
+    return policy
 
 
 def _reservation(checker: Checker, key: str, found: Any) -> None:
@@ -287,13 +364,19 @@ def _reservation(checker: Checker, key: str, found: Any) -> None:
 
 
 def _addressed(
-    checker: Checker, nodes: list[dict[str, Any]], found: dict[str, Any], known: dict[str, None]
+    checker: Checker,
+    nodes: list[dict[str, Any]],
+    others: list[tuple[str, Any]],
+    known: Collection[str],
+    allowed: str,
 ) -> list[dict[str, str]]:
-    """All hosts with an address, as `{hosts: HOSTLIST, address: HOSTLIST}`; `known` are all hosts of the cluster."""
+    """All hosts with an address, as `{hosts: HOSTLIST, address: HOSTLIST}`.
+
+    others: such entries besides those of the nodes, each with its key; they may repeat an address. known: all hosts
+    that may have an address, which are `allowed` in words.
+    """
     entries = [(f"nodes[{i}].address", node) for i, node in enumerate(nodes) if "hosts" in node and "address" in node]
-    for name, value in found.items():
-        key = f"addresses.{name}"
-        entries.append((key, checker.check(_ADDRESSES, key, {"hosts": name, "address": value})))
+    entries += [(key, checker.check(_ADDRESSES, key, entry)) for key, entry in others]
     host_of: dict[str, str] = {}
     address_of: dict[str, str] = {}
     addressed = []
@@ -301,17 +384,17 @@ def _addressed(
         hosts, addresses = expand(entry.get("hosts", "")), expand(entry.get("address", ""))
         if len(hosts) != len(addresses):
             checker.problem(key, f"found {len(addresses)} for {len(hosts)} hosts, allowed: one address for each host")
+        new = {*hosts} - {*address_of}
         for host, address in zip(hosts, addresses):
             if host not in known:
-                what = unknown("host", host, known, "the hosts of controllers, database, login, registry and nodes")
+                what = unknown("host", host, known, allowed)
                 checker.problem(key, f"found '{host}', {what}")
-            if host in address_of:
+            if address_of.setdefault(host, address) != address:
                 checker.problem(key, f"{host} has an address already, {address_of[host]}")
-            if address in host_of:
+            if host_of.setdefault(address, host) != host:
                 checker.problem(key, f"{address} is the address of {host_of[address]} already")
-            host_of.setdefault(address, host)
-            address_of.setdefault(host, address)
-        addressed.append({"hosts": entry.get("hosts", ""), "address": entry.get("address", "")})
+        if new:
+            addressed.append({"hosts": entry.get("hosts", ""), "address": entry.get("address", "")})
     return addressed
 
 

@@ -411,6 +411,25 @@ ACCOUNTING = Kind(
 
 CGROUP_CONF = Kind(own={}, slurm=parameters.CGROUP_CONF, slurm_file="cgroup.conf", table="cgroup.conf")
 
+VARIABLES = {
+    "name": "slurm_cluster_name",
+    "controllers": "slurm_controllers",
+    "database": "slurm_database",
+    "registry": "slurm_registry",
+    "addresses": "slurm_addresses",
+    "hardware": "slurm_hardware_types",
+    "nodes": "slurm_nodes",
+    "partitions": "slurm_partitions",
+    "slurm_conf": "slurm_conf",
+    "cgroup_conf": "slurm_cgroup_conf",
+    "accounting": "slurm_accounting_*",
+    **{f"accounting.{key}": f"slurm_accounting_{key}" for key in ACCOUNTING.own},
+}
+"""The shared variable (`docs/architecture.md`) that a key of the cluster file becomes."""
+
+_FIRST = re.compile(r"^(accounting\.)?\w+")
+"""The part of a key for which there is a variable."""
+
 _TYPE_MESSAGE = re.compile(r"argument '(.*?)' is of type .*? and we were unable to convert to \w+: (.*)", re.DOTALL)
 """How the validator words an ArgumentTypeError: the key, and the message of the type."""
 
@@ -428,15 +447,24 @@ def unknown(what: str, found: str, names: Iterable[str], allowed: str) -> str:
 
 
 class Checker:
-    """Collects the problems of one file; several checkers may share the list."""
+    """Collects the problems of one file, or of the variables of an inventory; several checkers may share the list.
+
+    file: its name; empty for variables. Rules name the keys of the cluster file, which messages about variables
+    replace by the names of the variables.
+    """
 
     def __init__(self, file: str, problems: list[str]) -> None:
         self.file = file
         self.problems = problems
+        self._names: Mapping[str, str] = {} if file else VARIABLES
 
     def problem(self, key: str, what: str) -> None:
         """Note a problem with a key, such as `nodes[1].hosts`."""
-        self.problems.append(f"{self.file}: {key}: {what}" if key else f"{self.file}: {what}")
+        self.problems.append(": ".join(part for part in (self.file, self.key(key), what) if part))
+
+    def key(self, key: str) -> str:
+        """A key of the cluster file by the name that the user gave it: `nodes[1]`, or `slurm_nodes[1]`."""
+        return _FIRST.sub(lambda match: self._names.get(match[0], match[0]), key, count=1)
 
     def check(self, kind: Kind, key: str, found: Any) -> dict[str, Any]:
         """Check a mapping and give the part of it that is right; keys without a value are as if they were not there."""
@@ -462,12 +490,12 @@ class Checker:
         right: dict[str, Any] = result.validated_parameters
         return {name: value for name, value in right.items() if value is not None and name not in wrong}
 
-    @staticmethod
-    def _unknown(kind: Kind, key: str) -> str:
+    def _unknown(self, kind: Kind, key: str) -> str:
         """What to say of a key that a kind has not."""
         made = {parameter.lower(): keys for parameter, keys in kind.made.items()}
         if key.lower() in made:
-            return f"Slurm's {key} is made from {made[key.lower()]}: set that"
+            keys = " ".join(map(self.key, made[key.lower()].split(" ")))
+            return f"Slurm's {key} is made from {keys}: set that"
         return unknown("key", key, kind.spec, kind.allowed)
 
 

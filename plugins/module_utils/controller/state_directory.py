@@ -209,7 +209,7 @@ def remove(path: str, names: Sequence[str]) -> None:
             os.unlink(file)
 
 
-def errors(written: Mapping[str, _Answer], seen: Mapping[str, _Answer], path: str) -> list[str]:
+def state_directory_errors(written: Mapping[str, _Answer], seen: Mapping[str, _Answer], path: str) -> list[str]:
     """Why controllers cannot keep their state in a directory; empty if they can, as far as it was shown.
 
     Without any file, in check mode or before slurm owns the directory, the inodes decide: they are equal on all hosts

@@ -13,6 +13,7 @@ import yaml
 from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+from ansible_collections.gpucluster.slurm.plugins.filter.slurm import FilterModule
 
 FILTERS = Path(__file__).parents[4] / "plugins" / "filter"
 VARIABLES: dict[str, Any] = {
@@ -52,11 +53,12 @@ CALLS: dict[str, tuple[str, Any]] = {
         " | gpucluster.slurm.argument_errors({'role': 'g'}, {'g': ['n1']}, {'role': {'a': {'choices': [1]}}})",
         ["n1: value of a must be one of: 1, got: 2"],
     ),
-    "answer_errors": ("{'x': 1} | gpucluster.slurm.answer_errors([])", ["'x': is no fact of this collection"]),
-    "state_location_error": (
-        "{'StateSaveLocation': 'state'} | gpucluster.slurm.state_location_error(1)",
-        "slurm_conf.StateSaveLocation: found 'state', allowed: an absolute path such as /shared/slurm",
+    "model_errors": (
+        "{'slurm_cluster_name': 'c', 'slurm_controllers': ['n1'], 'slurm_nodes': nodes}"
+        " | gpucluster.slurm.model_errors(['n1'])",
+        ["slurm_nodes[0].hardware: found 'a', unknown machine type, allowed: detected"],
     ),
+    "answer_errors": ("{'x': 1} | gpucluster.slurm.answer_errors([])", ["'x': is no fact of this collection"]),
     "state_directory_errors": (
         "{'h1': {'error': 'Stale file handle'}} | gpucluster.slurm.state_directory_errors({}, '/shared')",
         ["slurm_conf.StateSaveLocation: found /shared, which slurm cannot use on h1: Stale file handle"],
@@ -81,7 +83,11 @@ def test_filter(templar: Templar, name: str) -> None:
     assert templar.template(trust_as_template("{{ " + expression + " }}")) == expected
 
 
-@pytest.mark.parametrize("name", CALLS)
+def test_each_filter_has_its_documentation() -> None:
+    assert sorted(path.stem for path in FILTERS.glob("*.yml")) == sorted(FilterModule().filters())
+
+
+@pytest.mark.parametrize("name", FilterModule().filters())
 def test_documentation(name: str) -> None:
     documentation = yaml.safe_load((FILTERS / f"{name}.yml").read_text())
     assert documentation["DOCUMENTATION"]["name"] == name

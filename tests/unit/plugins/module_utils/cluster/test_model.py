@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -14,9 +15,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
     DeclaredCluster,
     Document,
     ModelError,
+    check_state_location,
     hardware_file,
     load,
+    model_errors,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 
 GUIDE = """
@@ -546,6 +550,108 @@ def test_wrong(case: str) -> None:
     assert problems(text) == [f"my.cluster.yml: {problem}" for problem in expected]
 
 
+# The cases that an inventory without a cluster file cannot have, or that Ansible does not let a rule see.
+FILE_ONLY = {
+    "empty": "the file as a whole",
+    "no mapping": "the file as a whole",
+    "no YAML": "Ansible reads the files of a plain inventory",
+    "vault": "Ansible reads the files of a plain inventory",
+    "other plugin": "a key that only the plugin has",
+    "unknown key": "a variable that no role has may be of anybody",
+    "unknown key, none near": "a variable that no role has may be of anybody",
+    "key twice": "Ansible warns of it by itself",
+    "time as number": "a variable has the number alone",
+    "bad hostlist": "slurm_controllers are names of hosts",
+    "template": "Ansible evaluates variables",
+    "one group for two names": "the groups are made by the plugin",
+    "address of a host that is none": "its key has another form, below",
+    "second address": "its key has another form, below",
+}
+# Likewise single problems of the other cases.
+IN_A_FILE = {
+    "controllers: found ['head'], allowed: a text": "the variable is a list",
+    "nodes: missing": "the variable has a default",
+    "partitions: missing": "the variable has a default, which preflight refuses",
+    "accounting.qso: unknown key, did you mean 'qos'? allowed: limits, qos, accounts, users, reservations, purge": (
+        "a variable that no role has may be of anybody"
+    ),
+}
+
+
+def variables_of(text: str) -> dict[str, Any]:
+    """The variables of a plain inventory that says the same as a cluster file."""
+    file = yaml.safe_load(text)
+    accounting = {f"slurm_accounting_{key}": value for key, value in file.pop("accounting", {}).items()}
+    names = {
+        **{
+            key: f"slurm_{key}" for key in ("controllers", "database", "registry", "nodes", "partitions", "cgroup_conf")
+        },
+        "name": "slurm_cluster_name",
+        "hardware": "slurm_hardware_types",
+        "slurm_conf": "slurm_conf",
+    }
+    variables = {variable: file[key] for key, variable in names.items() if key in file}
+    if isinstance(file.get("controllers"), str):
+        variables["slurm_controllers"] = expand(file["controllers"])
+    addresses = [{"hosts": hosts, "address": address} for hosts, address in file.get("addresses", {}).items()]
+    return {**variables, **accounting, "slurm_addresses": addresses}
+
+
+def in_variables(problem: str) -> str:
+    """A problem of the cluster file in words of the variables."""
+    for pattern, words in {
+        r"^accounting\.reservations": "slurm_accounting_reservations",
+        r"^accounting:": "slurm_accounting_*:",
+        r"^(hardware|cgroup_conf|name|controllers|database|nodes|partitions)\b": r"slurm_\1",
+        r"\b(first in |allowed: |see )(nodes|partitions|hardware)([\[.])": r"\1slurm_\2\3",
+        r"(: |and )(partitions\[\d+\]) is": r"\1slurm_\2 is",
+        r"(made from (?:.*)?)\b(name|nodes|hardware)\b": r"\1slurm_\2",
+        r"slurm_name\b": "slurm_cluster_name",
+        r"slurm_hardware\b": "slurm_hardware_types",
+    }.items():
+        problem = re.sub(pattern, words, problem)
+    return problem
+
+
+def test_the_guide_as_variables_is_right() -> None:
+    assert model_errors(variables_of(GUIDE), ["head", "login1"]) == []
+
+
+def test_what_the_plugin_makes_of_a_right_file_is_right() -> None:
+    accounting = {"accounts": ["a"], "users": [{"name": "u", "DefaultAccount": "a"}]}
+    cluster = load_text(changed(accounting=accounting))
+    assert model_errors(cluster.variables, [*cluster.addresses]) == []
+
+
+@pytest.mark.parametrize("case", [case for case in WRONG if case not in FILE_ONLY])
+def test_wrong_variables_are_checked_as_a_wrong_file(case: str) -> None:
+    text, expected = WRONG[case]
+    assert model_errors(variables_of(text), ["head", "login1"]) == [
+        in_variables(problem) for problem in expected if problem not in IN_A_FILE
+    ]
+
+
+def test_wrong_addresses_in_variables() -> None:
+    """An inventory may repeat the address of a node, and its other hosts have addresses as well."""
+    addresses = [
+        {"hosts": "store1", "address": "10.0.0.9"},
+        {"hosts": "compute[01-02]", "address": "10.182.0.[2-3]"},
+        {"hosts": "logn2", "address": "10.0.0.2"},
+        {"hosts": "head", "address": "10.0.0.1"},
+        {"hosts": "head"},
+        "head",
+    ]
+    found = model_errors({**variables_of(GUIDE), "slurm_addresses": addresses}, ["head", "login1", "store1"])
+    assert found == [
+        "slurm_addresses[4].address: missing",
+        "slurm_addresses[5]: found 'head', allowed: a mapping with hosts, address",
+        "slurm_addresses[2]: found 'logn2', unknown host, did you mean 'login1'? "
+        "allowed: the hosts of the inventory and of slurm_nodes",
+        "slurm_addresses[3]: head has an address already, 10.182.0.4",
+        "slurm_addresses[4]: found 0 for 1 hosts, allowed: one address for each host",
+    ]
+
+
 @pytest.mark.parametrize(("select", "wrong"), [(None, False), ("CR_Socket_Memory", False), ("CR_Core", True)])
 def test_memory_is_set_aside_where_it_is_a_resource(select: str | None, wrong: bool) -> None:
     text = changed(
@@ -581,3 +687,27 @@ def test_problems_of_the_hardware_file_name_it() -> None:
 def test_documents_that_were_not_read_are_wrong_too() -> None:
     with pytest.raises(ModelError, match=r"^a.cluster.yml: x: is bad\n"):
         load(Document("a.cluster.yml", {}, [("x", "is bad")]))
+
+
+MISSING = "missing: 2 controllers share their state, so name a directory that all of them mount"
+
+
+@pytest.mark.parametrize(
+    ("slurm_conf", "controllers", "error"),
+    [
+        ({}, 1, ""),
+        ({"StateSaveLocation": None}, 1, ""),
+        ({"StateSaveLocation": "/var/lib/slurm/slurmctld"}, 1, ""),
+        ({"StateSaveLocation": "/shared/slurm"}, 3, ""),
+        ({"StateSaveLocation": "state"}, 1, "found 'state', allowed: an absolute path such as /shared/slurm"),
+        ({"StateSaveLocation": "./state"}, 2, "found './state', allowed: an absolute path such as /shared/slurm"),
+        ({"StateSaveLocation": ""}, 1, "found '', allowed: an absolute path such as /shared/slurm"),
+        ({"StateSaveLocation": ["/a"]}, 1, "found ['/a'], allowed: an absolute path such as /shared/slurm"),
+        ({}, 2, MISSING),
+        ({"StateSaveLocation": None}, 2, MISSING),
+    ],
+)
+def test_the_path_of_the_state_is_absolute(slurm_conf: dict[str, Any], controllers: int, error: str) -> None:
+    problems: list[str] = []
+    check_state_location(schema.Checker("", problems), slurm_conf, controllers)
+    assert problems == ([f"slurm_conf.StateSaveLocation: {error}"] if error else [])

@@ -16,10 +16,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import (
     StateDirectoryError,
     as_user,
-    errors,
     look,
     mount_of,
     remove,
+    state_directory_errors,
     unseen,
     write,
 )
@@ -233,7 +233,7 @@ def one(file: str = "", mount: dict[str, Any] | None = None, inode: int | None =
 )
 def test_no_error(written: dict[str, Any], seen: dict[str, Any]) -> None:
     answers = {host: {"missing": missing, "error": ""} for host, missing in seen.items()}
-    assert errors(written, answers, PATH) == []
+    assert state_directory_errors(written, answers, PATH) == []
 
 
 BOTH = "h1 has it on /home (nfs4, nfs1:/home)"
@@ -293,12 +293,12 @@ BOTH = "h1 has it on /home (nfs4, nfs1:/home)"
 )
 def test_what_is_refused(written: dict[str, Any], seen: dict[str, Any], error: str) -> None:
     answers = {host: {"missing": missing, "error": ""} for host, missing in seen.items()}
-    assert errors(written, answers, PATH) == [f"{KEY}: {error}"]
+    assert state_directory_errors(written, answers, PATH) == [f"{KEY}: {error}"]
 
 
 def test_an_error_while_the_files_are_looked_for_is_told() -> None:
     answers = {"h1": {"missing": [], "error": "Stale file handle"}, "h2": {"missing": [A], "error": ""}}
-    assert errors({"h1": one(A), "h2": one(B)}, answers, PATH) == [
+    assert state_directory_errors({"h1": one(A), "h2": one(B)}, answers, PATH) == [
         f"{KEY}: found /home/state, which slurm cannot use on h1: Stale file handle"
     ]
 

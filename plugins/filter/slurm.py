@@ -1,0 +1,71 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All filters of the collection: pure functions of module_utils, by the names that templates have for them.
+
+They are one file because Ansible imports every file of this directory to find one filter. Each filter has its
+documentation in NAME.yml beside this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
+    gres_lines,
+    host_addresses,
+    mig_gres,
+    node_lines,
+    node_parameters,
+    partition_lines,
+    slurm_conf,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import answer_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import (
+    validation_jobs,
+    validation_summary,
+    validation_table,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "answer_errors": answer_errors,
+    "argument_errors": argument_errors,
+    "discovered_hardware": discover,
+    "gres_lines": gres_lines,
+    "health_environment": health_environment,
+    "host_addresses": host_addresses,
+    "hostlist": fold,
+    "hostnames": expand,
+    "mig_gres": mig_gres,
+    "model_errors": model_errors,
+    "nearest": nearest,
+    "node_lines": node_lines,
+    "node_parameters": node_parameters,
+    "partition_lines": partition_lines,
+    "plugstack_lines": plugstack_lines,
+    "registration": check_registration,
+    "slurm_conf": slurm_conf,
+    "state_directory_errors": state_directory_errors,
+    "validation_jobs": validation_jobs,
+    "validation_summary": validation_summary,
+    "validation_table": validation_table,
+}
+
+
+class FilterModule:
+    """Ansible's way to ask a file for its filters."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """The filters by name; what is wrong with a user's data is a filter's error."""
+        return {name: value_errors(function) for name, function in FILTERS.items()}

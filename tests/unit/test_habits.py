@@ -1,0 +1,227 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A commit, a push and a release: the hooks, the workflow and tests/tools/release."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+Git = Callable[..., str]
+
+
+def tracked() -> list[str]:
+    """The paths that git tracks and that are there, without links."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for path in listed.split("\0") if (ROOT / path).is_file() and not (ROOT / path).is_symlink()]
+
+
+def lanes(tier: str) -> list[dict[str, Any]]:
+    """The stages of a tier and their minutes, as the Makefile has them."""
+    command = ["make", "--silent", "--no-print-directory", f"stages-{tier}"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    output = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    stages: list[dict[str, Any]] = json.loads(output)
+    return stages
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_as_editorconfig_says() -> None:
+    parser = configparser.ConfigParser()
+    parser.read_string("[root]\n" + (ROOT / ".editorconfig").read_text())
+    wrong = []
+    for path in tracked():
+        rules: dict[str, str] = {}
+        for pattern in parser.sections():
+            alternatives = pattern[1:-1].split(",") if pattern.startswith("{") else [pattern]
+            if any(fnmatch(path, each) or fnmatch(Path(path).name, each) for each in alternatives):
+                rules |= dict(parser[pattern])
+        text = (ROOT / path).read_bytes().decode()
+        lines = text.split("\n")
+        found = {
+            "end_of_line": "\r" in text,
+            "insert_final_newline": bool(text) and lines[-1] != "",
+            "trim_trailing_whitespace": any(line != line.rstrip() for line in lines),
+            "indent_style": rules["indent_style"] == "space" and any(line.startswith("\t") for line in lines),
+        }
+        wrong += [f"{path}: {rule}" for rule, is_wrong in found.items() if is_wrong and rules[rule] != "false"]
+    assert wrong == []
+
+
+# -- a commit --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="hooks", scope="module")
+def hooks_by_name() -> dict[str, dict[str, Any]]:
+    """The hooks of the pre-commit configuration."""
+    configuration = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    (repository,) = configuration["repos"]
+    assert repository["repo"] == "local"
+    return {hook["id"]: hook for hook in repository["hooks"]}
+
+
+def test_hooks_are_the_linters_of_the_makefile(hooks: dict[str, dict[str, Any]]) -> None:
+    (linters,) = re.findall(r"^linters := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert sorted(hooks) == sorted([*linters.split(), "doc-lint"])
+    # Another language would make pre-commit download an environment.
+    assert {hook["language"] for hook in hooks.values()} == {"system"}
+    assert {name: hook["entry"] for name, hook in hooks.items()} == {name: f"tests/tools/hook {name}" for name in hooks}
+
+
+def test_a_commit_is_checked_by_its_files(tmp_path: Path) -> None:
+    for name in ("Makefile", ".pre-commit-config.yaml", ".yamllint", "pyproject.toml", "tests/tools/hook"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    for name in ("yamllint", "ruff"):
+        (tmp_path / ".venv/bin" / name).symlink_to(BIN / name)
+    # A lock file that is newer than the environment: no hook may install anything.
+    (tmp_path / ".venv/.ready").touch()
+    os.utime(tmp_path / ".venv/.ready", (0, 0))
+    (tmp_path / "requirements.lock").touch()
+    (tmp_path / "tests/tools/setup").touch()
+    (tmp_path / ".gitignore").write_text(".venv/\n")
+    (tmp_path / "bad.yml").write_text("a:   1\n")
+    (tmp_path / "bad.py").write_text("import os\n")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "MAKE"))}
+    environment |= {"PRE_COMMIT_HOME": str(tmp_path / ".venv/cache"), "SKIP": "mypy,shellcheck"}
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+
+    def commit(*names: str) -> subprocess.CompletedProcess[str]:
+        subprocess.run(["git", "add", *names], cwd=tmp_path, check=True)
+        command = [str(BIN / "pre-commit"), "run"]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    right = commit("Makefile", ".pre-commit-config.yaml", ".yamllint", "pyproject.toml", "tests")
+    assert right.returncode == 0, right.stdout
+    wrong = commit("bad.yml", "bad.py")
+    assert wrong.returncode == 1
+    assert "too many spaces after colon" in wrong.stdout
+    assert "F401" in wrong.stdout
+
+
+# -- a push ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tier", "least"), [("check", 4), ("test", 8), ("all", 12)])
+def test_the_makefile_lists_its_stages(tier: str, least: int) -> None:
+    stages = {stage["stage"]: stage["minutes"] for stage in lanes(tier)}
+    assert len(stages) >= least
+    assert {stage: minutes for stage, minutes in stages.items() if minutes != 45} == (
+        {"molecule-driver": 360} if tier == "all" else {}
+    )
+
+
+def test_the_workflow_has_its_stages_from_the_makefile() -> None:
+    text = (ROOT / ".github/workflows/test.yml").read_text()
+    jobs = yaml.safe_load(text)["jobs"]
+    assert [stage["stage"] for stage in lanes("all") if re.search(rf"\b{stage['stage']}\b", text)] == []
+    assert 'make --silent "stages-$TIER"' in jobs["list"]["steps"][-1]["run"]
+    assert jobs["list"]["outputs"] == {"stages": "${{ steps.list.outputs.stages }}"}
+    assert jobs["stage"]["strategy"]["matrix"] == {"include": "${{ fromJSON(needs.list.outputs.stages) }}"}
+    assert jobs["stage"]["steps"][-1]["run"].endswith('make "$STAGE"')
+    # A tag of an action can be moved; a commit cannot.
+    actions = re.findall(r"uses: (\S+)", text)
+    assert [action for action in actions if not re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action)] == []
+
+
+# -- a release -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", name="checkout")
+def checkout_of_this_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with the files of this one, in one commit."""
+    checkout = tmp_path_factory.mktemp("release")
+    for name in tracked():
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
+    for arguments in (
+        ["init", "--quiet"],
+        ["config", "user.name", "nobody"],
+        ["config", "user.email", "nobody@example.org"],
+        ["add", "--all"],
+        ["commit", "--quiet", "--message", "all of it"],
+    ):
+        subprocess.run(["git", *arguments], cwd=checkout, check=True)
+    return checkout
+
+
+@pytest.fixture
+def git(checkout: Path) -> Git:
+    """Runs git in the repository, and gives what it prints."""
+
+    def run(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, text=True, check=True).stdout
+
+    return run
+
+
+def release(checkout: Path, version: str) -> subprocess.CompletedProcess[str]:
+    """Run the tool."""
+    command = [sys.executable, str(checkout / "tests/tools/release"), version]
+    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+
+
+def test_releases(checkout: Path, git: Git) -> None:
+    """One is made; what the next one must not be; a dirty tree; and a step that fails leaves the branch as it was."""
+    (before,) = git("rev-parse", "HEAD").split()
+    for version, expected in {
+        "": "found version '', allowed: three numbers",
+        "v1.2.3": "found version 'v1.2.3', allowed: three numbers",
+        "0.0.9": "version 0.0.9 is lower than 0.1.0 in galaxy.yml",
+    }.items():
+        refused = release(checkout, version)
+        assert (refused.returncode, expected in refused.stderr) == (1, True), refused.stderr
+    (checkout / "stray").touch()
+    assert "changes that are not committed" in release(checkout, "0.2.0").stderr
+    (checkout / "stray").unlink()
+    assert git("rev-parse", "HEAD").split() == [before]
+
+    done = release(checkout, "0.2.0")
+    assert done.returncode == 0, done.stderr
+    assert git("status", "--porcelain") == ""
+    assert git("log", "--format=%s") == "Release 0.2.0\nall of it\n"
+    assert git("cat-file", "-t", "0.2.0") == "tag\n"
+    assert git("rev-parse", "0.2.0^{commit}") == git("rev-parse", "HEAD")
+    assert yaml.safe_load((checkout / "galaxy.yml").read_text())["version"] == "0.2.0"
+    assert "v0.2.0\n======\n" in (checkout / "CHANGELOG.rst").read_text()
+    assert not (checkout / "changelogs/fragments").exists()
+    # What a release writes is right for the linters, too.
+    subprocess.run([BIN / "yamllint", "--strict", "changelogs", "galaxy.yml"], cwd=checkout, check=True)
+    with tarfile.open(checkout / "gpucluster-slurm-0.2.0.tar.gz") as tar:
+        names = {member.name for member in tar if not member.isdir()}
+        manifest = tar.extractfile("MANIFEST.json")
+        assert manifest
+        assert json.load(manifest)["collection_info"]["version"] == "0.2.0"
+    assert names - {"FILES.json", "MANIFEST.json"} <= set(git("ls-files").splitlines())
+
+    assert "the tag 0.2.0 is there already" in release(checkout, "0.2.0").stderr
+    git("tag", "--delete", "0.2.0")
+    assert "version 0.2.0 is not higher than 0.2.0, which is released" in release(checkout, "0.2.0").stderr
+    (checkout / "changelogs/fragments").mkdir(exist_ok=True)
+    (checkout / "changelogs/fragments/bad.yml").write_text("nonsense: [x]\n")
+    git("add", "--all")
+    git("commit", "--quiet", "--amend", "--no-edit")
+    (bad,) = git("rev-parse", "HEAD").split()
+    failed = release(checkout, "0.3.0")
+    assert (failed.returncode, "The branch is as it was." in failed.stderr) == (1, True)
+    assert (git("rev-parse", "HEAD").split(), git("tag"), git("status", "--porcelain")) == ([bad], "", "")
+    assert len(git("worktree", "list").splitlines()) == 1

@@ -1,0 +1,97 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Preflight on an inventory without a cluster file: it contacts no host, and has the rules of the cluster file."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+INVENTORY = """
+[slurm_controller]
+head
+[slurm_database]
+head
+[slurm_compute]
+head
+compute[01:02]
+[slurm_cluster:children]
+slurm_controller
+slurm_database
+slurm_compute
+"""
+VARIABLES = """
+slurm_cluster_name: plain
+slurm_hardware_types:
+  one: {sockets: 1, cores_per_socket: 2, threads_per_core: 2, real_memory: 15990}
+  gpus: {sockets: 1, cores_per_socket: 1, threads_per_core: 1, real_memory: 3661,
+         gres: [{name: gpu, type: a100, count: 2, autodetect: nvml, mig: {1g.5gb: 7}}]}
+slurm_nodes:
+  - {hosts: head, hardware: one, address: 10.182.0.4}
+  - {hosts: "compute[01-02]", hardware: gpus, address: "10.182.0.[2-3]"}
+slurm_addresses: [{hosts: head, address: 10.182.0.4}]
+slurm_partitions: [{name: all, nodes: ALL, default: true, MaxTime: "{{ hours }}:00:00"}]
+slurm_conf: {KillWait: 60, PreemptMode: null}
+hours: 2
+"""
+POLICY = """
+slurm_accounting_accounts: [{name: vision}]
+slurm_accounting_users: [{name: alice, DefaultAccount: vision}]
+"""
+
+
+def preflight(directory: Path, variables: dict[str, Any], policy: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Run preflight on an inventory in the format of INI, with the policy on the controllers alone."""
+    (directory / "hosts.ini").write_text(INVENTORY)
+    (directory / "group_vars").mkdir()
+    (directory / "group_vars/slurm_cluster.yml").write_text(yaml.safe_dump(variables))
+    (directory / "group_vars/slurm_controller.yml").write_text(yaml.safe_dump(policy))
+    playbook = Path(sys.executable).with_name("ansible-playbook")
+    return subprocess.run(
+        [playbook, ROOT / "playbooks/stages/preflight.yml", "-i", directory / "hosts.ini"],
+        # The repository's own setting names no plugin for INI.
+        env=os.environ | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_INVENTORY_ENABLED": "ini"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_right_inventory_is_taken(tmp_path: Path) -> None:
+    run = preflight(tmp_path, yaml.safe_load(VARIABLES), yaml.safe_load(POLICY))
+    assert (run.returncode, "DEPRECATION" in run.stdout + run.stderr) == (0, False), run.stdout
+
+
+def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
+    variables, policy = yaml.safe_load(VARIABLES), yaml.safe_load(POLICY)
+    (gpu,) = variables["slurm_hardware_types"]["gpus"]["gres"]
+    gpu["mig"] = {"1g.5gb": 8}
+    variables["slurm_nodes"].append({"hosts": "compute02", "hardware": "one"})
+    del variables["slurm_nodes"][0]["hosts"]
+    (partition,) = variables["slurm_partitions"]
+    variables["slurm_partitions"] += [copy.copy(partition), {"name": "b", "nodes": "ALL", "x": 1}]
+    variables["slurm_conf"]["KilWait"] = 3
+    variables["slurm_controllers"] = ["head", "compute01"]
+    policy["slurm_accounting_users"].append({"name": "bob", "GrpTRS": 1})
+    run = preflight(tmp_path, variables, policy)
+    assert run.returncode == 2
+    for expected in (
+        "slurm_hardware_types.gpus.gres[0].mig: found {'1g.5gb': 8}, allowed: instances of up to 7 compute slices",
+        "slurm_nodes[0].hosts: missing",
+        "slurm_nodes[2].hosts: compute02 is defined twice, first in slurm_nodes[1]",
+        "slurm_partitions[1].name: 'all' is defined twice, first in slurm_partitions[0]",
+        "slurm_partitions[1].default: slurm_partitions[0] is the default already, allowed: one",
+        "slurm_partitions[2].x: unknown key, allowed: name, nodes, default",
+        "slurm_conf.KilWait: unknown key, did you mean 'KillWait'?",
+        "slurm_conf.StateSaveLocation: missing: 2 controllers share their state",
+        "slurm_accounting_*: user bob: GrpTRS: unknown to Slurm, did you mean 'GrpTRES'?",
+    ):
+        assert expected in run.stdout + run.stderr, run.stdout + run.stderr
