@@ -12,7 +12,7 @@ version_added: 0.2.0
 description:
   - Says on which mount a directory is, and shows whether it is the same one on several hosts. Each of them writes a
     file of its own (O(write)), then each looks for those of the others (O(see)), and then each removes its own
-    (O(remove)). The filter P(gpucluster.slurm.state_directory_errors#filter) judges the answers.
+    (O(remove)). The filter P(gpucluster.slurm.state_directory_errors#filter) checks the answers.
   - It acts with the rights of the user that Slurm's controller runs as, since a server of NFS may take root for nobody.
   - In check mode nothing is written. The directory's inode is what hosts can be compared by then. It is equal on all
     hosts of a shared file system, and may be equal by chance on others, so that only a run proves something.

@@ -140,7 +140,7 @@ def test_nothing_is_proven_in_check_mode_or_without_a_proof(check: bool, proof: 
 
 def running(check: bool, **params: Any) -> Mock:
     """The module with these parameters, where systemd says that the service runs."""
-    defaults = {
+    defaults: dict[str, Any] = {
         "name": "slurmctld",
         "files": [],
         "absent": [],
