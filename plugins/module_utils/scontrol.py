@@ -9,12 +9,9 @@ The lines of `scontrol --oneliner show` are the same in Slurm 22.05, 24.11 and 2
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from ansible.module_utils.basic import AnsibleModule
-
-COMMAND = 60
-"""Seconds that a command may take."""
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import output, run
 
 CLEARED = "Not responding (resumed)"
 """The reason that nodes are resumed with. Where there are jobs or no database they keep the old one, and Slurm gives a
@@ -23,34 +20,10 @@ node its own only in the place of one that begins like this (`_drain_node` in `s
 Record = Mapping[str, str]
 """What Slurm shows of one thing, by key."""
 
-Ask = Callable[[Sequence[str]], str]
-"""Runs a command, and returns what it prints to its standard output, whether it succeeds or not."""
 
-
-class ScontrolError(Exception):
-    """A command that Slurm has refused, with its words."""
-
-
-class Scontrol:
-    """scontrol on this host."""
-
-    def __init__(self, module: AnsibleModule) -> None:
-        self.module = module
-
-    def run(self, *words: str) -> str:
-        """What a command says. Raises ScontrolError with the words of one that fails."""
-        command = ["timeout", str(COMMAND), "scontrol", *words]
-        status, output, errors = self.module.run_command(
-            command, environ_update={"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "standard"}
-        )
-        if status:
-            said = f"no answer in {COMMAND} s" if status == 124 else f"{errors.strip()} {output.strip()}".strip()
-            raise ScontrolError(f"{' '.join(command[2:])}: {said}")
-        return str(output)
-
-    def show(self, what: str, *name: str) -> list[Record]:
-        """The records of what there is. Raises ScontrolError."""
-        return records(self.run("--oneliner", "show", what, *name))
+def show(what: str, *name: str) -> list[Record]:
+    """The records of what there is. Raises CommandError."""
+    return records(output(["scontrol", "--oneliner", "show", what, *name]))
 
 
 def records(text: str) -> list[Record]:
@@ -71,15 +44,15 @@ def controllers(ping: str) -> dict[str, bool]:
     return {name: state == "UP" for name, state in found}
 
 
-def serving(ask: Ask) -> str:
+def serving() -> str:
     """The controller that serves, by its name in SlurmctldHost; empty if none does.
 
     The first that answers serves, because the primary takes control back when it starts. Another one answers a ping
     also while it stands by, and refuses all other requests until it has taken over (`src/slurmctld/backup.c`).
     """
-    found = controllers(ask(["timeout", "30", "scontrol", "ping"]))
+    found = controllers(run(["scontrol", "ping"], seconds=30).output)
     first = next((name for name, up in found.items() if up), "")
-    if first and first != next(iter(found)) and not ask(["timeout", "20", "scontrol", "show", "licenses"]).strip():
+    if first and first != next(iter(found)) and not run(["scontrol", "show", "licenses"], seconds=20).output.strip():
         return ""
     return first
 

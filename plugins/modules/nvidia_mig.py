@@ -61,6 +61,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import mig
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 
 def touch(path: str) -> None:
@@ -73,21 +74,20 @@ def touch(path: str) -> None:
 class Commands:
     """nvidia-smi on this host, and what it was told."""
 
-    def __init__(self, module: AnsibleModule, program: str) -> None:
-        self.module, self.program = module, program
+    def __init__(self, program: str) -> None:
+        self.program = program
         self.told: list[str] = []
 
     def run(self, command: mig.Command) -> tuple[int, str]:
         """Exit status and output of a command. One that hangs is ended."""
-        words = ["timeout", str(mig.COMMAND), self.program, *command]
         changes = command not in (mig.QUERY, mig.LIST, mig.INSTANCES)
         if changes:
             self.told.append(" ".join(["nvidia-smi", *command]))
             touch(CHANGED)  # a run may be killed while the command is under way
-        status, output, errors = self.module.run_command(words, environ_update={"LC_ALL": "C"})
+        answer = run([self.program, *command], seconds=mig.COMMAND)
         if changes:
             touch(CHANGED)
-        return status, output + errors
+        return answer.status, answer.output + answer.errors
 
 
 def main() -> None:
@@ -96,7 +96,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     program = module.get_bin_path("nvidia-smi")
-    commands = Commands(module, program or "")
+    commands = Commands(program or "")
     before: list[mig.Gpu] = []
     after: list[mig.Gpu] = []
     try:

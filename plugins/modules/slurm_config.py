@@ -273,9 +273,9 @@ def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
 # -- apply, verify, roll back ----------------------------------------------------------------------------------------
 
 
-def action_for(daemon: Daemon, plan: Sequence[Step]) -> str:
+def action_for(daemon: Daemon, old: Configuration, plan: Sequence[Step]) -> str:
     """What the daemon needs for the plan; one that runs but does not answer is started anew."""
-    if not daemon.answers():
+    if not daemon.answers(old):
         return "restart" if daemon.active() else "start"
     restart = not daemon.reconfigures or any(daemon.name in step.needs.restart for step in plan)
     return "restart" if restart else "reconfigure"
@@ -292,37 +292,36 @@ def apply(
     daemon: Daemon,
     files: Sequence[File],
     good: Mapping[str, str],
+    old: Configuration,
     new: Configuration,
     plan: Sequence[Step],
     action: str,
 ) -> None:
-    """Put the files in force, or go back to the good ones. Raises ConfigError."""
-    before = daemon.before()
+    """Put the files in force, or go back to the good ones, which say `old`. Raises ConfigError."""
+    before = daemon.before(old)
     write(files)
-    old, daemon.configuration = daemon.configuration, new
     try:
-        daemon.act(action)
-        daemon.wait()
-        daemon.verify(plan, before)
+        daemon.act(action, new)
+        daemon.wait(new)
+        daemon.verify(new, plan, before)
     except (ConfigError, ValueError) as error:
         if isinstance(error, NotYetError) and not daemon.interruptible:
             raise ConfigError(f"{error}, with the new files. It is left alone, see its log") from None
-        daemon.configuration = old
-        outcome = roll_back(daemon, files, good, action)
-        daemon.resume(before)
+        outcome = roll_back(daemon, files, good, old, action)
+        daemon.resume(old, before)
         raise ConfigError(f"{error}\n{outcome}") from None
 
 
-def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], action: str) -> str:
+def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], old: Configuration, action: str) -> str:
     """Put the good files back, and the daemon with them. Says how that went."""
     if len(good) < len(files):
         return "There were no files before to go back to."
     write([File(file.path, good[os.path.basename(file.path)].encode(), file.owner, file.mode) for file in files])
     try:
-        daemon.act("restart" if action == "start" else action)
+        daemon.act("restart" if action == "start" else action, old)
     except ConfigError:
         try:  # one that is gone cannot be reconfigured
-            daemon.act("restart")
+            daemon.act("restart", old)
         except ConfigError as error:
             return f"The old files are back, but {daemon.name} did not come up with them: {error}"
     return "Rolled back: the old files are in force again."
@@ -354,9 +353,8 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     old, remarks = understood({name: text for name, text in good.items() if name in texts})
     new = read(texts)
     at_start = read_at_start(new, "slurmd", version) if daemon.name == "slurmctld" else None
-    daemon.configuration = old
-    running = daemon.answers()
-    plan = steps(changes(old, new), daemon.jobs() if running else daemon.possible_jobs(), version)
+    running = daemon.answers(old)
+    plan = steps(changes(old, new), daemon.jobs() if running else daemon.possible_jobs(old), version)
     different = [file for file in files if file.changes]
     result = {
         "changed": bool(different) or good != wanted,
@@ -393,10 +391,10 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
                 f"{daemon.name} does not answer, and this can end jobs: start it, or set end_jobs\n{shown}"
             )
         raise ConfigError(f"this would end {len(ending)} jobs; drain the nodes first, or set end_jobs:\n{shown}")
-    action = action_for(daemon, plan)
+    action = action_for(daemon, old, plan)
     result["actions"] = [action]
     if not module.check_mode:
-        apply(daemon, files, good, new, plan, action)
+        apply(daemon, files, good, old, new, plan, action)
         keep(wanted, at_start)
     return result
 

@@ -234,8 +234,6 @@ accounting:
   sample: true
 """
 
-import os
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -243,9 +241,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import batch as slurm
-
-COMMAND_TIMEOUT = 60
-"""Seconds that one of Slurm's commands may take; its own retries are within that."""
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, run
 
 ACCOUNTING_LAG = 60
 """Seconds until slurmdbd must know what slurmctld knows."""
@@ -283,39 +279,19 @@ def wanted_jobs(params: dict[str, Any]) -> list[dict[str, Any]]:
     return wanted
 
 
-def run(arguments: list[str], stdin: str = "") -> tuple[int, str, str]:
-    """Run one of Slurm's commands: its exit status (124 for no answer in time), output and errors."""
-    environment = {**os.environ, "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
-    try:
-        # Not run_command: jobs are submitted by several threads, and a command has to answer in time.
-        done = subprocess.run(  # pylint: disable=ansible-bad-function
-            arguments,
-            input=stdin,
-            env=environment,
-            timeout=COMMAND_TIMEOUT,
-            capture_output=True,
-            check=False,
-            encoding="utf-8",
-            errors="replace",
-        )
-    except subprocess.TimeoutExpired:
-        return 124, "", f"{arguments[0]}: no answer in {COMMAND_TIMEOUT} s"
-    return done.returncode, done.stdout, done.stderr
-
-
 def has_accounting() -> bool:
-    """Whether the cluster has slurmdbd. Raises OSError where Slurm's commands are missing or get no answer."""
-    status, output, errors = run(["scontrol", "show", "config"])
-    if status:
-        raise OSError(f"Slurm does not answer: {errors.strip()}")
-    return any(line.startswith("AccountingStorageType ") and "slurmdbd" in line for line in output.splitlines())
+    """Whether the cluster has slurmdbd. Raises CommandError where Slurm's commands are missing or get no answer."""
+    answer = run(["scontrol", "show", "config"])
+    if answer.status:
+        raise CommandError(f"Slurm does not answer: {answer.words}")
+    return any(line.startswith("AccountingStorageType ") and "slurmdbd" in line for line in answer.output.splitlines())
 
 
 def submit(job: dict[str, Any]) -> tuple[int, str]:
     """Submit one job: its number, or 0 and Slurm's reason."""
-    status, output, errors = run(slurm.sbatch_arguments(job), slurm.batch_script(job))
+    answer = run(slurm.sbatch_arguments(job), slurm.batch_script(job))
     # "12;cluster" in a federation
-    return (0, slurm.refusal(errors)) if status else (int(output.split(";")[0]), "")
+    return (0, slurm.refusal(answer.words)) if answer.status else (int(answer.output.split(";")[0]), "")
 
 
 def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float) -> slurm.Known:
@@ -324,10 +300,10 @@ def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float) -> slurm.Kn
     to_cancel = {job_id: job["cancel_when"].upper() for job_id, job in jobs.items() if job.get("cancel_when")}
     try:
         while True:
-            status, output, _errors = run(slurm.SQUEUE)
+            answer = run(slurm.SQUEUE)
             # A controller that restarts is no news of the jobs.
-            if status == 0:
-                known = slurm.updated(known, slurm.parse_squeue(output), jobs)
+            if answer.status == 0:
+                known = slurm.updated(known, slurm.parse_squeue(answer.output), jobs)
             due = {record.job_id for record in known.values() if to_cancel.get(record.job_id) == record.state}
             cancel(due)
             for job_id in due:
@@ -351,8 +327,8 @@ def from_accounting(ended: dict[int, list[slurm.JobRecord]], poll: float) -> dic
     until = time.monotonic() + ACCOUNTING_LAG
     booked: dict[int, list[slurm.JobRecord]] = {}
     while missing := ended.keys() - booked.keys():
-        _status, output, _errors = run(slurm.sacct_arguments(sorted(missing)))
-        for job_id, records in slurm.by_job(slurm.parse_sacct(output)).items():
+        answer = run(slurm.sacct_arguments(sorted(missing)))
+        for job_id, records in slurm.by_job(slurm.parse_sacct(answer.output)).items():
             complete = slurm.booked(ended[job_id], records)
             if complete:
                 booked[job_id] = complete
@@ -368,10 +344,9 @@ def node_states(jobs: list[dict[str, Any]]) -> dict[str, str]:
     hostlists = {job["nodelist"] for job in jobs if job.get("nodelist")}
     if not hostlists:
         return {}
-    _status, output, _errors = run(
-        ["sinfo", "--all", "--Node", "--noheader", f"--nodes={','.join(sorted(hostlists))}", "--format=%N|%T|%E"]
-    )
-    states: dict[str, str] = slurm.parse_sinfo(output)
+    nodes = f"--nodes={','.join(sorted(hostlists))}"
+    answer = run(["sinfo", "--all", "--Node", "--noheader", nodes, "--format=%N|%T|%E"])
+    states: dict[str, str] = slurm.parse_sinfo(answer.output)
     return states
 
 
@@ -446,7 +421,7 @@ def main() -> None:
             module.exit_json(changed=bool(wanted), jobs=[], msg=f"{len(wanted)} jobs would be submitted")
         accounting = has_accounting()
         results = outcome(wanted, module.params["timeout"], module.params["poll"], accounting)
-    except (ValueError, OSError) as error:
+    except (ValueError, CommandError) as error:
         module.fail_json(msg=str(error), jobs=[])
     message = failure(results)
     changed = any(result["job_id"] for result in results)

@@ -77,21 +77,17 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
-    CLEARED,
-    Scontrol,
-    ScontrolError,
-    to_change,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, show, to_change
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output
 
 
-def set_state(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
-    """Make the nodes as wanted. Gives the plan. Raises ScontrolError."""
+def set_state(module: AnsibleModule) -> list[dict[str, Any]]:
+    """Make the nodes as wanted. Gives the plan. Raises CommandError."""
     state, reason = module.params["state"], module.params["reason"] or ""
-    nodes = to_change(scontrol.show("node", module.params["name"]), state, reason)
+    nodes = to_change(show("node", module.params["name"]), state, reason)
     if nodes and not module.check_mode:
         words = [f"NodeName={fold([node['NodeName'] for node in nodes])}", f"State={state.upper()}"]
-        scontrol.run("update", *words, f"Reason={reason if state != 'resume' else CLEARED}")
+        output(["scontrol", "update", *words, f"Reason={reason if state != 'resume' else CLEARED}"])
     return [{"what": f"node {node['NodeName']}", "before": node["State"], "after": state.upper()} for node in nodes]
 
 
@@ -106,8 +102,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        plan = set_state(module, Scontrol(module))
-    except ScontrolError as error:
+        plan = set_state(module)
+    except CommandError as error:
         module.fail_json(msg=str(error))
     module.exit_json(**plan_result(plan))
 

@@ -107,11 +107,21 @@ files:
   returned: always
   sample: [/etc/enroot/enroot.conf.d/50-site.conf]
 plugins:
-  description: Paths of the plugins of Slurm in the packages, with O(slurm_release).
+  description: The plugins of Slurm in the packages, with O(slurm_release).
   type: list
-  elements: str
+  elements: dict
   returned: always
-  sample: [/usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so]
+  contains:
+    path:
+      description: Where the package has the plugin.
+      type: str
+      returned: always
+      sample: /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so
+    sha256:
+      description: Its checksum.
+      type: str
+      returned: always
+      sample: 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef
 """
 
 import fcntl
@@ -242,9 +252,9 @@ def check_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
             raise PackageError(f"{deb.source}: found architecture {deb.architecture}, allowed {own}")
 
 
-def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[str]:
-    """The paths of the plugins. Raises PackageError where there is one that this release of Slurm would not load."""
-    paths: list[str] = []
+def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict[str, str]]:
+    """The plugins, by path and checksum. Raises PackageError where this release of Slurm would not load one."""
+    plugins: list[dict[str, str]] = []
     for deb in debs:
         rc, stdout, stderr = module.run_command(["dpkg-deb", "--fsys-tarfile", deb.path], encoding=None)
         if rc != 0:
@@ -252,19 +262,20 @@ def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[str]
         found = {}
         with tarfile.open(fileobj=io.BytesIO(stdout)) as archive:
             for member in archive:
-                content = archive.extractfile(member) if re.search(r"/slurm[^/]*/[^/]+\.so$", member.name) else None
-                if content:
+                file = archive.extractfile(member) if re.search(r"/slurm[^/]*/[^/]+\.so$", member.name) else None
+                if file:
+                    path, content = member.name.lstrip("."), file.read()
                     try:
-                        found[member.name.lstrip(".")] = plugin_release(content.read())
+                        found[path] = plugin_release(content)
                     except PluginError as error:
-                        raise PackageError(f"{deb.source}: {member.name.lstrip('.')}: {error}") from None
+                        raise PackageError(f"{deb.source}: {path}: {error}") from None
+                    plugins.append({"path": path, "sha256": hashlib.sha256(content).hexdigest()})
         if not found:
             raise PackageError(f"{deb.source}: it holds no plugin of Slurm")
         for path, release in found.items():
             if release != own:
                 raise PackageError(f"{deb.source}: {path} is for Slurm {release}, and the host has Slurm {own}")
-        paths.extend(found)
-    return paths
+    return plugins
 
 
 def finish(module: AnsibleModule) -> None:

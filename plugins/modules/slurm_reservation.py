@@ -93,27 +93,29 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reserv
     updates,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import Scontrol, ScontrolError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import show
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output
 
 
-def change_reservation(module: AnsibleModule, scontrol: Scontrol) -> list[dict[str, Any]]:
-    """Make it as wanted. Gives the plan. Raises ReservationError, ScontrolError."""
+def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:
+    """Make it as wanted. Gives the plan. Raises ReservationError and CommandError."""
     name, absent = module.params["name"], module.params["state"] == "absent"
-    there = next((record for record in scontrol.show("reservation") if record["ReservationName"] == name), None)
+    there = next((record for record in show("reservation") if record["ReservationName"] == name), None)
     named = f"ReservationName={name}"
     if absent:
         if there and not module.check_mode:
-            scontrol.run("delete", named)
+            output(["scontrol", "delete", named])
         return [{"what": f"reservation {name}", "before": name, "after": None}] if there else []
     changes = differences(module.params["parameters"], there)
     if there is None and over(module.params["parameters"], datetime.now()):
         return []
     if not module.check_mode:
         if there is None:
-            scontrol.run("create", "reservation", named, *(f"{change.key}={change.given}" for change in changes))
+            given = [f"{change.key}={change.given}" for change in changes]
+            output(["scontrol", "create", "reservation", named, *given])
         else:
             for words in updates(changes):
-                scontrol.run("update", named, *words)
+                output(["scontrol", "update", named, *words])
     new = [] if there else [{"what": f"reservation {name}", "before": None, "after": name}]
     plan = [{"what": f"reservation {name} {c.key}", "before": c.before, "after": c.after} for c in changes]
     return new + plan
@@ -129,8 +131,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        plan = change_reservation(module, Scontrol(module))
-    except (ReservationError, ScontrolError) as error:
+        plan = change_reservation(module)
+    except (ReservationError, CommandError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**plan_result(plan))
 

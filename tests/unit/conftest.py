@@ -5,7 +5,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from ansible.plugins.loader import init_plugin_loader
+from programs import StandIn
 
 # Before anything of ansible_collections is imported: afterwards Ansible's own importer would not be asked any more.
 init_plugin_loader()
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Stand-ins for programs."""
+    directory = tmp_path / "stand-ins"
+    directory.mkdir()
+    monkeypatch.setenv("PATH", str(directory), prepend=":")
+
+    def put(name: str, script: str) -> None:
+        program = directory / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+
+    return put

@@ -1,13 +1,17 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs of roles, for tests of their functions."""
+"""Programs: those of roles, for tests of their functions, and stand-ins for those that a host has."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+
+StandIn = Callable[[str, str], None]
+"""Puts a program before all others of its name: the name, and a script of the shell. The fixture `stand_in` is one."""
 
 
 def load(path: str) -> ModuleType:

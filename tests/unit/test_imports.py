@@ -26,9 +26,9 @@ TABLE = {
 }
 """The packages that a package may import."""
 
-CLIENTS = {f"module_utils/{name}" for name in ("scontrol", "accounting/sacctmgr", "controller/daemons")} | {
-    "module_utils/controller/trial_start"
-}
+CLIENTS = {
+    f"module_utils/{name}" for name in ("slurm_commands", "scontrol", "accounting/sacctmgr", "controller/daemons")
+} | {"module_utils/controller/trial_start"}
 """Modules that speak to a running Slurm, or start one."""
 WITHOUT_SLURM = ("cluster", "configuration", "configuration/parameter_tables", "nodes", "filter", "inventory")
 """Packages that reach none of them."""

@@ -8,9 +8,7 @@ The output of `-nP` with named columns is the same in Slurm 22.05, 24.11 and 26.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 
@@ -22,9 +20,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, NAME, Limit, meaning
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
-COMMAND = 60
-"""Seconds that a question may take."""
 PATIENCE = 3600
 """Seconds that all commands of a run may take."""
 
@@ -147,14 +144,12 @@ def conf_for_sacctmgr(wanted: Configuration) -> str:
 class Sacctmgr:
     """sacctmgr on this host, for one cluster."""
 
-    def __init__(self, cluster: str | None, new: bool = False, conf: str | None = None) -> None:
+    def __init__(self, cluster: str | None, new: bool = False, conf: str = "") -> None:
         """`new`: whether the database need not know the cluster. `conf`: path of a slurm.conf instead of the host's.
 
         Raises AccountingError.
         """
-        self.environment = {**os.environ, "LC_ALL": "C.UTF-8"}
-        if conf is not None:
-            self.environment["SLURM_CONF"] = conf
+        self.conf = conf
         self.clusters = self._ask(["sacctmgr", "-nP", "show", "cluster", "format=Cluster"]).split()
         known = ", ".join(self.clusters) or "none"
         if cluster is None and len(self.clusters) != 1:
@@ -163,30 +158,12 @@ class Sacctmgr:
         if self.cluster not in self.clusters and not (new and NAME.fullmatch(self.cluster)):
             raise AccountingError(f"cluster: found {cluster!r}, the database has {known}")
 
-    def _run(self, command: Sequence[str], seconds: int, stdin: str = "") -> tuple[int, str, str]:
-        """A command's status, output and errors."""
-        try:
-            # Not run_command: it writes all of the input before it reads, and sacctmgr repeats what it reads.
-            done = subprocess.run(  # pylint: disable=ansible-bad-function
-                command,
-                input=stdin,
-                env=self.environment,
-                timeout=seconds,
-                capture_output=True,
-                check=False,
-                encoding="utf-8",
-                errors="replace",
-            )
-        except subprocess.TimeoutExpired:
-            return 124, "", f"no answer in {seconds} s"
-        return done.returncode, done.stdout, done.stderr
-
     def _ask(self, command: Sequence[str]) -> str:
         """A command's answer. Raises AccountingError with its words."""
-        status, output, errors = self._run(command, COMMAND)
-        if status:
-            raise AccountingError(f"{' '.join(command[:4])}: {errors}{output}".strip())
-        return output
+        answer = run(command, conf=self.conf)
+        if answer.status:
+            raise AccountingError(f"{' '.join(command[:4])}: {answer.words}")
+        return answer.output
 
     def state(self) -> State:
         """What slurmdbd keeps. Raises AccountingError."""
@@ -210,16 +187,18 @@ class Sacctmgr:
             with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
-                status, output, errors = self._run(["sacctmgr", "-i", "load", file.name], PATIENCE)
+                answer = run(["sacctmgr", "-i", "load", file.name], seconds=PATIENCE, conf=self.conf)
         else:
-            status, output, errors = self._run(["sacctmgr", "-iQ"], PATIENCE, text)
+            answer = run(["sacctmgr", "-iQ"], text, PATIENCE, self.conf)
         # It repeats the commands that it reads.
         said = [
             line.strip()
-            for line in f"{errors}{output}".splitlines()
+            for line in f"{answer.errors}{answer.output}".splitlines()
             if not line.startswith("sacctmgr: ") or "error" in line
         ]
-        return bool(status), f"sacctmgr {'load' if load else shortened(lines[0])}: {'; '.join(filter(None, said))}"
+        return bool(
+            answer.status
+        ), f"sacctmgr {'load' if load else shortened(lines[0])}: {'; '.join(filter(None, said))}"
 
 
 def shortened(command: str) -> str:

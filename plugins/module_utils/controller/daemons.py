@@ -34,9 +34,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, serving
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output, run
 
-# Seconds that one command of Slurm may take.
-COMMAND = 60
 # States of a node that cannot have jobs (slurm.conf(5) and sinfo(1)); one that does not answer has a star.
 LOST = re.compile(r"down|unknown|inval|fail|.*\*$")
 # Why slurmctld drains a node itself when it registers: before 22.11 its state is not "inval" as well
@@ -64,8 +63,19 @@ class NotYetError(ConfigError):
     """A daemon runs and does not answer; it may be about to."""
 
 
+def ask(*command: str) -> str:
+    """What a command prints. Raises ConfigError with the words of one that fails."""
+    try:
+        return output(command)
+    except CommandError as error:
+        raise ConfigError(str(error)) from None
+
+
 class Daemon:
-    """A daemon of Slurm that systemd runs on this host."""
+    """A daemon of Slurm that systemd runs on this host.
+
+    Methods get what its files say at that time as `configuration`.
+    """
 
     name = ""
     conf = ""
@@ -80,18 +90,7 @@ class Daemon:
     """What its files must go together with."""
 
     def __init__(self, module: AnsibleModule) -> None:
-        self.module = module
         self.patience: int = module.params["patience"]
-        self.configuration = Configuration()
-        """What its files say."""
-
-    def ask(self, *command: str, conf: str = "") -> tuple[int, str, str]:
-        """A command's status and output. It must not wait for a daemon that hangs."""
-        environment = {"SLURM_CONF": conf} if conf else {}
-        result: tuple[int, str, str] = self.module.run_command(
-            ["timeout", str(COMMAND), *command], environ_update=environment
-        )
-        return result
 
     def version(self) -> str:
         """The installed release, such as 24.11.5. Raises ConfigError without one."""
@@ -99,36 +98,43 @@ class Daemon:
 
     def version_with(self, conf: str) -> str:
         """Likewise, with another slurm.conf."""
-        stdout = self.ask(self.name, "-V", conf=conf)[1]
-        if not (match := re.search(r"\d+\.\d+\.\d+", stdout)):
-            raise ConfigError(f"{self.name} -V says {stdout.strip()!r}; is its package installed?")
+        answer = run([self.name, "-V"], conf=conf)
+        if not (match := re.search(r"\d+\.\d+\.\d+", answer.output)):
+            raise ConfigError(f"{self.name} -V: {answer.words}; is its package installed?")
         return match[0]
 
     def active(self) -> bool:
         """Whether systemd runs it."""
-        return self.ask("systemctl", "is-active", "--quiet", self.name)[0] == 0
+        return run(["systemctl", "is-active", "--quiet", self.name]).status == 0
 
-    def answers(self) -> bool:
+    def answers(self, configuration: Configuration) -> bool:
         """Whether it serves."""
         raise NotImplementedError
 
     def last_words(self) -> str:
         """What it has said last."""
-        return self.ask("journalctl", "--no-pager", "--output=cat", "--lines=8", f"--unit={self.name}")[1]
+        return run(["journalctl", "--no-pager", "--output=cat", "--lines=8", f"--unit={self.name}"]).output
 
-    def act(self, action: str) -> None:
+    def act(self, action: str, configuration: Configuration) -> None:
         """Start, restart or reconfigure it. Raises ConfigError with the words of the command and of the daemon."""
-        command = ["scontrol", "reconfigure"] if action == "reconfigure" else ["systemctl", action, self.name]
-        rc, stdout, stderr = self.ask(*command)
-        if rc != 0:
-            words = "" if action == "reconfigure" else self.last_words()
-            raise ConfigError(f"{' '.join(command)}: {(stderr or stdout).strip()}\n{words}".strip())
+        self._act(action)
+        if action != "reconfigure" and self.reconfigures:
+            self.wait(configuration)
+            self._act("reconfigure")  # which hands the files to the other hosts
 
-    def wait(self) -> None:
+    def _act(self, action: str) -> None:
+        """Run the command of an action. Raises ConfigError."""
+        command = ["scontrol", "reconfigure"] if action == "reconfigure" else ["systemctl", action, self.name]
+        answer = run(command)
+        if answer.status:
+            words = "" if action == "reconfigure" else self.last_words()
+            raise ConfigError(f"{' '.join(command)}: {answer.words}\n{words}".strip())
+
+    def wait(self, configuration: Configuration) -> None:
         """Wait until it answers. Raises ConfigError if it has ended, NotYetError if it does not in time."""
-        patience = self.patience + self.takeover()
+        patience = self.patience + takeover(configuration)
         deadline = time.monotonic() + patience
-        while not self.answers():
+        while not self.answers(configuration):
             if not self.active():
                 raise ConfigError(f"{self.name} has ended:\n{self.last_words()}")
             if time.monotonic() > deadline:
@@ -141,25 +147,21 @@ class Daemon:
         """The jobs that have not ended."""
         return []
 
-    def possible_jobs(self) -> list[JobPlacement]:
+    def possible_jobs(self, _configuration: Configuration) -> list[JobPlacement]:
         """Those that there may be while it does not answer."""
         return []
 
-    def takeover(self) -> int:
-        """Seconds by which it may answer later than it starts, since another host serves first."""
-        return 0
-
-    def before(self) -> Before:
+    def before(self, _configuration: Configuration) -> Before:
         """What it has now."""
         return Before({}, frozenset())
 
     def try_files(self, directory: str) -> None:
         """Let Slurm check the files in a directory. Raises ConfigError with its words."""
 
-    def verify(self, plan: Sequence[Step], before: Before) -> None:
+    def verify(self, configuration: Configuration, plan: Sequence[Step], before: Before) -> None:
         """See that it does as its files say, and has the nodes that it had before. Raises ConfigError if not."""
 
-    def resume(self, before: Before) -> None:
+    def resume(self, configuration: Configuration, before: Before) -> None:
         """Resume nodes that were drained by files that are gone again."""
 
 
@@ -178,8 +180,8 @@ class Slurmdbd(Daemon):
             write([File(path, b"DbdHost=localhost\nStorageType=accounting_storage/mysql\n", mode=0o600)])
             return self.version_with(os.path.join(directory, "slurm.conf"))
 
-    def answers(self) -> bool:
-        port = self.configuration.settings.get((self.conf, "dbdport"), ("", "6819"))[1]
+    def answers(self, configuration: Configuration) -> bool:
+        port = configuration.settings.get((self.conf, "dbdport"), ("", "6819"))[1]
         try:
             with socket.create_connection(("localhost", int(port)), timeout=2):
                 return True
@@ -196,54 +198,33 @@ class Slurmctld(Daemon):
         super().__init__(module)
         self.host = this_host(module, module.params["directory"])
 
-    def answers(self) -> bool:
+    def answers(self, configuration: Configuration) -> bool:
         if not self.active():
             return False
-        name = serving(lambda command: self.ask(*command)[1])
+        name = serving()
         # Slurm finds itself among SlurmctldHost by the name of its host, or else by its addresses.
         own = short_name(socket.gethostname())
-        return name != "" and (short_name(name) == own or own not in self.controllers())
+        return name != "" and (short_name(name) == own or own not in controllers(configuration))
 
-    def controllers(self) -> list[str]:
-        """The controllers that its files name, in their order, without their domains."""
-        hosts = self.configuration.settings.get(("slurm.conf", "slurmctldhost"), ("", ""))[1]
-        return [short_name(host) for host in hosts.split()]
-
-    def takeover(self) -> int:
-        # run_backup() in src/slurmctld/backup.c: it looks three times in this time, and needs one look more.
-        if short_name(socket.gethostname()) not in self.controllers()[1:]:
-            return 0
-        return 2 * int(self.configuration.settings.get(("slurm.conf", "slurmctldtimeout"), ("", "120"))[1])
-
-    def possible_jobs(self) -> list[JobPlacement]:
-        state = self.configuration.settings.get(("slurm.conf", "statesavelocation"), ("", "/var/spool"))[1]
+    def possible_jobs(self, configuration: Configuration) -> list[JobPlacement]:
+        state = configuration.settings.get(("slurm.conf", "statesavelocation"), ("", "/var/spool"))[1]
         if not os.path.exists(os.path.join(state, "job_state")):  # it has never run
             return []
-        return [
-            JobPlacement("unknown", ",".join(self.configuration.partitions), frozenset(self.configuration.nodes), True)
-        ]
+        return [JobPlacement("unknown", ",".join(configuration.partitions), frozenset(configuration.nodes), True)]
 
     def jobs(self) -> list[JobPlacement]:
         fields = ["JobArrayID", "Partition", "NodeList", "tres-per-job", "tres-per-node", "tres-per-task", "tres-alloc"]
-        rc, stdout, stderr = self.ask("squeue", "--noheader", "--Format", ",".join(f"{field}:|" for field in fields))
-        if rc != 0:
-            raise ConfigError(f"squeue: {stderr.strip()}")
-        rows = [line.split("|") for line in stdout.splitlines()]
+        shown = ask("squeue", "--noheader", "--Format", ",".join(f"{field}:|" for field in fields))
+        rows = [line.split("|") for line in shown.splitlines()]
         return [
             JobPlacement(row[0], row[1], frozenset(expand(row[2])), any("gres" in field for field in row[3:]))
             for row in rows
         ]
 
-    def act(self, action: str) -> None:
-        super().act(action)
-        if action != "reconfigure":
-            self.wait()
-            super().act("reconfigure")  # which hands the files to the other hosts
-
     def try_files(self, directory: str) -> None:
-        rc, stdout, stderr = self.ask("sinfo", "--version", conf=f"{directory}/slurm.conf")
-        if rc != 0:
-            raise ConfigError((stderr or stdout).strip().replace(f"{directory}/", ""))
+        answer = run(["sinfo", "--version"], conf=f"{directory}/slurm.conf")
+        if answer.status:
+            raise ConfigError(answer.words.replace(f"{directory}/", ""))
         with open(f"{directory}/slurm.conf", encoding="utf-8") as file:
             settings = read({"slurm.conf": file.read()}).settings
         user = settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
@@ -252,38 +233,31 @@ class Slurmctld(Daemon):
         except TrialError as error:
             raise ConfigError(str(error)) from None
 
-    def before(self) -> Before:
-        if not self.answers():
-            return super().before()
+    def before(self, configuration: Configuration) -> Before:
+        if not self.answers(configuration):
+            return super().before(configuration)
         nodes = self.states()
-        there = reachable(self.configuration, those_up(nodes))
-        unlike = frozenset(line.partition(":")[0] for line in self.unlike())
+        there = reachable(configuration, those_up(nodes))
+        unlike = frozenset(line.partition(":")[0] for line in self.unlike(configuration))
         return Before({node: state for node, state in nodes.items() if node in there}, unlike)
 
     def states(self) -> Nodes:
         """State and reason of each node."""
-        stdout = self.ask("sinfo", "--noheader", "--Node", "--all", "--format=%N|%T|%E")[1]
-        rows = (line.split("|", 2) for line in stdout.splitlines())
+        shown = run(["sinfo", "--noheader", "--Node", "--all", "--format=%N|%T|%E"]).output
+        rows = (line.split("|", 2) for line in shown.splitlines())
         return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3}
 
-    def unlike(self) -> list[str]:
+    def unlike(self, configuration: Configuration) -> list[str]:
         """In what it is not as its files say. Raises ConfigError where it does not tell."""
+        config = ask("scontrol", "show", "config")
+        nodes = ask("scontrol", "--all", "--future", "--oneliner", "show", "node")
+        partitions = ask("scontrol", "--all", "--oneliner", "show", "partition")
+        return differences(configuration, config, nodes, partitions, self.version())
 
-        def shown(*words: str) -> str:
-            rc, stdout, stderr = self.ask("scontrol", *words)
-            if rc != 0:
-                raise ConfigError(f"scontrol {' '.join(words)}: {(stderr or stdout).strip()}")
-            return stdout
-
-        config = shown("show", "config")
-        nodes = shown("--all", "--future", "--oneliner", "show", "node")
-        partitions = shown("--all", "--oneliner", "show", "partition")
-        return differences(self.configuration, config, nodes, partitions, self.version())
-
-    def verify(self, plan: Sequence[Step], before: Before) -> None:
+    def verify(self, configuration: Configuration, plan: Sequence[Step], before: Before) -> None:
         deadline = time.monotonic() + self.patience
         while True:
-            unlike = [line for line in self.unlike() if line.partition(":")[0] not in before.unlike]
+            unlike = [line for line in self.unlike(configuration) if line.partition(":")[0] not in before.unlike]
             if not parts_daemons(plan):  # a node that is refused differs as well, and has a reason to tell
                 self.wait_for_nodes(those_up(before.nodes) - removed_nodes(plan))
             if not unlike:
@@ -304,16 +278,32 @@ class Slurmctld(Daemon):
                 raise ConfigError(f"{fold(missing)} were up and are not after {self.patience} s")
             time.sleep(1)
 
-    def resume(self, before: Before) -> None:
+    def resume(self, configuration: Configuration, before: Before) -> None:
         whole = {node for node in those_up(before.nodes) if "drain" not in before.nodes[node][0]}
         deadline = time.monotonic() + self.patience
-        while self.answers() and time.monotonic() < deadline:
+        while self.answers(configuration) and time.monotonic() < deadline:
             nodes = self.states()
             drained = sorted(node for node in whole & nodes.keys() if re.match("inval|drain", nodes[node][0]))
             if not drained:
                 return
-            self.ask("scontrol", "update", f"nodename={fold(drained)}", "state=resume", f"reason={CLEARED}")
+            run(["scontrol", "update", f"nodename={fold(drained)}", "state=resume", f"reason={CLEARED}"])
             time.sleep(1)
+
+
+def controllers(configuration: Configuration) -> list[str]:
+    """The controllers that files name, in their order, without their domains."""
+    hosts = configuration.settings.get(("slurm.conf", "slurmctldhost"), ("", ""))[1]
+    return [short_name(host) for host in hosts.split()]
+
+
+def takeover(configuration: Configuration) -> int:
+    """Seconds by which slurmctld on this host may answer later than it starts, since another controller serves first.
+
+    run_backup() in src/slurmctld/backup.c: it looks three times in this time, and needs one look more.
+    """
+    if short_name(socket.gethostname()) not in controllers(configuration)[1:]:
+        return 0
+    return 2 * int(configuration.settings.get(("slurm.conf", "slurmctldtimeout"), ("", "120"))[1])
 
 
 def those_up(nodes: Nodes) -> set[str]:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology
     read_topology,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "slurmd_parameters": {"type": "list", "elements": "str", "default": []},
@@ -28,9 +28,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "tmp_fs": {"type": "path", "default": "/tmp"},
 }
 """Options of a module that measures (doc fragment `hardware`)."""
-
-PATIENCE = 60
-"""Seconds: a driver that hangs must not hang the play, and run_command knows no limit of time."""
 
 
 class MeasurementError(Exception):
@@ -42,19 +39,11 @@ def ask(module: AnsibleModule, command: str, *arguments: str) -> str:
     path = module.get_bin_path(command, opt_dirs=["/usr/sbin", "/usr/local/sbin", "/opt/slurm/sbin"])
     if path is None:
         return ""
-    try:
-        return subprocess.run(  # pylint: disable=ansible-bad-function
-            [path, *arguments],
-            capture_output=True,
-            env={**os.environ, "LC_ALL": "C"},
-            encoding="utf-8",
-            errors="replace",
-            timeout=PATIENCE,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        module.warn(f"{command}: {error}")
+    answer = run([path, *arguments])
+    if answer.status:
+        module.warn(f"{command}: {answer.words}")
         return ""
+    return answer.output
 
 
 def disk_size(path: str) -> int:

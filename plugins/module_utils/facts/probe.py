@@ -123,7 +123,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "directories": dict(_directories(tree, questions.directories)),
         "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},
         "part": checksum(part_of(_content(tree, path) or b"", marker)) if path else "",
-        "serving_controller": serving(run) if questions.serving_controller else "",
+        "serving_controller": serving() if questions.serving_controller else "",
         # Users' containers need these. unprivileged_userns_clone is Debian's own, a kernel that lacks it allows them.
         # apparmor_restrict_unprivileged_userns is Ubuntu's: programs without a profile get useless namespaces.
         "namespaces": {

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
     controllers,
@@ -13,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import (
     serving,
     to_change,
 )
+from programs import StandIn
 
 NODES = """
 NodeName=n1 Arch=x86_64 OS=Linux 6.12 #1 SMP State=IDLE ThreadsPerCore=1 Partitions=main  BootTime=2026-11-21T12:41:08
@@ -41,11 +44,16 @@ Slurmctld(backup2) at login2 is {}
         (("DOWN", "DOWN", "DOWN"), "No licenses configured in Slurm.\n", ""),
     ],
 )
-def test_which_controller_serves(states: tuple[str, ...], licenses: str, serves: str) -> None:
-    said = {"ping": PING.format(*states), "licenses": licenses}
-    assert serving(lambda command: said[command[-1]]) == serves
-    assert [*controllers(said["ping"])] == ["head", "login1", "login2"]
-    assert serving(lambda _command: "") == ""  # no Slurm on the host
+def test_which_controller_serves(stand_in: StandIn, states: tuple[str, ...], licenses: str, serves: str) -> None:
+    ping = PING.format(*states)
+    stand_in("scontrol", f"case $* in\nping) echo '{ping}' ;;\n'show licenses') printf '{licenses}' ;;\nesac")
+    assert serving() == serves
+    assert [*controllers(ping)] == ["head", "login1", "login2"]
+
+
+def test_no_controller_serves_where_there_is_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert serving() == ""
 
 
 @pytest.mark.parametrize(

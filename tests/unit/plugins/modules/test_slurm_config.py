@@ -5,22 +5,30 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationChange, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    Configuration,
+    ConfigurationChange,
+    read,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import steps
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
     DAEMONS,
     ConfigError,
     Daemon,
     Slurmctld,
+    takeover,
     those_up,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import trial_conf
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_config
+from programs import StandIn
 
 CONF = """
 ClusterName=demo
@@ -74,21 +82,19 @@ SECOND = BOTH.replace("head is UP", "head is DOWN")
     ],
 )
 def test_a_controller_answers_when_it_is_the_one_that_serves(
-    monkeypatch: pytest.MonkeyPatch, host: str, ping: str, answers: bool
+    monkeypatch: pytest.MonkeyPatch, stand_in: StandIn, host: str, ping: str, answers: bool
 ) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: host)
-    said = {"scontrol ping": ping, "scontrol show licenses": "No licenses configured in Slurm.\n"}
-
-    def run_command(command: list[str], **_options: Any) -> tuple[int, str, str]:
-        return 0, next((text for words, text in said.items() if " ".join(command).endswith(words)), ""), ""
-
+    stand_in("systemctl", "exit 0")
+    licenses = "No licenses configured in Slurm."
+    stand_in("scontrol", f"case $* in\nping) printf '{ping}' ;;\n'show licenses') echo '{licenses}' ;;\nesac")
     params = {"directory": "/etc/slurm", "patience": 1}
-    module: Any = SimpleNamespace(params=params, check_mode=True, run_command=run_command)
+    module: Any = SimpleNamespace(params=params, check_mode=True)
     daemon = Slurmctld(module)
-    daemon.configuration = read({"slurm.conf": "SlurmctldHost=head(10.0.0.1)\nSlurmctldHost=login1\n"})
-    assert daemon.answers() is answers
+    configuration = read({"slurm.conf": "SlurmctldHost=head(10.0.0.1)\nSlurmctldHost=login1\n"})
+    assert daemon.answers(configuration) is answers
     # A second controller that is restarted waits for the first one, as long as SlurmctldTimeout says.
-    assert daemon.takeover() == (240 if host == "login1" else 0)
+    assert takeover(configuration) == (240 if host == "login1" else 0)
 
 
 def test_jobs_that_nobody_tells_of_count_as_running(tmp_path: Path) -> None:
@@ -96,14 +102,17 @@ def test_jobs_that_nobody_tells_of_count_as_running(tmp_path: Path) -> None:
     conf = f"StateSaveLocation={tmp_path}\nNodeName=n[1-2]\nPartitionName=p Nodes=ALL\n"
     params = {"directory": "/etc/slurm", "patience": 1}
     daemon = Slurmctld(cast(Any, SimpleNamespace(params=params)))
-    daemon.configuration = read({"slurm.conf": conf})
+    configuration = read({"slurm.conf": conf})
     gone = [
         ConfigurationChange("PartitionName", "p", "PartitionName", "p", None),
         ConfigurationChange("NodeName", "n2", "NodeName", "n2", None),
     ]
-    assert [step.ends for step in steps(gone, daemon.possible_jobs(), "24.11.5")] == [(), ()]
+    assert [step.ends for step in steps(gone, daemon.possible_jobs(configuration), "24.11.5")] == [(), ()]
     (tmp_path / "job_state").touch()
-    assert [step.ends for step in steps(gone, daemon.possible_jobs(), "24.11.5")] == [("unknown",), ("unknown",)]
+    assert [step.ends for step in steps(gone, daemon.possible_jobs(configuration), "24.11.5")] == [
+        ("unknown",),
+        ("unknown",),
+    ]
 
 
 def test_every_problem_is_told() -> None:
@@ -147,7 +156,7 @@ class Answers:
 
     def __init__(self, name: str, answers: bool, active: bool) -> None:
         self.name, self.reconfigures = name, DAEMONS[name].reconfigures
-        self.answers, self.active = (lambda: answers), (lambda: active)
+        self.answers, self.active = (lambda _configuration: answers), (lambda: active)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +172,45 @@ class Answers:
 def test_what_a_daemon_needs(daemon: str, key: str, answers: bool, active: bool, action: str) -> None:
     file = DAEMONS[daemon].conf
     plan = steps([ConfigurationChange(file, "", key, "1", "2")], [], "24.11.5")
-    assert slurm_config.action_for(cast(Daemon, Answers(daemon, answers, active)), plan) == action
+    assert slurm_config.action_for(cast(Daemon, Answers(daemon, answers, active)), Configuration(), plan) == action
+
+
+class Recorded:
+    """A daemon that notes what it is asked, and of which configuration: by its ClusterName. `fails` does not work."""
+
+    name, interruptible, owner, mode = "slurmctld", True, "root", 0o644
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails, self.calls = fails, list[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> None:
+            of = [argument for argument in arguments if isinstance(argument, Configuration)]
+            self.calls.append(" ".join([name, *(c.settings["slurm.conf", "clustername"][1] for c in of)]))
+            if self.calls[-1] == self.fails:
+                raise ConfigError("no")
+
+        return call
+
+
+@pytest.mark.parametrize(
+    ("fails", "calls"),
+    [
+        ("", ["before old", "act new", "wait new", "verify new"]),
+        ("act new", ["before old", "act new", "act old", "resume old"]),
+        ("verify new", ["before old", "act new", "wait new", "verify new", "act old", "resume old"]),
+    ],
+)
+def test_each_step_goes_by_the_files_that_are_in_force_then(tmp_path: Path, fails: str, calls: list[str]) -> None:
+    old, new = (read({"slurm.conf": f"ClusterName={name}\n"}) for name in ("old", "new"))
+    path = tmp_path / "slurm.conf"
+    path.write_text("ClusterName=old\n")
+    daemon, files = Recorded(fails), [File(str(path), b"ClusterName=new\n")]
+    good = {"slurm.conf": "ClusterName=old\n"}
+    with pytest.raises(ConfigError, match="Rolled back") if fails else nullcontext():
+        slurm_config.apply(cast(Daemon, daemon), files, good, old, new, [], "reconfigure")
+    assert daemon.calls == calls
+    assert path.read_text() == ("ClusterName=old\n" if fails else "ClusterName=new\n")
 
 
 @pytest.mark.parametrize(

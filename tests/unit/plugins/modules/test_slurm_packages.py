@@ -1,11 +1,15 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How slurm_packages keeps services from starting and finishes an interrupted installation; the rest is shown in
-tests/integration."""
+"""How slurm_packages keeps services from starting, finishes an interrupted installation and reads plugins; the rest is
+shown in tests/integration."""
 
 from __future__ import annotations
 
+import io
+import subprocess
+import tarfile
+from hashlib import sha256
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -63,3 +67,21 @@ def test_an_interrupted_installation_is_finished_when_another_one_has_ended(monk
     module.run_command.side_effect = [(1, "", "dpkg: error processing package slurmd")]
     with pytest.raises(slurm_packages.PackageError, match="error processing package slurmd"):
         slurm_packages.finish(module)
+
+
+def test_plugins_of_a_package_are_returned_with_their_checksums(tmp_path: Path) -> None:
+    library, archive = tmp_path / "spank.so", io.BytesIO()
+    gcc = ["gcc", "-shared", "-fPIC", "-nostdlib", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(gcc, input="const unsigned int plugin_version = 0x180B05;", text=True, check=True)
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.add(library, "./usr/lib/x86_64-linux-gnu/slurm/spank_test.so")
+        tar.add(__file__, "./usr/share/doc/test.py")
+    module = Mock()
+    module.run_command.return_value = (0, archive.getvalue(), b"")
+    deb = slurm_packages.Deb("/var/cache/test.deb", "test.deb", "test", "1-1", "all")
+    path = "/usr/lib/x86_64-linux-gnu/slurm/spank_test.so"
+    assert slurm_packages.check_plugins(module, [deb], "24.11") == [
+        {"path": path, "sha256": sha256(library.read_bytes()).hexdigest()}
+    ]
+    with pytest.raises(slurm_packages.PackageError, match=f"{path} is for Slurm 24.11, and the host has Slurm 26.05"):
+        slurm_packages.check_plugins(module, [deb], "26.05")

@@ -1,0 +1,176 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_spank_plugin
+short_description: Change a SPANK plugin of Slurm so that it can be taken back
+version_added: 0.2.0
+description:
+  - Installs a SPANK plugin, or another version of it, at the path that plugstack.conf names, and keeps the former one
+    until a job has shown that the new one works.
+  - On the controller it keeps the line that plugstack.conf has for the plugin. It does not change plugstack.conf, which
+    is one of the files of M(gpucluster.slurm.slurm_config).
+  - Each file is replaced in one step, and jobs that start meanwhile have the former plugin or the new one. A run that
+    is killed loses neither of them, and the next run goes on where it has ended.
+options:
+  path:
+    description: Where the plugin is, as plugstack.conf names it.
+    type: path
+    required: true
+  state:
+    description:
+      - V(present) installs O(source), and keeps what was there before, and the line of plugstack.conf if it is not
+        O(line). What is kept already stays, since no job has run with the plugin since then.
+      - V(proven) forgets what was there before, after a job has run with the plugin.
+      - V(former) puts the former plugin back, or removes the plugin if there was none, and then forgets what was there
+        before.
+    type: str
+    choices: [present, proven, former]
+    default: present
+  source:
+    description: The plugin on this host, such as the one in a package, which V(present) copies.
+    type: path
+  sha256:
+    description:
+      - SHA-256 checksum of O(source). Another one is refused.
+      - In check mode O(source) need not be there then, since its package may not be installed yet.
+    type: str
+  line:
+    description: The line that plugstack.conf is about to have for the plugin.
+    type: str
+  directory:
+    description: Where Slurm reads its configuration from, with O(line).
+    type: path
+    default: /etc/slurm
+extends_documentation_fragment: [gpucluster.slurm.changing]
+seealso:
+  - module: gpucluster.slurm.slurm_packages
+  - module: gpucluster.slurm.slurm_config
+  - plugin: gpucluster.slurm.plugstack_lines
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+- name: Install another plugin, and keep the former one
+  gpucluster.slurm.slurm_spank_plugin:
+    path: /usr/local/lib/gpucluster-slurm/spank_pyxis.so
+    source: /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so
+  register: plugin
+
+- name: Keep the line of plugstack.conf, on the controller
+  gpucluster.slurm.slurm_spank_plugin:
+    path: /usr/local/lib/gpucluster-slurm/spank_pyxis.so
+    line: optional /usr/local/lib/gpucluster-slurm/spank_pyxis.so runtime_path=/run/pyxis
+  delegate_to: head
+
+- name: Run a job with it
+  gpucluster.slurm.slurm_job:
+    command: srun --container-image=/srv/images/small.sqsh true
+  register: job
+  failed_when: false
+  when: plugin.unproven
+
+- name: Have the former plugin again where the job has failed, or forget it
+  gpucluster.slurm.slurm_spank_plugin:
+    path: /usr/local/lib/gpucluster-slurm/spank_pyxis.so
+    state: "{{ 'proven' if job.jobs[0].ok else 'former' }}"
+  when: plugin.unproven
+"""
+
+RETURN = r"""
+unproven:
+  description:
+    - Whether something from before is kept, or would be in check mode. No job has shown then that the plugin works.
+    - It is true after a run that was killed, too.
+  type: bool
+  returned: success
+  sample: true
+former_line:
+  description: The line that plugstack.conf has had before, empty if it had none. Without a change it is O(line).
+  type: str
+  returned: with O(line)
+  sample: optional /usr/local/lib/gpucluster-slurm/spank_pyxis.so
+"""
+
+import os
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spank_change import (
+    Change,
+    SpankPlugin,
+    apply,
+    checksum,
+    content,
+)
+
+KEPT = "/var/lib/gpucluster-slurm"
+"""Where the former line is kept."""
+
+
+def wanted(source: str, sha256: str | None, check_mode: bool) -> tuple[str, bytes]:
+    """The checksum of the plugin that is wanted, and the plugin; none where a package would bring it.
+
+    Raises:
+        FileError: another one is there.
+        OSError: it cannot be read.
+    """
+    if sha256 and check_mode:
+        return sha256, b""
+    with open(source, "rb") as file:
+        plugin = file.read()
+    found = checksum(plugin)
+    if sha256 and found != sha256:
+        raise FileError(f"{source}: found sha256 {found}, allowed {sha256}")
+    return found, plugin
+
+
+def plan(plugin: SpankPlugin, params: dict[str, Any], check_mode: bool) -> list[Change]:
+    """What has to be done, in this order. Raises FileError, OSError."""
+    if params["state"] == "proven":
+        return plugin.forget()
+    if params["state"] == "former":
+        return plugin.take_back()
+    changes = []
+    if params["source"]:
+        changes += plugin.install(*wanted(params["source"], params["sha256"], check_mode))
+    if params["line"]:
+        plugstack = content(os.path.join(params["directory"], "plugstack.conf")) or b""
+        changes += plugin.keep_line(plugstack.decode(), params["line"])
+    return changes
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
+            "source": {"type": "path"},
+            "sha256": {"type": "str"},
+            "line": {"type": "str"},
+            "directory": {"type": "path", "default": "/etc/slurm"},
+        },
+        required_if=[("state", "present", ("source", "line"), True)],
+        required_by={"sha256": "source"},
+        supports_check_mode=True,
+    )
+    params, plugin = module.params, SpankPlugin(module.params["path"], KEPT)
+    try:
+        changes = plan(plugin, params, module.check_mode)
+        result: dict[str, Any] = {"changed": bool(changes), "unproven": plugin.unproven(changes)}
+        if params["line"]:
+            result["former_line"] = plugin.line_before(changes, params["line"])
+        if not module.check_mode:
+            apply(changes)
+    except (FileError, OSError, ValueError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result, diff=[change.diff for change in changes])
+
+
+if __name__ == "__main__":
+    main()
