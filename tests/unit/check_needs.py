@@ -46,7 +46,11 @@ echo "job|ended"
 SCRIPT = r"""\
 set -u
 directory=$(mktemp -d)
-trap 'kill -9 $(grep -lsF "$directory/" /proc/[0-9]*/cmdline | cut -d/ -f3 | grep -vx $$) 2>/dev/null
+# By their command line or, as a slurmstepd whose job was lost, by where they are.
+trap 'kill -9 $({
+        grep -lsF "$directory/" /proc/[0-9]*/cmdline
+        find /proc/[0-9]*/cwd -lname "$directory/*"
+    } 2>/dev/null | cut -d/ -f3 | grep -vx $$) 2>/dev/null
     sleep 1
     find /sys/fs/cgroup -depth -type d -path "*slurm_needs*" -exec rmdir {} + 2>/dev/null
     rm -rf "$directory"' EXIT
@@ -87,9 +91,11 @@ asks() { asks_within 5 "$@"; }
 starts() { asks scontrol -o show node | grep -o 'SlurmdStartTime=[^ ]*'; }
 registered() { [ "$(starts)" != "$1" ]; }
 
+# Before the first slurmd starts no node comes up: that slurmctld answers is enough.
 up() {
     gone slurmctld && return
-    states=$(asks sinfo -h -N -n "$(paste -sd, nodes)" -o %T) && ! echo "$states" | grep -qE '\*|unk|down|nable'
+    states=$(asks sinfo -h -N -n "$(paste -sd, nodes)" -o %T) || return 1
+    gone slurmd || ! echo "$states" | grep -qE '\*|unk|down|nable'
 }
 
 running() { [ "$(asks squeue -h -t R | wc -l)" -ge "$(wc -l <nodes)" ]; }
@@ -233,10 +239,11 @@ if command -v munged >/dev/null; then
 munged --force --key-file="$directory/key" --socket="$directory/munge" --pid-file="$directory/munged.pid" \
     --log-file="$directory/munged.log" --seed-file="$directory/seed" 2>/dev/null
 fi
-# Some at a time: they wait more than they work.
-for worker in 0 1 2 3 4; do
+# As many at a time as there are quick ones: they wait more than they work. Ten of them, where some have many slurmd,
+# need more threads than the 2,048 that podman lets a container have.
+for worker in 0 1 2 3 4 5 6; do
     for go in [0-9][0-9]; do
-        [ $((1$go % 5)) = $worker ] || continue
+        [ $((1$go % 7)) = $worker ] || continue
         ( go ) >"$go.out" 2>&1 </dev/null
     done &
 done
@@ -300,6 +307,9 @@ BASE = {
     "SlurmdParameters": "config_overrides",
     "ReturnToService": "2",
     "PriorityType": "priority/multifactor",
+    # A slurmctld that was restarted knows that its nodes are there when they have registered. Until then it lets a job
+    # wait for the next look at all jobs, which may be 30 s away.
+    "SchedulerParameters": "sched_interval=1",
 }
 
 # Two values of a kind that are not Slurm's defaults.
@@ -315,7 +325,6 @@ VALUES = {
     "MaxMemPerNode": ("400", "401"),
     "MessageTimeout": ("5", "6"),
     "SlurmSchedLogLevel": ("0", "1"),
-    "SlurmdTimeout": ("9", "10"),
     "UnkillableStepTimeout": ("300", "301"),
 }
 
