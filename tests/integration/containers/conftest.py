@@ -93,9 +93,10 @@ def everything(lab: Lab, workshop: Workshop, tls: dict[str, Any], tmp_path_facto
 
 @pytest.fixture(scope="session")
 def prepared(everything: Site, workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """The same, on hosts that have what site.yml does not bring: GPUs to detect, and a SPANK plugin."""
+    """The same, on hosts that have what site.yml does not bring: GPUs to detect, a SPANK plugin, an older pyxis."""
     install_gpus(everything.lab, tmp_path_factory.mktemp("gpus"))
     workshop.provide_greet(everything.lab)
+    workshop.provide_older_pyxis(everything.lab)
     return everything
 
 

@@ -24,6 +24,10 @@ HOSTS = ("front", "box01", "box02")
 PLUGIN = "/usr/local/lib/gpucluster-slurm/spank_pyxis.so"
 URL = "http://10.213.7.70:8070"
 GREET = "/usr/local/lib/greet.so"
+# The plugin as the package of pyxis brings it, for a shell.
+PACKAGED = "$(dpkg -L nvslurm-plugin-pyxis | grep 'pyxis[.]so$')"
+# The host that has an older pyxis before the cluster is equipped, and where that plugin is kept for a comparison.
+OLDER, OLDER_PLUGIN = "box02", "/root/older_pyxis.so"
 EVERYTHING = ["apptainer", "enroot", "pyxis", "job_tools"]
 STAND_IN = ROOT / "tests/integration/stand_in"
 
@@ -145,6 +149,16 @@ class Workshop:
         plugin = self.plugin(STAND_IN / "pyxis.c", *flags)
         path = f"usr/lib/{multiarch}/slurm/spank_pyxis.so"
         return self.package("nvslurm-plugin-pyxis", version, {path: plugin})
+
+    def provide_older_pyxis(self, lab: Lab) -> None:
+        """Have an older pyxis on the host OLDER, as role pyxis leaves it."""
+        package = self.pyxis("0.23.0-1", "-g")
+        install = f"""set -e
+            cat >/root/older.deb
+            dpkg --install /root/older.deb >&2
+            cp {PACKAGED} {OLDER_PLUGIN}
+            install -D -m 644 {OLDER_PLUGIN} {PLUGIN}"""
+        lab.script(OLDER, install, package.read_bytes())
 
     def everything(self) -> dict[str, Any]:
         """The variables of a cluster with all that there is for containers: one package is at a URL, one is a file."""

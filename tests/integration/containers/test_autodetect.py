@@ -26,6 +26,7 @@ MADE = [
     "mig -i 6 -cgi 3g.40gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb -C",
     "mig -i 7 -cgi 3g.40gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb -C",
 ]
+UNMADE = [command for gpu in (6, 7) for command in (f"mig -i {gpu} -dci", f"mig -i {gpu} -dgi", f"-i {gpu} -mig 0")]
 # What role slurmd tells slurmd.
 UNIT = "/etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf"
 
@@ -132,7 +133,9 @@ def test_instances_are_made_again_when_the_node_boots(lab: Lab) -> None:
     lab.wait_until_idle("front", NODE)
 
 
-# Other declarations of the GPUs, and what Slurm says that it counts.
+# The GPUs without instances.
+WHOLE = [DECLARED[0], DECLARED[1] | {"mig": {}}]
+# Wrong declarations of the GPUs, and what Slurm says that it counts.
 WRONG = {
     "count": ([DECLARED[0] | {"count": 7}, DECLARED[1]], "(16 < 17)"),
     "profile": ([DECLARED[0], DECLARED[1] | {"mig": {"7g.80gb": 1}}], "(6 < 8)"),
@@ -141,16 +144,21 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def checked(equipped: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """What comes of the wrong declarations, by the roles that check them: hardware before Slurm is asked, as on a node
-    whose instances somebody has made by hand, slurmctld where Slurm checks, and nvidia_mig where slurmctld is away."""
-    types = "{{ hostvars.front.slurm_hardware_types | combine({'mig': {'gres': wrong}}, recursive=True) }}"
+    """What comes of other declarations. Of the wrong ones by the roles that check them: hardware before Slurm is asked,
+    as on a node whose instances somebody has made by hand, slurmctld where Slurm checks, and nvidia_mig where slurmctld
+    is away. Of whole GPUs, and of those with instances after them, by nvidia_mig."""
+    types = "{{ hostvars.front.slurm_hardware_types | combine({'mig': {'gres': declared}}, recursive=True) }}"
     cases: dict[str, Case] = {}
     for name, (gres, _counts) in WRONG.items():
-        declared = {"wrong": gres, "slurm_hardware_types": types}
-        cases[f"{name} before"] = Case(NODE, [role("hardware")], declared)
-        cases[f"{name} by Slurm"] = Case("front", [role("slurm", "look"), role("slurmctld")], declared)
+        wrong = {"declared": gres, "slurm_hardware_types": types}
+        cases[f"{name} before"] = Case(NODE, [role("hardware")], wrong)
+        cases[f"{name} by Slurm"] = Case("front", [role("slurm", "look"), role("slurmctld")], wrong)
     stop, start = (shell(f"systemctl {verb} slurmctld", "front") for verb in ("stop", "start"))
-    cases["away"] = Case(NODE, [stop, role("nvidia_mig")], declared, [start])
+    cases["away"] = Case(NODE, [stop, role("nvidia_mig")], wrong, [start])
+    state = shell(f"sinfo -h -n {NODE} -o '%T: %E'", "front")
+    found = shell("slurmd -G -f /run/slurm/conf/slurm.conf 2>&1")
+    cases["whole"] = Case(NODE, [role("nvidia_mig"), state, found], wrong | {"declared": WHOLE})
+    cases["instances"] = Case(NODE, [role("nvidia_mig"), role("nvidia_mig", "resume")])
     outcomes: dict[str, Run] = equipped.cases(tmp_path_factory.mktemp("checked"), cases)
     equipped.lab.wait_until_idle("front", NODE)
     return outcomes
@@ -167,8 +175,20 @@ def test_a_wrong_declaration_is_refused_and_slurm_refuses_it(checked: dict[str, 
     assert "Rolled back: the old files are in force again." in failed
 
 
-def test_no_answer_of_slurmctld_is_not_taken_for_no_job(lab: Lab, checked: dict[str, Run]) -> None:
+def test_no_answer_of_slurmctld_is_not_taken_for_no_job(checked: dict[str, Run]) -> None:
     run = checked["away"]
     assert f"would end jobs on {NODE}, and slurmctld does not say whether there are any" in str(run.failed)
     assert run.changed == {}
-    assert [command.split()[:4] for command in recorded(lab)] == [["mig", "-i", str(gpu), "-cgi"] for gpu in (6, 7)]
+
+
+def test_whole_gpus_come_back_and_have_instances_again(lab: Lab, checked: dict[str, Run]) -> None:
+    """The commands are those of the boot and these: what was refused has given none."""
+    assert (checked["whole"].failed, checked["instances"].failed) == ({}, {})
+    state, found = (result["stdout"] for _host, task, result in checked["whole"].results if "shell" in task)
+    assert state.replace("*", "") == "drained: gpucluster.slurm: other MIG instances"
+    # Slurm's configuration does not name them.
+    assert re.findall(r"Type:nvidia_h100_80gb_hbm3 .* File:(\S+)", found) == ["/dev/nvidia6", "/dev/nvidia7"]
+    boot, rest = recorded(lab)[:2], recorded(lab)[2:]
+    assert [command.split()[:4] for command in boot] == [["mig", "-i", str(gpu), "-cgi"] for gpu in (6, 7)]
+    assert rest == UNMADE + MADE
+    assert node(lab, "State") == "IDLE"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from debs import HOSTS, PLUGIN, Site, Workshop, as_user
+from debs import HOSTS, OLDER, OLDER_PLUGIN, PACKAGED, PLUGIN, Site, Workshop, as_user
 from gpus import NODE
 from lab import Lab, Run
 
@@ -47,6 +47,13 @@ def test_a_plugin_is_not_checked_by_a_job_that_slurm_does_not_run(lab: Lab, equi
         assert lab.command(host, f"ls {PLUGIN}*").split() == [PLUGIN, f"{PLUGIN}.before"]
 
 
+@pytest.mark.usefixtures("equipping")
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_newer_plugin_replaces_an_older_one_which_is_kept_until_it_is_proven(lab: Lab, host: str) -> None:
+    before = OLDER_PLUGIN if host == OLDER else "/dev/null"
+    assert lab.command(host, f"cmp {PACKAGED} {PLUGIN} && cmp {before} {PLUGIN}.before") == ""
+
+
 @pytest.mark.usefixtures("equipped")
 def test_packages_come_from_a_url_and_a_file_and_are_not_installed_again(lab: Lab, again: Run) -> None:
     """That run has all roles for containers, and changes nothing but what it is made to (fixture `again`)."""
@@ -59,7 +66,7 @@ def test_packages_come_from_a_url_and_a_file_and_are_not_installed_again(lab: La
 @pytest.mark.usefixtures("equipped")
 def test_a_plugin_is_proven_by_the_next_run(lab: Lab) -> None:
     for host in HOSTS:
-        assert lab.command(host, f"ls {PLUGIN}*") == PLUGIN
+        assert lab.command(host, f"ls {PLUGIN}* && cmp {PACKAGED} {PLUGIN}") == PLUGIN
 
 
 @pytest.mark.usefixtures("equipped")

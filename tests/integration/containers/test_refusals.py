@@ -105,6 +105,10 @@ REFUSED = {
         packages({"file": "enroot_4.1.2-1_all.deb"}, slurm_release="24.11"),
         "enroot_4.1.2-1_all.deb: it holds no plugin of Slurm",
     ),
+    "package: a plugin for another release": (
+        packages({"file": "nvslurm-plugin-pyxis_0.22.0-1_all.deb"}, slurm_release="24.11"),
+        "spank_pyxis.so is for Slurm 22.05, and the host has Slurm 24.11",
+    ),
     "package: full disk": (
         packages({"url": f"{URL}/large.deb", "sha256": OTHER}, FULL_DISK),
         "No space left on device",
@@ -116,6 +120,10 @@ REFUSED = {
     "enroot: settings that it would ignore": (
         on_node(role("enroot"), enroot_conf={"ENROOT_ALOW_HTTP": True}),
         "enroot_conf: found ENROOT_ALOW_HTTP, nearest: ENROOT_ALLOW_HTTP, allowed: ",
+    ),
+    "pyxis: packages for other releases": (
+        on_node(role("slurm", "look"), role("pyxis"), pyxis_packages={"22.05": {}, "26.05": {}}),
+        f"{NODE} has Slurm 24.11, and there are packages for 22.05, 26.05; one of another release would not be loaded",
     ),
 }
 TAKEN = {
@@ -136,7 +144,8 @@ def what_each_has_come_to(
     lab: Lab, workshop: Workshop, found: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Run]:
     """All of it, in one run of Ansible."""
-    for package in (workshop.enroot(), workshop.enroot(architecture="s390x")):
+    other_release = workshop.pyxis("0.22.0-1", "-DRELEASE=0x160508")
+    for package in (workshop.enroot(), workshop.enroot(architecture="s390x"), other_release):
         lab.script(NODE, f"mkdir -p {CACHE}; cat >{CACHE}/{package.name}", package.read_bytes())
     cases = {name: case for name, (case, _words) in REFUSED.items()} | TAKEN
     outcomes: dict[str, Run] = Site(lab, {**found}).cases(tmp_path_factory.mktemp("refusals"), cases)

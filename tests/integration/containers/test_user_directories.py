@@ -1,7 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The users' directories of enroot, which the job's prolog makes and its epilog removes, over a stand-in for enroot."""
+"""The users' directories of enroot, which the job's prolog makes and its epilog removes, over a stand-in for enroot.
+
+The role runs once more on a host where directories have been damaged, first in check mode with another package.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debs import Site, as_user
+from debs import Site, Workshop, as_user
 from lab import Lab, Run
 from plays import Case, role, shell
 
@@ -64,13 +67,18 @@ def test_no_script_drains_its_node(lab: Lab, script: str, options: str) -> None:
 
 
 MODES = "stat -c %a /run/enroot /var/lib/enroot"
+INSTALL = "gpucluster.slurm.slurm : Install packages with their files"
 
 
 @pytest.fixture(scope="module", name="mended")
-def role_enroot_after_damage(lab: Lab, equipped: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """The role in check mode, for good and once more where a run has ended between a file and its directories."""
+def role_enroot_after_damage(
+    lab: Lab, equipped: Site, workshop: Workshop, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Run]:
+    """The role in check mode, with a newer package, for good and once more where a run has ended between a file and
+    its directories."""
+    newer = {"enroot_packages": [{"file": str(workshop.enroot("4.2.0-1"))}]}
     cases = {
-        "check": Case("front", [role("enroot", check=True)], after=[shell(f"{MODES} 2>&1 || :")]),
+        "check": Case("front", [role("enroot", check=True)], newer, [shell(f"{MODES} 2>&1 || :")]),
         "run": Case("front", [role("enroot")]),
         "again": Case("front", [role("enroot")]),
     }
@@ -84,7 +92,7 @@ def test_directories_that_are_missing_or_closed_are_mended(lab: Lab, mended: dic
     make = ["gpucluster.slurm.enroot : Make the directories above those of the users"]
     assert [run.failed for run in mended.values()] == [{}, {}, {}]
     assert {name: run.changed for name, run in mended.items()} == {
-        "check": {"front": make},
+        "check": {"front": [INSTALL, *make]},
         "run": {"front": make},
         "again": {},
     }
@@ -92,6 +100,13 @@ def test_directories_that_are_missing_or_closed_are_mended(lab: Lab, mended: dic
     assert left.split()[-1] == "755"
     assert lab.command("front", MODES).split() == ["1777", "1777"]
     assert as_user(lab, f"{SCRIPTS}/enroot-dir /run/enroot/2001") == "/run/enroot/2001"
+
+
+def test_check_mode_tells_of_another_version_of_the_package(lab: Lab, mended: dict[str, Run]) -> None:
+    (diffs,) = [result["diff"] for _host, task, result in mended["check"].results if task == INSTALL]
+    assert [(diff["before"], diff["after"]) for diff in diffs] == [("enroot=4.1.2-1\n", "enroot=4.2.0-1\n")]
+    # The run for good, with the site's package, would have had to install it again.
+    assert lab.command("front", "dpkg-query -W -f '${Version}' enroot") == "4.1.2-1"
 
 
 def test_what_other_nodes_may_use_stays_unless_the_site_names_it(lab: Lab, equipped: Site, tmp_path: Path) -> None:

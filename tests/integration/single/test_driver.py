@@ -12,16 +12,18 @@ from lab import Lab, Run
 
 NODE = "single"
 REASON = "gpucluster.slurm: NVIDIA driver"
+# Found before Slurm's own.
+SQUEUE = "/usr/local/bin/squeue"
 
 
-def parts(lab: Lab, directory: Path, *tasks: str) -> Run:
-    """Run some files of the role's tasks, one after the other; it looks for jobs once."""
+def parts(lab: Lab, directory: Path, *tasks: str, wait: int = 0) -> Run:
+    """Run some files of the role's tasks, one after the other. It waits for jobs so many seconds, or looks once."""
     role = {"name": "gpucluster.slurm.nvidia_driver", "public": True}
     play = {
         "hosts": NODE,
         "become": True,
         "gather_facts": False,
-        "vars": {"nvidia_driver_wait": 0},
+        "vars": {"nvidia_driver_wait": wait},
         "tasks": [
             {"name": "Variables", "ansible.builtin.import_role": {"name": "gpucluster.slurm.slurm"}},
             *({"name": f"Part {file}", "ansible.builtin.import_role": {**role, "tasks_from": file}} for file in tasks),
@@ -31,7 +33,7 @@ def parts(lab: Lab, directory: Path, *tasks: str) -> Run:
     return lab.playbook(str(directory / "parts.yml"))
 
 
-def test_a_node_with_a_job_is_drained_and_not_touched(lab: Lab, tmp_path: Path) -> None:
+def test_a_node_with_a_job_is_drained_and_not_touched_before_the_job_has_ended(lab: Lab, tmp_path: Path) -> None:
     job = lab.command(NODE, "sudo -u alice sbatch --parsable --output=/dev/null --chdir=/ --wrap 'sleep 3600'")
     lab.wait_for(NODE, f"squeue --noheader --jobs={job} --format=%T", "RUNNING")
     run = parts(lab, tmp_path, "drain")
@@ -40,10 +42,16 @@ def test_a_node_with_a_job_is_drained_and_not_touched(lab: Lab, tmp_path: Path) 
     assert lab.command(NODE, f"squeue --noheader --jobs={job} --format=%T") == "RUNNING"
     assert lab.command(NODE, "sinfo --noheader --format='%T %E'") == f"draining {REASON}"
 
-    lab.command(NODE, f"scancel {job}")
-    lab.wait_for(NODE, "sinfo --noheader --format=%T", "drained")
-    run = parts(lab, tmp_path, "drain", "resume")
+    # The job ends when the role has seen it once more.
+    squeue = f'#!/bin/sh\n/usr/bin/squeue "$@"\nscancel {job}\n'
+    lab.script(NODE, f"cat >{SQUEUE}; chmod 755 {SQUEUE}", squeue.encode())
+    try:
+        run = parts(lab, tmp_path, "drain", "resume", wait=60)
+    finally:
+        lab.command(NODE, f"rm {SQUEUE}")
     assert (run.rc, run.changed) == (0, {NODE: ["gpucluster.slurm.nvidia_driver : Take the node back"]})
+    (attempts,) = [result["attempts"] for _host, task, result in run.results if "Wait until the node has" in task]
+    assert attempts > 1
     # Slurm shows `idle*` until it has heard from the node.
     lab.wait_until_idle(NODE, NODE)
 
