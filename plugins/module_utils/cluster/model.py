@@ -250,6 +250,16 @@ def _hardware(checker: Checker, found: dict[str, Any]) -> dict[str, dict[str, An
     return hardware
 
 
+def machine_problems(machine: dict[str, Any], node: dict[str, Any]) -> list[str]:
+    """What the cluster file would say of a measured machine type with a node entry; empty if all is right."""
+    problems: list[str] = []
+    checker = Checker("it", problems)
+    name = "measured"
+    _hardware(checker, {name: machine})
+    _specialized(checker, [{**node, "hardware": name}], {}, {name: machine}, {})
+    return problems
+
+
 def _measured(checker: Checker, found: Any) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """The machine types that were measured, and the type of each host."""
     file = checker.check(schema.DETECTED_FILE, "", found)
