@@ -65,5 +65,5 @@ class FilterModule:
     """Ansible's way to ask a file for its filters."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """The filters by name; what is wrong with a user's data is a filter's error."""
+        """The filters by name; errors in a user's data become errors of the filter."""
         return {name: value_errors(function) for name, function in FILTERS.items()}
