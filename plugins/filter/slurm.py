@@ -25,7 +25,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import answer_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import (
     validation_jobs,
@@ -39,7 +38,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import n
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "answer_errors": answer_errors,
     "argument_errors": argument_errors,
     "discovered_hardware": discover,
     "gres_lines": gres_lines,
@@ -67,5 +65,5 @@ class FilterModule:
     """Ansible's way to ask a file for its filters."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """The filters by name; what is wrong with a user's data is a filter's error."""
+        """The filters by name; errors in a user's data become errors of the filter."""
         return {name: value_errors(function) for name, function in FILTERS.items()}

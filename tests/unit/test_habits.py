@@ -86,7 +86,7 @@ def test_hooks_are_the_linters_of_the_makefile(hooks: dict[str, dict[str, Any]])
     assert {name: hook["entry"] for name, hook in hooks.items()} == {name: f"tests/tools/hook {name}" for name in hooks}
 
 
-def test_a_commit_is_checked_by_its_files(tmp_path: Path) -> None:
+def test_hooks_check_the_files_of_a_commit(tmp_path: Path) -> None:
     for name in ("Makefile", ".pre-commit-config.yaml", ".yamllint", "pyproject.toml", "tests/tools/hook"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -181,7 +181,7 @@ def release(checkout: Path, version: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_releases(checkout: Path, git: Git) -> None:
-    """One is made; what the next one must not be; a dirty tree; and a step that fails leaves the branch as it was."""
+    """One is made, wrong versions and a dirty tree are refused, and a step that fails leaves the branch as it was."""
     (before,) = git("rev-parse", "HEAD").split()
     for version, expected in {
         "": "found version '', allowed: three numbers",
@@ -204,7 +204,7 @@ def test_releases(checkout: Path, git: Git) -> None:
     assert yaml.safe_load((checkout / "galaxy.yml").read_text())["version"] == "0.2.0"
     assert "v0.2.0\n======\n" in (checkout / "CHANGELOG.rst").read_text()
     assert not (checkout / "changelogs/fragments").exists()
-    # What a release writes is right for the linters, too.
+    # The files that a release writes pass the linters.
     subprocess.run([BIN / "yamllint", "--strict", "changelogs", "galaxy.yml"], cwd=checkout, check=True)
     with tarfile.open(checkout / "gpucluster-slurm-0.2.0.tar.gz") as tar:
         names = {member.name for member in tar if not member.isdir()}

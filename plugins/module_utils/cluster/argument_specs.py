@@ -13,6 +13,8 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.variable_names import replaced_variables
 
 
 def argument_errors(
@@ -26,18 +28,30 @@ def argument_errors(
     variables: those of each host by name (`hostvars`). roles: the group that has a role, by role. groups: host names by
     group; one that is missing has no hosts. options: of a role's argument spec, by role, none of them required: what a
     host does not set has the role's default, which is a template perhaps and not checked here.
+
+    Facts of a host (`ansible_facts`) that have the names of variables of this collection are wrong: they win
+    over the inventory where facts are variables. No module of this collection returns such, and whoever controls the
+    host can have had others do so in an earlier play, or in an earlier run whose facts Ansible has kept.
     """
     roles_of: dict[str, list[str]] = {}
+    foreign: dict[str, list[str]] = {}
     for role, group in roles.items():
         for host in groups.get(group, ()):
             roles_of.setdefault(host, []).append(role)
     equal: dict[str, dict[str, tuple[dict[str, Any], list[str]]]] = {role: {} for role in roles}
     for host, names in roles_of.items():
         own = variables[host]
+        if facts := replaced_variables(own.get("ansible_facts") or {}):
+            foreign.setdefault(", ".join(facts), []).append(host)
         for role in names:
             given = {name: own[name] for name in options[role] if name in own}
             equal[role].setdefault(repr(given), (given, []))[1].append(host)
-    return [
+    kept = [
+        f"{fold(hosts)}: {visible(found)}: these facts have the names of variables, which they would replace; has "
+        "somebody taken over the host? Leave it out (--limit), and remove it from Ansible's cache of facts"
+        for found, hosts in foreign.items()
+    ]
+    return kept + [
         f"{fold(hosts)}: {message}"
         for role, found in equal.items()
         for given, hosts in found.values()

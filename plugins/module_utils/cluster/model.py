@@ -135,7 +135,7 @@ def load(document: Document, measured: Document | None = None) -> DeclaredCluste
 
 
 def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str]:
-    """What the rules of the cluster file refuse in the shared variables: `VARIABLE: what was found, what is allowed`.
+    """The problems that the rules of the cluster file find in the shared variables, as `VARIABLE: found, allowed`.
 
     variables: those in `schema.VARIABLES`, by name; one that is missing or empty is a key that the file does not have.
     hosts: all hosts of the inventory, which may have addresses.
@@ -172,7 +172,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What a cluster file and the shared variables both say; what is wrong is left out."""
+    """The parts that a cluster file and the shared variables have in common, without the wrong ones."""
 
     controllers: list[str]
     hardware: dict[str, dict[str, Any]]
@@ -248,6 +248,16 @@ def _hardware(checker: Checker, found: dict[str, Any]) -> dict[str, dict[str, An
             machine["gres"] = gres.check_machine(checker, f"{key}.gres", machine)
         hardware[str(name)] = machine
     return hardware
+
+
+def machine_problems(machine: dict[str, Any], node: dict[str, Any]) -> list[str]:
+    """What the cluster file would say of a measured machine type with a node entry; empty if all is right."""
+    problems: list[str] = []
+    checker = Checker("it", problems)
+    name = "measured"
+    _hardware(checker, {name: machine})
+    _specialized(checker, [{**node, "hardware": name}], {}, {name: machine}, {})
+    return problems
 
 
 def _measured(checker: Checker, found: Any) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:

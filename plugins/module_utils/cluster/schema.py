@@ -425,7 +425,7 @@ VARIABLES = {
     "accounting": "slurm_accounting_*",
     **{f"accounting.{key}": f"slurm_accounting_{key}" for key in ACCOUNTING.own},
 }
-"""The shared variable (`docs/architecture.md`) that a key of the cluster file becomes."""
+"""The shared variable (`docs/design/map.md`) that a key of the cluster file becomes."""
 
 _FIRST = re.compile(r"^(accounting\.)?\w+")
 """The part of a key for which there is a variable."""

@@ -1,18 +1,28 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks the answers of a host: types, patterns and sizes of the facts.
+"""Checks the answers of a host: types, patterns and sizes of facts and results, and the characters of all texts.
 
 Somebody may have taken over a compute node. What it says of itself is data that is written into files of the control
 host, shown to people and compared with that of other hosts: an answer of another type, or one that is not written as
 such answers are, is nobody's measurement.
+
+Ansible takes more than data from the result of a module. `ansible_facts` are variables of the host, which win over
+those of the inventory and the defaults of roles (unless `inject_facts_as_vars` is off), `ansible_stats` are told the
+caller of the run, and texts are shown as they are. So each result passes `checked`.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import indented, visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.variable_names import replaced_variables
 
 Check = Callable[[Any], str]
 """Returns the error in a value, or an empty text."""
@@ -22,6 +32,18 @@ SHOWN = 60
 
 LARGEST = 2**43
 """MiB: more memory or disk than that is nobody's."""
+
+CORES = 2**14
+"""More cores than a machine has. Sets of cores become numbers with as many bits."""
+
+TEXT = 2**25
+"""Characters of all texts of a result. The plan of the largest clusters has some millions."""
+
+ITEM = 16
+"""What each value counts for, in characters, beside its text."""
+
+DEPTH = 24
+"""How deep the values of a result may be nested."""
 
 
 def _found(value: Any) -> str:
@@ -87,16 +109,24 @@ def _record(**fields: Check) -> Check:
     return check
 
 
+def _cores(value: Any) -> str:
+    """A list of cores, such as 0-3,8, with numbers that a machine can have."""
+    wrong = _text(r"([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?", 4096)(value)
+    if not wrong and any(int(number) >= CORES for number in re.findall(r"[0-9]+", value)):
+        wrong = f"found {_found(value)}, allowed: numbers below {CORES}"
+    return wrong
+
+
 _PRINTABLE = r"[ -~]*"
 _WORD = r"[A-Za-z0-9][A-Za-z0-9+._~:-]*"
 _PATH = r"/[A-Za-z0-9+._/@%:-]*"
 
 HARDWARE = _record(
     cpus=_number(1 << 20, 1),
-    boards=_number(1 << 16),
-    sockets_per_board=_number(1 << 16),
-    cores_per_socket=_number(1 << 16),
-    threads_per_core=_number(1 << 16),
+    boards=_number(1 << 10),
+    sockets_per_board=_number(1 << 10),
+    cores_per_socket=_number(CORES),
+    threads_per_core=_number(1 << 10),
     real_memory=_number(LARGEST, none=True),
     tmp_disk=_number(LARGEST, none=True),
     device_files=_list(_text(_PATH)),
@@ -108,10 +138,10 @@ HARDWARE = _record(
             type=_text(r"[a-z0-9][a-z0-9._-]*", 64, none=True),
             memory_mb=_number(LARGEST, none=True),
             numa_node=_number(1 << 16, none=True),
-            cores=_text(r"[0-9,-]*", 4096),
+            cores=_cores,
             mig=_list(_record(profile=_text(_WORD, 64), uuid=_text(_WORD)), 64),
         ),
-        1024,
+        256,
     ),
 )
 """The fact `slurm_hardware` (module slurm_hardware_facts)."""
@@ -144,18 +174,324 @@ HOST = _record(
 
 FACTS: dict[str, Check] = {"slurm_host": HOST, "slurm_hardware": HARDWARE}
 
+FACTS_OF = {"slurm_host_facts": ("slurm_host", "slurm_hardware"), "slurm_hardware_facts": ("slurm_hardware",)}
+"""The facts that a module returns. No other one returns any."""
 
-def answer_errors(facts: Any, wanted: list[str]) -> list[str]:
-    """What is wrong with the facts of a host, `FACT: what`; empty if all is right.
+# -- results of modules ----------------------------------------------------------------------------------------------
 
-    facts: what a module has returned as `ansible_facts`. wanted: those that have to be there. Another one, such as a
-    variable of a role, would win over that of the inventory where facts are variables.
+
+def _any_text(value: Any) -> str:
+    return "" if isinstance(value, str) else f"found {_found(value)}, allowed: a text"
+
+
+def _any_text_or_none(value: Any) -> str:
+    return "" if value is None else _any_text(value)
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, str) and "\n" not in value and len(value) <= 1000:
+        return ""
+    return f"found {_found(value)}, allowed: a text of one line, of at most 1000 characters"
+
+
+def _anything(_value: Any) -> str:
+    return ""
+
+
+def _plan(**more: Check) -> Check:
+    return _list(_record(what=_any_text, before=_any_text_or_none, after=_any_text_or_none, **more), MANY)
+
+
+MANY = 1_000_000
+"""Entries of a list that has some for each node, user or job."""
+
+_LINES = _list(_any_text, MANY)
+_DIFFERENCES = _list(_record(name=_text(_WORD), measured=_number(LARGEST), slurmd=_number(LARGEST)), 64)
+
+JOB = _record(
+    name=_line,
+    job_id=_number(1 << 32),
+    partition=_line,
+    status=_text("passed|failed|waiting"),
+    ok=_truth,
+    state=_text(r"[A-Z_]*"),
+    expected=_text(r"[A-Z_]*"),
+    exit_code=_text(r"[0-9:]*"),
+    nodes=_text(r"[!-~]*", 1 << 20),
+    elapsed=_number(1 << 40),
+    reason=_any_text,
+    node_states=_mapping(_line, _any_text, MANY),
+    message=_any_text,
+)
+"""A job of the module slurm_job."""
+
+_ACCOUNTING: dict[str, Check] = {"plan": _plan(), "table": _LINES}
+
+_MOUNT = _record(point=_line, type=_line, source=_line, root=_truth, guard=_line, automount=_truth)
+
+
+_PLUGIN = _record(path=_text(_PATH), sha256=_text("[0-9a-f]{64}"))
+
+
+def _mount(value: Any) -> str:
+    return "" if value == {} else _MOUNT(value)
+
+
+RESULTS: dict[str, dict[str, Check]] = {
+    "nvidia_driver": {
+        "reason": _line,
+        "generations": _list(_text(_WORD), 64),
+        "branch": _line,
+        "modules": _line,
+        "version": _line,
+        "packages": _list(_line),
+        "pending": _truth,
+        "disruptive": _truth,
+        "reboot": _list(_any_text, 64),
+        "remarks": _list(_any_text, 64),
+    },
+    "nvidia_mig": {"driver": _truth, "commands": _list(_line), "gpus": _mapping(_text("[0-9]{1,4}"), _line)},
+    "slurm_account": _ACCOUNTING,
+    "slurm_accounting": {**_ACCOUNTING, "kept": _LINES},
+    "slurm_accounting_info": {
+        "policy": _record(
+            limits=_mapping(_line, _anything),
+            **{name: _list(_mapping(_line, _anything), MANY) for name in ("qos", "accounts", "users")},
+        )
+    },
+    "slurm_cluster": _ACCOUNTING,
+    "slurm_config": {
+        "plan": _plan(needs=_any_text, ends=_list(_line, MANY)),
+        "table": _LINES,
+        "actions": _list(_text("[a-z]+"), 16),
+        "read_at_start": _any_text,
+        # The names become paths on standby controllers.
+        "in_force": _mapping(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), _any_text, 64),
+        "remarks": _LINES,
+    },
+    "slurm_files": {"files": _LINES},
+    "slurm_hardware_facts": {"differences": _DIFFERENCES},
+    "slurm_host_facts": {"differences": _DIFFERENCES},
+    "slurm_job": {"jobs": _list(JOB, MANY), "accounting": _truth},
+    "slurm_node": {"plan": _plan()},
+    "slurm_packages": {
+        "installed": _LINES,
+        "files": _LINES,
+        "plugins": _list(_PLUGIN),
+    },
+    "slurm_qos": _ACCOUNTING,
+    "slurm_reservation": {"plan": _plan()},
+    "slurm_service": {
+        "files": _LINES,
+        "actions": _list(_text("[a-z-]+"), 16),
+        "reason": _any_text,
+        "proof": _any_text,
+    },
+    "slurm_spank_plugin": {"unproven": _truth, "former_line": _line},
+    "slurm_state_directory": {
+        "mount": _mount,
+        "inode": _number(1 << 64, none=True),
+        # The name becomes an argument of the other controllers.
+        "file": _text(r"([.A-Za-z0-9][A-Za-z0-9._-]*)?"),
+        "missing": _list(_line),
+        "error": _any_text,
+    },
+    "slurm_user": _ACCOUNTING,
+}
+"""What the modules of this collection return, by module."""
+
+SOMETIMES = {
+    "slurm_config": {"read_at_start"},
+    "slurm_host_facts": {"differences"},
+    "slurm_job": {"accounting"},
+    "slurm_spank_plugin": {"former_line"},
+}
+"""What they do not return always. A module that fails need not return anything."""
+
+COMMON: dict[str, Check] = {
+    "changed": _truth,
+    "failed": _truth,
+    "skipped": _truth,
+    "unreachable": _truth,
+    "msg": _anything,
+    "rc": _number(1 << 32, -(1 << 32)),
+    "stdout": _any_text,
+    "stderr": _any_text,
+    "module_stdout": _any_text,
+    "module_stderr": _any_text,
+    "warnings": _list(_anything),
+    "deprecations": _list(_anything),
+    "exception": _anything,
+    "invocation": _anything,
+    "ansible_job_id": _line,
+    "started": _anything,
+    "finished": _anything,
+    "results_file": _line,
+}
+"""What any module may return, and Ansible in its place. `msg` of some is no text."""
+
+# What the callback that shows a diff reads. It would print `prepared` as it is.
+_DIFF = ("before", "after", "before_header", "after_header", "src_binary", "dst_binary", "src_larger", "dst_larger")
+# What is shown outside of what is marked as a host's.
+_SHOWN = ("msg", "warnings", "deprecations", "exception")
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def printed(text: str) -> str:
+    """What a command has printed on a host, visible, before Ansible reads it.
+
+    Ansible shows some of it at once, for example the warnings of a module, and what it prints after its result. The
+    result is JSON from the first line that begins with a brace.
     """
+    if len(text) > 2 * TEXT:
+        return ""
+    start = re.search(r"^\s*\{", text, re.MULTILINE)
+    if not start:
+        return visible(text)
+    try:
+        result, end = json.JSONDecoder().raw_decode(text[start.end() - 1 :])
+        told = {key: _map_texts(value, indented) if key in _SHOWN else value for key, value in result.items()}
+        answer = json.dumps(_map_texts(told, visible))
+    except (ValueError, RecursionError):
+        return visible(text)
+    after = " ".join(text[start.end() - 1 + end :].split())
+    return visible(f"{text[: start.start()]}{answer}\n{after}")
+
+
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A value with its texts changed, those of Ansible's messages (data classes) as well."""
+    if isinstance(value, str):
+        changed = change(value)
+        return value if changed == value else changed
+    if isinstance(value, Mapping):
+        return {_map_texts(key, change): _map_texts(item, change) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_map_texts(item, change) for item in value])
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        texts = {field.name: _map_texts(getattr(value, field.name), change) for field in dataclasses.fields(value)}
+        return dataclasses.replace(value, **texts)
+    return value
+
+
+def _too_large(value: Any) -> str:
+    """The error in a value that is too large, is nested too deep, or is no JSON; Ansible's own messages are none."""
+    left, todo = TEXT, [(value, 0)]
+    while todo:
+        item, depth = todo.pop()
+        if depth > DEPTH:
+            return f"it is nested more than {DEPTH} times"
+        left -= ITEM + (len(item) if isinstance(item, str) else 0)
+        if left < 0:
+            return f"it is larger than {TEXT} characters"
+        if isinstance(item, Mapping):
+            todo += [(key, depth + 1) for key in item] + [(one, depth + 1) for one in item.values()]
+        elif isinstance(item, (list, tuple)):
+            todo += [(one, depth + 1) for one in item]
+        elif dataclasses.is_dataclass(item):
+            todo += [(getattr(item, field.name), depth + 1) for field in dataclasses.fields(item)]
+        elif not isinstance(item, (*_PLAIN, type)):
+            return f"found a value of type {type(item).__name__}"
+    return ""
+
+
+def _diff(value: Any) -> Any:
+    """A diff with what is shown of it; none where it is no diff."""
+    if isinstance(value, Mapping):
+        return {key: item for key, item in value.items() if key in _DIFF}
+    return [_diff(item) for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def checked(module: str, result: Any, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The result of a module as far as the control host takes it.
+
+    Facts that the module does not return, statistics, and what is not documented are not in it, and texts are visible.
+    A result that is wrong is the failure of its host.
+
+    Args:
+        module: the module's name, without gpucluster.slurm if it is of this collection.
+        result: what the host has answered, as Ansible has read it, with what Ansible has added.
+        arguments: what the module was asked.
+    """
+    if wrong := result_errors(module, result, arguments or {}):
+        what = "; ".join(wrong[:5])
+        return {
+            "failed": True,
+            "msg": f"This is no answer of {module}, so that the host is left out. Has somebody taken it over? {what}",
+        }
+    own = RESULTS.get(module)
+    taken = {
+        key: value
+        for key, value in result.items()
+        if own is None or key in own or key in COMMON or key in ("diff", "ansible_facts") or key.startswith("_ansible_")
+    }
+    if "diff" in taken:
+        taken["diff"] = _diff(taken["diff"])
+    taken = {key: _map_texts(value, visible) for key, value in taken.items()}
+    taken |= {key: _map_texts(taken[key], indented) for key in _SHOWN if key in taken}
+    # Python takes more for the end of a line than what is one.
+    taken |= {f"{name}_lines": taken[name].splitlines() for name in ("stdout", "stderr") if name in taken}
+    return taken
+
+
+def fact_problems(host: str, facts: Mapping[str, Any]) -> str:
+    """What is wrong with the facts that Ansible has of a host; empty if all is right.
+
+    Modules of other collections return facts without any check. If one has the name of a variable of this
+    collection, or is not what this collection's modules return, nothing more is sent to that host.
+
+    Args:
+        host: its name, for the error.
+        facts: `ansible_facts` of the host.
+    """
+    if names := replaced_variables(facts):
+        what = f"a fact named {_found(names[0])[1:-1]}, which is a variable of this collection"
+    elif wrong := [f"{name}: {error}" for name in FACTS if name in facts and (error := FACTS[name](facts[name]))]:
+        what = f"a wrong fact, {wrong[0]}"
+    else:
+        return ""
+    return (
+        f"{host} has answered with {what}; nothing more is sent to it. Has somebody taken it over? Leave it out "
+        "(--limit), and remove it from Ansible's cache of facts"
+    )
+
+
+def result_errors(module: str, result: Any, arguments: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the result of a module, `KEY: what`; empty if all is right. Arguments as of `checked`."""
+    if not isinstance(result, Mapping):
+        return [f"found {_found(result)}, allowed: a mapping"]
+    if strange := [name for name in result if not isinstance(name, str)]:
+        return [f"found {_found(strange[0])}, allowed: a text as key"]
+    if wrong := _too_large(result):
+        return [wrong]
+    own = RESULTS.get(module, {})
+    checks = {**COMMON, **own}
+    errors = [f"{name}: {what}" for name, value in result.items() if (what := checks.get(name, _anything)(value))]
+    complete = not any(result.get(key) for key in ("failed", "skipped", "unreachable", "ansible_job_id"))
+    if complete:
+        there = {*result, *SOMETIMES.get(module, ())}
+        errors += [f"{name}: is missing" for name in own if name not in there]
+    if "ansible_stats" in result:
+        errors.append("ansible_stats: no task asks for them")
+    return errors + _fact_errors(module, result, arguments if complete else None)
+
+
+def _fact_errors(module: str, result: Mapping[str, Any], arguments: Mapping[str, Any] | None) -> list[str]:
+    """What is wrong with the facts in a result, of which some are wanted if there are arguments."""
+    facts = {} if result.get("ansible_facts") is None else result["ansible_facts"]
     if not isinstance(facts, Mapping):
         return [f"ansible_facts: found {_found(facts)}, allowed: a mapping"]
-    # Ansible adds what it has found out itself.
-    own = [name for name in facts if not (isinstance(name, str) and name.startswith("discovered_interpreter"))]
-    strange = [f"{_found(name)}: is no fact of this collection" for name in own if name not in FACTS]
+    own = FACTS_OF.get(module, ())
+    wanted: list[str] = []
+    if own and arguments is not None:
+        wanted = [name for name in own if name != "slurm_hardware" or len(own) == 1 or _is_true(arguments)]
     missing = [f"{name}: is missing" for name in wanted if name not in facts]
-    wrong = [f"{name}: {what}" for name in FACTS if name in facts and (what := FACTS[name](facts[name]))]
-    return missing + wrong + strange[:5]
+    wrong = [f"{name}: {what}" for name in own if name in facts and (what := FACTS[name](facts[name]))]
+    # Ansible adds what it has found out itself.
+    strange = [name for name in facts if name not in own and not str(name).startswith("discovered_interpreter_")]
+    return missing + wrong + [f"{_found(name)}: is no fact of this module" for name in strange[:5]]
+
+
+def _is_true(arguments: Mapping[str, Any]) -> bool:
+    """Whether the module was asked for the hardware as well."""
+    return bool(boolean(arguments.get("hardware", False), strict=False))

@@ -197,12 +197,12 @@ def booked(seen: list[JobRecord], answer: list[JobRecord]) -> list[JobRecord] | 
 
 
 def parse_sinfo(text: str) -> dict[str, str]:
-    """State of each node, with the administrator's reason, from `sinfo --Node --format '%N|%T|%E'`."""
-    nodes = {}
-    for line in text.splitlines():
-        name, state, reason = line.split("|", 2)
-        nodes[name] = state if reason == "none" else f"{state} ({reason})"
-    return nodes
+    """State of each node, with the administrator's reason, from `sinfo --Node --format '%N|%T|%E'`.
+
+    A reason may have lines of its own; they are left out.
+    """
+    rows = (line.split("|", 2) for line in text.splitlines())
+    return {row[0]: row[1] if row[2] == "none" else f"{row[1]} ({row[2]})" for row in rows if len(row) == 3}
 
 
 def status_of(job: Mapping[str, Any], record: JobRecord, waited: int) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import machine_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import bits, format_list, of, parse_list
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
@@ -32,7 +33,11 @@ _SHAPE = ("boards", "sockets", "cores_per_socket", "threads_per_core")
 
 
 def discover(
-    measured: Mapping[str, Facts], known: Mapping[str, Any], hosts: Iterable[str], reserved: Iterable[str]
+    measured: Mapping[str, Facts],
+    known: Mapping[str, Any],
+    hosts: Iterable[str],
+    reserved: Iterable[str],
+    nodes: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Bring the hardware file up to date.
 
@@ -41,6 +46,8 @@ def discover(
         known: the file as it is, with `hardware` and `nodes`; empty if there is none.
         hosts: all compute nodes of the cluster in its order; others are dropped.
         reserved: names that new types must not have.
+        nodes: the shared variable slurm_nodes. What the cluster file would refuse, with what an entry sets aside for
+            the system, becomes no machine type: it would be refused for all hosts.
 
     Returns:
         `hardware`: the machine types by name, in the order of their first host. `nodes`: an entry for each, with
@@ -48,6 +55,7 @@ def discover(
         hosts.
     """
     order = list(hosts)
+    entries = {host: node for node in nodes for host in expand(node["hosts"])}
     before = {host: str(node["hardware"]) for node in known.get("nodes") or () for host in expand(node["hosts"])}
     types = [_Type(name, machine) for name, machine in (known.get("hardware") or {}).items()]
     by_name = {kind.name: kind for kind in types}
@@ -57,6 +65,9 @@ def discover(
         machine, odd = machine_type(measured[host])
         notes += [f"{host}: {what}" for what in odd]
         if machine is None:
+            continue
+        if problems := machine_problems(machine, dict(entries.get(host, {}))):
+            notes.append(f"{host}: no node line can be made, since the cluster file would refuse {'; '.join(problems)}")
             continue
         fitting = [kind for kind in types if kind.fits(machine)]
         kind = next((kind for kind in fitting if kind.name == before.get(host)), fitting[0] if fitting else None)
@@ -206,8 +217,9 @@ def _mig_entries(found: list[Mapping[str, Any]]) -> list[Machine]:
     counts: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
     for gpu in found:
         layout = Counter(instance["profile"] for instance in gpu["mig"])
-        name = gpus.mig_name(gpu["model"])
-        kind = gpu["type"] if gpu["type"] in name and not layout else name.removeprefix("nvidia_")
+        name = gpus.mig_name(gpu["model"] or "gpu")
+        whole = gpu["type"] and gpu["type"] in name and not layout
+        kind = gpu["type"] if whole else name.removeprefix("nvidia_")
         counts[kind, tuple(layout.items())] += 1
     return [
         {

@@ -58,7 +58,6 @@ CALLS: dict[str, tuple[str, Any]] = {
         " | gpucluster.slurm.model_errors(['n1'])",
         ["slurm_nodes[0].hardware: found 'a', unknown machine type, allowed: detected"],
     ),
-    "answer_errors": ("{'x': 1} | gpucluster.slurm.answer_errors([])", ["'x': is no fact of this collection"]),
     "state_directory_errors": (
         "{'h1': {'error': 'Stale file handle'}} | gpucluster.slurm.state_directory_errors({}, '/shared')",
         ["slurm_conf.StateSaveLocation: found /shared, which slurm cannot use on h1: Stale file handle"],

@@ -1,21 +1,65 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Answers of hosts that somebody else controls: each one is refused with one short line."""
+"""Answers of hosts that somebody else controls: each one is refused with one short line, or made harmless."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import json
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import measurement, probe
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import answer_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import (
+    CORES,
+    DEPTH,
+    FACTS_OF,
+    RESULTS,
+    SOMETIMES,
+    TEXT,
+    checked,
+    fact_problems,
+    printed,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.variable_names import OWN_FACTS, ROLES
 from sysfs import Gpu, Machine
 
+MODULES = Path(__file__).parents[5] / "plugins/modules"
 Path_ = tuple[Any, ...]
+TEMPLATE = "{{ lookup('pipe', 'touch /tmp/owned') }}"
+
+
+def replaced(answer: Any, place: Path_, value: Any) -> Any:
+    """The answer with another value at a place."""
+    target = answer
+    for step in place[:-1]:
+        target = target[step]
+    target[place[-1]] = value
+    return answer
+
+
+def refusal(module: str, answer: Any, arguments: dict[str, Any] | None = None) -> str:
+    """What is said of an answer that is refused, of which nothing else is taken."""
+    taken = checked(module, answer, arguments)
+    assert taken.keys() == {"failed", "msg"}
+    assert taken["failed"] is True
+    assert taken["msg"].isprintable()
+    assert len(taken["msg"]) < 600
+    message: str = taken["msg"].partition("Has somebody taken it over? ")[2]
+    return message
+
+
+# -- facts -----------------------------------------------------------------------------------------------------------
 
 
 def honest(directory: Path) -> dict[str, Any]:
@@ -30,8 +74,7 @@ def honest(directory: Path) -> dict[str, Any]:
     return {"slurm_host": host, "slurm_hardware": hardware, "discovered_interpreter_python": "/usr/bin/python3"}
 
 
-WANTED = ["slurm_host", "slurm_hardware"]
-HOSTILE: list[tuple[str, Path_, Any]] = [
+FACTS: list[tuple[str, Path_, Any]] = [
     ("a type that ends the file", ("slurm_hardware", "gpus", 0, "type"), "h100: {}\nnodes: []"),
     ("a type that is a template", ("slurm_hardware", "gpus", 0, "type"), "{{ lookup('pipe', 'id') }}"),
     ("a type in capital letters", ("slurm_hardware", "gpus", 0, "type"), "H100"),
@@ -47,7 +90,7 @@ HOSTILE: list[tuple[str, Path_, Any]] = [
     ("a MIG instance without a profile", ("slurm_hardware", "gpus", 0, "mig"), [{"uuid": "MIG-1"}]),
     ("a GPU that is a text", ("slurm_hardware", "gpus", 0), "gpu"),
     ("GPUs that are a mapping", ("slurm_hardware", "gpus"), {"0": {}}),
-    ("a million GPUs", ("slurm_hardware", "gpus"), [{}] * 1_000_000),
+    ("a hundred thousand GPUs", ("slurm_hardware", "gpus"), [{}] * 100_000),
     ("negative CPUs", ("slurm_hardware", "cpus"), -1),
     ("no CPUs", ("slurm_hardware", "cpus"), 0),
     ("more CPUs than there can be", ("slurm_hardware", "cpus"), 10**30),
@@ -77,33 +120,400 @@ HOSTILE: list[tuple[str, Path_, Any]] = [
     ("a variable of a role", ("munge_key_file",), "/root/.ssh/id_rsa"),
     ("a variable of Ansible", ("ansible_connection",), "local"),
     ("a name with an escape", ("\x1b[2J",), 1),
+    ("cores that fill the memory", ("slurm_hardware", "gpus", 0, "cores"), "0-9999999999999"),
+    ("cores without end", ("slurm_hardware", "gpus", 0, "cores"), "9" * 4000),
+    ("more sockets than there can be", ("slurm_hardware", "sockets_per_board"), 65_536),
 ]
 
 
-def test_an_honest_host_is_taken(tmp_path: Path) -> None:
-    assert answer_errors(honest(tmp_path), WANTED) == []
+@pytest.fixture(scope="module")
+def facts_text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The facts of an honest host, as JSON: measuring takes a while."""
+    return json.dumps(honest(tmp_path_factory.mktemp("host")))
 
 
-@pytest.mark.parametrize(("place", "answer"), [case[1:] for case in HOSTILE], ids=[case[0] for case in HOSTILE])
-def test_a_hostile_answer_is_refused_in_a_short_printable_line(place: Path_, answer: Any, tmp_path: Path) -> None:
-    facts = honest(tmp_path)
-    target: Any = facts
-    for step in place[:-1]:
-        target = target[step]
-    target[place[-1]] = answer
-    (error,) = answer_errors(facts, WANTED)
-    assert error.isprintable()
-    assert len(error) < 300
+@pytest.fixture
+def facts(facts_text: str) -> Any:
+    return json.loads(facts_text)
 
 
-@pytest.mark.parametrize("facts", [None, [], "text", 7])
-def test_answers_that_are_no_mapping(facts: Any) -> None:
-    (error,) = answer_errors(facts, WANTED)
-    assert "allowed: a mapping" in error
+def test_an_honest_host_is_taken(facts: Any) -> None:
+    answer = {"changed": False, "ansible_facts": facts, "differences": []}
+    assert checked("slurm_host_facts", answer, {"hardware": True}) == answer
 
 
-def test_a_missing_fact_is_named(tmp_path: Path) -> None:
-    facts = honest(tmp_path)
+@pytest.mark.parametrize(("place", "value"), [case[1:] for case in FACTS], ids=[case[0] for case in FACTS])
+def test_hostile_facts_are_refused(place: Path_, value: Any, facts: Any) -> None:
+    assert refusal("slurm_host_facts", {"ansible_facts": replaced(facts, place, value)})
+
+
+@pytest.mark.parametrize("facts", [[], "text", 7, True])
+def test_facts_that_are_no_mapping_are_refused(facts: Any) -> None:
+    assert "allowed: a mapping" in refusal("slurm_host_facts", {"ansible_facts": facts})
+
+
+def test_a_missing_fact_is_named(facts: Any) -> None:
     del facts["slurm_host"]["hostname"]
     del facts["slurm_hardware"]
-    assert answer_errors(facts, WANTED) == ["slurm_hardware: is missing", "slurm_host: hostname: is missing"]
+    said = refusal("slurm_host_facts", {"ansible_facts": facts}, {"hardware": "yes"})
+    assert said == "slurm_hardware: is missing; slurm_host: hostname: is missing"
+    assert refusal("slurm_hardware_facts", {"differences": []}) == "slurm_hardware: is missing"
+
+
+def test_hardware_is_missing_only_where_it_was_asked_for(facts: Any) -> None:
+    del facts["slurm_hardware"]
+    assert "failed" not in checked("slurm_host_facts", {"ansible_facts": facts}, {"hardware": "no"})
+
+
+CLUSTER: dict[str, Any] = {
+    "plugin": "gpucluster.slurm.cluster",
+    "name": "x",
+    "controllers": "head",
+    "nodes": [{"hosts": "n[1-2]", "hardware": "detected", "CoreSpecCount": 1, "MemSpecLimit": 100}],
+    "partitions": [{"name": "all", "nodes": "ALL"}],
+}
+
+
+def test_no_facts_that_are_taken_stop_the_control_host(facts: Any) -> None:
+    """Whatever is allowed, discover and the check of all nodes end soon, and the cluster file can be read."""
+    gpu = facts["slurm_hardware"]["gpus"][0]
+    numbers: dict[str, list[Any]] = {
+        "cpus": [2**20],
+        "boards": [0, 3, 2**10],
+        "sockets_per_board": [0, 2**10],
+        "cores_per_socket": [0, 1, CORES],
+        "threads_per_core": [0, 2**10],
+        "real_memory": [None, 1, 2**43],
+        "gpus": [
+            [],
+            [
+                {**gpu, "minor": minor, "model": model, "type": kind, "cores": cores, "mig": mig}
+                for minor, model, kind, cores, mig in itertools.product(
+                    [None, 0, 2**20],
+                    [None, "", "-", 'x: {{ 4 }} #"'],
+                    [None, "gpu", "0"],
+                    ["", f"0-{CORES - 1}", f"{CORES - 1}-0", f"{CORES - 1}"],
+                    [[], [{"profile": "1g.10gb", "uuid": "MIG-1"}]],
+                )
+            ][:256],
+        ],
+    }
+    declared = {"a": {"sockets": 1, "cores_per_socket": 1, "threads_per_core": 1, "real_memory": 1000,
+                      "gres": [{"name": "gpu", "type": "h100", "count": 8, "autodetect": "nvml"}]}}  # fmt: skip
+    for values in itertools.product(*numbers.values()):
+        hardware = facts["slurm_hardware"] | dict(zip(numbers, values))
+        taken = checked("slurm_hardware_facts", {"ansible_facts": {"slurm_hardware": hardware}, "differences": []})
+        if "failed" in taken:
+            continue
+        measured = {"n1": hardware, "n2": facts["slurm_hardware"]}
+        found = discover(measured, {}, ["n1", "n2"], [], CLUSTER["nodes"])
+        assert all(text.isprintable() for text in found["notes"])
+        assert found["nodes"][-1]["hosts"] in ("n2", "n[1-2]")
+        nodes = [{key: node[key] for key in ("hosts", "hardware")} for node in found["nodes"]]
+        load(Document("x.cluster.yml", CLUSTER), Document("x.hardware.yml", {**found, "notes": None, "nodes": nodes}))
+        check_registration(measured, [{"hosts": "n[1-2]", "hardware": "a"}], declared, {})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["munge_key_file", "slurm_controllers", "slurm_hardware_file", "slurmd_x", "__slurm_controller", "pyxis_packages"],
+)
+def test_a_fact_that_is_a_variable_is_named(name: str, facts: Any) -> None:
+    said = fact_problems("n1", {**facts, name: "/etc/shadow"})
+    assert said.startswith(f"n1 has answered with a fact named {name}, which is a variable of this collection;")
+
+
+def test_a_fact_of_this_collection_that_another_module_has_replaced_is_refused(facts: Any) -> None:
+    assert fact_problems("n1", facts) == ""
+    said = fact_problems("n1", replaced(facts, ("slurm_host", "hostname"), "../x"))
+    assert "n1 has answered with a wrong fact, slurm_host: hostname: found '../x'" in said
+
+
+def test_facts_of_ansible_itself_are_taken() -> None:
+    names = ["distribution", "hostname", "local", "packages", "services", "machine", "kernel", "user_id"]
+    assert fact_problems("n1", dict.fromkeys(names, "x")) == ""
+
+
+def test_a_fact_whose_name_is_not_printable_is_shown_as_one_line() -> None:
+    assert fact_problems("n1", {"slurm_\x1b[2J\n": 1}).isprintable()
+
+
+def test_the_prefixes_of_variables_are_those_of_the_roles() -> None:
+    assert [*ROLES] == sorted(path.name for path in (MODULES.parents[1] / "roles").iterdir())
+    assert {*OWN_FACTS} == {name for names in FACTS_OF.values() for name in names}
+
+
+# -- results of this collection's modules ----------------------------------------------------------------------------
+
+
+def returned(module: str) -> dict[str, Any]:
+    """What the documentation of a module says that it returns."""
+    text = (MODULES / f"{module}.py").read_text().partition('RETURN = r"""')[2].partition('"""')[0]
+    return yaml.safe_load(text) or {}
+
+
+def sample(documented: dict[str, Any]) -> Any:
+    """A value as the documentation has it."""
+    if "contains" in documented:
+        inner = {name: sample(value) for name, value in documented["contains"].items()}
+        return [inner] if documented["type"] == "list" else inner
+    if "sample" in documented:
+        return documented["sample"]
+    return {"bool": True, "list": [], "dict": {}}[documented["type"]]
+
+
+def answer_of(module: str) -> dict[str, Any]:
+    """An answer as the documentation has it."""
+    keys = {name: sample(value) for name, value in returned(module).items() if name != "ansible_facts"}
+    return {"changed": True, **json.loads(json.dumps(keys))}
+
+
+def test_every_module_is_known() -> None:
+    assert sorted(RESULTS) == sorted(path.stem for path in MODULES.glob("*.py"))
+
+
+def test_every_module_has_the_action_that_checks_its_answer() -> None:
+    (action,) = MODULES.parent.glob("action/*.py")
+    routing = yaml.safe_load((MODULES.parents[1] / "meta/runtime.yml").read_text())["plugin_routing"]
+    name = f"gpucluster.slurm.{action.stem}"
+    assert routing == {"modules": {path.stem: {"action_plugin": name} for path in sorted(MODULES.glob("*.py"))}}
+
+
+@pytest.mark.parametrize("module", RESULTS)
+def test_what_is_documented_is_what_is_checked(module: str) -> None:
+    documented = {name: value for name, value in returned(module).items() if name != "ansible_facts"}
+    assert documented.keys() == RESULTS[module].keys()
+    sometimes = {name for name, value in documented.items() if value["returned"] not in ("always", "success")}
+    assert sometimes == SOMETIMES.get(module, set())
+
+
+@pytest.mark.parametrize("module", RESULTS)
+def test_an_honest_answer_is_taken(module: str, facts: Any) -> None:
+    answer = answer_of(module)
+    if module in ("slurm_host_facts", "slurm_hardware_facts"):
+        answer["ansible_facts"] = {"slurm_hardware": facts["slurm_hardware"]}
+        if module == "slurm_host_facts":
+            answer["ansible_facts"]["slurm_host"] = facts["slurm_host"]
+    assert checked(module, answer) == answer
+
+
+@pytest.mark.parametrize(
+    "module", [*RESULTS, "ansible.builtin.command", "ansible.builtin.stat", "ansible.builtin.copy"]
+)
+@pytest.mark.parametrize(
+    "key",
+    ["munge_key_file", "slurm_nodes", "ansible_sftp_executable", "ansible_control_path", "ansible_host", "groups"],
+)
+def test_no_module_makes_variables(module: str, key: str) -> None:
+    """Also where it says that it has failed, or has done nothing: a task may go on all the same."""
+    for more in ({}, {"failed": True}, {"skipped": True}, {"changed": False, "unreachable": True}):
+        said = refusal(
+            module, {**(answer_of(module) if module in RESULTS else {}), **more, "ansible_facts": {key: "x"}}
+        )
+        assert f"'{key}': is no fact of this module" in said
+
+
+def test_only_the_modules_that_measure_return_facts(facts: Any) -> None:
+    for module in RESULTS.keys() - {"slurm_host_facts", "slurm_hardware_facts"}:
+        measured = {"slurm_hardware": facts["slurm_hardware"]}
+        assert "is no fact of this module" in refusal(module, {**answer_of(module), "ansible_facts": measured})
+
+
+RESULT: list[tuple[str, str, Path_, Any]] = [
+    # Joined, grouped and sorted for all hosts of a play at once: the wrong type would be the failure of all.
+    ("a reason that is a list", "nvidia_driver", ("reason",), ["no GPU"]),
+    ("a reason that is a mapping", "nvidia_driver", ("reason",), {"x": 1}),
+    ("a reason that is null", "nvidia_driver", ("reason",), None),
+    ("a reason of several lines", "nvidia_driver", ("reason",), "x\nok: [head]"),
+    ("a reason without end", "nvidia_driver", ("reason",), "x" * 10_000),
+    ("remarks that are a text", "nvidia_driver", ("remarks",), "x"),
+    ("a reboot that is true", "nvidia_driver", ("reboot",), True),
+    ("packages with a number", "nvidia_driver", ("packages",), [7]),
+    ("a choice that is a text", "nvidia_driver", ("disruptive",), "no"),
+    ("a generation that is a path", "nvidia_driver", ("generations",), ["../../x"]),
+    ("GPUs that are a list", "nvidia_mig", ("gpus",), ["0"]),
+    ("a GPU that is negative", "nvidia_mig", ("gpus",), {"-1": "x"}),
+    ("a GPU with a mapping", "nvidia_mig", ("gpus",), {"0": {}}),
+    ("a driver that is a text", "nvidia_mig", ("driver",), "yes"),
+    ("commands that are a text", "nvidia_mig", ("commands",), "reboot"),
+    # Files of standby controllers.
+    ("a file elsewhere", "slurm_config", ("in_force",), {"../../root/.ssh/authorized_keys": "x"}),
+    ("a file with a path", "slurm_config", ("in_force",), {"/etc/cron.d/x": "x"}),
+    ("a file with a newline in its name", "slurm_config", ("in_force",), {"slurm.conf\n/etc/x": "x"}),
+    ("a hidden file", "slurm_config", ("in_force",), {".bashrc": "x"}),
+    ("a file that is a mapping", "slurm_config", ("in_force",), {"slurm.conf": {"x": 1}}),
+    ("files that are a list", "slurm_config", ("in_force",), ["slurm.conf"]),
+    ("lines that are a list", "slurm_config", ("read_at_start",), ["x"]),
+    ("an action that is a command", "slurm_config", ("actions",), ["start; reboot"]),
+    ("a plan that is a text", "slurm_config", ("plan",), "nothing"),
+    ("a change without a name", "slurm_config", ("plan",), [{"before": None, "after": None, "needs": "x", "ends": []}]),
+    ("a change with more", "slurm_node", ("plan", 0, "run"), "x"),
+    # Shown, and written into reports.
+    ("nodes with a blank", "slurm_job", ("jobs", 0, "nodes"), "n1 -o ProxyCommand=x"),
+    ("nodes that are a template", "slurm_job", ("jobs", 0, "nodes"), TEMPLATE),
+    ("nodes that are a list", "slurm_job", ("jobs", 0, "nodes"), ["localhost"]),
+    ("a state that there is not", "slurm_job", ("jobs", 0, "state"), "<b>"),
+    ("a status that there is not", "slurm_job", ("jobs", 0, "status"), "skipped"),
+    ("a job that is ok in words", "slurm_job", ("jobs", 0, "ok"), "false"),
+    ("a negative job", "slurm_job", ("jobs", 0, "job_id"), -1),
+    ("a job that ran for ever", "slurm_job", ("jobs", 0, "elapsed"), float("inf")),
+    ("a job that is a text", "slurm_job", ("jobs", 0), "x"),
+    ("a name of several lines", "slurm_job", ("jobs", 0, "name"), "x\nPLAY RECAP"),
+    ("a job without its message", "slurm_job", ("jobs",), [{"name": "x"}]),
+    ("jobs that are a mapping", "slurm_job", ("jobs",), {"0": {}}),
+    ("accounting that is a number", "slurm_job", ("accounting",), 1),
+    ("a proof that is a mapping", "slurm_service", ("proof",), {"x": 1}),
+    ("a proof that is a number", "slurm_service", ("proof",), 7),
+    ("an action with a blank", "slurm_service", ("actions",), ["restart munge"]),
+    ("a change that is a text", "slurm_service", ("changed",), "yes"),
+    ("a failure that is a text", "slurm_service", ("failed",), "no"),
+    ("files that are a text", "slurm_packages", ("files",), "/etc/x"),
+    ("plugins that are numbers", "slurm_packages", ("plugins",), [1]),
+    ("a plugin that is a template", "slurm_packages", ("plugins", 0, "path"), TEMPLATE),
+    ("a mount without a guard", "slurm_state_directory", ("mount",), {"point": "/"}),
+    ("a file with a blank", "slurm_state_directory", ("file",), "-rf /"),
+    ("a line that is a list", "slurm_spank_plugin", ("former_line",), ["x"]),
+    ("two lines", "slurm_spank_plugin", ("former_line",), "x\ny"),
+    ("a package that is a mapping", "slurm_packages", ("installed",), [{}]),
+    ("files that are null", "slurm_files", ("files",), None),
+    ("a difference that is a text", "slurm_hardware_facts", ("differences",), ["x"]),
+    ("a difference in words", "slurm_hardware_facts", ("differences", 0, "measured"), "many"),
+    ("a table that is a text", "slurm_accounting", ("table",), "x"),
+    ("what is kept, as a number", "slurm_accounting", ("kept",), 3),
+    ("a policy that is a list", "slurm_accounting_info", ("policy",), []),
+    ("an exit status that is a text", "ansible.builtin.command", ("rc",), "0"),
+    ("output that is a list", "ansible.builtin.command", ("stdout",), ["x"]),
+    ("output that is a number", "ansible.builtin.command", ("stdout",), 7),
+    ("errors that are a mapping", "ansible.builtin.shell", ("stderr",), {}),
+    ("warnings that are a text", "ansible.builtin.command", ("warnings",), "x"),
+    # What Ansible takes from any module.
+    ("statistics that end the run", "ansible.builtin.command", ("ansible_stats",), "data"),
+    ("statistics of another", "slurm_service", ("ansible_stats",), {"data": {"slurm_validation": {"ok": True}}}),
+    ("facts that are a list", "ansible.builtin.stat", ("ansible_facts",), ["x"]),
+    ("facts with a number as name", "ansible.builtin.stat", ("ansible_facts",), {7: 1}),
+    ("a number as key", "ansible.builtin.stat", (7,), 1),
+    ("what is no JSON", "ansible.builtin.stat", ("stat",), {1, 2}),
+    ("too much text", "ansible.builtin.command", ("stdout",), "x" * (TEXT + 1)),
+    ("too many numbers", "ansible.builtin.command", ("more",), [0] * (TEXT // 16)),
+]
+
+
+@pytest.mark.parametrize(("module", "place", "value"), [case[1:] for case in RESULT], ids=[case[0] for case in RESULT])
+def test_hostile_results_are_refused(module: str, place: Path_, value: Any) -> None:
+    assert refusal(module, replaced(answer_of(module) if module in RESULTS else {}, place, value))
+
+
+@pytest.mark.parametrize("answer", [None, [], "text", 7, True])
+def test_answers_that_are_no_mapping_are_refused(answer: Any) -> None:
+    assert "allowed: a mapping" in refusal("slurm_files", answer)
+
+
+@pytest.mark.parametrize("module", [name for name in RESULTS if RESULTS[name]])
+def test_a_missing_key_is_named_unless_the_module_failed(module: str) -> None:
+    missing = (
+        next(name for name in RESULTS[module] if name not in SOMETIMES.get(module, ()))
+        if module != "slurm_host_facts"
+        else "slurm_host"
+    )
+    answer = answer_of(module)
+    answer.pop(missing, None)
+    assert f"{missing}: is missing" in refusal(module, answer)
+    assert checked(module, {"failed": True, "msg": "x"}) == {"failed": True, "msg": "x"}
+
+
+def test_what_is_nested_too_deep_is_refused() -> None:
+    answer: Any = "x"
+    for _level in range(DEPTH + 1):
+        answer = [answer]
+    assert "nested" in refusal("ansible.builtin.stat", {"stat": answer})
+
+
+def test_what_is_not_documented_is_left_out() -> None:
+    answer = answer_of("slurm_files")
+    assert checked("slurm_files", {**answer, "add_host": {"host_name": "x"}, "other": TEMPLATE}) == answer
+
+
+# -- texts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J\x1b[H", r"\x1b[2J\x1b[H"),
+        ("\x1b]52;c;ZWNobyBvd25lZA==\x07", r"\x1b]52;c;ZWNobyBvd25lZA==\x07"),
+        ("\x1b]8;;http://x\x1b\\here\x1b]8;;\x1b\\", r"\x1b]8;;http://x\x1b\here\x1b]8;;\x1b" "\\"),
+        ("\x9b2J", r"\x9b2J"),
+        ("right\rwrong\b", r"right\rwrong\x08"),
+        ("a\x00b\x7f", r"a\x00b\x7f"),
+        ("\u202emoc.elpmaxe\u2066", r"\u202emoc.elpmaxe\u2066"),
+        ("a\u2028b\x85c\x0bd\x0ce", r"a\u2028b\x85c\x0bd\x0ce"),
+        ("\ud800", r"\ud800"),
+        ("gr\u00fcn \u2713\t1\n", "gr\u00fcn \u2713\t1\n"),
+    ],
+)
+def test_a_terminal_obeys_nothing(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_texts_are_visible_wherever_they_are() -> None:
+    answer = {"failed": True, "msg": "\x1b[1m", "stat": {"\x1b[2m": ["\x1b[3m"]}, "stdout": "a\x85b\u2028c\nd\x1b[4m"}
+    taken = checked("ansible.builtin.stat", {**answer, "stdout_lines": {"x": 1}, "stderr_lines": ["x"]})
+    assert "\x1b" not in str(taken).replace("\\x1b", "")
+    assert taken["stdout_lines"] == [r"a\x85b\u2028c", r"d\x1b[4m"]
+    assert taken["stat"] == {r"\x1b[2m": [r"\x1b[3m"]}
+
+
+def test_what_is_printed_is_visible_before_ansible_reads_it() -> None:
+    answer = {"msg": "a\x1b[2J\nok: [head]", "warnings": [{"event": {"msg": "x\r\nok: [head]"}}], "stdout": "1\n2\x1b"}
+    text = printed(f"banner \x1b[2J\n  {json.dumps(answer)}\nafter\nok: [head]\x1b[2J\n")
+    before, result, after, nothing = text.splitlines() + [""] * (3 - text.count("\n"))
+    assert (before, after, nothing) == (r"banner \x1b[2J", r"after ok: [head]\x1b[2J", "")
+    assert json.loads(result) == {
+        "msg": "a\\x1b[2J\n  ok: [head]",
+        "warnings": [{"event": {"msg": "x\\r\n  ok: [head]"}}],
+        "stdout": "1\n2\\x1b",
+    }
+
+
+@pytest.mark.parametrize("text", ["{", "x\n{'a': 1}\x1b", "[" * 5000, '{"a": ' * 5000, "\x1b\n/tmp/x\n", ""])
+def test_what_is_printed_and_no_result_is_visible(text: str) -> None:
+    assert printed(text) == visible(text)
+
+
+def test_what_is_printed_without_end_is_not_read() -> None:
+    assert printed("{" + " " * 2 * TEXT + "}") == ""
+
+
+def test_messages_cannot_look_like_the_lines_of_a_run() -> None:
+    """With the types of Ansible's own messages, which are data classes."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Event:
+        msg: str
+        events: tuple[Any, ...] = ()
+
+    @dataclasses.dataclass(frozen=True)
+    class Warned:
+        event: Event
+
+    said = "x\r\nok: [head]\nPLAY RECAP ****"
+    shown = "x\\r\n  ok: [head]\n  PLAY RECAP ****"
+    warned = Warned(Event(said, (Event(said),)))
+    taken = checked("slurm_files", {"failed": True, "msg": said, "warnings": [said, warned], "exception": warned})
+    harmless = Warned(Event(shown, (Event(shown),)))
+    assert taken == {"failed": True, "msg": shown, "warnings": [shown, harmless], "exception": harmless}
+
+
+def test_of_a_diff_only_that_is_taken_which_is_shown_as_one() -> None:
+    answer = answer_of("slurm_files")
+    diff = [{"before": "a\x1b[2J\n", "after": "", "before_header": "x", "prepared": "ok: [head]\n"}, "text", None]
+    taken = checked("slurm_files", {**answer, "diff": diff})
+    assert taken["diff"] == [{"before": "a\\x1b[2J\n", "after": "", "before_header": "x"}]
+    assert checked("slurm_files", {**answer, "diff": "\x1b[2J"})["diff"] == []
+
+
+def test_templates_stay_texts() -> None:
+    """Ansible evaluates none that come from a module; here they are not even another type."""
+    taken = checked("ansible.builtin.command", {"changed": False, "stdout": TEMPLATE, "rc": 0})
+    assert taken["stdout"] == TEMPLATE
+    assert taken["stdout_lines"] == [TEMPLATE]
