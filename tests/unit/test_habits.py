@@ -166,7 +166,7 @@ def checkout_of_this_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def git(checkout: Path) -> Git:
-    """Runs git in the repository, and gives what it prints."""
+    """Run git in the repository, and return its output."""
 
     def run(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, text=True, check=True).stdout
@@ -181,7 +181,7 @@ def release(checkout: Path, version: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_releases(checkout: Path, git: Git) -> None:
-    """One is made; what the next one must not be; a dirty tree; and a step that fails leaves the branch as it was."""
+    """A release is made; wrong versions and a dirty tree are refused; a failed step leaves the branch unchanged."""
     (before,) = git("rev-parse", "HEAD").split()
     for version, expected in {
         "": "found version '', allowed: three numbers",

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hardware that Slurm would refuse is refused before anything changes; discover measures hardware that Slurm accepts."""
+"""Hardware that Slurm would refuse is refused before anything changes; Slurm accepts the hardware of discover."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_slurm_would_refuse_is_refused_before(lab: Lab, memory: int, tmp_pa
 
 
 def test_slurm_agrees(lab: Lab, memory: int, tmp_path: Path) -> None:
-    """Slurm, too, refuses one MiB too much. The tests below show that Slurm accepts the measured memory."""
+    """Slurm, too, refuses one MiB too much. The test of measured hardware, below, shows that it accepts one less."""
     too_much = with_hardware(lab, tmp_path, "compute02", {"real_memory": memory + 1})
     plan = too_much.playbook("site", "--tags=controller", "--check", "--diff")
     assert (plan.rc, plan.changed) == (2, {})
