@@ -98,7 +98,7 @@ class Machine:
     distances: tuple[tuple[int, ...], ...] = ()
     speeds: tuple[int, ...] = ()  # highest frequencies of the CPUs, in kHz, repeated
     base_speeds: tuple[int, ...] = ()  # base frequencies, likewise
-    nominal_speeds: tuple[int, ...] = ()  # what ACPI says of them, in MHz
+    nominal_speeds: tuple[int, ...] = ()  # their frequencies by ACPI, in MHz
     books: int = 0  # books of an s390; the machine has as many packages times this
     architecture: str = ""
     cpuinfo: str = ""

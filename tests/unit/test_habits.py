@@ -204,7 +204,7 @@ def test_releases(checkout: Path, git: Git) -> None:
     assert yaml.safe_load((checkout / "galaxy.yml").read_text())["version"] == "0.2.0"
     assert "v0.2.0\n======\n" in (checkout / "CHANGELOG.rst").read_text()
     assert not (checkout / "changelogs/fragments").exists()
-    # What a release writes is right for the linters, too.
+    # The linters accept the files that a release writes.
     subprocess.run([BIN / "yamllint", "--strict", "changelogs", "galaxy.yml"], cwd=checkout, check=True)
     with tarfile.open(checkout / "gpucluster-slurm-0.2.0.tar.gz") as tar:
         names = {member.name for member in tar if not member.isdir()}
