@@ -1,4 +1,4 @@
-# What a developer needs. `make help` lists it; longer logic is in tests/tools.
+# The commands for developers. `make help` lists them; longer logic is in tests/tools.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -6,15 +6,15 @@ SHELL := bash
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
-# molecule/shared is no scenario.
+# molecule/shared is not a scenario.
 export MOLECULE_GLOB := molecule/*/molecule.yml
-# Emulated machines take their time for sudo while another lane has the processor.
+# On an emulated machine sudo is slow while another lane uses the processor.
 export ANSIBLE_TIMEOUT := 120
-# Hosts can be made and removed whatever state the cluster file is in.
+# Hosts can be made and removed even if the cluster file has errors.
 export MOLECULE_ANSIBLE_ARGS_STRICT_MODE := 1
 
 ready := .venv/.ready
-# Asked when they are needed, not when make starts: on a fresh clone `make setup` makes them in between.
+# Evaluated when they are needed, not when make starts: on a fresh clone `make setup` makes them in between.
 environments = $(shell ls -d .venv .venv-new 2> /dev/null)
 newest = $(lastword $(environments))
 typed := .cache/types/ansible_collections/gpucluster/slurm
@@ -22,60 +22,60 @@ demo := inventory/demo/demo.cluster.yml
 demo-hosts := .lab/default/ssh_config
 demo-ssh := ANSIBLE_SSH_COMMON_ARGS='-F $(CURDIR)/$(demo-hosts)'
 
-# Lanes of the tiers: two run beside each other, and the longest begin first by the times of the last run, else in this
-# order. Scenarios in one word have hosts of the same names, so they run one after another. Without KVM scenario driver
-# takes hours.
+# The lanes of each tier. Two lanes run in parallel. The lanes that took longest in the last run begin first; without
+# such times they begin in this order. Scenarios in one word have hosts with the same names, so they run one after
+# another. Without KVM, scenario driver takes hours.
 check-lanes := sanity lint unit doc-lint
 test-lanes := molecule-default molecule-containers molecule-single $(check-lanes) molecule-slurm-22.05 molecule-slurm-26.05
 all-lanes := molecule-driver@360 'molecule-default molecule-wide-22.05 molecule-wide-26.05' molecule-machines \
   $(filter-out molecule-default,$(test-lanes))
 
-help: ## this list
+help: ## show this list
 	@awk -F ':[^#]*## ' '/^## /{print "\n" substr($$0, 4)} /^[a-z%-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-## Tests, by what they cost (docs/design/testing.md)
+## Tests, from the shortest to the longest (docs/design/testing.md)
 
-check: $(ready) ## lint, unit, sanity and doc-lint: no hosts; 2 minutes
+check: $(ready) ## run lint, unit, sanity and doc-lint: no hosts, 2 minutes
 	@tests/tools/stages $(check-lanes)
 
-test: $(ready) ## check, and the scenarios default, containers, single and one for each other release of Slurm
+test: $(ready) ## run check, the scenarios default, containers and single, and one for each other release of Slurm
 	@tests/tools/stages $(test-lanes)
 
-test-all: $(ready) ## test, and virtual machines, NVIDIA's driver, and four hosts with each other release; hours without KVM
+test-all: $(ready) ## run test, virtual machines, NVIDIA's driver, four hosts with each other release; hours without KVM
 	@tests/tools/stages $(all-lanes)
 
-test-changed: $(ready) ## the stages for what differs from the commit BASE=..., by default from where the branch began
+test-changed: $(ready) ## run the stages for files that differ from the commit BASE=... (default: start of the branch)
 	@stages=$$(tests/tools/changed $(BASE)) && tests/tools/stages --only "$$stages" $(all-lanes)
 
-stages-%: ## the stages of a tier and their minutes as JSON: stages-check, stages-test, stages-all
+stages-%: ## print the stages of a tier and their time limits in minutes, as JSON: stages-check, stages-test, stages-all
 	@python3 tests/tools/stages --list $($*-lanes)
 
 ## Environment
 
-setup: ## the machine's packages and .venv, from the lock file (PYTHON=... chooses the interpreter)
+setup: ## install the machine's packages, and .venv from the lock file (PYTHON=... chooses the interpreter)
 	@tests/tools/setup
 	@touch $(ready)
 
 $(ready): requirements.lock tests/tools/setup
 	@$(MAKE) --no-print-directory setup
 
-lock: $(ready) ## requirements.lock anew, the newest versions
+lock: $(ready) ## write requirements.lock again, with the newest versions
 	uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-emit-index-url --no-emit-find-links \
 	  --custom-compile-command 'make lock' requirements.in --output-file requirements.lock
 
 ## Stages of the tests
 
 linters := yamllint ruff mypy shellcheck ansible-lint
-lint: $(ready) ## yamllint, ruff, mypy, shellcheck, ansible-lint; each is a target, too
+lint: $(ready) ## run yamllint, ruff, mypy, shellcheck and ansible-lint; each of them is also a target
 	@status=0; for linter in $(linters); do \
 	  echo "==> $$linter"; $(MAKE) --no-print-directory $$linter || status=1; done; exit $$status
 
-# Three of them take `files=...`, from tests/tools/hook.
+# yamllint, ruff and ansible-lint accept `files=...`, which tests/tools/hook sets.
 yamllint: files = .
 yamllint: $(ready)
 	yamllint --strict $(files)
 
-# Besides all *.py, programs without a suffix.
+# All *.py, and programs without a suffix.
 ruff: files = . $(shell git grep -lE '^\#!/usr/bin/env python' -- tests/tools ':!*.py')
 ruff: $(ready)
 	ruff check $(files)
@@ -91,14 +91,14 @@ shellcheck:
 ansible-lint: $(ready)
 	ansible-lint --profile production --offline --nocolor $(files)
 
-sanity: $(ready) ## ansible-test sanity, with the newest ansible-core
+sanity: $(ready) ## run ansible-test sanity, with the newest ansible-core
 	tests/tools/sanity $(newest)
 
-unit: $(ready) ## unit tests, with each environment
+unit: $(ready) ## run the unit tests, with each environment
 	@status=0; for environment in $(environments); do \
 	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit || status=1; done; exit $$status
 
-doc-lint: $(ready) ## changelog, documentation of plugins and roles, tables in the roles' READMEs
+doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, and the tables in the roles' READMEs
 	antsibull-changelog lint
 	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=self --skip-rstcheck .
 	tests/tools/role_tables --check
@@ -106,24 +106,24 @@ doc-lint: $(ready) ## changelog, documentation of plugins and roles, tables in t
 # One machine is enough to show that the collection runs on the newest ansible-core as well.
 molecule-single: export PATH := $(CURDIR)/$(newest)/bin:$(PATH)
 
-molecule-%: $(ready) ## one scenario of the folder molecule: molecule-default, molecule-single, ...
+molecule-%: $(ready) ## run one scenario of the folder molecule: molecule-default, molecule-single, ...
 	molecule test -s $*
 
 ## Other things
 
-release: $(ready) ## changelog, version, commit, tag and tarball of VERSION=1.2.3; nothing is pushed
+release: $(ready) ## make changelog, version, commit, tag and tarball of VERSION=1.2.3; nothing is pushed
 	@tests/tools/release "$(VERSION)"
 
 docs: $(ready) ## write the tables of variables in the roles' READMEs, from their argument specs
 	tests/tools/role_tables
 
-benchmark: $(ready) ## what site.yml, 10,000 nodes and 3,000 users take, as ratios (docs/design/benchmarks.md)
+benchmark: $(ready) ## measure site.yml, 10,000 nodes and 3,000 users, as ratios (docs/design/benchmarks.md)
 	python tests/benchmark/site.py
 	python tests/benchmark/scale.py
 	molecule converge -s single
 	python tests/benchmark/accounting.py
 
-demo: $(ready) ## a cluster in containers on this machine: made, set up, validated; run again, it repairs
+demo: $(ready) ## install and validate a cluster in containers on this machine; run it again to repair the cluster
 	@echo '==> containers'
 	@molecule reset -s default
 	@molecule create -s default
@@ -135,7 +135,7 @@ demo: $(ready) ## a cluster in containers on this machine: made, set up, validat
 	@ssh -F $(demo-hosts) login1 timeout 20 sinfo
 	@echo 'Log in: ssh -F $(demo-hosts) login1    then: srun -N2 hostname    Remove it: make demo-clean'
 
-picture: $(ready) ## draw docs/run.svg anew, from a run on the containers of `make demo`, which are made anew, too
+picture: $(ready) ## draw docs/run.svg again, from a run on the containers of `make demo`, which are made again, too
 	molecule destroy -s default
 	molecule create -s default
 	rm -rf .cache/picture && mkdir -p .cache/picture && cp $(demo) .cache/picture/my.cluster.yml

@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long a university's policy takes, against one call of sacctmgr for each user, in one run.
+"""Measure the time to apply a university's accounting policy, compared with one call of sacctmgr for each user.
 
-Uses the host of scenario `single` after converge, and empties its accounting.
+It uses the host of scenario `single` after converge, and removes all of its accounting.
 
     usage: python accounting.py [CLUSTER_FILE SSH_CONFIG]
 """
@@ -24,9 +24,9 @@ import yaml
 ROOT = Path(__file__).parents[2]
 USERS, ACCOUNTS, QOS = 3000, 200, 10
 SAMPLE = 60
-"""Users that are added with a call for each."""
+"""Users that are added with one call each."""
 EMPTY: dict[str, Any] = {"qos": [{"name": "normal"}]}
-"""What Slurm makes itself, and so removes the rest; the role takes no policy for one that is not there."""
+"""Only the QOS that Slurm itself creates, so purge removes the rest. The role does not accept a policy without data."""
 
 
 def university() -> dict[str, Any]:
@@ -73,7 +73,7 @@ def applied(inventory: str, ssh_config: str, policy: dict[str, Any]) -> tuple[fl
 
 
 def one_by_one(ssh_config: str, host: str, number: int) -> float:
-    """Seconds of a call for each of some users, in an account of their own."""
+    """Seconds of one call for each of `number` users, in an account of their own."""
     script = "sacctmgr -iQ add account name=single0; "
     script += f"for i in $(seq {number}); do sacctmgr -iQ add user name=single$i account=single0 fairshare=2; done"
     start = time.monotonic()

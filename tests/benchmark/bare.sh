@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The least that makes a cluster of three bare hosts: packages in parallel, configuration, daemons, a job on both nodes.
+# The shortest way from three bare hosts to a cluster: packages in parallel, files, daemons, a job on both nodes.
 # usage: bare.sh SSH_CONFIG
 set -euo pipefail
 ssh_config=$1

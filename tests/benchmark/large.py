@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cluster files of any size as a large site has them: 12 kinds of machines, and nodes that are unlike their kind."""
+"""Cluster files of any size, as a large site has them: 12 kinds of machines, and nodes that differ from their kind."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 
 BLOCK = 50
-"""Nodes of an entry and of a network."""
+"""Number of nodes in an entry and in a network."""
 
 
 def _machine(sockets: int, cores: int, memory: int, *gres: dict[str, Any], **parameters: Any) -> dict[str, Any]:
-    """A machine type: sockets, cores of a socket with two threads each, MiB, and other keys."""
+    """A machine type: sockets, cores per socket with two threads each, memory in MiB, and other keys."""
     machine = {"sockets": sockets, "cores_per_socket": cores, "threads_per_core": 2, "real_memory": memory}
     return {**machine, **({"gres": list(gres)} if gres else {}), **parameters}
 
@@ -25,7 +25,7 @@ def _gpus(kind: str, files: str, cores: str) -> dict[str, Any]:
 
 
 def _found(kind: str, count: int, **layout: Any) -> dict[str, Any]:
-    """GPUs that Slurm finds by itself."""
+    """GPUs that Slurm detects itself."""
     return {"name": "gpu", "type": kind, "count": count, "autodetect": "nvml", **layout}
 
 
@@ -49,8 +49,8 @@ KINDS: dict[str, dict[str, Any]] = {
 def cluster(nodes: int, network: int = 10) -> dict[str, Any]:
     """The data of a cluster file with about as many nodes of each kind.
 
-    In each block one node has half of its memory, one a weight and one features and a reason of its own.
-    `network` is the first number of all addresses of nodes; in network 127 each of them is the machine itself.
+    In each block, one node has half of the memory, one has a weight, and one has features and a reason of its own.
+    `network` is the first number of all addresses of nodes; in network 127 each address is the machine itself.
     """
     hardware: dict[str, dict[str, Any]] = {}
     entries: list[dict[str, Any]] = []

@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster of 1,000, 3,000 and 10,000 nodes costs on the control host: the inventory, slurm.conf, memory.
+"""Measure time and memory on the control host for 1,000, 3,000 and 10,000 nodes: inventory, slurm.conf, plan, checks.
 
-All times are of the processor, so that other work on the machine hardly counts.    usage: python scale.py
+All times are processor times, so other work on the machine hardly changes them.    usage: python scale.py
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ LOOP = "\n".join(
         "{% endfor %}",
     ]
 )
-"""What comparable projects have instead of lists: a line for each node, each field from the facts of its host."""
+"""A template as comparable projects have it: one line for each node, each field from the facts of its host."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A command that has ended: seconds of the processor, MiB of memory at most, what it printed."""
+    """A command that has ended: seconds of processor time, peak memory in MiB, its output."""
 
     seconds: float
     memory: float
@@ -76,7 +76,7 @@ def listed(inventory: Path) -> Process:
 
 
 def content(found: Any) -> Any:
-    """The data of an inventory: without the order of hosts in groups and Ansible's mark of what is no template."""
+    """The data of an inventory, without the order of hosts in groups and without Ansible's marks for unsafe strings."""
     if isinstance(found, list):
         return sorted(map(content, found), key=str)
     if isinstance(found, dict):
@@ -85,7 +85,7 @@ def content(found: Any) -> Any:
 
 
 def seconds(function: Callable[[], Any]) -> float:
-    """Seconds of the processor that a call takes."""
+    """Seconds of processor time of a call."""
     start = time.process_time()
     function()
     return time.process_time() - start
@@ -104,7 +104,7 @@ def lines(text: str) -> dict[str, dict[str, str]]:
 
 
 def rendered(inventory: Path) -> tuple[float, float]:
-    """Seconds of rendering the role's slurm.conf, and of the loop that makes the same nodes."""
+    """Seconds to render the role's slurm.conf, and to render the same nodes with the loop."""
     loader = DataLoader()
     hosts = InventoryManager(loader, sources=[str(inventory)])
     manager = VariableManager(loader, hosts)
@@ -124,9 +124,9 @@ def rendered(inventory: Path) -> tuple[float, float]:
 
 
 def planned(directory: Path) -> tuple[float, float]:
-    """Seconds of comparing the files with others, while each node has a job, and lines of that plan.
+    """Seconds to compare the files with other ones while each node has a job, and the number of lines of that plan.
 
-    In the other ones all nodes have another weight and other resources, and a line of nodes is gone.
+    In the other files all nodes have another weight and other GRES, and one line of nodes is missing.
     """
     old = {name: (directory / name).read_text() for name in ("slurm.conf", "gres.conf")}
     text = old["slurm.conf"].splitlines()
@@ -140,7 +140,7 @@ def planned(directory: Path) -> tuple[float, float]:
 
 
 def checked(directory: Path) -> float:
-    """Seconds of checking the files together."""
+    """Seconds to check the files together."""
     files = {name: (directory / name).read_text() for name in ("slurm.conf", "gres.conf")}
     host = Host(files.get, lambda _plugin_dir: None, lambda _names: ())
     return seconds(lambda: cross_check(files, host))

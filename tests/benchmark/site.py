@@ -1,9 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long site.yml takes, as ratios to a bare shell script (bare.sh) for the same three hosts: medians of 3 rounds.
+"""Measure site.yml as a ratio to a bare shell script (bare.sh) for the same three hosts: medians of 3 rounds.
 
-Uses the containers of the lab's scenario `default`, which are made anew for each measurement.    usage: python site.py
+It uses the containers of the lab's scenario `default`, and makes them again for each measurement.
+usage: python site.py
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ROUNDS = 3
 
 
 def bare_hosts() -> None:
-    """Make the lab's hosts anew."""
+    """Remove the lab's hosts and make them again."""
     for action in ("destroy", "create"):
         subprocess.run(["molecule", action, "-s", "default"], cwd=ROOT, check=True, capture_output=True)
 
@@ -35,7 +36,7 @@ def bare_script() -> float:
 
 
 def site() -> tuple[float, dict[str, dict[str, int]]]:
-    """Seconds of site.yml, which ends when the nodes are up; and Ansible's recap."""
+    """Seconds of site.yml, which ends when the nodes are up, and Ansible's recap."""
     environment = os.environ | {
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "ANSIBLE_SSH_COMMON_ARGS": f"-F {SSH_CONFIG}",
@@ -49,7 +50,7 @@ def site() -> tuple[float, dict[str, dict[str, int]]]:
 
 
 def job() -> float:
-    """Seconds of a job on both nodes, the end of the bare script."""
+    """Seconds of a job on both nodes, which is also the last step of the bare script."""
     argv = ["ssh", "-F", str(SSH_CONFIG), "head", "sudo", "timeout", "60", "srun", "-N2", "hostname"]
     start = time.monotonic()
     subprocess.run(argv, check=True, capture_output=True)

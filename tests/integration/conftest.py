@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Fixtures of the integration tests. A test's folder is the scenario it belongs to: tests/integration/SCENARIO.
 
-Scenarios slurm-* have the tests in `release`, and those with wide-* some of scenario default: molecule.yml says which.
+Scenarios slurm-* run the tests in `release`, and scenarios wide-* run some tests of scenario default (molecule.yml).
 """
 
 from __future__ import annotations

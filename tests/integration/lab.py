@@ -24,15 +24,15 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
 ROOT = Path(__file__).parents[2]
-# Where connections that are kept open have their sockets: a short path, since its length is limited.
+# The directory for the sockets of connections that are kept open: a short path, since its length is limited.
 SOCKETS = tempfile.TemporaryDirectory(prefix="lab-")
 
 
 @dataclass
 class Run:
-    """What a run of ansible-playbook has done. Its fields follow from `events`, the lines of the jsonl callback.
+    """The result of a run of ansible-playbook. Its fields follow from `events`, the lines of the jsonl callback.
 
-    rc: the exit status; negative is the signal that ended it. output: all that was printed, stderr included.
+    rc: the exit status; a negative number is the signal that ended the run. output: stdout and stderr.
     """
 
     rc: int
@@ -83,7 +83,7 @@ class Run:
 
 @dataclass
 class LiveRun:
-    """A run of ansible-playbook that goes on while the test does."""
+    """A run of ansible-playbook in the background of the test."""
 
     process: subprocess.Popen[str]
     lines: list[str] = field(default_factory=list)
@@ -133,7 +133,7 @@ class Lab:
 
     @cached_property
     def cluster(self) -> dict[str, Any]:
-        """What the cluster file says."""
+        """The content of the cluster file."""
         return dict(yaml.safe_load(self.inventory.read_text()))
 
     @property
@@ -143,7 +143,7 @@ class Lab:
 
     @property
     def login(self) -> str:
-        """A host that users log in to: the controller where the cluster file names none."""
+        """A host that users log in to; the controller if the cluster file names no login host."""
         return expand(self.cluster.get("login", self.controller))[0]
 
     @property
@@ -153,7 +153,7 @@ class Lab:
 
     @property
     def release(self) -> str:
-        """Slurm's release, which is in the scenario's name where it is not that of Debian 13."""
+        """Slurm's release, from the scenario's name; the release of Debian 13 if the name has none."""
         return self.scenario.partition("-")[2] or "24.11"
 
     @property
@@ -163,7 +163,7 @@ class Lab:
 
     @property
     def ssh_config(self) -> Path:
-        """How to reach the hosts, by name and by address."""
+        """The ssh configuration for the hosts, by name and by address."""
         return ROOT / ".lab" / self.scenario / "ssh_config"
 
     def host(self, name: str) -> testinfra.host.Host:
@@ -181,7 +181,7 @@ class Lab:
         return subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True).stdout
 
     def command(self, host: str, command: str, rc: int = 0) -> str:
-        """Run a command as root, which must end with `rc`; return what it printed."""
+        """Run a command as root, which must end with `rc`; return its output."""
         result = self.host(host).run(command)
         assert result.rc == rc, f"{host}: {command}: exit status {result.rc}\n{result.stdout}{result.stderr}"
         return str(result.stdout.strip())
@@ -205,14 +205,14 @@ class Lab:
         return output.strip()
 
     def wait_until_idle(self, host: str, node: str, seconds: int = 180) -> None:
-        """Return when slurmctld, which `host` asks, shows a node as idle. One that has yet to answer is idle*."""
+        """Return when sinfo on `host` shows a node as idle. A node that has not answered yet is idle*."""
         self.wait_for(host, f"timeout 60 sinfo -h -n {node} -o %T | grep -x idle", "idle", seconds)
 
     @contextmanager
     def configuration_kept(self) -> Iterator[None]:
-        """Put back what the controller has now when the block ends: Slurm's files, and those that were in force last.
+        """Restore the controller's files when the block ends: Slurm's files, and those that were in force last.
 
-        That takes a second, where a run of site.yml takes ten. What slurmd reads when it starts is not put back.
+        This takes a second; a run of site.yml takes ten. Parameters that slurmd reads at its start are not restored.
         """
         files = "etc/slurm var/lib/gpucluster-slurm"
         self.command(self.controller, f"tar -C / -cf /root/kept.tar {files}")
@@ -226,7 +226,7 @@ class Lab:
 
     @property
     def environment(self) -> dict[str, str]:
-        """With which Ansible finds the collection and reaches the hosts."""
+        """Environment variables with which Ansible finds the collection and reaches the hosts."""
         return {
             **os.environ,
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
@@ -236,7 +236,7 @@ class Lab:
     def start(self, playbook: str, *arguments: str) -> LiveRun:
         """Start a playbook of the collection, by its short name, or one by its path, on the scenario's hosts.
 
-        Events come one a line. `--diff` and other arguments of ansible-playbook can be given.
+        It prints one event per line. `arguments` are options of ansible-playbook, such as `--diff`.
         """
         process = subprocess.Popen(
             [
@@ -250,7 +250,7 @@ class Lab:
             | {
                 "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.jsonl",
                 "ANSIBLE_NOCOLOR": "1",
-                "ANSIBLE_FORCE_COLOR": "0",  # molecule asks for colours
+                "ANSIBLE_FORCE_COLOR": "0",  # molecule switches colours on
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -265,7 +265,7 @@ class Lab:
 
 
 def with_hardware(lab: Lab, directory: Path, node: str, hardware: dict[str, Any] | str) -> Lab:
-    """The lab with its cluster file in a directory; one node has other hardware.
+    """The lab with a copy of its cluster file in a directory, in which one node has other hardware.
 
     hardware: other keys of its machine type, or `detected`.
     """
@@ -285,9 +285,9 @@ def with_hardware(lab: Lab, directory: Path, node: str, hardware: dict[str, Any]
 
 
 def with_cluster(lab: Lab, directory: Path, cluster: dict[str, Any], **variables: Any) -> Lab:
-    """The lab with another cluster file, which is written to a directory. The secrets are those of the lab.
+    """The lab with another cluster file, which is written to a directory. The lab's secrets are used.
 
-    variables: other ones of the cluster; they win over those that follow from the file.
+    variables: further variables of the cluster; they override those that follow from the file.
     """
     path = directory / lab.inventory.name
     path.write_text(yaml.safe_dump(cluster))

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 MAP = Path(__file__).parent / "changed.yml"
-# What the parts of a pattern match: any folders, anything, anything within one name, one character of it.
+# The regular expression for each part of a pattern: any folders, anything, anything within one name, one character.
 GLOBS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
@@ -35,7 +35,7 @@ class Rule:
 
 
 def spread(words: str, groups: Mapping[str, str]) -> Iterable[str]:
-    """The stages that words name; a group stands for its own words."""
+    """The stages that are named by words; the name of a group means all stages of the group."""
     for word in words.split():
         yield from spread(groups[word], groups) if word in groups else [word]
 

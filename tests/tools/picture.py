@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape
 COMMAND = "ansible-playbook gpucluster.slurm.site -i my.cluster.yml"
 PICTURE = Path(__file__).parents[2] / "docs/run.svg"
 
-# What Ansible writes before and after a coloured text.
+# The escape sequences that Ansible writes before and after a coloured text.
 COLOUR = re.compile(r"\x1b\[([\d;]*)m")
 COLOURS = {"0;31": "#f47067", "0;32": "#8ddb8c", "0;33": "#e3b341", "0;36": "#76c7e0"}
 """The colours of Ansible for failed, ok, changed and skipped."""
@@ -47,7 +47,7 @@ def plays(log: Iterable[str]) -> Iterator[list[str]]:
 
 
 def jobs(play: Sequence[str]) -> list[str]:
-    """The lines of the table of jobs that a play shows, if it does."""
+    """The lines of the table of jobs that a play shows; none if it shows no table."""
     for number, line in enumerate(play):
         if re.match(r" +job +partition +nodes", plain(line)):
             rest = (index for index in range(number, len(play)) if not plain(play[index]).startswith("    "))

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What `make test` shows while it runs: lines that stay, and one for each lane, which a terminal shows in place."""
+"""The output of `make test` while it runs: lines that stay, and one line for each lane that a terminal updates."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from stage_times import clock
 
-SELDOM = 60.0  # seconds after which a lane's line is written again although it does the same
-OFTEN = 5.0  # seconds between two lines of a lane: the unit tests are thousands
+SELDOM = 60.0  # seconds after which an unchanged line of a lane is written again
+OFTEN = 5.0  # seconds between two lines of a lane: there are thousands of unit tests
 
 
 class State(NamedTuple):
-    """What a lane is doing, and the seconds since it began with that stage, and with what it does now."""
+    """The stage of a lane and its current step, with the seconds since the start of the stage and of the step."""
 
     stage: str
     doing: str
@@ -32,15 +32,15 @@ class State(NamedTuple):
 
 
 class Board:
-    """Everything goes into a plain log file, too. Without a terminal the same lines are printed."""
+    """The lines of a run, also written to a plain log file. Without a terminal the same lines are printed."""
 
     def __init__(self, log: Path) -> None:
         self.file = log.open("w", encoding="utf-8")
         self.terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self.start = time.monotonic()
-        self.drawn: list[str] = []  # lines in place
+        self.drawn: list[str] = []  # lines that are updated
         self.drawn_at = 0.0
-        self.written: dict[str, tuple[str, float]] = {}  # what each stage did when its line was written, and when
+        self.written: dict[str, tuple[str, float]] = {}  # by stage: the step in its last line, and the time of the line
 
     def write(self, *lines: str, file_only: bool = False) -> None:
         """Add lines that stay."""
@@ -51,14 +51,14 @@ class Board:
             self.draw([])
             print(text, end="", flush=True)
             self.draw(drawn)
-            self.drawn_at = 0.0  # what they show is old by now
+            self.drawn_at = 0.0  # these lines are out of date by now
 
     def say(self, text: str, file_only: bool = False) -> None:
         """Add a line that stays, after the time since the start."""
         self.write(f"[{clock(time.monotonic() - self.start):>6}] {text}", file_only=file_only)
 
     def show(self, states: Sequence[State]) -> None:
-        """Show what the lanes are doing: in place each second; as lines when it changes, and at least each minute."""
+        """Show the state of each lane: updated each second; as new lines on a change, and at least each minute."""
         now = time.monotonic()
         for state in states:
             doing, at = self.written.get(state.stage, ("", now))
@@ -70,7 +70,7 @@ class Board:
             self.draw([f"  {state}" for state in states])
 
     def draw(self, lines: list[str]) -> None:
-        """Put these lines where the ones drawn before are."""
+        """Replace the lines that were drawn last with these."""
         if not self.terminal or not (lines or self.drawn):
             return
         width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be taken back

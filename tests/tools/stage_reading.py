@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a stage of `make test` is doing and what took how long, from its output and its events (reporting/)."""
+"""Progress and times of a stage of `make test`, read from its output and its events (reporting/)."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from pathlib import Path
 
 # Steps of a stage, in its output: headings of the Makefile, molecule's actions, ansible-test's tests.
 STEP = re.compile(r'(?:==> (.+)|INFO +\[\S+ > (\w+)\] Execut.*|Running sanity test "([\w-]+)")')
-# Lines that say what has failed, and how many lines are shown with each, and of all of them.
+# Lines that report a failure.
 TELLING = re.compile(
     r"fatal: |failed: |UNREACHABLE|FAILED!|^E  |CRITICAL|Traceback"
     r"|^ERROR: |: error: |^ +\d+:\d+ +error"  # ansible-test, mypy, yamllint
 )
+# Numbers of lines that are shown: from each such line on, of all of them together, and at the end of the output.
 FOLLOWING, TOLD, TAIL = 6, 40, 15
 LONG = 5  # seconds after which the end of a test is news
-LENGTH = 120  # characters of a name: those of tests have their parameters
+LENGTH = 120  # characters of a name; names of tests include their parameters
 
 
 @dataclass
 class Spent:
-    """Seconds that all things of one name have taken together, and how many they were."""
+    """The seconds that all items of one name took together, and their number."""
 
     seconds: float = 0
     times: int = 0
 
     def add(self, seconds: float) -> None:
-        """Count one more."""
+        """Add one item."""
         self.seconds, self.times = self.seconds + seconds, self.times + 1
 
 
@@ -61,9 +62,9 @@ class Growing:
 class Reading:
     """One stage, read from the files that its processes write: `look` reads on.
 
-    doing: the step or test, and the play, that runs; since: when it began. news: what a person wants to know at once,
-    taken away by whoever prints it. failures: tests that failed, each with its first words. playbook_runs: how often
-    ansible-playbook was started, also where it was killed and has no time.
+    doing: the step or test, and the play, that runs; since: when it began. news: messages to print at once; the caller
+    that prints them removes them. failures: tests that failed, each with the first words of its error. playbook_runs:
+    how often ansible-playbook was started, including runs that were killed and have no time.
     """
 
     log: Path
@@ -84,7 +85,7 @@ class Reading:
         self.running: dict[str, str] = {}  # names, by kind
 
     def look(self) -> None:
-        """Take in what was written since the last call."""
+        """Read the lines that were written since the last call."""
         for line in self.output.lines():
             if found := STEP.match(line):
                 self.begin_step(next(filter(None, found.groups())))
@@ -107,7 +108,7 @@ class Reading:
         file, colons, test = name.partition("::")
         short = f"{file.rpartition('/')[2]}{colons}{test}"[:LENGTH]
         if kind == "test":
-            self.running.pop("play", None)  # one that a test has killed does not tell of its end
+            self.running.pop("play", None)  # a play that a test has killed writes no end
         if seconds is None:
             self.running[kind] = short
             self.playbook_runs += kind == "playbook"
@@ -126,7 +127,7 @@ class Reading:
         self.begin_step("")
 
     def excerpt(self) -> list[str]:
-        """The lines of the output that tell what failed, and the last ones."""
+        """The lines of the output that report failures, and its last lines."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         told: list[str] = []
         following = 0

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stages run as processes of make, two lanes of them at a time, watched by one loop."""
+"""Run stages as processes of make, two lanes at a time, and watch them in one loop."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from stage_times import Result, clock, keep
 LOGS = Path(".cache/test")
 TIMES = LOGS / "times.json"
 REPORTING = Path(__file__).resolve().parent / "reporting"
-BESIDE = 2  # lanes; a third one takes from the others what it gains, and machines in software emulation time out
+BESIDE = 2  # lanes; a third one slows the others down as much as it gains, and emulated machines time out
 TICK = 0.1  # seconds between two looks at what runs
 GRACE = 5  # seconds that a stage has to end after its signal
 
 
 def environment(events: Path) -> dict[str, str]:
-    """The environment of a stage: plain output, and pytest and Ansible tell of their progress."""
+    """The environment of a stage: plain output, and plugins of pytest and Ansible that write events."""
 
     def joined(name: str, separator: str, value: str) -> str:
         return separator.join(filter(None, (os.environ.get(name), value)))
@@ -69,11 +69,11 @@ class Stage:
 
     @property
     def state(self) -> State:
-        """What it is doing."""
+        """The stage and its current step."""
         return State(self.name, self.reading.doing, self.seconds, time.monotonic() - self.reading.since)
 
     def tell_news(self, board: Board) -> None:
-        """Print what has happened in it."""
+        """Print its news."""
         for text in self.reading.news:
             board.say(f"{self.name}: {text}")
         self.reading.news.clear()
@@ -84,7 +84,7 @@ class Stage:
             os.killpg(self.process.pid, number)
 
     def end(self) -> None:
-        """End it before its time: nothing of it runs on."""
+        """End it early, with all of its processes."""
         self.send(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE)
@@ -92,7 +92,7 @@ class Stage:
 
 
 def run(lane: Sequence[str], limits: Mapping[str, float], board: Board) -> Generator[Stage | Result]:
-    """Run the stages of a lane, one after another. Yields the one that runs at each look, and its result at its end."""
+    """Run the stages of a lane, one after another. Yields the stage while it runs, and its result at its end."""
     for name in lane:
         board.say(f"{name}: started")
         stage, late = Stage(name), ""
@@ -116,7 +116,7 @@ def run(lane: Sequence[str], limits: Mapping[str, float], board: Board) -> Gener
 
 
 def run_all(lanes: Sequence[Sequence[str]], limits: Mapping[str, float], board: Board) -> list[Result]:
-    """Run every lane, BESIDE of them at a time. limits: seconds that each stage may take."""
+    """Run every lane, BESIDE of them at a time. limits: seconds after which each stage is ended."""
     waiting = [run(lane, limits, board) for lane in lanes]
     running: list[Generator[Stage | Result]] = []
     results: list[Result] = []

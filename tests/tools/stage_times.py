@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the stages of `make test` took: what to expect from the last run, and the report at the end of this one."""
+"""Times of the stages of `make test`: the expected times from the last run, and the report at the end of a run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from stage_reading import Reading, Spent
 
-KEPT = 10  # of the slowest things of each kind, in the file
-SHOWN = 5  # of them at the end, of all stages together
-VERDICTS = 10  # failed tests that are shown of a stage
+KEPT = 10  # slowest tests, plays, playbooks and steps of a stage, each, that the file keeps
+SHOWN = 5  # slowest ones of each kind that are printed at the end, of all stages together
+VERDICTS = 10  # failed tests that are printed for a stage
 
 Times = Mapping[str, Mapping[str, Any]]  # the times that are kept, by stage
 
@@ -31,7 +31,7 @@ class Result(NamedTuple):
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """The times kept, by stage; none if nothing was run yet, or a file of another form is there."""
+    """The times kept, by stage; empty if nothing was run yet, or if the file has another form."""
     try:
         kept = json.loads(path.read_text())
         return {stage: times for stage, times in kept.items() if "seconds" in times}
@@ -46,7 +46,7 @@ def slowest(spent: Mapping[str, Spent]) -> list[dict[str, Any]]:
 
 
 def keep(path: Path, result: Result) -> None:
-    """Put a stage's times into the file, at once: a run that is interrupted keeps what it knows."""
+    """Write a stage's times to the file at once, so that an interrupted run keeps them."""
     reading = result.reading
     times = {
         "seconds": round(result.seconds, 1),
@@ -63,14 +63,14 @@ def keep(path: Path, result: Result) -> None:
 
 
 def longest_first(lanes: Sequence[Sequence[str]], times: Times) -> list[Sequence[str]]:
-    """The lanes by the seconds they took last time, or in their order unless each stage has been run."""
+    """The lanes, longest first by the last run; in the given order if a stage was never run."""
     if not all(stage in times for lane in lanes for stage in lane):
         return list(lanes)
     return sorted(lanes, key=lambda lane: -sum(times[stage]["seconds"] for stage in lane))
 
 
 def expected(lanes: Sequence[Sequence[str]], times: Times, beside: int) -> float:
-    """Seconds until the last lane ends; stages that were never run count nothing."""
+    """Seconds until the last lane ends; stages that were never run count as 0."""
     ends = [0.0] * beside
     for lane in lanes:
         ends.sort()
@@ -85,8 +85,8 @@ def clock(seconds: float) -> str:
 
 
 def plan(lanes: Sequence[Sequence[str]], times: Times, beside: int) -> Iterator[str]:
-    """What will be run, with the seconds of each stage's last run, and when that ends."""
-    yield f"{beside} lanes at a time, the next one begins when one ends. What each stage took last time:"
+    """The lanes that will run, with the seconds of each stage's last run, and the expected end."""
+    yield f"{beside} lanes run at a time, the next one begins when one ends. Times of each stage's last run:"
     for number, lane in enumerate(lanes, 1):
         stages = []
         for stage in lane:
@@ -96,14 +96,14 @@ def plan(lanes: Sequence[Sequence[str]], times: Times, beside: int) -> Iterator[
     new = [stage for lane in lanes for stage in lane if stage not in times]
     seconds = expected(lanes, times, beside)
     end = time.strftime("%H:%M", time.localtime(time.time() + seconds))
-    yield f"Expected: {clock(seconds)}, until {end}" + (f", and what {', '.join(new)} will take" if new else "")
+    yield f"Expected: {clock(seconds)}, until {end}" + (f", plus the times of {', '.join(new)}" if new else "")
 
 
 def failures(results: Sequence[Result]) -> Iterator[str]:
-    """What failed: what the output of those stages says, then their tests, then where to read and what to run."""
+    """The failures: excerpts of the output of failed stages, then their failed tests, then their logs and commands."""
     failed = [result for result in results if not result.passed]
     for result in failed:
-        yield f"\n==== {result.stage}: what its output says of failures, and its end"
+        yield f"\n==== {result.stage}: lines of its output that report failures, and its last lines"
         yield from (f"    {line}" for line in result.reading.excerpt())
     if any(result.reading.failures for result in failed):
         yield "\nfailed tests:"

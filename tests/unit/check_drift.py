@@ -1,11 +1,11 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lets a real slurmctld check how the running configuration is compared with the files.
+"""Check the comparison of the running configuration with the files against a real slurmctld.
 
-A slurmctld reads files with good values of all parameters, many in one start, and says what it has in force. What it
-shows for two values of a parameter decides: where it shows the same, no difference may be found between the one value
-in the file and the other one in force; where it shows something else, a difference must be found.
+A slurmctld reads files with good values of all parameters, many in one start, and shows the values in force. For two
+values of a parameter its output decides: if it shows the same for both, the comparison of one value in the file with
+the other value in force must find no difference; if the output differs, it must find a difference.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift 
 )
 from check_parameters import BESIDE, CLUSTER, Case, Runner, good
 
-# These have parameters of their own, and are asked about with those.
+# These lines have parameters of their own, and are checked with those.
 OWN_LINES = ("nodename", "partitionname", "downnodes", "nodeset", "frontendname", "poweraction")
 
-# What no slurmctld shows, or under a name that does not tell what was set.
+# Parameters that no slurmctld shows, or that it shows under a name from which the parameter cannot be derived.
 NOT_SHOWN = {
     "slurm.conf": (
         "AccountingStoragePass",
@@ -82,7 +82,7 @@ SLURM_CONF = {
     "GresTypes": "gpu",
 }
 
-# Values with which a slurmctld serves, where those for its parser do not do, or are too few.
+# Values with which a slurmctld runs, for parameters whose values for the parser do not suffice.
 SERVING = {
     "AccountingStorageTRES": ("CPU",),
     "AccountingStorageType": ("accounting_storage/none",),
@@ -182,10 +182,10 @@ SERVING = {
     "UrlParserType": (),
 }
 
-# Slurm takes another number instead: no difference is found, whatever is in force.
+# Slurm uses another number instead: no difference is found, whatever is in force.
 CORRECTED = ("EpilogMsgTime=INFINITE", "MinJobAge=1", "SchedulerTimeSlice=4")
 
-# What is in no file of a start of these, of which a slurmctld alone takes one value. Of others it is `another`.
+# Values that are in no file of a start, for parameters that have one value in all starts; for others it is `another`.
 NEVER_SERVED = {
     "AccountingStorageTRES": "gres/gpu",
     "ClusterName": "another",
@@ -199,7 +199,7 @@ NEVER_SERVED = {
     "StateSaveLocation": "/another",
 }
 
-# Of these and others Slurm obeys, shows or takes one: in which start the first of their values is.
+# Parameters that exclude others in Slurm, and the number of the start with the first of their values.
 LATER = {
     "Boards": 16,
     "CPUs": 14,
@@ -275,7 +275,7 @@ done
 
 @dataclass(frozen=True)
 class Running:
-    """What a slurmctld reads, and what it shows then."""
+    """The file that a slurmctld has read, and its output."""
 
     cases: tuple[Case, ...]
     file: str
@@ -284,11 +284,11 @@ class Running:
     partitions: str
 
     def differences(self, file: str, version: str) -> list[str]:
-        """In what it differs from a file."""
+        """Its differences from a file."""
         return differences(read({"slurm.conf": file}), self.config, self.nodes, self.partitions, version)
 
     def shown(self, case: Case) -> tuple[str | None, ...]:
-        """What is shown of a parameter, or of the one that Slurm has instead."""
+        """The values shown for a parameter, or for the parameter that Slurm uses instead."""
         key = case.parameter.name.lower()
         key = {"priority": "prioritytier", "socketsperboard": "sockets"}.get(key, key)
         key = SHOWN_AS[case.file].get(key, key)
@@ -306,7 +306,7 @@ class Running:
 
 
 def _values(case_file: str, parameter: Parameter, release: str) -> list[str]:
-    """Good values of a parameter for a slurmctld that serves."""
+    """Good values of a parameter for a slurmctld that runs."""
     if parameter.name in SERVING:
         values = [*SERVING[parameter.name]]
     elif parameter.name == "DebugFlags":  # all of them in a few values
@@ -329,7 +329,7 @@ def _values(case_file: str, parameter: Parameter, release: str) -> list[str]:
 
 
 def _others(parameter: Parameter) -> list[str]:
-    """A value that is good, and in no file of a start of its first value."""
+    """A good value that is in no file of the start with the first value."""
     kind = parameter.value.partition(" ")[0]
     if kind in LIMITS:
         return ["77"]
@@ -337,14 +337,14 @@ def _others(parameter: Parameter) -> list[str]:
 
 
 def _never(case: Case) -> str:
-    """A value that no start has, of a parameter that has one value there, or none."""
+    """A value that is in no start, for a parameter with one value there, or none."""
     name, kind = case.parameter.name, case.parameter.value.partition(" ")[0]
     prefix = case.value.partition("/")[0] if kind in ("plugin", "plugins") and case.value else ""
     return NEVER_SERVED.get(name, f"{prefix}/another" if prefix else "another")
 
 
 def _parameters(release: str) -> Iterator[tuple[str, Parameter]]:
-    """What is asked: all that a release obeys, but for the lines that have parameters of their own."""
+    """The parameters to check: all that a release obeys, except the lines that have parameters of their own."""
     for file in KINDS:
         for name, parameter in FILES[file].items():
             ignored = any(span and release in span for span in (parameter.refused, parameter.defunct))
@@ -353,7 +353,7 @@ def _parameters(release: str) -> Iterator[tuple[str, Parameter]]:
 
 
 def _cases(release: str) -> list[Case]:
-    """All of them."""
+    """The cases of all parameters."""
     return [
         Case(file, parameter, value)
         for file, parameter in _parameters(release)
@@ -362,7 +362,7 @@ def _cases(release: str) -> list[Case]:
 
 
 def _starts(cases: list[Case]) -> list[list[Case]]:
-    """Cases in as few starts as can be."""
+    """The cases in as few starts as possible."""
     starts: dict[int, list[Case]] = {}
     counts: dict[tuple[str, str], int] = {}
     for case in cases:
@@ -374,7 +374,7 @@ def _starts(cases: list[Case]) -> list[list[Case]]:
 
 
 def _text(cases: list[Case]) -> str:
-    """slurm.conf with these."""
+    """slurm.conf with the parameters of these cases."""
     settings, lines = dict(SLURM_CONF), dict(LINES)
     for case in cases:
         name = case.parameter.name
@@ -388,7 +388,7 @@ def _text(cases: list[Case]) -> str:
 
 
 def _run(starts: list[list[Case]], run: Runner) -> tuple[str, list[Running], list[str]]:
-    """The version of slurmctld, and what it shows with the cases of each start."""
+    """The version of slurmctld, and its output with the cases of each start."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for number, cases in enumerate(starts):
@@ -421,20 +421,20 @@ def _with(file: str, case: Case, value: str) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the comparison does with a real slurmctld."""
+    """The results of the comparison with a real slurmctld."""
 
     version: str
     compared: int
-    """Parameters of which a difference is found."""
+    """Number of parameters whose differences are found."""
     left_out: list[str]
-    """Those of which none is."""
+    """Parameters whose differences are not found."""
     pairs: int
-    """How many times one value was in force and another one in the file."""
+    """Number of pairs of a value in force and another value in the file."""
     wrong: list[str]
 
 
 def compare_drift(run: Runner) -> Comparison:
-    """Ask a real slurmctld."""
+    """Check the comparison with a real slurmctld."""
     version = _run([], run)[0]
     release = release_of(version)
     cases = _cases(release)

@@ -1,14 +1,14 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lets a real Slurm show what changes of its parameters need.
+"""Check with a real Slurm whether a change of a parameter needs a reconfigure or a restart.
 
 A go is a small cluster on one host: a munged, a slurmctld and a slurmd of its own, on which a job runs all the time.
 It starts with one value of each of its parameters. Then their second values are written, Slurm is asked to reconfigure,
-and the daemons are restarted one after the other. After each stage the script looks at what Slurm says and does: its
-answers to scontrol, what a job finds, which programs ran, and which plugins, files and ports a daemon has. A parameter
-is in force at the first stage that shows what the last one does; a case whose first and last stage look the same proves
-nothing.
+and the daemons are restarted one after the other. After each stage the script records the state of Slurm: the output of
+scontrol, the environment of a job, the programs that ran, and the plugins, files and ports of each daemon. A parameter
+is in force at the first stage whose record is the same as that of the last stage. A case whose first and last stages
+have the same record proves nothing.
 """
 
 from __future__ import annotations
@@ -261,9 +261,9 @@ class Case:
     before: str
     after: str
     seen: str
-    """What finds the value in force in what the script prints: a regular expression, of whole lines `SOURCE|TEXT`."""
+    """A regular expression that finds the value in force in the script's output, in whole lines `SOURCE|TEXT`."""
     node: int = 0
-    """The node with a slurmd whose parameter it is."""
+    """The number of the node whose parameter this is; 0 if it belongs to no node."""
 
 
 @dataclass(frozen=True)
@@ -272,22 +272,22 @@ class Go:
 
     cases: list[Case]
     order: tuple[str, str] = ("slurmctld", "slurmd")
-    """The daemons as they are restarted."""
+    """The daemons, in the order of their restarts."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What else is in slurm.conf."""
+    """Further parameters in slurm.conf."""
     nodes: int = 1
-    """How many have a slurmd."""
+    """Number of nodes with a slurmd."""
     probe: str = ""
-    """What the script does to look, beside what it always does."""
+    """Further commands of the script that record the state."""
     files: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """What else is in a file before and after."""
+    """Further text of a file, before and after the change."""
     wants: str = ""
-    """What the job that runs all the time asks for."""
+    """The options of the job that runs all the time."""
     quick: bool = False
-    """Whether it is among those that every run of the tests has."""
+    """Whether every run of the tests has this go."""
 
 
-# What is in every slurm.conf, for @...@ see the script.
+# The parameters in every slurm.conf; for @...@ see the script.
 BASE = {
     "ClusterName": "needs",
     "SlurmctldHost": "@host@(127.0.0.1)",
@@ -307,8 +307,8 @@ BASE = {
     "SlurmdParameters": "config_overrides",
     "ReturnToService": "2",
     "PriorityType": "priority/multifactor",
-    # A slurmctld that was restarted knows that its nodes are there when they have registered. Until then it lets a job
-    # wait for the next look at all jobs, which may be 30 s away.
+    # A slurmctld that was restarted does not use its nodes until they have registered. Until then a job waits for the
+    # next scheduling cycle, which can begin 30 s later.
     "SchedulerParameters": "sched_interval=1",
 }
 
@@ -328,7 +328,7 @@ VALUES = {
     "UnkillableStepTimeout": ("300", "301"),
 }
 
-# slurmctld has read these, but others obey them: what it shows of them proves nothing.
+# slurmctld reads these, but other programs obey them: its output about them proves nothing.
 ELSEWHERE = {
     *("AccountingStoragePort", "BcastExclude", "EioTimeout", "EpilogMsgTime", "FastSchedule", "GetEnvTimeout"),
     *("JobCompPort", "JobFileAppend", "KeepAliveTime", "KillOnBadExit", "PropagatePrioProcess", "TCPTimeout"),
@@ -363,7 +363,9 @@ def _scalars(file: str, seen: str) -> Iterator[Case]:
 
 
 def _cases(file: str, seen: str, text: str) -> Iterator[Case]:
-    """A line each: the key, its values, and how it is seen if not as the others; two blanks or more part them."""
+    """The cases of a text. Each line has a key, its two values and, if it is not `seen`, its own regular expression;
+    two blanks or more separate them.
+    """
     for line in text.strip().splitlines():
         key, before, after, *own = re.split(r"\s{2,}", line.strip())
         yield Case(file, key, before, after, own[0] if own else seen.format(key=key))
@@ -751,7 +753,7 @@ GOES = [
     GROWN,
 ]
 
-# What a parameter has for a value that is a program that the script makes.
+# The values of a parameter whose value is a program that the script makes.
 PROGRAM = r"@go@/[A-Z]\w+-[12]"
 
 
@@ -852,38 +854,38 @@ def _packed(index: int, go: Go) -> dict[str, str | bytes]:
 
 
 EFFECT, SAID, READ = "by its effect", "by what the daemon says", "only as read"
-# What tells of slurmctld alone.
+# Sources of the script's output about slurmctld only.
 SEES = {
     *("config", "node", "partition", "topology", "license", "submit", "array", "prio", "nobody", "delete", "alloc"),
     *("slurmctld", "slurmctld-log"),
 }
-# What tells of a job of the stage.
+# Sources of the script's output about a job of the stage.
 OF_JOBS = {"ran", "job", "cgroup", "stepd", "(?:stepd|slurmd)", "slurmctld-log", "slurmd-log"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a change of a parameter needs, by the tables and by what Slurm did."""
+    """The need of a change of a parameter, by the tables and by the behaviour of Slurm."""
 
     case: Case
     evidence: str
     """EFFECT, SAID or READ."""
     expected: str
-    """The stage after which it is in force by the tables."""
+    """The stage after which the change is in force, by the tables."""
     found: str
-    """The stage after which it was; nothing if its two values could not be told apart."""
+    """The stage after which the change was in force; empty if the two values could not be told apart."""
     excess: int
-    """How many stages later than by the tables it was in force."""
+    """Number of stages between the one in the tables and the one that was found; negative if it was earlier."""
     idle: str
-    """What has to have no job by the tables."""
+    """The part of the cluster that must have no job, by the tables."""
     survived: bool
-    """Whether the job that ran all the time ended as it should."""
+    """Whether the job that ran all the time completed without a restart."""
     shown: str
-    """What was seen at each stage."""
+    """The values seen at each stage."""
 
     @property
     def checked(self) -> bool:
-        """Whether it counts."""
+        """Whether Slurm's behaviour has shown the need."""
         return bool(self.found) and self.evidence != READ
 
     @property
@@ -908,7 +910,7 @@ class Finding:
 
 
 def _finding(case: Case, go: Go, names: list[str], said: Mapping[str, str], version: str) -> Finding:
-    """What Slurm did with a case."""
+    """The result of a case, from the output of Slurm."""
     source = case.seen.removeprefix("(?i)").lstrip("^").partition("\\|")[0]
     every = ["started", "written", "reconfigured", *go.order]
 
@@ -957,12 +959,12 @@ def _finding(case: Case, go: Go, names: list[str], said: Mapping[str, str], vers
 
 
 def compare(run: Runner, programs: Mapping[str, bytes], every: bool) -> tuple[str, list[Finding]]:
-    """The version of Slurm, and what it did with every case, or with those that are quick.
+    """The version of Slurm, and its results for every case, or for the quick ones only.
 
     Args:
         run: on a host, as root.
         programs: slurmd and slurmstepd by their path, if the host lacks them.
-        every: not only the quick ones.
+        every: all cases, not only the quick ones.
     """
     version = run("slurmctld -V", b"").split()[1]
 
@@ -1008,7 +1010,7 @@ def compare(run: Runner, programs: Mapping[str, bytes], every: bool) -> tuple[st
 
 
 def summary(version: str, findings: list[Finding]) -> str:
-    """How many parameters were checked, and how."""
+    """A line with the numbers of parameters that were checked, and of the ways of checking."""
 
     def count(chosen: Iterable[Finding]) -> int:
         return len({(one.case.file, one.case.key) for one in chosen})

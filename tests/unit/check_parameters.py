@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lets a real Slurm check what the collection says of its parameters.
+"""Check the collection's tables of Slurm's parameters against a real Slurm.
 
 A case is one parameter with one value in otherwise good files. The daemon that reads them is started on each, in one
 shell script. No start goes far: the files end with a mistake that is found after all parameters are read, so that a
@@ -32,7 +32,7 @@ from real_slurm import Runner, archive
 
 ACCEPTED, WARNED = "accepted", "accepted with a warning"
 
-# What else has to be there for a parameter, or a parameter with this value, to be checked by itself.
+# Further parameters that are needed to check a parameter, or a parameter with this value, alone.
 BESIDE = {
     "CR_Memory": {"SelectType": "select/linear"},
     "MaxNodeCount": {"SelectType": "select/cons_tres"},
@@ -81,7 +81,7 @@ SAMPLES = {
     "TRESWeights": "CPU=1.0",
 }
 
-# Words that Slurm takes beside others only.
+# Words that Slurm accepts only together with others.
 WITH = {
     **{word: f"{word},gang" for word in ("on", "suspend")},
     **{word: f"cancel,{word}" for word in ("priority", "within")},
@@ -110,7 +110,7 @@ LEFT_OUT = ("FrontendName",)
 # Numbers that no narrower kind has.
 WIDE = {"u16": (), "u32": ("65536",), "u64": ("4294967296",)}
 
-# With these, slurmctld says nothing at all.
+# With these, slurmctld prints nothing at all.
 SILENT = ("quiet", "0")
 
 # A cluster that has all to itself.
@@ -168,7 +168,7 @@ TOPOLOGY = {
     "RingName": ("ring", "RingName=r1 Nodes=n1"),
 }
 
-# What a daemon says that has read everything, and then misses a plugin, an account or a topology; slurmd says the GRES.
+# Output of a daemon that has read everything, and then misses a plugin, an account or a topology; slurmd prints GRES.
 READ = (
     r"failed to initialize (?!topo)\w+ plugin|cannot find (?!topo)\w+ plugin|can't find plugin"
     r"|cannot create (?!topo)\w+ context|authentication plugins failed|Gres Name="
@@ -210,16 +210,16 @@ class Case:
     parameter: Parameter
     value: str
     apart: bool = False
-    """It is expected to be refused."""
+    """Whether it has a line of its own, because it is expected to be refused."""
 
     @property
     def daemon(self) -> str:
-        """Who reads it."""
+        """The daemon that reads the parameter."""
         return {"slurmdbd.conf": "slurmdbd", "gres.conf": "slurmd"}.get(self.file, "slurmctld")
 
     @property
     def pair(self) -> str:
-        """As it is in the file."""
+        """The parameter as it is written in the file."""
         return f"{self.parameter.name}={self.value}"
 
     def __str__(self) -> str:
@@ -280,7 +280,7 @@ def _bad(parameter: Parameter) -> Iterator[str]:
 
 
 def cases() -> list[Case]:
-    """All of them, for every release the same."""
+    """All cases, the same for every release."""
     return [
         Case(file, parameter, value)
         for file, table in FILES.items()
@@ -296,7 +296,7 @@ def cases() -> list[Case]:
 def _files(together: list[Case]) -> dict[str, str]:
     """The files that have these parameters, and the command that reads them.
 
-    Good parameters of a kind of line share a line. Of bad ones, each has its own: Slurm reads none behind it.
+    Good parameters of one kind of line share a line. Each bad one has its own, because Slurm reads none after it.
     """
     settings, lines, own, bad = dict(SLURM_CONF), dict(LINES), [], []
     for case in together:
@@ -337,7 +337,7 @@ def _files(together: list[Case]) -> dict[str, str]:
 
 
 def slurm_says(asked: list[list[Case]], run: Runner) -> tuple[dict[str, str], list[str]]:
-    """The versions of Slurm's daemons that are there, and what they have printed for the cases of each start."""
+    """The versions of the installed daemons of Slurm, and their output for the cases of each start."""
     files = {f"{number:05}/{name}": text for number, case in enumerate(asked) for name, text in _files(case).items()}
     versions, *answers = re.split(r"^=== \d+ \d+\n", run(SCRIPT, archive(files)), flags=re.M)
     assert len(answers) == len(asked)
@@ -345,7 +345,7 @@ def slurm_says(asked: list[list[Case]], run: Runner) -> tuple[dict[str, str], li
 
 
 def _verdict(case: Case, answer: str) -> str:
-    """What a daemon has said: that it lacks something that a parameter names, only if it has read everything."""
+    """The verdict in a daemon's output. It complains of a missing plugin only after it has accepted all parameters."""
     name = re.escape(case.parameter.name)
     if re.search(rf'option "{name}" is defunct|{name} option is obsolete|{name} has been renamed', answer):
         return WARNED
@@ -359,7 +359,7 @@ def _named(case: Case, answer: str) -> bool:
 
 
 def collection_says(case: Case, version: str) -> str:
-    """What the collection says of a case."""
+    """The verdict of the collection on a case."""
     found = problems(case.file, [(case.parameter.name, case.value)], version)
     if any(problem.effect == REFUSED for problem in found):
         return REFUSED
@@ -369,7 +369,7 @@ def collection_says(case: Case, version: str) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the collection and a real Slurm say of the parameters."""
+    """The results of the collection and of a real Slurm for the parameters."""
 
     version: str
     keys: int
@@ -379,7 +379,7 @@ class Comparison:
 
 
 def _together(good: Iterable[Case]) -> list[list[Case]]:
-    """Cases in as few starts as can be: one of each parameter, those of a daemon together."""
+    """The cases in as few starts as possible: one case of each parameter, those of a daemon together."""
     starts: dict[tuple[str, int], list[Case]] = {}
     counts: dict[tuple[str, str], int] = {}
     for case in good:
@@ -392,10 +392,10 @@ def _together(good: Iterable[Case]) -> list[list[Case]]:
 
 
 def compare(run: Runner) -> Comparison:
-    """Ask a real Slurm about all cases.
+    """Check all cases with a real Slurm.
 
-    Many are asked together: what should be accepted, and what the parser should refuse and name. What is not answered
-    so is asked again by itself.
+    Many cases share a start: those that should be accepted, and those that the parser should refuse and name. A case
+    with another answer is checked again in a start of its own.
     """
     versions, _none = slurm_says([], run)
     (version,) = {*versions.values()}

@@ -1,10 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lets a real slurmd check what the collection says of dumps of machines.
+"""Check the collection's topology of dumps of machines against a real slurmd.
 
-slurmd reads a dump with hwloc's HWLOC_FSROOT. `slurmd -C` knows no SlurmdParameters; `slurmd -G`, which is there to
-show generic resources, reads a slurm.conf and logs what it has found.
+slurmd reads a dump with hwloc's HWLOC_FSROOT. `slurmd -C` does not read SlurmdParameters; `slurmd -G`, which shows
+generic resources, reads a slurm.conf and logs the hardware that it has found.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from sysfs import random_machine
 # Runs a shell script with this input, and gives its output.
 Runner = Callable[[str, bytes], str]
 
-# SlurmdParameters that change what slurmd sees, and together those that can be; none of them is `slurmd -C`.
+# SlurmdParameters that change the topology in slurmd, alone and together where Slurm allows it; the empty one is
+# `slurmd -C`.
 VARIANTS = (
     "",
     "l3cache_as_socket",
@@ -73,9 +74,9 @@ def write_random_machines(dumps: Path, seeds: Iterable[int]) -> None:
 
 
 def slurm_says(dumps: Path, run: Runner, variants: Sequence[str]) -> dict[tuple[str, str], dict[str, int]]:
-    """The facts that slurmd tells of each dump in a folder, by the dump's name and the SlurmdParameters.
+    """The facts that slurmd prints for each dump in a folder, by the dump's name and the SlurmdParameters.
 
-    There are none where it does not start.
+    A dump with which slurmd does not start has no facts.
 
     Args:
         dumps: a folder of dumps.
@@ -98,7 +99,7 @@ def slurm_says(dumps: Path, run: Runner, variants: Sequence[str]) -> dict[tuple[
 
 
 def collection_says(dump: Path, slurmd_parameters: str) -> dict[str, int]:
-    """What the collection says of a dump; nothing where it says that slurmd would not start."""
+    """The collection's facts for a dump; empty if the collection finds that slurmd would not start."""
     try:
         return read_topology(Tree(str(dump)), slurmd_parameters.split(",")).numbers
     except TopologyError:
@@ -106,10 +107,10 @@ def collection_says(dump: Path, slurmd_parameters: str) -> dict[str, int]:
 
 
 def differences(dumps: Path, run: Runner, variants: Sequence[str] = VARIANTS) -> list[str]:
-    """A text for each dump of a folder and each of the variants for which slurmd has another word than the collection.
+    """A text for each dump of a folder and each variant for which slurmd and the collection differ.
 
     Raises:
-        AssertionError: slurmd was not asked for all of them.
+        AssertionError: slurmd did not read all of the dumps.
     """
     said = slurm_says(dumps, run, variants)
     assert set(said) == {(dump.name, parameters) for dump in dumps.iterdir() for parameters in variants}

@@ -11,7 +11,7 @@ import pytest
 from ansible.plugins.loader import init_plugin_loader
 from programs import StandIn
 
-# Before anything of ansible_collections is imported: afterwards Ansible's own importer would not be asked any more.
+# This has to run before any import from ansible_collections: after one, Ansible's own importer is no longer used.
 init_plugin_loader()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 StandIn = Callable[[str, str], None]
-"""Puts a program before all others of its name: the name, and a script of the shell. The fixture `stand_in` is one."""
+"""A function that puts a program first in PATH, from its name and a shell script, such as the fixture `stand_in`."""
 
 
 def load(path: str) -> ModuleType:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the checks reach a real Slurm: a shell script runs where it is installed, with files from here."""
+"""Access to a real Slurm for the checks: a shell script runs on the system with Slurm, with files from this machine."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def archive(files: Mapping[str, str | bytes]) -> bytes:
 
 
 def in_root(root: str) -> Runner:
-    """Run in a root directory that chroot(8) enters, so as root, with a network and processes of its own.
+    """Run scripts in a root directory that chroot(8) enters, as root, in separate network and process namespaces.
 
-    What the script leaves running ends with it.
+    Processes that the script leaves behind end with it.
     """
     # Names are resolved only where there is an address besides those of the host itself.
     network = "ip link set lo up && ip address add 192.0.2.1 dev lo"

@@ -62,7 +62,7 @@ def listing(cpus: Iterable[int]) -> str:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU on PCI. Without a minor number no driver has taken it."""
+    """A GPU on PCI. A GPU without a minor number has no driver."""
 
     address: str
     model: str = "NVIDIA H100 80GB HBM3"
@@ -98,7 +98,7 @@ class Machine:
     distances: tuple[tuple[int, ...], ...] = ()
     speeds: tuple[int, ...] = ()  # highest frequencies of the CPUs, in kHz, repeated
     base_speeds: tuple[int, ...] = ()  # base frequencies, likewise
-    nominal_speeds: tuple[int, ...] = ()  # what ACPI says of them, in MHz
+    nominal_speeds: tuple[int, ...] = ()  # their frequencies by ACPI, in MHz
     books: int = 0  # books of an s390; the machine has as many packages times this
     architecture: str = ""
     cpuinfo: str = ""
@@ -254,7 +254,7 @@ def random_distances(choice: random.Random, nodes: int) -> tuple[tuple[int, ...]
 
 
 def random_machine(choice: random.Random) -> Machine:
-    """A machine as servers, and a few odd ones, are made: every part of the generator comes in."""
+    """A random machine, like a server or, rarely, an odd one; together they use every part of the generator."""
 
     def sometimes(*values: int) -> int:
         return choice.choice(values) if choice.random() < 0.4 else 0

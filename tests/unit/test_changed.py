@@ -19,7 +19,7 @@ TOOLS = ROOT / "tests/tools"
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """What git prints."""
+    """The output of git."""
     names = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
     return subprocess.run(
         ["git", "-C", directory, *names, *arguments], capture_output=True, text=True, check=True

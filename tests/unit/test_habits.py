@@ -166,7 +166,7 @@ def checkout_of_this_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def git(checkout: Path) -> Git:
-    """Runs git in the repository, and gives what it prints."""
+    """Run git in the repository, and return its output."""
 
     def run(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, text=True, check=True).stdout

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The health check of role slurm_health: running checks, and what slurmctld is told."""
+"""The health check of role slurm_health: running checks, and the commands for slurmctld."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_reasons(health: ModuleType) -> None:
 
 
 def run(health: ModuleType, monkeypatch: pytest.MonkeyPatch, root: Path, script: str) -> list[str]:
-    """Run the whole program with one check and a stand-in for scontrol; give what scontrol was told."""
+    """Run the whole program with one check and a stand-in for scontrol. Returns the arguments of scontrol."""
     for name, path in (("DIRECTORY", "checks"), ("SETTINGS", "settings.json"), ("STATE", "run/state.json")):
         monkeypatch.setattr(health, name, str(root / path))
     (root / "checks").mkdir(exist_ok=True)

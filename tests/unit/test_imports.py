@@ -86,7 +86,7 @@ def test_the_table_has_each_package() -> None:
 
 @pytest.mark.parametrize("package", TABLE)
 def test_a_package_imports_what_the_table_names(package: str) -> None:
-    """An arrow that is not there any more must not stay allowed."""
+    """An import that no longer exists must not stay allowed."""
     targets = {package_of(target) for module in MODULES if package_of(module) == package for target in IMPORTS[module]}
     assert targets - {package} == TABLE[package]
 

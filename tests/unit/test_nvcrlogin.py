@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files that nvcrlogin of role job_tools changes: what they have for others stays, byte for byte."""
+"""The files that nvcrlogin of role job_tools changes: entries for other servers stay, byte for byte."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_credentials_of_apptainer(nvcrlogin: ModuleType) -> None:
 def test_what_apptainer_could_not_read_either(
     nvcrlogin: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, wrong: str
 ) -> None:
-    """One error that names the file and nothing that is in it, and both files are as they were."""
+    """One error names the file and nothing of its content, and both files are unchanged."""
     enroot, apptainer = tmp_path / ".credentials", tmp_path / "docker-config.json"
     enroot.write_text("machine a\r\n")
     apptainer.write_text(text)

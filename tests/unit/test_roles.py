@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What every role promises: argument specs that equal its defaults, and names that tell whose they are."""
+"""Rules for every role: argument specs equal its defaults, and the names of variables begin with that of their role."""
 
 from __future__ import annotations
 

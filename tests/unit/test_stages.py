@@ -68,7 +68,7 @@ Run = Callable[..., list[str]]
 
 
 def prepare(directory: Path) -> Start:
-    """Write the Makefile and what its stages read; gives a function that starts stages there, with arguments."""
+    """Write the Makefile and the files for its stages. Returns a function that starts stages there, with arguments."""
     for name, content in (("Makefile", MAKEFILE), ("test_small.py", TESTS), ("small.yml", PLAYBOOK)):
         (directory / name).write_text(content)
 
@@ -94,13 +94,13 @@ def start(tmp_path: Path) -> Start:
 
 @pytest.fixture
 def run(start: Start) -> Run:
-    """Runs stages to their end, and gives what they printed."""
+    """A function that runs stages to their end, and returns their output."""
     return lambda *arguments, rc=0: finish(start(*arguments), rc)
 
 
 @pytest.fixture(scope="module")
 def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A run of which two stages failed: its directory, and what it printed."""
+    """A run with two failed stages: its directory and its output."""
     directory = tmp_path_factory.mktemp("failing")
     return directory, finish(prepare(directory)("tests", "play good bad"), 1)
 
@@ -127,7 +127,7 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 
 def has_ended(file: Path) -> bool:
-    """Whether the process is gone whose number the file has; nobody may be there to take away its last traces."""
+    """Whether the process whose number the file has is gone; a zombie without a parent that reaps it counts as gone."""
     try:
         return not Path("/proc", file.read_text().strip(), "cmdline").read_bytes()
     except OSError:

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MADE = {"FILES.json", "MANIFEST.json"}
-"""What the build adds."""
+"""Files that the build adds."""
 LEFT_BEHIND = (
     "inventory/demo/secrets/demo/munge.key",
     "inventory/demo/secrets/demo/slurmdbd_storage_pass",
@@ -34,7 +34,7 @@ LEFT_BEHIND = (
     "plugins/modules/__pycache__/slurm_node.cpython-311.pyc",
     "gpucluster-slurm-0.0.1.tar.gz",
 )
-"""What runs and tests leave in a checkout."""
+"""Files that runs and tests leave in a checkout."""
 
 
 def tracked() -> set[str]:

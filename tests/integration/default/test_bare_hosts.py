@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """From bare hosts to a cluster, through ansible-runner's Python API, as a service or a web interface would do it.
 
-The tests are one story and run in this order, before all others of the scenario: site.yml is killed at three points on
-its way, the next run finishes what was left, and the one after that finds nothing to change.
+The tests depend on each other and run in this order, before all others of the scenario: site.yml is killed at three
+points, the next run completes the work, and the run after that changes nothing.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ SITE = "gpucluster.slurm.site"
 
 
 TASKS = 60
-"""Tasks of a run of site.yml on a cluster with everything that this one has, on all hosts and skipped ones, too."""
+"""Number of tasks in a run of site.yml on this cluster, counted on all hosts, skipped tasks included."""
 
 ON_THE_CONTROL_HOST = {
     f"ansible.builtin.{name}" for name in ("assert", "debug", "group_by", "include_tasks", "set_fact")
 }
-"""Actions that ask nothing of the host that they speak of."""
+"""Actions that run on the control host, without a connection to the host of the task."""
 
 
 @dataclass
 class Progress:
-    """What a caller sees of a run while it goes on, from the events; optionally the one who ends it.
+    """The progress of a run as a caller sees it from the events; it can also cancel the run.
 
-    plays: how many plays the playbook has. cancel_in: the play that ends the run when its first task begins.
-    before: a function that is called first.
+    plays: number of plays in the playbook. cancel_in: the play whose first task cancels the run. before: a function
+    that is called before the run is cancelled.
     """
 
     plays: int
@@ -48,7 +48,7 @@ class Progress:
     cancelled: bool = False
 
     def event(self, event: dict[str, Any]) -> bool:
-        """Take in one event. True: keep it among the artifacts."""
+        """Handle one event. Returns true, so that ansible-runner keeps it among the artifacts."""
         if event["event"] == "playbook_on_play_start":
             self.play = event["event_data"]["name"]
             self.percent.append(100 * (len(self.percent) + 1) // self.plays)
@@ -58,7 +58,7 @@ class Progress:
         return True
 
     def cancel(self) -> bool:
-        """Tell whether the run is to end: from that task on, for ansible-runner asks now and then only."""
+        """Whether the run has to end. It stays true after that task, since ansible-runner asks only now and then."""
         return self.cancelled
 
 
@@ -76,7 +76,7 @@ def play_names(lab: Lab) -> list[str]:
 
 
 def run(progress: Progress) -> ansible_runner.Runner:
-    """Run site.yml on the hosts of the private data directory, followed by `progress`."""
+    """Run site.yml on the hosts of the private data directory, and pass its events to `progress`."""
     return ansible_runner.run(
         private_data_dir=str(RUNNER),
         playbook=SITE,
@@ -87,13 +87,13 @@ def run(progress: Progress) -> ansible_runner.Runner:
 
 
 def output(runner: ansible_runner.Runner) -> str:
-    """Return what Ansible printed."""
+    """Return the output of Ansible."""
     with runner.stdout as stdout:
         return str(stdout.read())
 
 
 def interrupt_dpkg(lab: Lab) -> None:
-    """Kill the installation of packages on one host, when it is under way."""
+    """Kill the installation of packages on one host while it runs."""
     lab.wait_for("compute02", "pkill -KILL -x dpkg && echo killed", "killed")
     lab.host("compute02").run("pkill -KILL -x apt-get")
 
@@ -146,7 +146,7 @@ def test_then_nothing_is_left_to_change_or_to_warn_of(again: ansible_runner.Runn
 
 
 def test_a_converged_run_has_few_tasks(again: ansible_runner.Runner) -> None:
-    """The counts do not depend on the machine: a stage that costs each run more is seen here."""
+    """The counts do not depend on the speed of the machine, so they show when a stage adds work to each run."""
     events = [event for event in again.events if "task_action" in event.get("event_data", {})]
     actions = [event["event_data"]["task_action"] for event in events if event["event"] == "playbook_on_task_start"]
     assert len([action for action in actions if action != "ansible.builtin.meta"]) <= TASKS

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What users and administrators find on the cluster that site.yml made.
+"""The cluster that site.yml installed, as users and administrators see it.
 
 Its GPUs are stand-ins: device nodes without a driver.
 """
@@ -43,7 +43,7 @@ def test_a_job_that_can_never_run_is_refused_with_slurms_reason(lab: Lab) -> Non
 def test_jobs_are_booked(lab: Lab) -> None:
     submit = "runuser -u alice -- timeout 180 sbatch --parsable --wait --output=/dev/null --wrap 'exit 3'"
     job = lab.command("login1", submit, rc=3)
-    # slurmctld sends what it knows to slurmdbd in batches.
+    # slurmctld sends accounting records to slurmdbd in batches.
     booked = lab.wait_for("login1", f"sacct -nPX -j {job} -o User,State,ExitCode,AllocTRES", "|FAILED|3:0|")
     assert booked.startswith("alice|FAILED|3:0|")
     assert "cpu=1" in booked
@@ -55,7 +55,7 @@ def test_a_job_survives_a_restart_of_every_daemon(lab: Lab) -> None:
         before = lab.wait_for("login1", f"squeue -h -j {job} -o '%T %S'", "RUNNING")
         lab.command("compute01", "systemctl restart munge slurmd")
         lab.command("head", "systemctl restart slurmdbd slurmctld")
-        # It may be called allocated until slurmctld has counted its cores again.
+        # The node is shown as allocated until slurmctld has counted its cores again.
         lab.wait_for("login1", "sinfo -h -n compute01 -o %T | grep -cE '^(mixed|allocated)$'", "1")
         assert lab.command("login1", f"squeue -h -j {job} -o '%T %S'") == before
     finally:

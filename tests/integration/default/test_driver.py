@@ -1,8 +1,8 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NVIDIA's driver from the distribution's real archive, without a GPU: libraries and tools are installed, what needs a
-kernel of its own is simulated. It is on the login host, where nothing else looks for NVIDIA's library."""
+"""NVIDIA's driver from the distribution's real archive, without a GPU: libraries and tools are installed, parts that
+need a kernel of their own are simulated. The host is the login host: nothing else there looks for NVIDIA's library."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the collection measures, checked by the slurmd of the nodes."""
+"""The hardware that the collection measures, compared with the slurmd of the nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lab import Lab
 
 @pytest.fixture(name="dumps")
 def directory_in_memory() -> Iterator[Path]:
-    """Where there is no disk that thousands of small files keep busy, and nothing is kept as pytest would keep it."""
+    """In memory, because thousands of small files keep a disk busy; removed at the end, which pytest does not do."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         yield Path(directory)
 
@@ -42,7 +42,8 @@ def test_slurmd_says_the_same_of_random_machines(
     assert {name for name, _variant in said} == {dump.name for dump in dumps.iterdir()}
     own = {(name, variant): collection_says(dumps / name, variant) for name, variant in said}
     if others:
-        # Of two kinds of cores 22.05 always has all, and the hwloc of 26.05 tells them apart by more than these files.
+        # With two kinds of cores, 22.05 always counts all of them, and the hwloc of 26.05 uses more than these files to
+        # tell them apart.
         one_kind = [key for key in own if own[key] == collection_says(dumps / key[0], f"{key[1]},allow_ecores")]
         assert len(one_kind) > len(own) / 2
         said, own = ({key: numbers[key] for key in one_kind} for numbers in (said, own))
@@ -70,6 +71,6 @@ def test_the_module_and_slurmd_say_the_same_of_the_nodes(lab: Lab, tmp_path: Pat
         facts = result["ansible_facts"]["slurm_hardware"]
         assert result["differences"] == []
         assert facts["device_files"] == lab.command(host, "find /dev -name 'nvidia[0-7]' | sort").split()
-        # What slurmd has found when it started.
+        # The hardware that slurmd found when it started.
         found = re.findall(r"Memory=(\d+) TmpDisk=(\d+)", lab.command(host, "cat /var/log/slurm/slurmd.log"))
         assert (str(facts["real_memory"]), str(facts["tmp_disk"])) == found[-1]

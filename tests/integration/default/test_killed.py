@@ -1,11 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run that dies is finished by the next one, which may have other secrets to set; they appear nowhere else.
+"""The next run completes a run that was killed, also with new secrets; the secrets appear nowhere else.
 
-The cluster goes to another configuration with secrets of its own, and back to the state that it had. The tests are one
-story; that packages are installed is interrupted on the bare hosts (`test_bare_hosts.py`), and a changed slurm.conf in
-scenario `single`.
+The cluster gets another configuration with other secrets, and then its former state again. The tests depend on each
+other. `test_bare_hosts.py` interrupts an installation of packages, scenario `single` a change of slurm.conf.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ def state(lab: Lab) -> dict[str, str]:
 
 
 def killed_at(lab: Lab, task: str, *arguments: str) -> None:
-    """A run of site.yml that dies when this task starts."""
+    """Run site.yml, and kill it when this task starts."""
     run = lab.start("site", "--skip-tags=validate", *arguments)
     run.wait_for_task(task)
     run.kill()
 
 
 def works(lab: Lab, kill_wait: int) -> None:
-    """The configuration is in force, credentials decode on every host, and the database answers."""
+    """Check that the configuration is in force, credentials decode on every host, and the database answers."""
     assert f"KillWait                = {kill_wait} sec" in lab.command("login1", "scontrol show config")
     credential = lab.command("head", "munge -n")
     for host in HOSTS:
@@ -62,8 +61,8 @@ def what_an_undisturbed_run_has_left(lab: Lab, secrets: Path) -> tuple[dict[Path
 
 @pytest.mark.usefixtures("old")
 def test_the_next_run_finishes_with_new_secrets_which_appear_nowhere(lab: Lab, secrets: Path) -> None:
-    """The next run is the noisiest that there is; meanwhile process lists are written down, of the controller and of
-    one of the other hosts, which get their secret in the same way.
+    """The next run prints as much as possible. Meanwhile the processes of the controller and of one other host are
+    recorded; all other hosts get their secret in the same way.
     """
     (secrets / "munge.key").write_bytes(os.urandom(1024))
     (secrets / "slurmdbd_storage_pass").unlink()
@@ -81,7 +80,7 @@ def test_the_next_run_finishes_with_new_secrets_which_appear_nowhere(lab: Lab, s
 
     key, password = (secrets / "munge.key").read_bytes(), (secrets / "slurmdbd_storage_pass").read_text().strip()
     assert len(password) == 36
-    # A key is bytes: pieces of it, in the forms in which a program would print them.
+    # The key is bytes; the test searches for pieces of it, in the forms in which a program would print them.
     pieces = [form(key[:48]) for form in (lambda piece: base64.b64encode(piece).decode(), bytes.hex, repr)]
     for secret in [password, *pieces]:
         assert secret not in run.output

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the collection says that changes need, against what the Slurm of the hosts does with them."""
+"""The tables of the collection that list which changes need a reconfigure or a restart, against the hosts' Slurm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAEMONS = ("/usr/sbin/slurmd", "/usr/sbin/slurmstepd")
 
 
 def test_slurm_needs_what_the_tables_say(lab: Lab) -> None:
-    # The controller gets a compute node's slurmd for the time of the test, so that a host has both daemons.
+    # The controller has a compute node's slurmd during the test, so that one host has both daemons.
     packed = lab.script(lab.nodes[-1], f"tar -chC / {' '.join(name[1:] for name in DAEMONS)}", b"")
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         programs = {name: member.read() for name in DAEMONS if (member := tar.extractfile(name[1:]))}

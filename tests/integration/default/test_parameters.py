@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the collection says of Slurm's parameters, and what it finds in force, checked by the Slurm of the hosts."""
+"""The collection's tables of Slurm's parameters, and its view of the values in force, against the hosts' Slurm."""
 
 from __future__ import annotations
 

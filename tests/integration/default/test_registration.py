@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hardware that is declared wrongly is refused before anything changes, as Slurm would refuse it; discover is right."""
+"""Hardware that Slurm would refuse is refused before anything changes; Slurm accepts the hardware of discover."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def memory_that_is_present(lab: Lab) -> int:
 
 @pytest.fixture(name="untouched")
 def nothing_has_changed(lab: Lab) -> Iterator[None]:
-    """Sees to it that no host has a newer file than the test, where hosts keep what they are configured with."""
+    """Check that no file in the configuration and software directories of a host is newer than the test."""
     for host in HOSTS:
         lab.command(host, "touch /run/before")
     yield
@@ -53,7 +53,7 @@ def test_what_slurm_would_refuse_is_refused_before(lab: Lab, memory: int, tmp_pa
 
 
 def test_slurm_agrees(lab: Lab, memory: int, tmp_path: Path) -> None:
-    """What is refused by one MiB, Slurm refuses; that it takes one MiB less is shown with what was measured, below."""
+    """Slurm, too, refuses one MiB too much. The test of measured hardware, below, shows that it accepts one less."""
     too_much = with_hardware(lab, tmp_path, "compute02", {"real_memory": memory + 1})
     plan = too_much.playbook("site", "--tags=controller", "--check", "--diff")
     assert (plan.rc, plan.changed) == (2, {})
@@ -70,7 +70,7 @@ def test_slurm_agrees(lab: Lab, memory: int, tmp_path: Path) -> None:
 def cluster_whose_hardware_is_to_be_measured(
     lab: Lab, memory: int, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Lab, Path]:
-    """It, and its hardware file: compute01 has all of the memory that there is, compute02 is to be measured."""
+    """The cluster, and its hardware file: compute01 declares all of its memory, compute02 has to be measured."""
     (entry,) = lab.cluster["nodes"]
     container = lab.cluster["hardware"][entry["hardware"]]
     cluster = {
@@ -106,7 +106,7 @@ def test_hardware_is_discovered(lab: Lab, memory: int, detected: tuple[Lab, Path
     cpus = machine["sockets"] * machine["cores_per_socket"] * machine["threads_per_core"]
     assert line % {**machine, "cpus": cpus} in lab.command("compute02", "slurmd -C")
 
-    # Again, in part, and with a node that cannot be reached.
+    # Run discover again: on one node, and with a node that cannot be reached.
     assert site.playbook("discover", "--limit=compute01").changed == {}
     away = file.parent / "host_vars/compute02.yml"
     away.parent.mkdir()

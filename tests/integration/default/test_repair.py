@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster that is right is left alone; one that was damaged is repaired, and nothing but the damage is touched."""
+"""A run changes nothing on a correct cluster, and repairs only the damage on a damaged one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lab import Lab, with_cluster
 
 ROLE = "gpucluster.slurm."
 
-# Damage to what a login host has its configuration from, and the task that mends it: with sackd, and without.
+# Damage to the source of a login host's configuration, and the task that repairs it: with sackd, and without.
 SACKD = "systemctl stop sackd", "slurm_client : Run sackd with its settings"
 COPY = "echo KillWait=99 >>/etc/slurm/slurm.conf", "slurmctld : Keep a copy of the configuration"
 
-# What is done to the cluster by hand, by host, and the tasks that say so and mend it, in their order.
+# Damage that is done by hand, by host, and the tasks that report and repair it, in their order.
 DAMAGE = {
     "head": (
         "systemctl kill --signal=KILL slurmctld; echo NoSuchKey=1 >>/etc/slurm/slurm.conf;"
@@ -41,16 +41,16 @@ DAMAGE = {
 
 @pytest.fixture(name="client", scope="module")
 def what_gives_login_hosts_their_configuration(lab: Lab) -> tuple[str, str]:
-    """Damage to it, and the task that mends it."""
+    """Damage to the source of their configuration, and the task that repairs it."""
     return SACKD if lab.has_sackd else COPY
 
 
 @pytest.fixture(name="job")
 def job_that_runs(lab: Lab) -> Iterator[str]:
-    """A job that runs on compute01; nothing here may end it.
+    """A job that runs on compute01; no test here must end it.
 
-    slurmctld saves its state a few seconds after a change, such as a comment. One that is killed before does not know
-    that the job runs.
+    slurmctld saves its state a few seconds after a change, such as a comment. If slurmctld is killed before, it does
+    not know after its restart that the job runs.
     """
     job = lab.command("login1", "sbatch --parsable -w compute01 --output=/dev/null --wrap 'sleep 900'")
     try:
@@ -89,7 +89,7 @@ def test_damage_is_named_and_repaired(lab: Lab, job: str, client: tuple[str, str
 
 
 def test_stages_run_alone_by_their_tags_and_hosts_with_limit(lab: Lab, client: tuple[str, str]) -> None:
-    """The key that the control host has lost comes back from the cluster."""
+    """A key that is lost on the control host is fetched from the cluster."""
     damage, task = client
     key = lab.inventory.parent / "secrets/demo/munge.key"
     before = key.read_bytes()

@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two controllers whose state directory is not one, or is not mounted: slurmctld does not start with it.
+"""Two controllers without a common state directory, or with one that is not mounted: slurmctld does not start.
 
-The login host becomes the second controller, and stays that for `test_two_controllers.py`, which is next.
+The login host becomes the second controller, and stays one for `test_two_controllers.py`, which runs next.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STAGES = "--tags=base,controller,compute,login"
 
 
 def two_controllers(lab: Lab, directory: Path) -> Lab:
-    """The lab with a second controller, as `test_two_controllers.py` has it."""
+    """The lab with a second controller, as in `test_two_controllers.py`."""
     slurm_conf = {"StateSaveLocation": STATE, "SlurmctldTimeout": 10}
     controllers = f"{lab.controller},{lab.login}"
     return with_cluster(lab, directory, {**lab.cluster, "controllers": controllers, "slurm_conf": slurm_conf})
@@ -27,7 +27,7 @@ def two_controllers(lab: Lab, directory: Path) -> Lab:
 
 @contextmanager
 def home_unmounted(lab: Lab, host: str) -> Iterator[None]:
-    """A host does not have the file system on /home, which all hosts of the lab share."""
+    """Unmount /home, which all hosts of the lab share, on one host."""
     lab.command(host, "mkdir -p /mnt/home && mount --bind /home /mnt/home && umount --lazy /home")
     try:
         yield

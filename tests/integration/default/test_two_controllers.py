@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two controllers with their state on a file system that both have: the second one takes over and gives back.
+"""Two controllers with their state on a shared file system: the second one takes over, and gives control back.
 
-These tests are the last of the scenario, so the cluster is not made again as it was: a run of site.yml does that.
+These tests are the last of the scenario, so they do not restore the cluster; a run of site.yml restores it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def two_controllers(lab: Lab, directory: Path, **slurm_conf: Any) -> Run:
 
 
 def as_they_are(lab: Lab) -> dict[str, str]:
-    """The configuration of both controllers, as it is and as it is kept, and the processes of slurmctld."""
+    """The configuration of both controllers, their kept copies of it, and the processes of slurmctld."""
     return {host: lab.command(host, AS_IT_IS) for host in ("head", "login1")}
 
 
 @pytest.fixture(name="job", scope="module")
 def job_of_a_cluster_with_two_controllers(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its number. Afterwards the second controller is a login host again."""
+    """The number of the job. Afterwards the second controller is a login host again."""
     try:
         two_controllers(lab, tmp_path_factory.mktemp("two"))
         job = lab.command("compute01", "sbatch --parsable --output=/dev/null --wrap 'sleep 900'")
@@ -57,7 +57,7 @@ def job_of_a_cluster_with_two_controllers(lab: Lab, tmp_path_factory: pytest.Tem
 
 @contextmanager
 def outage_of_the_primary(lab: Lab) -> Iterator[None]:
-    """Nothing on head answers: neither slurmctld nor ssh. It comes back when a file appears that both hosts see."""
+    """Stop slurmctld and ssh on head. They start again when a file appears in a directory that both hosts share."""
     back = "/home/head-comes-back"
     script = (
         "systemctl stop slurmctld ssh.socket ssh.service; pkill sshd; "
@@ -72,7 +72,7 @@ def outage_of_the_primary(lab: Lab) -> Iterator[None]:
 
 
 def renamed(lab: Lab, directory: Path) -> Lab:
-    """The cluster with another name of its partition, which has a job."""
+    """The cluster with another name for its partition, in which a job runs."""
     cluster = described(lab)
     cluster["partitions"] = [{**lab.cluster["partitions"][0], "name": "renamed"}]
     return with_cluster(lab, directory, cluster)
@@ -80,7 +80,7 @@ def renamed(lab: Lab, directory: Path) -> Lab:
 
 @pytest.mark.usefixtures("job")
 def test_what_is_refused_reaches_neither_controller_and_no_other_host(lab: Lab, tmp_path: Path) -> None:
-    """There is something that stage base would repair."""
+    """A host has damage that stage base would repair; the refused run must not repair it."""
     lab.command("compute02", "cp /etc/hosts /root/hosts; sed -i /login1/d /etc/hosts")
     before = as_they_are(lab)
     for arguments in ([STAGES, "--check"], [STAGES]):
@@ -92,7 +92,7 @@ def test_what_is_refused_reaches_neither_controller_and_no_other_host(lab: Lab, 
 
 
 def test_an_outage_of_the_primary(lab: Lab, job: str, tmp_path: Path) -> None:
-    """The second controller is asked and changed; the run names the host that it left out, and does not succeed."""
+    """The run uses and changes the second controller, names the host that it left out, and does not succeed."""
     assert lab.command("compute01", "scontrol ping") == BOTH
     with outage_of_the_primary(lab):
         lab.wait_for("compute01", f"timeout 60 squeue -h -j {job} -o %T", "RUNNING")
@@ -110,7 +110,7 @@ def test_an_outage_of_the_primary(lab: Lab, job: str, tmp_path: Path) -> None:
         assert lab.command("compute02", "timeout 60 srun hostname") in ("compute01", "compute02")
         assert lab.command("compute01", f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
 
-    # It has started with the files that it had; the next run brings it the change.
+    # The primary has started with its old files; the next run installs the change there.
     lab.wait_for("compute01", "timeout 60 scontrol ping", BOTH)
     run = two_controllers(lab, tmp_path, KillWait=44)
     assert run.changed["head"] == [APPLY]
@@ -120,7 +120,7 @@ def test_an_outage_of_the_primary(lab: Lab, job: str, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("job")
 def test_what_is_refused_after_a_killed_run_reaches_neither_controller(lab: Lab, tmp_path: Path) -> None:
-    """The run was killed before the second controller had the change. The next test lets it take over nevertheless."""
+    """The run was killed before the second controller had the change. In the next test it takes over nevertheless."""
     live = with_cluster(lab, tmp_path, described(lab, KillWait=43)).start("site", STAGES)
     live.wait_for_task("Run slurmctld")
     live.kill()
@@ -131,7 +131,7 @@ def test_what_is_refused_after_a_killed_run_reaches_neither_controller(lab: Lab,
 
 
 def test_the_primary_comes_back_with_every_change(lab: Lab, job: str, tmp_path: Path) -> None:
-    """Its host is there, its slurmctld is not. The second controller is changed first, and then gives control back."""
+    """The primary's slurmctld is down, its host is up. The second controller is changed, then gives control back."""
     lab.command("head", "systemctl stop slurmctld")
     lab.wait_for("compute01", f"timeout 60 squeue -h -j {job} -o %T", "RUNNING")
     run = two_controllers(lab, tmp_path, KillWait=45)

@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The real kernel module of Debian's package, built for the kernel that runs; nouveau; a reboot that jobs put off.
+"""The real kernel module of Debian's package, built for the running kernel; nouveau; a reboot that waits for jobs.
 
-The machine has no GPU, so nothing here shows that a driver drives one.
+The machine has no GPU, so these tests do not show that a driver works with one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REASON = "gpucluster.slurm: NVIDIA driver"
 
 
 def compute(lab: Lab, *arguments: str) -> tuple[int, dict[str, list[str]], dict[str, list[str]], str]:
-    """Run stage compute; give its status, what it changed, what failed, and all of its output."""
+    """Run stage compute. Returns its exit status, its changed tasks, its failures, and all of its output."""
     run = lab.playbook("site", "--tags", "compute", *arguments)
     return run.rc, run.changed, run.failed, run.output
 
@@ -28,7 +28,7 @@ def test_the_module_is_built_for_the_kernel_that_runs(lab: Lab) -> None:
     version = status.split("/")[1].split(",")[0]
     assert version in lab.command(NODE, "cat /etc/apt/preferences.d/gpucluster-nvidia")
     assert lab.command(NODE, "modinfo --field version nvidia-current") == version
-    # Without a GPU the real module is loaded as far as to find that out.
+    # Without a GPU, modprobe fails after the real module has looked for one.
     assert lab.host(NODE).run("modprobe nvidia-current").rc != 0
     assert "NVRM: No NVIDIA GPU found" in lab.command(NODE, "dmesg")
 
@@ -45,7 +45,7 @@ def test_device_files_come_before_slurmd(lab: Lab) -> None:
 
 
 def test_a_reboot_waits_for_jobs_and_for_permission(lab: Lab) -> None:
-    # As on a machine that has booted with nouveau: the role finds it loaded.
+    # As on a machine that has booted with nouveau, the role finds nouveau loaded.
     lab.command(NODE, "modprobe --ignore-install nouveau")
     boot = lab.command(NODE, "cat /proc/sys/kernel/random/boot_id")
 

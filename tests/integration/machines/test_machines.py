@@ -30,7 +30,7 @@ def test_the_clock_is_kept(lab: Lab) -> None:
 
 def test_the_cluster_is_back_by_itself_after_a_reboot(lab: Lab) -> None:
     before = lab.command(HOST, "cat /proc/sys/kernel/random/boot_id")
-    # In a moment, so that the connection that says so ends well.
+    # After a moment, so that the connection with this command ends normally.
     lab.command(HOST, "systemd-run --on-active=1 systemctl reboot --force")
     lab.wait_for(HOST, f"grep -v {before} /proc/sys/kernel/random/boot_id", "-", seconds=600)
     lab.wait_until_idle(HOST, HOST, seconds=600)

@@ -1,10 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What depends on the release of Slurm, on a cluster that site.yml has made of two bare hosts.
+"""Functions that depend on the release of Slurm, on a cluster that site.yml has installed on two bare hosts.
 
-One is the controller with its database and a node, the other a node with stand-ins for GPUs, which becomes a login host
-at the end. The tests run in this order.
+One host is the controller with the database and a compute node. The other is a node with stand-ins for GPUs; it becomes
+a login host at the end. The tests run in this order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def node_with_gpus(lab: Lab) -> str:
 
 @pytest.fixture(name="job")
 def job_that_runs(lab: Lab, head: str) -> Iterator[str]:
-    """A job on the controller; nothing here may end it."""
+    """A job on the controller; no test here must end it."""
     job = lab.command(head, f"sbatch --parsable -w {head} --output=/dev/null --wrap 'sleep 900'")
     try:
         lab.wait_for(head, f"squeue -h -j {job} -o %T", "RUNNING")
@@ -83,7 +83,7 @@ def test_a_job_gets_the_gpu_and_the_core_that_it_asked_for_and_no_other(lab: Lab
 def test_jobs_are_booked(lab: Lab, node: str) -> None:
     submit = "runuser -u alice -- timeout 180 sbatch --parsable --wait --output=/dev/null --wrap 'exit 3'"
     job = lab.command(node, submit, rc=3)
-    # slurmctld sends what it knows to slurmdbd in batches.
+    # slurmctld sends accounting records to slurmdbd in batches.
     booked = lab.wait_for(node, f"sacct -nPX -j {job} -o User,State,ExitCode,AllocTRES", "|FAILED|3:0|")
     assert booked.startswith("alice|FAILED|3:0|")
     assert "cpu=1" in booked
@@ -92,13 +92,13 @@ def test_jobs_are_booked(lab: Lab, node: str) -> None:
 @pytest.mark.usefixtures("job")
 def test_a_job_survives_a_restart_of_every_daemon(lab: Lab, head: str) -> None:
     lab.command(head, "systemctl restart munge slurmd slurmdbd slurmctld")
-    # It may be called allocated until slurmctld has counted its cores again.
+    # The node is shown as allocated until slurmctld has counted its cores again.
     lab.wait_for(head, f"sinfo -h -n {head} -o %T | grep -cE '^(mixed|allocated)$'", "1")
 
 
 def test_files_that_slurmctld_does_not_start_with_are_not_written(lab: Lab, head: str) -> None:
     before = lab.command(head, CONFIGURATION)
-    # What a plugin is called, Slurm alone knows: the second slurmctld tells.
+    # Only Slurm knows the names of its plugins, so the second slurmctld finds this.
     run = lab.playbook("site", "--tags=controller", """--extra-vars={"slurm_conf": {"SchedulerType": "sched/none"}}""")
     (message,) = run.failed[head]
     assert "slurmctld does not start with these files: " in message

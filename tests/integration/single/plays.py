@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tasks on the host in one run: starting Ansible takes seconds, however few tasks there are."""
+"""Run several tasks on the host in one run, because each start of Ansible takes seconds."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Results = dict[str, dict[str, Any]]
 MODES = ("checked", "done", "done again")
 
 FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "plugstack.conf")
-"""What role slurmctld gives to module slurm_config."""
+"""The arguments that role slurmctld passes to module slurm_config."""
 
 
 def task(name: str, module: str, arguments: dict[str, Any], *, check: bool = False, **keywords: Any) -> Task:
-    """A task with a module of the collection, which perhaps only checks, and other keywords of the task."""
+    """A task with a module of the collection, optionally in check mode, and other keywords of the task."""
     return {"name": name, f"gpucluster.slurm.{module}": arguments, "check_mode": check, **keywords}
 
 
@@ -32,7 +32,7 @@ def shell(name: str, command: str) -> Task:
 
 
 def each_mode(name: str, module: str, arguments: dict[str, Any]) -> list[Task]:
-    """Tasks that check something, do it, and do it again."""
+    """Three tasks with the same module: in check mode, for real, and a second time."""
     return [task(f"{name}, {mode}", module, arguments, check=mode == "checked") for mode in MODES]
 
 
@@ -47,7 +47,7 @@ def write(directory: Path, *tasks: Task) -> str:
         "hosts": "slurm_controller",
         "become": True,
         "gather_facts": False,
-        # A refusal is a result too: the tests check it, and the tasks after it are theirs.
+        # A refusal is also a result, which the tests check; the tasks after it must run.
         "ignore_errors": True,
         "ignore_unreachable": True,
         "tasks": tasks,

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Accounting as data on a real slurmdbd, and what it does to real jobs."""
+"""Accounting as data on a real slurmdbd, and its effect on real jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = "gpucluster.slurm.slurmctld : Apply Slurm's configuration"
 RESERVATIONS = "gpucluster.slurm.slurm_accounting : Make reservations"
 FIRST = "gpucluster.slurm.slurmctld : Make the QOS that partitions name"
 APPLY = "gpucluster.slurm.slurm_accounting : Apply the policy"
-# Users of the operating system whose jobs are those of one test alone.
+# Users of the operating system whose jobs belong to one test only.
 HEAVIER, LIGHTER = "games", "news"
 EVERYTHING = "sacctmgr -nP show qos; sacctmgr -nP show associations"
 
@@ -27,7 +27,7 @@ KNOWN_WARNINGS = (
     # The oldest Ansible that the collection runs on has no other collection for MariaDB.
     "community.mysql",
     "ansible.mariadb",
-    # munge's key may be any bytes; from 2.23 on a lookup of ansible-core refuses what is not UTF-8.
+    # munge's key can be any bytes; from 2.23 on, a lookup of ansible-core refuses bytes that are not UTF-8.
     "munge.key' could not be decoded",
     "Deprecation warnings can be disabled",
 )
@@ -35,12 +35,12 @@ KNOWN_WARNINGS = (
 
 @pytest.fixture(scope="module", name="host")
 def the_host(lab: Lab) -> str:
-    """The machine that is everything."""
+    """The machine that is controller, database and node."""
     return str(lab.controller)
 
 
 def empty(name: str) -> Task:
-    """Leave no policy and no limits."""
+    """A task that removes all of the policy and its limits."""
     return task(name, "slurm_accounting", {"limits": {"MaxSubmitJobs": None}, "purge": True})
 
 
@@ -49,19 +49,19 @@ def empty(name: str) -> Task:
 
 @dataclass(frozen=True)
 class Thing:
-    """What a module makes, changes and removes. Its name is in the arguments."""
+    """An object that a module creates, changes and removes. Its name is in the arguments."""
 
     module: str
     there: dict[str, Any]
     changed: dict[str, Any]
     differs: set[tuple[str, str, str]]
-    """What the change consists of: what, before and after."""
+    """The differences of the change: the setting, its value before and its value after."""
     shown: str
-    """The command that shows something if it is there."""
+    """A command that prints something if the object exists."""
 
     @property
     def states(self) -> list[tuple[dict[str, Any], bool]]:
-        """The arguments of each state, and whether it is there then."""
+        """The arguments of each state, and whether the object exists then."""
         return [(self.there, True), (self.changed, True), ({"name": self.there["name"], "state": "absent"}, False)]
 
 
@@ -116,7 +116,7 @@ THINGS = {
 
 
 def things() -> Iterator[Task]:
-    """Make, change and remove each thing, and look each time whether it is there."""
+    """Create, change and remove each object, and check each time whether it exists."""
     for name, thing in THINGS.items():
         for number, (arguments, _is_there) in enumerate(thing.states):
             yield from each_mode(f"{name} {number}", thing.module, arguments)
@@ -125,7 +125,7 @@ def things() -> Iterator[Task]:
 
 @pytest.mark.parametrize("name", THINGS)
 def test_module(results: Results, name: str) -> None:
-    """Made, changed, removed: each checked, done, and not done again."""
+    """Created, changed, removed: each in check mode, for real, and a second time without a change."""
     for number, (_arguments, is_there) in enumerate(THINGS[name].states):
         check, done, again = modes(results, f"{name} {number}")
         assert [result["changed"] for result in (check, done, again)] == [True, True, False]
@@ -136,7 +136,7 @@ def test_module(results: Results, name: str) -> None:
 
 
 def drains(host: str) -> Iterator[Task]:
-    """Drain the node, let somebody else take it back, and take it back."""
+    """Drain the node, try to resume it with the reason of somebody else, and resume it with its own reason."""
     yield from each_mode("drain", "slurm_node", {"name": host, "state": "drain", "reason": "new DIMMs"})
     yield task("resume by another", "slurm_node", {"name": host, "state": "resume", "reason": "bad fan"})
     yield shell("state after another", f"sinfo -h -n {host} -o %T")
@@ -188,7 +188,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 def policies() -> Iterator[Task]:
-    """Put one policy after the other in force, keep one as it is read, and try wrong ones."""
+    """Apply one policy after the other, keep one as Slurm returns it, and try wrong ones."""
     for number, policy in enumerate(POLICIES):
         yield from each_mode(f"policy {number}", "slurm_accounting", {**policy, "purge": True})
     yield shell("accounts", "sacctmgr -nP show account format=Account")
@@ -202,14 +202,14 @@ def policies() -> Iterator[Task]:
     for name, (policy, _words) in WRONG.items():
         yield task(f"wrong {name}", "slurm_accounting", policy)
     yield shell("after wrong policies", EVERYTHING)
-    # A default that is not among the QOS: Slurm knows that, not the policy.
+    # A default that is not among the QOS: only Slurm knows that, the policy does not show it.
     user = {"name": "alice", "DefaultAccount": "physics", "QOS": ["normal"], "DefaultQOS": "urgent"}
     yield task("refused by Slurm", "slurm_accounting", {"users": [user]})
 
 
 @pytest.fixture(scope="module", name="results")
 def results_of_one_play(lab: Lab, host: str, tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """The results of all tasks here, which begin and end with nothing."""
+    """The results of all tasks here, which begin and end without a policy."""
     tasks = [empty("nothing before"), *things(), *drains(host), *policies(), empty("nothing after")]
     return play(lab, tmp_path_factory.mktemp("modules"), *tasks)
 
@@ -273,9 +273,9 @@ ACCOUNTING = {
 def policy_in_the_cluster_file(
     lab: Lab, host: str, results: Results, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Run]]:
-    """What check mode, a run and the next run have done with a policy in the cluster file.
+    """The results of check mode, a run and the next run with a policy in the cluster file.
 
-    The next run is one of all stages but validation, which the run before has shown to change nothing.
+    The next run has all stages except validation, because the run before has shown that validation changes nothing.
     """
     assert results["nothing after"]["kept"] == []
     files = configuration(lab, host)
@@ -283,7 +283,7 @@ def policy_in_the_cluster_file(
     cluster = {
         **lab.cluster,
         "accounting": ACCOUNTING,
-        # Only some may use the partition, whose QOS slurmctld must know when it reads the file.
+        # Only some accounts can use the partition. slurmctld must know its QOS when it reads the file.
         "partitions": [{**partition, "AllowAccounts": ["physics", "chemistry"], "QOS": "whole"}],
         "slurm_conf": {"PriorityCalcPeriod": 1, "SchedulerParameters": ["bf_interval=5", "sched_interval=5"]},
     }
@@ -295,20 +295,20 @@ def policy_in_the_cluster_file(
         sbatch(lab, host, HEAVIER, seconds=2)
         yield [*runs, site.playbook("site", "--diff", "--skip-tags=validate")]
     finally:
-        # What a test that failed has left, too.
+        # A failed test can leave these behind.
         lab.host(host).run("scontrol delete ReservationName=future; scontrol delete ReservationName=course")
         restored = play(lab, directory, task("files", "slurm_config", {"files": files}), empty("nothing after jobs"))
     assert (restored["files"].get("failed"), restored["nothing after jobs"]["kept"]) == (None, [])
 
 
 def sbatch(lab: Lab, host: str, user: str, *options: str, seconds: int = 600) -> str:
-    """Submit a job of a user, and return its number. It has to end before the reservation that is to come."""
+    """Submit a job of a user, and return its number. It has to end before the future reservation begins."""
     words = " ".join(["--output=/dev/null", "--chdir=/", "--time=60", *options])
     return str(lab.command(host, f"runuser -u {user} -- sbatch --parsable {words} --wrap 'sleep {seconds}'"))
 
 
 def planned(run: Run) -> Iterator[tuple[Any, ...]]:
-    """What a run has planned for accounting. In a check a QOS of a partition is new twice: at first, and with all."""
+    """The accounting changes that a run has planned. Check mode plans a partition's QOS twice: first, and with all."""
     for _host, name, result in run.results:
         if name in (FIRST, APPLY):
             yield from (tuple(change.values()) for change in result["plan"])
@@ -334,7 +334,7 @@ def test_a_run_warns_of_nothing(policy: list[Run], number: int) -> None:
 
 @pytest.fixture(name="submit")
 def submitter(lab: Lab, host: str, policy: list[Run]) -> Iterator[Callable[..., str]]:
-    """What submits a job of a user and returns its number. No job is left of a test."""
+    """A function that submits a job of a user and returns its number. All jobs are cancelled after a test."""
     assert policy[-1].rc == 0
     yield partial(sbatch, lab, host)
     lab.command(host, "scancel --account=physics; scancel --account=chemistry")
@@ -410,7 +410,7 @@ def test_an_array_runs_as_many_at_once_as_it_may(lab: Lab, host: str, submit: Ca
 
 
 def test_the_lighter_user_comes_first(lab: Lab, host: str, submit: Callable[..., str]) -> None:
-    """It comes last: the heavier one has run a job before, and slurmctld adds up once in a minute who has used what."""
+    """This test is last: HEAVIER has run a job before, and slurmctld computes the usage of users once a minute."""
     share = f"sshare -nP -u {HEAVIER},{LIGHTER} -A physics -o User,FairShare | sort -t'|' -k2 -n | tail -1"
     lab.wait_for(host, share, LIGHTER)
     all_of_it = submit("root", "--exclusive", "--account=physics")

@@ -33,7 +33,7 @@ def files_before(lab: Lab) -> Files:
 
 @pytest.fixture(scope="module", name="job")
 def job_that_runs_all_the_time(lab: Lab, files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The number of a job with a GPU, which nothing here may end."""
+    """The number of a job with a GPU; no test here must end it."""
     job = lab.command(HOST, "sbatch --parsable --gres=gpu:1 --output=/dev/null --wrap 'sleep 3600'")
     lab.wait_for(HOST, f"squeue -h -j {job} -o %T", "RUNNING")
     yield job
@@ -45,7 +45,7 @@ def job_that_runs_all_the_time(lab: Lab, files: Files, tmp_path_factory: pytest.
 
 
 def edited(files: Files, words: dict[str, str]) -> Files:
-    """The files with other words."""
+    """The files with some words replaced."""
     for old, new in words.items():
         assert any(old in text for text in files.values()), old
         files = {name: text.replace(old, new) for name, text in files.items()}
@@ -53,7 +53,7 @@ def edited(files: Files, words: dict[str, str]) -> Files:
 
 
 def change(name: str, files: Files, **keywords: Any) -> Task:
-    """A task that puts files in force."""
+    """A task that applies files."""
     return task(name, "slurm_config", {"files": files}, **keywords)
 
 
@@ -62,7 +62,7 @@ def change(name: str, files: Files, **keywords: Any) -> Task:
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "unknown key": ({"KillWait=30": "KilWait=30"}, "slurm.conf: KilWait: unknown to Slurm, did you mean 'KillWait'?"),
     "wrong value": ({"KillWait=30": "KillWait=soon"}, "slurm.conf: KillWait: found 'soon'"),
-    # Plugins may be a site's own: a second slurmctld tells.
+    # A site can have plugins of its own, so only a second slurmctld can find this.
     "no such plugin": ({"sched/backfill": "sched/none"}, "slurmctld does not start with these files: "),
     "no file of the plugin": (
         {"KillWait=30": "KillWait=30\nTopologyPlugin=topology/tree"},
@@ -71,9 +71,9 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "the job's GPU": ({" Gres=gpu:h100:1": "", "NodeName=single Name=gpu Type=h100": "#"}, "ENDS JOBS {job}"),
     "the job's cores": ({"CoresPerSocket=2": "CoresPerSocket=1"}, "ENDS JOBS {job}"),
 }
-"""Words of the files, those in their place, and what the module says."""
+"""Words of the files and their replacements, and the message of the module."""
 
-# The second slurmctld, which must not write where the first one does, cannot know that there is no such place.
+# The second slurmctld must not write to the files of the first one, so it cannot find that this directory is missing.
 NOWHERE = {"KillWait=30": "KillWait=79", "/var/log/slurm/job_completions": "/nowhere/log"}
 OTHER_PID = {"/run/slurmctld/slurmctld.pid": "/run/slurmctld/other.pid"}
 ROLLED_BACK: dict[str, tuple[dict[str, str], str]] = {
@@ -87,11 +87,11 @@ NEEDS: dict[str, tuple[dict[str, str], str, str]] = {
     "reconfigure": (RECONFIGURED, "reconfigure", "reconfigure"),
     "slurmctld": ({**RECONFIGURED, **OTHER_PID}, "restart slurmctld", "restart"),
 }
-"""Changes one after the other that no slurmd has to be restarted for, what each needs, and what slurmctld has to do."""
+"""Successive changes without a restart of slurmd: the change, the need in the plan, and the action for slurmctld."""
 
 
 def refusals(files: Files) -> Iterator[Task]:
-    """What changes nothing."""
+    """Tasks with changes that are refused or rolled back."""
     for name, (words, _message) in REFUSED.items():
         yield change(f"refused: {name}", edited(files, words))
         yield shell(f"files after {name}", FILES)
@@ -117,7 +117,7 @@ def refusals(files: Files) -> Iterator[Task]:
 
 
 def changes(files: Files, job: str) -> Iterator[Task]:
-    """What changes something; then another job, the one that runs, and what slurmctld says."""
+    """Tasks with changes that are applied. After each: a new job, the running job, and a value in force."""
     then = f"timeout 180 srun hostname; squeue -h -j {job} -o '%T %r'; scontrol show config | grep KillWait"
     for name, (words, _needs, _action) in NEEDS.items():
         yield from each_mode(name, "slurm_config", {"files": edited(files, words)})
@@ -186,12 +186,12 @@ def test_a_change_of_each_class(results: Results, name: str) -> None:
 
 
 def changed(lab: Lab, directory: Path, slurm_conf: dict[str, Any]) -> Lab:
-    """The lab with other parameters. They are a variable, since the cluster file refuses wrong ones by itself."""
+    """The lab with other parameters. They are set in a variable, since the cluster file itself refuses wrong ones."""
     return with_cluster(lab, directory, lab.cluster, slurm_conf=slurm_conf)
 
 
 def result(run: Run) -> dict[str, Any]:
-    """What the module has returned."""
+    """The return values of the module."""
     return next(result for _host, name, result in run.results if name == CONFIG)
 
 
@@ -263,7 +263,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next(lab: Lab, files: Files, t
 
 
 def after_another(name: str, files: Files) -> Task:
-    """A task that puts files in force when a run that is still at work on the host has ended."""
+    """A task that applies files after another run, still active on the host, has ended."""
     return change(
         name, files, register="outcome", until="'another run' not in outcome.msg | default('')", retries=60, delay=1
     )

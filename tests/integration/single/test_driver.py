@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What comes before NVIDIA's driver is replaced or a node rebooted, with a real job; scenario `driver` reboots."""
+"""The steps before NVIDIA's driver is replaced or a node is rebooted, with a real job; scenario `driver` reboots."""
 
 from __future__ import annotations
 

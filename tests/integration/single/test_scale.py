@@ -37,7 +37,7 @@ SETTINGS: dict[str, Any] = {
     "ProctrackType": "proctrack/pgid",
     "TaskPlugin": None,
     "JobAcctGatherType": None,
-    # It is that of the host's own node.
+    # The program checks the host's own node.
     "HealthCheckProgram": None,
 }
 """Files and ports apart from those of the cluster that runs on the host."""
@@ -52,7 +52,7 @@ GRES = {
     "h100-mig": "gpu:h100:6,gpu:h100_80gb_hbm3_1g.10gb:14",
     "b200": "gpu:b200:8",
 }
-"""What Slurm is to have of the kinds of machines in tests/benchmark/large.py."""
+"""The GRES that Slurm has to show for the kinds of machines in tests/benchmark/large.py."""
 
 
 def render(cluster: dict[str, Any], directory: Path) -> dict[str, str]:
@@ -73,7 +73,7 @@ def render(cluster: dict[str, Any], directory: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module", name="large_files")
 def files_of_10000_nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The files of a cluster with 10,000 nodes, all of which have addresses of the machine itself."""
+    """The files of a cluster with 10,000 nodes; all their addresses are those of the machine itself."""
     files = render(large.cluster(10_000, network=127), tmp_path_factory.mktemp("large"))
     return files | {"cgroup.conf": "CgroupPlugin=disabled\n"}
 
@@ -132,7 +132,7 @@ def test_slurmctld_has_10000_nodes(lab: Lab, slurmctld: str, large_files: dict[s
 
 @pytest.mark.usefixtures("slurmctld")
 def test_a_change_of_10000_nodes_is_planned(lab: Lab, large_files: dict[str, str], tmp_path: Path) -> None:
-    """The schema, Slurm's parser and a second slurmctld check it. The last good files are hidden: another cluster's."""
+    """The schema, Slurm's parser and a second slurmctld check it. Another cluster's last good files are hidden."""
     send(lab, large_files)
     text = large_files["slurm.conf"].splitlines()
     nodes = [line for line in text if line.startswith("NodeName=")][-1]
@@ -161,7 +161,7 @@ def test_50_slurmd_on_one_host(lab: Lab, slurmctld: str, tmp_path: Path) -> None
         },
         tmp_path,
     )
-    # No cluster file names the host of a node, since a node is a host: this is the test's own.
+    # In a cluster file a node is a host, so it has no NodeHostname; the test adds it.
     files["slurm.conf"] = files["slurm.conf"].replace("NodeName=n[01-50] ", "NodeName=n[01-50] NodeHostname=single ")
     send(lab, files | {"cgroup.conf": "CgroupPlugin=disabled\n"})
     lab.command("single", slurmctld)

@@ -1,11 +1,12 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A recording stand-in for nvidia-smi on hosts without GPUs: what this collection calls, and no more.
+"""A recording stand-in for nvidia-smi on hosts without GPUs, with only the commands that this collection calls.
 
-It shares its GPUs with the stand-in for NVML, whose file describes them (nvml.c), and keeps the rules of NVIDIA's MIG
-user guide: instances need the mode, the mode cannot be left with instances, an instance with a compute instance is not
-destroyed. A new mode is there at once, as on an H100. Commands that change something are noted in the file RECORD.
+Its GPUs are those of the stand-in for NVML, whose file describes them (nvml.c). It follows the rules of NVIDIA's MIG
+user guide: instances need MIG mode, MIG mode cannot be disabled while there are instances, and an instance with a
+compute instance cannot be destroyed. A new mode is in force at once, as on an H100. Commands that change something are
+recorded in the file RECORD.
 """
 
 from __future__ import annotations

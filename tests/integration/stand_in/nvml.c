@@ -3,9 +3,10 @@
  * GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
  * SPDX-License-Identifier: GPL-3.0-or-later
  *
- * A stand-in for NVIDIA's libnvidia-ml.so.1 on hosts without GPUs: what Slurm's plugin gpu/nvml calls, and no more.
+ * A stand-in for NVIDIA's libnvidia-ml.so.1 on hosts without GPUs, with only the functions that Slurm's plugin gpu/nvml
+ * calls.
  *
- * A line of the file GPUS describes a GPU: its name, then after a bar its MIG instances, if it is in that mode:
+ * A line of the file GPUS describes a GPU: its name, then, if it is in MIG mode, a bar and its MIG instances:
  *     NVIDIA H100 80GB HBM3
  *     NVIDIA H100 80GB HBM3|3g.40gb 1g.10gb
  * GPU n is /dev/nvidian and GPU-n; instance i of it, from 1, is MIG-n-i, with the GPU instance i and its compute

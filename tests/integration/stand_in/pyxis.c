@@ -1,7 +1,8 @@
-/* Stands in for pyxis in the tests: it has its options and mounts, and runs a task on the host's files, or in an image
- * that is a file. A task finds what was asked for in the variables PYXIS_*, and a container with a name is a directory
- * where enroot has its data. An image called missing cannot be pulled: then it fails where pyxis does.
- * With -DRELEASE=0xMMmmuu it claims to be for another release of Slurm than its headers'; with -DBROKEN it never starts. */
+/* A stand-in for pyxis in the tests. It has the options and mounts of pyxis, and runs a task on the host's files, or in
+ * an image that is a file. A task finds the values of its options in the variables PYXIS_*. A container with a name is
+ * a directory in the data directory of enroot. The image `missing` cannot be pulled; it fails where pyxis would fail.
+ * With -DRELEASE=0xMMmmuu the plugin claims another release of Slurm than that of its headers; with -DBROKEN it never
+ * starts. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <slurm/spank.h>

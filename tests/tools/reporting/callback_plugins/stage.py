@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the start and the end of each playbook and play to the file named by STAGE_EVENTS, for tests/tools/stages.
 
-Most runs of ansible-playbook are made by tests, which keep the output to themselves: only a callback sees all of them.
+Tests start most runs of ansible-playbook and do not print their output: only a callback sees all runs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from stage_events import tell
 DOCUMENTATION = """
 name: stage
 type: notification
-short_description: Tell tests/tools/stages which playbooks and plays run
-description: Starts and ends of playbooks and plays become lines of a file.
+short_description: Record for tests/tools/stages which playbooks and plays run
+description: Writes the start and the end of each playbook and play as a line of a file.
 """
 
 
@@ -36,7 +36,7 @@ class CallbackModule(CallbackBase):
         self.play, self.play_began = "", 0.0
 
     def end_play(self) -> None:
-        """Tell of the play that ran until now, if there was one."""
+        """Write the end of the current play, if there is one."""
         if self.play:
             tell("play", self.play, time.monotonic() - self.play_began)
         self.play = ""

@@ -72,7 +72,7 @@ CALLS: dict[str, tuple[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def templar() -> Templar:
-    """What evaluates templates in a play."""
+    """The object that evaluates templates in a play."""
     return Templar(DataLoader(), variables=VARIABLES)
 
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes as scontrol shows them, and which of them are not in the state that is wanted."""
+"""Nodes as scontrol shows them, and the nodes that are not in the wanted state."""
 
 from __future__ import annotations
 

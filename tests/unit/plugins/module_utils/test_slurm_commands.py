@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How Slurm's commands are run; stand-ins are run in their place."""
+"""How Slurm's commands are run, with stand-ins for the commands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What nvidia_driver does on a machine with a GPU, whose commands answer as they are told to."""
+"""Module nvidia_driver on a machine with a GPU, whose commands give prepared answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOOLS = ["nvidia-persistenced", f"linux-headers-{RELEASE}", "linux-headers-amd64
 
 
 class Machine:
-    """A host below a directory, and the module on it. `answers`: by the beginning of a command; `told`: what it ran."""
+    """A host below a directory, and the module. `answers`: by the beginning of a command; `told`: commands that ran."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.check_mode, self.params = root, False, dict[str, Any]()

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What slurm_config decides; what it does to a cluster is shown in tests/integration."""
+"""The decisions of slurm_config; tests/integration shows its effects on a cluster."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_controller_answers_when_it_is_the_one_that_serves(
     daemon = Slurmctld(module)
     configuration = read({"slurm.conf": "SlurmctldHost=head(10.0.0.1)\nSlurmctldHost=login1\n"})
     assert daemon.answers(configuration) is answers
-    # A second controller that is restarted waits for the first one, as long as SlurmctldTimeout says.
+    # A second controller that is restarted waits for the first one, for SlurmctldTimeout seconds.
     assert takeover(configuration) == (240 if host == "login1" else 0)
 
 
@@ -152,7 +152,7 @@ def test_files_are_checked_with_what_they_include(tmp_path: Path, included: str,
 
 
 class Answers:
-    """What a daemon answers, for the functions that decide."""
+    """The answers of a daemon, for the functions that decide."""
 
     def __init__(self, name: str, answers: bool, active: bool) -> None:
         self.name, self.reconfigures = name, DAEMONS[name].reconfigures
@@ -176,7 +176,7 @@ def test_what_a_daemon_needs(daemon: str, key: str, answers: bool, active: bool,
 
 
 class Recorded:
-    """A daemon that notes what it is asked, and of which configuration: by its ClusterName. `fails` does not work."""
+    """A daemon that records each call and the ClusterName of its configuration. The call `fails` does not work."""
 
     name, interruptible, owner, mode = "slurmctld", True, "root", 0o644
 

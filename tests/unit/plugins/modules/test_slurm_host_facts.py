@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What slurm_host_facts returns of the machine that runs the test."""
+"""The results of slurm_host_facts for the machine that runs the test."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module slurm_job against Slurm's commands, each of which is played by a list of answers."""
+"""The module slurm_job with stand-ins for Slurm's commands, each with a list of answers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def squeue(
 def run_module(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], slurm: Slurm, **params: Any
 ) -> dict[str, Any]:
-    """Run the module to its end and give what it returns."""
+    """Run the module to its end, and return its result."""
     monkeypatch.setattr(slurm_job, "run", slurm.run)
     monkeypatch.setattr(slurm_job, "SUBMITTERS", 1)
     with patch_module_args({"poll": 0, **params}), pytest.raises(SystemExit):

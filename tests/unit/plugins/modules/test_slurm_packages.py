@@ -1,8 +1,8 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How slurm_packages keeps services from starting, finishes an interrupted installation and reads plugins; the rest is
-shown in tests/integration."""
+"""How slurm_packages keeps services from starting, finishes an interrupted installation and reads plugins;
+tests/integration shows the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.modules import slurm_packages
 
 @pytest.fixture(name="policy")
 def policy_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the policy of starting services is looked for."""
+    """The path of the policy for starting services."""
     path = tmp_path / "policy-rc.d"
     monkeypatch.setattr(slurm_packages, "POLICY", str(path))
     return path

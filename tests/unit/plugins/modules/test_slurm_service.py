@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What slurm_service decides and writes; what it does to real services is shown in tests/integration."""
+"""The decisions and files of slurm_service; tests/integration shows its effects on real services."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_file_that_is_not_wanted_any_more_goes(tmp_path: Path, check: bool) ->
 
 
 def test_systemd_is_told_of_drop_ins_and_the_service_runs_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are for its next start: one that comes, and one that goes."""
+    """Files for the next start of the service: one is added, and one is removed."""
     monkeypatch.setattr(slurm_service, "UNITS", str(tmp_path))
     new = wanted(tmp_path / "slurmctld.service.d/new.conf", content="[Unit]\n", loaded=False)
     (tmp_path / "old.conf").touch()

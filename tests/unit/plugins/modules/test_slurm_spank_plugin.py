@@ -1,8 +1,8 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What slurm_spank_plugin does to the files of a host, also where it is killed; that jobs have the plugin is shown in
-tests/integration."""
+"""Effects of slurm_spank_plugin on the files of a host, also when it is killed; tests/integration shows that jobs have
+the plugin."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ class Host:
         return self.run(source=str(source), **options)
 
     def announce(self, line: str, **options: Any) -> dict[str, Any]:
-        """Tell of the line that plugstack.conf is about to have."""
+        """Announce the line that plugstack.conf will have."""
         return self.run(line=line, directory=str(self.plugstack.parent), **options)
 
     def line_kept(self) -> str | None:
-        """What is kept of plugstack.conf."""
+        """The kept line of plugstack.conf."""
         files = [*self.kept.glob("[!.]*")] if self.kept.exists() else []
         return files[0].read_text() if files else None
 
 
 def content(path: Path) -> bytes | None:
-    """What a file holds; None without it."""
+    """The content of a file; None if there is no file."""
     return path.read_bytes() if path.exists() else None
 
 
@@ -118,7 +118,7 @@ def test_what_was_there_before_comes_back(host: Host, before: bytes | None) -> N
 
 @contextmanager
 def killed_at(step: int) -> Iterator[list[str]]:
-    """End the process before it does something to a file for the n-th time; gives what it has done until then."""
+    """End the process before its n-th operation on a file. Returns the operations before that."""
     done: list[str] = []
 
     def instead_of(name: str) -> Callable[..., Any]:
@@ -139,7 +139,7 @@ def killed_at(step: int) -> Iterator[list[str]]:
 
 
 def steps_of(work: Callable[[], Any]) -> Iterator[int]:
-    """Do a work that is killed at its first step, its second one and so on, and at last one that is not."""
+    """Repeat a work that is killed at its first step, at its second step and so on; the last one is not killed."""
     for step in range(100):
         ended = False
         with suppress(Killed), killed_at(step) as done:

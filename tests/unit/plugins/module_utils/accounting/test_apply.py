@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the modules for accounting apply a policy: how often they ask, and what is told of what Slurm does not take."""
+"""How the modules for accounting apply a policy: the number of commands, and errors for values that Slurm refuses."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Database:
         self.calls: list[str] = []
 
     def state(self) -> State:
-        """What it has."""
+        """The content of the database."""
         self.calls.append("state")
         return State({**self.entities}, ["lab"], ["cpu"])
 
     def jobs(self) -> list[JobAssociation]:
-        """What runs."""
+        """The running jobs."""
         self.calls.append("jobs")
         return self.running
 
     def run(self, lines: list[str], load: bool) -> tuple[bool, str]:
-        """Take the accounts of a file; with a word of its own for each other thing."""
+        """Load the accounts of a file, unless `takes` is false; every other command fails with an error."""
         self.calls.append("load" if load else "commands")
         if not self.takes or not load:
             return True, f"{lines[-1]}: no"
@@ -54,7 +54,7 @@ class Database:
 
 
 def apply(database: Any, policy: dict[str, Any], check: bool = False, **options: Any) -> dict[str, Any]:
-    """What a module would return."""
+    """The result that a module would return."""
     module: Any = SimpleNamespace(check_mode=check)
     return apply_policy(module, database, policy, **options)
 
@@ -93,10 +93,10 @@ def test_what_slurm_does_not_take_is_tried_by_itself_and_told() -> None:
 
 def test_what_slurm_takes_without_effect_is_told() -> None:
     class Deaf(Database):
-        """Says yes and does nothing."""
+        """A sacctmgr that reports success and does nothing."""
 
         def run(self, lines: list[str], load: bool) -> tuple[bool, str]:
-            """Nothing is wrong."""
+            """Report success."""
             return False, f"{lines[-1]}: well" if load else ""
 
     words = r"Account - 'a0': well\n(.*\n)*After that, this is still to do:\naccount a0  new"

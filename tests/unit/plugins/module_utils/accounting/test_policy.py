@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A policy: what is wrong with it, in what the state differs, and what Slurm is told."""
+"""A policy: its errors, its differences from the state, and the commands for Slurm."""
 
 from __future__ import annotations
 

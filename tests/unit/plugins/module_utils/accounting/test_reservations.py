@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reservations: in what scontrol's differ from those that are wanted, and what is wrong with these."""
+"""Reservations: differences between those in scontrol and the wanted ones, and errors in the wanted ones."""
 
 from __future__ import annotations
 

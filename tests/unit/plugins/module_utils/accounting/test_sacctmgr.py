@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What sacctmgr of three releases of Slurm says, and how its failures are told.
+"""The output of sacctmgr of three releases of Slurm, and the errors for its failures.
 
 tests/unit/sacctmgr has the answers of each to the same policy.
 """
@@ -99,7 +99,7 @@ POLICY: dict[str, Any] = {
 
 
 def answered(release: str) -> State:
-    """What Slurm has of cluster lab after it was given the policy."""
+    """The state of cluster lab in Slurm after the policy was applied."""
     answers = json.loads((ANSWERS / f"{release}.json").read_text())
     return state("lab", {name: "".join(f"{line}\n" for line in lines) for name, lines in answers.items()}, ["lab"])
 

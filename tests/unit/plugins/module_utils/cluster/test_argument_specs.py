@@ -20,7 +20,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def errors(variables: dict[str, dict[str, Any]], hosts: list[str]) -> list[str]:
-    """What is wrong with the variables of hosts that all have one role."""
+    """The errors in the variables of hosts that all have one role."""
     return argument_errors(variables, {"role": "group"}, {"group": hosts}, {"role": OPTIONS})
 
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Generic resources: what is right, what they become, and what Slurm would refuse."""
+"""Generic resources: correct ones, their lines in Slurm's files, and those that Slurm would refuse."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ WRONG: dict[str, tuple[list[Gres], list[str]]] = {
 
 
 def problems(document: Document) -> list[str]:
-    """All that is wrong with a cluster file, without its name."""
+    """All errors in a cluster file, without the name of the file."""
     with pytest.raises(ModelError) as error:
         load(document)
     return [problem.removeprefix("my.cluster.yml: ") for problem in error.value.problems]

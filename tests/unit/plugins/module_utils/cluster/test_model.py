@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cluster file: what it becomes, and every way in which it can be wrong."""
+"""The cluster file: the inventory that it gives, and every possible error in it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def load_text(text: str, measured: str | None = None) -> DeclaredCluster:
 
 
 def problems(text: str, measured: str | None = None) -> list[str]:
-    """All that is wrong with a cluster file."""
+    """All errors in a cluster file."""
     with pytest.raises(ModelError) as error:
         load_text(text, measured)
     assert str(error.value) == "\n".join(error.value.problems)
@@ -214,7 +214,7 @@ def partitions(*entries: Any) -> str:
     return changed(partitions=[*yaml.safe_load(GUIDE)["partitions"], *entries])
 
 
-# What is wrong: the file, and all problems that are found, each without the name of the file.
+# Wrong files: each file, and all problems that are found, each without the name of the file.
 WRONG: dict[str, tuple[str, list[str]]] = {
     "empty": ("", [f"found None, allowed: a mapping with {', '.join(schema.CLUSTER.own)}"]),
     "no mapping": ("[a]", [f"found ['a'], allowed: a mapping with {', '.join(schema.CLUSTER.own)}"]),

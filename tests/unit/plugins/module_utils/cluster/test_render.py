@@ -142,7 +142,7 @@ NODE_PARAMETERS = [
     ([], {}),
     (["cpu"], {"DefMemPerCPU": 2006}),
     (["cpu", "t4", "mixed"], {"GresTypes": ["gpu", "licence"], "DefMemPerCPU": 2006}),
-    # What MemSpecLimit keeps from jobs is not there to be given.
+    # Jobs cannot use the memory that MemSpecLimit reserves.
     (["boards"], {"DefMemPerCPU": 2000}),
 ]
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The schema of Slurm's parameters. Whether its facts are true, real releases say: tests/tools/check_parameters."""
+"""The schema of Slurm's parameters. tests/tools/check_parameters checks its facts against real releases."""
 
 from __future__ import annotations
 

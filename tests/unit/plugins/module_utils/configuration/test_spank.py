@@ -18,7 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spa
 
 
 def compiled(directory: Path, source: str) -> bytes:
-    """A shared object, without what only a debugger needs."""
+    """A shared object, without debug information."""
     library = directory / "plugin.so"
     gcc = ["gcc", "-shared", "-fPIC", "-nostdlib", "-s", "-x", "c", "-", "-o", str(library)]
     subprocess.run(gcc, input=source, text=True, check=True)

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What changes of Slurm's files need, and which jobs they end."""
+"""Changes of Slurm's files: the reconfigure or restarts that they need, and the jobs that they end."""
 
 from __future__ import annotations
 

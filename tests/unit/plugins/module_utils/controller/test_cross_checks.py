@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each rule, with what real daemons said to the same files where they refuse them."""
+"""Each rule, with the messages of real daemons that refuse the same files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def verdict(
     unresolved: tuple[str, ...] = (),
     **files: str,
 ) -> tuple[list[str], list[str]]:
-    """What is refused and what is ignored; `gres_conf=` is the text of gres.conf."""
+    """The refused and the ignored settings; `gres_conf=` is the text of gres.conf."""
     texts = {"slurm.conf": slurm_conf, **{name.replace("_", "."): text for name, text in files.items()}}
     host = Host((there or {}).get, lambda _plugin_dir: plugins, {*unresolved}.intersection)
     texts, refusals, remarks = whole(texts, host)
@@ -63,21 +63,21 @@ def verdict(
 
 
 def refused(slurm_conf: str, **others: Any) -> str:
-    """The one thing that is refused, where nothing is ignored."""
+    """The only refused setting; nothing is ignored."""
     (text,), ignored = verdict(slurm_conf, **others)
     assert ignored == []
     return text
 
 
 def ignored(slurm_conf: str, **others: Any) -> str:
-    """The one thing that is ignored, where nothing is refused."""
+    """The only ignored setting; nothing is refused."""
     refusals, (text,) = verdict(slurm_conf, **others)
     assert refusals == []
     return text
 
 
 def right(slurm_conf: str, **others: Any) -> bool:
-    """Whether there is nothing to say."""
+    """Whether nothing is refused and nothing is ignored."""
     return verdict(slurm_conf, **others) == ([], [])
 
 
@@ -106,7 +106,7 @@ def written(path: Path) -> dict[str, str]:
 
 
 def quiet(files: dict[str, str]) -> bool:
-    """Whether there is nothing to say of files on a host that has what they name, and no other files."""
+    """Whether nothing is refused or ignored on a host that has exactly the plugins and files that are named."""
     return cross_check(files, Host(files.get, lambda _plugin_dir: INSTALLED, set[str]().intersection)) == ([], [])
 
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What real slurmctlds of three releases have shown with `data/drift.conf`, and a slurmd for the node c1."""
+"""The comparison with recorded output of slurmctld of three releases, with `data/drift.conf` and a slurmd for c1."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is read of a host; the resolver is a stand-in."""
+"""The facts that are read from a host; the resolver is a stand-in."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LDD = """\
 
 
 class Module:
-    """What is used of AnsibleModule; its only command is ldd."""
+    """The parts of AnsibleModule that are used; its only command is ldd."""
 
     def __init__(self, output: str, check_mode: bool = False) -> None:
         self.output, self.check_mode = output, check_mode
 
     def get_bin_path(self, name: str) -> str:
-        """Where a program is."""
+        """The path of a program."""
         return f"/usr/sbin/{name}"
 
     def run_command(self, command: list[str]) -> tuple[int, str, str]:
@@ -40,7 +40,7 @@ class Module:
 
 
 def host(tmp_path: Path, output: str = "", check_mode: bool = False) -> Host:
-    """What a host has."""
+    """A host with its files in a directory."""
     module: Any = Module(output, check_mode)
     return controller_host.this_host(module, str(tmp_path))
 

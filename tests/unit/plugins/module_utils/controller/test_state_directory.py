@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state directory of several controllers: where it is mounted, and whether it is one."""
+"""The state directory of several controllers: its mount, and whether it is the same directory on all of them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_parts_of_one_device_that_the_root_does_not_show_are_no_part_of_it() -> 
 
 
 def test_two_exports_of_a_server_may_have_one_device() -> None:
-    """The kernel makes one superblock of them; a host without a disk has its root on such an export."""
+    """The kernel has one superblock for them; a host without a disk has its root on such an export."""
     mountinfo = "1 0 0:40 / / rw - nfs4 nfs1:/root/head rw\n2 1 0:40 / /state rw - nfs4 nfs1:/state rw\n"
     assert not mount_of(mountinfo, 2, root=1)["root"]
 
@@ -171,7 +171,7 @@ def test_work_is_done_as_the_user(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(ME != 0, reason="only root can become another user")
 def test_the_user_need_not_be_able_to_read_the_library_of_python() -> None:
-    """That of the tests may be in the home of root; what is imported late would be missing."""
+    """The library of the tests can be in the home of root; modules that are imported late would be missing."""
     with tempfile.TemporaryDirectory() as directory:
         os.chown(directory, 64030, 64030)
 
@@ -215,7 +215,7 @@ PATH = "/home/state"
 
 
 def one(file: str = "", mount: dict[str, Any] | None = None, inode: int | None = 5, error: str = "") -> dict[str, Any]:
-    """What a controller has answered; without a mount, one on HOME."""
+    """The answer of a controller; the default of `mount` is HOME."""
     return {"mount": mount or HOME, "inode": inode, "file": file, "error": error}
 
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the look at a host makes of its files and of the answers of its commands."""
+"""The facts of a host, from its files and the output of its commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UnitFileState=
 
 
 class Commands:
-    """Answers by the name of a command; it notes what it was asked."""
+    """Answers by the name of a command; it records the commands."""
 
     def __init__(self, **answers: str) -> None:
         self.answers, self.asked = answers, list[str]()

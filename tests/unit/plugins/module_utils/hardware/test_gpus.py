@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""GPUs of generated machines, the types that models give, and what nvidia-smi prints."""
+"""GPUs of generated machines, their types by model, and the output of nvidia-smi."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_type_of_a_model(model: str, expected: str) -> None:
 
 
 def test_gpus_of_a_server(tmp_path: Path) -> None:
-    """Minor numbers do not follow PCI; cores are those of the GPU's NUMA node; what is no GPU is left out."""
+    """Minor numbers do not follow PCI; cores are those of the GPU's NUMA node; other devices are left out."""
     machine = Machine(
         packages=2,
         cores=4,

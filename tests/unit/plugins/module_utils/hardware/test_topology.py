@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The topology of generated machines, and of dumps of real ones where a folder of them lies beside the checkout.
 
-What Slurm 24.11 says of the generated machines was taken from slurmd itself, by tests/tools/check_topology.
+The values of Slurm 24.11 for the generated machines are from slurmd itself, by tests/tools/check_topology.
 """
 
 from __future__ import annotations

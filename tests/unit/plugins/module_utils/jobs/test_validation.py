@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Validation: the jobs that prove a cluster, and what their ends say of it."""
+"""Validation: the jobs that prove a cluster, and the conclusions from their ends."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ NOT_AVAILABLE = "ReqNodeNotAvail, May be reserved for other job"
         (result("failed"), ["busy", "unavailable"], False),
         (result("waiting", {"n1": "allocated"}, "Resources"), ["busy"], True),
         (result("waiting", {"n1": "allocated"}, "Resources"), [], False),
-        # Slurm says this of a node that is only busy.
+        # Slurm gives this reason for a node that is only busy.
         (result("waiting", {"n1": "allocated"}, RESERVED), ["busy"], True),
         (result("waiting", {"n1": "mixed-"}, "Priority"), ["busy"], True),
         (result("waiting", {"n1": "drained (broken)"}, NOT_AVAILABLE), ["busy"], False),

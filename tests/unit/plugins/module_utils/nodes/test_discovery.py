@@ -195,7 +195,7 @@ def test_a_host_that_slurm_cannot_use() -> None:
 
 
 def random_facts(number: int) -> dict[str, Any]:
-    """What is measured on a random machine, with GPUs of the driver, or with MIG instances, or without a driver."""
+    """The measured hardware of a random machine, with GPUs of the driver, with MIG instances, or without a driver."""
     choice = random.Random(number)
     machine = random_machine(choice)
     nodes = max(1, len(machine.numa(machine.threads_by_core())))
@@ -227,7 +227,7 @@ def random_facts(number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("start", range(0, 100, 20))
 def test_what_is_discovered_is_right(start: int) -> None:
-    """The model takes it, Slurm would accept the nodes, and to discover again changes nothing."""
+    """The model accepts the result, Slurm would accept the nodes, and a second discovery changes nothing."""
     measured = {f"n{number}": random_facts(number) for number in range(start, start + 20)}
     result = discover(measured, {}, list(measured), [])
     usable = [host for host in measured if machine_type(measured[host])[0]]

@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which driver a machine gets, on each platform of role nvidia_driver, and what is said where it can have none.
+"""The driver for a machine, on each platform of role nvidia_driver, and the error if there is none.
 
-That the names are those of the archives is shown in the lab for Debian 12 and 13 (tests/integration/default).
+For Debian 12 and 13 the tests in the lab show that the archives have these names (tests/integration/default).
 """
 
 from __future__ import annotations
@@ -331,7 +331,7 @@ def test_a_machine_tells_its_gpus_its_switches_and_its_versions(tmp_path: Path) 
     assert nvidia.loaded_version(tree) == "550.163.01"
     assert nvidia.library_version(nvidia.library(tree)) == "550.163.01"
 
-    # Two of them: programs load what Debian's alternatives say.
+    # Two libraries: programs load the one that Debian's alternatives select.
     (library.parent / "tesla-535").mkdir()
     (library.parent / "tesla-535/libnvidia-ml.so.535.247.01").touch()
     link = library.parent.parent / "libnvidia-ml.so.1"

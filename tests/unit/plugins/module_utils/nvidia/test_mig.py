@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""MIG: what nvidia-smi prints, which GPU gets which layout, and what a stand-in for nvidia-smi is told.
+"""MIG: the output of nvidia-smi, the layout of each GPU, and the commands for a stand-in for nvidia-smi.
 
-The tables are written after NVIDIA's MIG user guide, not recorded. The stand-in keeps the rules of that guide.
+The tables are written after NVIDIA's MIG user guide, not recorded. The stand-in follows the rules of that guide.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Machine:
     told: list[str] = field(default_factory=list)
 
     def run(self, command: Command) -> tuple[int, str]:
-        """Do a command, or print what it asks for."""
+        """Run a command, or print its answer."""
         if command == mig.QUERY:
             mode = {True: "Enabled", False: "Disabled"}
             lines = [
