@@ -81,7 +81,7 @@ def role_enroot_after_damage(lab: Lab, equipped: Site, tmp_path_factory: pytest.
 
 def test_directories_that_are_missing_or_closed_are_mended(lab: Lab, mended: dict[str, Run]) -> None:
     """alice logs in there."""
-    make = ["gpucluster.slurm.enroot : Make the directories above those of the users"]
+    make = ["gpucluster.slurm.enroot : Make the parents of the users' directories"]
     assert [run.failed for run in mended.values()] == [{}, {}, {}]
     assert {name: run.changed for name, run in mended.items()} == {
         "check": {"front": make},

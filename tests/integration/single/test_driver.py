@@ -43,7 +43,7 @@ def test_a_node_with_a_job_is_drained_and_not_touched(lab: Lab, tmp_path: Path) 
     lab.command(NODE, f"scancel {job}")
     lab.wait_for(NODE, "sinfo --noheader --format=%T", "drained")
     run = parts(lab, tmp_path, "drain", "resume")
-    assert (run.rc, run.changed) == (0, {NODE: ["gpucluster.slurm.nvidia_driver : Take the node back"]})
+    assert (run.rc, run.changed) == (0, {NODE: ["gpucluster.slurm.nvidia_driver : Resume the node"]})
     # Slurm shows `idle*` until it has heard from the node.
     lab.wait_until_idle(NODE, NODE)
 
