@@ -35,7 +35,7 @@ newest() {
 # Prints the elapsed time every ten seconds on a terminal, since large images take minutes.
 progress() {
     [[ -t 2 ]] || return 0
-    while sleep 10; do say "still at it, $SECONDS s"; done
+    while sleep 10; do say "still running, $SECONDS s"; done
 }
 
 name='' force=''

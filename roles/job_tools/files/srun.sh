@@ -12,7 +12,7 @@ directory is /workspace inside. What the command installs in the container stays
   -n, --name NAME        another container
   -g, --gpus N           GPUs of the job (${GPUS:-0})
   -p, --partition NAME   partition of the job (${PARTITION:-that of the cluster})
-  -u, --user             be oneself inside; otherwise one is root there, and oneself outside
+  -u, --user             have your own user id inside; without it you are root inside, and yourself outside
   -H, --home             have the home directory inside
   -h, --help             this text
 
