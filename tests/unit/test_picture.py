@@ -30,7 +30,7 @@ TASK [slurm_health : Keep the health check] *****
 \x1b[0;33mchanged: [gpu02]\x1b[0m
 \x1b[0;33mchanged: [gpu01]\x1b[0m
 
-TASK [slurmctld : Say what that changes] *****
+TASK [slurmctld : Show the changes] *****
 \x1b[0;32mok: [gpu01] => \x1b[0m
 \x1b[0;32m    msg: |-\x1b[0m
 \x1b[0;32m        This changes:\x1b[0m

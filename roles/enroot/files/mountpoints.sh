@@ -1,5 +1,5 @@
 #!/bin/sh
 # Managed by gpucluster.slurm: changes here are overwritten. A hook of enroot.
-# What is mounted where the image has no directory leaves one that nobody may read, and such a container cannot be saved.
+# A mount on a path that the image lacks leaves a directory that nobody can read, and such a container cannot be saved.
 cd "$ENROOT_ROOTFS" || exit # the job's own directory may be one that find cannot come back to
 find . -maxdepth 3 -xdev -type d -perm 0000 -exec chmod 0755 {} +

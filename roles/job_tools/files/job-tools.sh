@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What sbuild.sh and srun.sh share. Slurm's and enroot's messages are read here: they must be those of one language.
+# Functions for sbuild.sh and srun.sh. They read messages of Slurm and enroot, which must be in one language.
 export LC_ALL=C.UTF-8
 set -euo pipefail
 
@@ -18,11 +18,11 @@ say() { echo "$tool: $*" >&2; }
 die() { say "$@"; exit 1; }
 misuse() { say "$@"; say "try $tool --help"; exit 2; }
 
-# The value of an option, of those that an option needs.
+# The value of an option that needs one.
 value() { [[ -n ${2:-} ]] || misuse "$1 needs a value"; echo "$2"; }
 
-# The container of this directory: one that sbuild.sh has made here and that is there still, before others the one that
-# has its name; where there is none, that name.
+# The container of this directory: one that sbuild.sh has made here and that still exists. A container with the name of
+# the directory comes first. If there is none, the name of the directory.
 name_here() {
     local own there file
     own=$(basename "$PWD") there=$(enroot list)
@@ -40,13 +40,13 @@ check_name() {
         die "'$1' is no name of a container, allowed: letters, digits, '.', '-' and '_'; choose one with --name"
 }
 
-# The directory that a container was made in; nothing where nobody knows.
+# The directory in which a container was made; nothing if it is not known.
 directory_of() { [[ ! -f $state/$1 ]] || cat "$state/$1"; }
 
-# Not -q: grep would be done before enroot is, which pipefail takes for a failure.
+# Not -q: grep would end before enroot, which counts as a failure with pipefail.
 exists() { enroot list | grep -xF -- "pyxis_$1" >/dev/null; }
 
-# Options of srun for what a job asks for.
+# Options of srun for the resources of a job.
 resources() {
     [[ ! $GPUS =~ ^0*$ ]] || GPUS=
     [[ -z $GPUS ]] || printf '%s\n' "--gres=gpu:$GPUS"

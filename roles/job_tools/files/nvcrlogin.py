@@ -27,8 +27,8 @@ from pathlib import Path
 CONF = Path("/etc/gpucluster-slurm/job-tools.conf")
 MACHINES = ("nvcr.io", "authn.nvidia.com")
 USER = "$oauthtoken"  # the name of everybody whose password is a key
-# The words of netrc(5), wherever its lines end: a name or a password may be any word. Those of comments and of macros,
-# which an empty line ends, mean nothing.
+# The words of netrc(5), across lines: a name or a password can be any word. Words in comments and in macros, which end
+# with an empty line, have no meaning.
 WORDS = re.compile(
     r"(?P<comment>^[ \t]*#.*)|(?P<macro>macdef\s.*(\n.+)*)"
     r"|(?P<name>machine|login|password|account)\s+(?P<value>\S+)|\S+",
@@ -37,7 +37,7 @@ WORDS = re.compile(
 
 
 def enroot_file() -> Path:
-    """Where enroot looks for credentials, as the administrator has it."""
+    """The file in which enroot looks for credentials, by the administrator's configuration."""
     found = re.search(r"^ENROOT_CONFIG_DIR='(.*)'$", CONF.read_text() if CONF.exists() else "", re.MULTILINE)
     me = pwd.getpwuid(os.getuid())
     directory = found[1] if found else "%h/.config/enroot"
@@ -47,12 +47,12 @@ def enroot_file() -> Path:
 
 
 def apptainer_file() -> Path:
-    """Where apptainer looks for credentials."""
+    """The file in which apptainer looks for credentials."""
     return Path(os.environ.get("APPTAINER_CONFIGDIR") or Path.home() / ".apptainer", "docker-config.json")
 
 
 def netrc(text: str, key: str) -> str:
-    """Enroot's file with a key; without one where it is empty. It comes first: nothing after `default` counts."""
+    """Enroot's file with a key, or without one if the key is empty. It comes first: `default` ends a search."""
     former: list[list[int]] = []
     inside = False
     for word in WORDS.finditer(text):
@@ -72,7 +72,7 @@ def netrc(text: str, key: str) -> str:
 
 
 def docker(text: str, key: str) -> str:
-    """Apptainer's file with a key; without one where it is empty. Raises ValueError."""
+    """Apptainer's file with a key, or without one if the key is empty. Raises ValueError."""
     content = json.loads(text or "{}")
     auths = content.setdefault("auths", {}) if isinstance(content, dict) else content
     if not isinstance(auths, dict):
@@ -85,7 +85,7 @@ def docker(text: str, key: str) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Put a file in its place at once, for its owner alone."""
+    """Replace a file in one step, readable by its owner only."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = path.resolve()
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
@@ -99,7 +99,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def save(key: str) -> None:
-    """Write both files, or none where one cannot be read. Raises OSError, ValueError."""
+    """Write both files, or none if one cannot be read. Raises OSError, ValueError."""
     texts = {}
     for path, change in ((enroot_file(), netrc), (apptainer_file(), docker)):
         before = path.read_bytes().decode(errors="surrogateescape") if path.exists() else ""
@@ -110,7 +110,7 @@ def save(key: str) -> None:
 
 
 def main() -> str:
-    """Do it; what went wrong, or nothing."""
+    """Run the command. Returns the error message, or an empty text."""
     if sys.argv[1:] in (["-h"], ["--help"]):
         print((__doc__ or "").strip())
         return ""

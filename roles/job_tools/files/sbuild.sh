@@ -32,10 +32,10 @@ newest() {
     echo "${REGISTRY#*://}#nvidia/tensorflow:$tag"
 }
 
-# How long it has taken, each ten seconds while somebody watches: large images take minutes.
+# Prints the elapsed time every ten seconds on a terminal, since large images take minutes.
 progress() {
     [[ -t 2 ]] || return 0
-    while sleep 10; do say "still at it, $SECONDS s"; done
+    while sleep 10; do say "still running, $SECONDS s"; done
 }
 
 name='' force=''
@@ -69,7 +69,7 @@ say "making $name from $image"
 progress &
 ticker=$!
 trap 'kill "$ticker" 2>/dev/null || :' EXIT
-# Where pyxis is an optional plugin, the job ends well without a container, too.
+# If pyxis is an optional plugin, the job also succeeds without a container.
 if ! srun --job-name="sbuild-$name" "${options[@]}" --container-image="$image" --container-name="$name" true </dev/null ||
     ! exists "$name"; then
     die "no container: see above what Slurm says. An image of nvcr.io needs a key, see nvcrlogin --help"

@@ -12,7 +12,7 @@ directory is /workspace inside. What the command installs in the container stays
   -n, --name NAME        another container
   -g, --gpus N           GPUs of the job (${GPUS:-0})
   -p, --partition NAME   partition of the job (${PARTITION:-that of the cluster})
-  -u, --user             be oneself inside; otherwise one is root there, and oneself outside
+  -u, --user             have your own user id inside; without it you are root inside, and yourself outside
   -H, --home             have the home directory inside
   -h, --help             this text
 
@@ -44,14 +44,14 @@ other=$(directory_of "$name")
 [[ $PWD != *[,:]* ]] || die "a directory with ',' or ':' in its name cannot be mounted: $PWD"
 mapfile -t options < <(resources)
 
-# A script of this directory need not be called ./script.
+# A script in this directory can be given as script instead of ./script.
 if (($#)); then
     [[ $1 == */* || ! -f $1 || ! -x $1 ]] || set -- "./$1" "${@:2}"
 else
     set -- bash -i
     options+=(--pty)
 fi
-# Where pyxis is an optional plugin and cannot start the container, Slurm would run the command on the host.
+# If pyxis is an optional plugin and cannot start the container, Slurm would run the command on the host.
 # shellcheck disable=SC2016 # for the shell in the container
 inside='here=
     while read -r _ _ _ _ where _; do test "$where" != /workspace || here=1; done </proc/self/mountinfo

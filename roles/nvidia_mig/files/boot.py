@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Makes the MIG instances of this host when it boots: they do not outlive that."""
+"""Makes the MIG instances of this host when it boots, because a reboot removes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 LIBRARY = "/usr/local/lib/gpucluster-slurm"
-"""Where the copy of plugins/module_utils/nvidia/mig.py is."""
+"""Directory of the copy of plugins/module_utils/nvidia/mig.py."""
 SETTINGS = "/etc/gpucluster-slurm/mig.json"
 """The generic resources of this host, as the cluster file has them."""
 SLURMD = "/etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf"
@@ -21,14 +21,14 @@ import mig  # noqa: E402 (the line above is how it is found)
 
 
 def nvidia_smi(command: tuple[str, ...]) -> tuple[int, str]:
-    """Exit status and output of a command. One that hangs is ended."""
+    """Exit status and output of a command. A command that hangs is ended after a time limit."""
     words = ["timeout", str(mig.COMMAND), "nvidia-smi", *command]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return done.returncode, done.stdout
 
 
 def left_over() -> bool:
-    """Whether the cluster file has no instances for this host any more. Without role slurmd it is not known to."""
+    """Whether the cluster file has no instances for this host any more. False if role slurmd has not run."""
     try:
         with open(SLURMD, encoding="utf-8") as file:
             return "slurm-mig.service" not in file.read()

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A job that succeeds in a container alone. The image is made of the node's own shell, so that no registry is needed.
+# A job that succeeds only in a container. It makes the image from the node's own shell, so that it needs no registry.
 #SBATCH --chdir=/
 set -e
 dir=$(mktemp -d)

@@ -3,12 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Slurm's HealthCheckProgram: runs every check of a directory, drains the node if one fails, resumes what it drained.
 
-A check is an executable file. Its name is what the reason of a drained node calls it; its exit status is 0 if all is
-well, else the last line that it printed says what is wrong. All checks run at the same time, each in a process group of
-its own, so that together they take no longer than the limit. One that does not end is killed and left behind, since
-the kernel may not let go of it (a hung mount, a driver); it is not started again before it is gone.
+A check is an executable file. The reason of a drained node has the name of the check. The exit status of a check is 0
+if all is well; otherwise the last line of its output is the error. All checks run at the same time, each in its own
+process group, so that together they take no longer than the limit. A check that does not end in time is killed and left
+behind, since the kernel may not be able to end it (a hung mount, a driver). It is not started again before it has gone.
 
-slurmctld is asked only when something is wrong, when it has just got well, and once after a boot.
+The program asks slurmctld only if a check fails, after the checks succeed again, and once after a boot.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from contextlib import ExitStack
 from typing import IO, Any
 
 PREFIX = "health check "
-"""What the reasons of this program begin with: a node with another reason is somebody else's."""
+"""Beginning of this program's reasons. A node with another reason was drained by somebody else."""
 APPENDED = " : "
-"""What Slurm puts between a node's reason and its own (`set_node_reason` in `src/slurmctld/node_mgr.c`): then the node
-is no longer ours alone."""
+"""Separator before a reason that Slurm appends (`set_node_reason` in `src/slurmctld/node_mgr.c`). Then the node has a
+second reason, and this program does not resume it."""
 SILENT = "Not responding"
-"""What the reasons begin with that Slurm gives nodes that do not answer; they are the only ones that it replaces."""
+"""Beginning of Slurm's reasons for nodes that do not answer. Slurm replaces only these reasons."""
 CLEARED = f"{SILENT} (cleared by the health check)"
-"""What a node is resumed with. A reason outlives that where there are jobs or no database, and were it still ours, we
-would resume what Slurm drains later (`_drain_node` there)."""
+"""Reason that a resumed node gets. A reason stays after the resume if there are jobs or no database. If it were still
+the reason of this program, the program would resume a node that Slurm drains later (`_drain_node` there)."""
 DIRECTORY = "/etc/gpucluster-slurm/health.d"
 SETTINGS = "/etc/gpucluster-slurm/health.json"
 STATE = "/run/gpucluster-slurm/health.json"
-"""What the last run found. It is gone after a boot, as it must be: slurmctld is asked then."""
+"""Results of the last run. A boot removes the file, and then the program asks slurmctld."""
 NAME = re.compile(r"[A-Za-z0-9_-]+")
-"""Names of checks, as run-parts(8) takes them: what editors and package managers leave behind is no check."""
+"""Names of checks, as in run-parts(8). Files that editors and package managers leave behind are no checks."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SCONTROL = 15
-"""Seconds that slurmctld has for an answer. slurmd waits 60 s for this program (`run_script_health_check`)."""
+"""Time limit in seconds for an answer of slurmctld. slurmd waits 60 s for this program (`run_script_health_check`)."""
 REASON = 200
-"""Most letters of a reason."""
+"""Maximum length of a reason, in characters."""
 
 Hung = dict[str, list[int]]
 """Checks that did not end, by name: the process and the moment it started, in ticks since boot."""
@@ -71,7 +71,7 @@ def last_line(output: IO[bytes]) -> str:
 
 
 def start(path: str, output: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a check in a process group of its own. Raises OSError where it cannot be run."""
+    """Start a check in its own process group. Raises OSError if it cannot be run."""
     return subprocess.Popen(
         [path],
         stdin=subprocess.DEVNULL,
@@ -95,16 +95,16 @@ def run_checks(directory: str, environment: Mapping[str, str], limit: float, hun
     """Run the checks of a directory, all at once.
 
     Args:
-        directory: where they are; one that is not there has none.
-        environment: what they get to know.
-        limit: seconds that they have.
-        hung: those that an earlier run has left behind.
+        directory: directory of the checks; a missing directory has no checks.
+        environment: environment variables of the checks.
+        limit: time limit in seconds.
+        hung: checks that an earlier run has left behind.
 
     Returns:
-        What is wrong, by the name of the check, and which were left behind.
+        The errors by the name of the check, and the checks that were left behind.
     """
     names = sorted(filter(NAME.fullmatch, os.listdir(directory))) if os.path.isdir(directory) else []
-    # 0 is one that ended just when it was given up.
+    # A start of 0 is a check that ended just when it was killed.
     left = {name: where for name, where in hung.items() if where[1] and started(where[0]) == where[1]}
     wrong = {name: "still hangs" for name in left if name in names}
     deadline = time.monotonic() + limit
@@ -131,20 +131,20 @@ def run_checks(directory: str, environment: Mapping[str, str], limit: float, hun
 
 
 def reason_for(wrong: Mapping[str, str]) -> str:
-    """The reason of a drained node: the checks that failed and what they said. Quotes and controls are left out."""
+    """The reason of a drained node: the failed checks and their errors, without quotes and control characters."""
     text = PREFIX + "; ".join(f"{name}: {what}" for name, what in wrong.items())
     return re.sub(r"[^ -!#-&(-~]", "", text.replace(APPENDED, ": "))[:REASON].rstrip()
 
 
 def action(node: str, reason: str) -> list[str]:
-    """What has to be told to scontrol: the words after the node's name; none if all is as it should be.
+    """The words for `scontrol update` after the node's name; none if the node is as it should be.
 
-    A node that somebody else has drained or set down keeps its state and its reason; one that is down because it does
-    not answer is drained, so that it has no job when it is back.
+    A node that somebody else has drained or set down keeps its state and its reason. A node that is down because it
+    does not answer is drained, so that it gets no job when it is back.
 
     Args:
-        node: what `scontrol --oneliner show node` says of it.
-        reason: why it has to be drained, or an empty text.
+        node: output of `scontrol --oneliner show node`.
+        reason: the reason to drain the node, or an empty text.
     """
     state = re.search(r"\bState=(\S+)", node)
     flags = set(re.split(r"[^A-Z_]+", state[1])) if state else set()
@@ -161,7 +161,7 @@ def action(node: str, reason: str) -> list[str]:
 
 
 def scontrol(*words: str) -> str:
-    """What a command says. Raises OSError with the words of one that fails or does not end."""
+    """The output of a scontrol command. Raises OSError with its output if it fails, or if it does not end in time."""
     try:
         done = subprocess.run(
             ["scontrol", *words],
@@ -180,7 +180,7 @@ def scontrol(*words: str) -> str:
 
 
 def read(path: str) -> dict[str, Any]:
-    """A mapping in a file of JSON; empty without one, or where a run was killed while it wrote it."""
+    """The mapping in a JSON file; empty if the file is missing, or incomplete because a run was killed."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
@@ -190,7 +190,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def examine() -> int:
-    """Run the checks and tell slurmctld. Gives the exit status, which slurmd logs: 1 if something is wrong."""
+    """Run the checks and update the node. Returns the exit status, which slurmd logs: 1 if a check fails."""
     settings, before = read(SETTINGS), read(STATE)
     environment = {"PATH": PATH, "LC_ALL": "C", **settings.get("environment", {})}
     wrong, hung = run_checks(DIRECTORY, environment, float(settings.get("limit", 20)), before.get("hung", {}))
@@ -215,7 +215,7 @@ def examine() -> int:
 
 
 def main() -> int:
-    """Examine the node, one run after the other: an administrator may start this while slurmd does."""
+    """Examine the node. A lock prevents two runs at a time, since an administrator may start one beside slurmd's."""
     os.makedirs(os.path.dirname(STATE), exist_ok=True)
     with open(f"{STATE}.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

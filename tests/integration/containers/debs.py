@@ -88,7 +88,7 @@ class Site:
 
 def plan(run: Run) -> list[str]:
     """What a run has said that it changes of Slurm's configuration."""
-    said = (result.get("msg", "") for _host, task, result in run.results if "Say what that changes" in task)
+    said = (result.get("msg", "") for _host, task, result in run.results if "Show the changes" in task)
     return [line for text in said for line in text.splitlines()]
 
 

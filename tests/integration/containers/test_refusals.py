@@ -88,7 +88,7 @@ REFUSED = {
     ),
     "apparmor and no profile": (
         apptainer(RESTRICTED),
-        "kernel.apparmor_restrict_unprivileged_userns is 1, and the packages have brought no profile",
+        "kernel.apparmor_restrict_unprivileged_userns is 1, and the packages have no profile",
     ),
     "no mirror": (apptainer(NO_LISTS), "apt knows none with Origin Debian and Codename trixie"),
     "package: another checksum": (

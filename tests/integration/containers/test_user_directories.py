@@ -89,7 +89,7 @@ def role_enroot_after_damage(
 
 def test_directories_that_are_missing_or_closed_are_mended(lab: Lab, mended: dict[str, Run]) -> None:
     """alice logs in there."""
-    make = ["gpucluster.slurm.enroot : Make the directories above those of the users"]
+    make = ["gpucluster.slurm.enroot : Make the parents of the users' directories"]
     assert [run.failed for run in mended.values()] == [{}, {}, {}]
     assert {name: run.changed for name, run in mended.items()} == {
         "check": {"front": [INSTALL, *make]},

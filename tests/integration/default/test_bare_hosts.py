@@ -106,11 +106,11 @@ def plays(lab: Lab) -> list[str]:
     return play_names(lab)
 
 
-@pytest.mark.parametrize("stage", ["What hosts lack", "MariaDB and slurmdbd", "Controllers"])
+@pytest.mark.parametrize("stage", ["Host preparation", "MariaDB and slurmdbd", "Controllers"])
 def test_a_run_can_be_cancelled(lab: Lab, plays: list[str], stage: str) -> None:
     assert stage in plays
     progress = Progress(len(plays), stage)
-    if stage == "What hosts lack":
+    if stage == "Host preparation":
         progress.before = lambda: interrupt_dpkg(lab)
     cancelled = run(progress)
     assert cancelled.status == "canceled", output(cancelled)[-4000:]

@@ -99,7 +99,7 @@ def test_stages_run_alone_by_their_tags_and_hosts_with_limit(lab: Lab, client: t
     lab.command("compute02", "systemctl stop slurmd")
 
     run = lab.playbook("site", "--tags=base,controller,login")
-    fetched = ["munge : Fetch the key", "munge : Keep it to its owner"]
+    fetched = ["munge : Fetch the key", "munge : Restrict the key to its owner"]
     expected = {"head": [ROLE + name for name in [*fetched, "slurmctld : Run slurmctld"]], "login1": [ROLE + task]}
     assert (run.rc, run.changed, run.failed) == (0, expected, {})
     assert key.read_bytes() == before

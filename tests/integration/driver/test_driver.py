@@ -75,10 +75,10 @@ def test_a_reboot_waits_for_jobs_and_for_permission(lab: Lab) -> None:
 def test_a_node_that_was_drained_by_a_run_that_was_killed_is_taken_back_by_the_next(lab: Lab) -> None:
     lab.command(NODE, f"scontrol update nodename={NODE} state=drain reason='{REASON}'")
     plan = lab.playbook("site", "--tags", "compute", "--check")
-    assert plan.changed == {NODE: ["gpucluster.slurm.nvidia_driver : Take the node back"]}
+    assert plan.changed == {NODE: ["gpucluster.slurm.nvidia_driver : Resume the node"]}
     rc, changed, failed, _output = compute(lab)
     assert (rc, failed) == (0, {})
-    assert changed == {NODE: ["gpucluster.slurm.nvidia_driver : Take the node back"]}
+    assert changed == {NODE: ["gpucluster.slurm.nvidia_driver : Resume the node"]}
     lab.wait_until_idle(NODE, NODE)
 
     lab.command(NODE, f"scontrol update nodename={NODE} state=drain reason=fan")

@@ -49,7 +49,7 @@ def test_a_node_with_a_job_is_drained_and_not_touched_before_the_job_has_ended(l
         run = parts(lab, tmp_path, "drain", "resume", wait=60)
     finally:
         lab.command(NODE, f"rm {SQUEUE}")
-    assert (run.rc, run.changed) == (0, {NODE: ["gpucluster.slurm.nvidia_driver : Take the node back"]})
+    assert (run.rc, run.changed) == (0, {NODE: ["gpucluster.slurm.nvidia_driver : Resume the node"]})
     (attempts,) = [result["attempts"] for _host, task, result in run.results if "Wait until the node has" in task]
     assert attempts > 1
     # Slurm shows `idle*` until it has heard from the node.
