@@ -8,54 +8,55 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: nvidia_driver
-short_description: Install NVIDIA's driver and see that it is whole
+short_description: Install NVIDIA's driver and check that it is complete
 version_added: 0.1.0
 description:
   - Chooses kernel modules and packages for the GPUs that a host has on PCI, keeps their version with apt's preferences,
-    blocks nouveau, sees that the module is built for the kernel that runs, and that device files are there before
-    slurmd starts.
+    blocks nouveau, and makes sure that the module is built for the running kernel and that the device files exist
+    before slurmd starts.
   - A driver that works and that this module has not installed stays as it is, unless O(branch) or O(version) is given.
-  - It never reboots. What needs a reboot is returned.
-  - A host without an NVIDIA GPU, and a container, whose driver is that of its host, are left alone; see O(gpus).
+  - It never reboots. RV(reboot) says why a reboot is necessary.
+  - Nothing is done on a host without an NVIDIA GPU, nor in a container, which uses the driver of its host; see O(gpus).
 options:
   platforms:
     description: The packages of each platform and source, as role C(nvidia_driver) has them in C(vars/main.yml).
     type: dict
     required: true
   source:
-    description: Where the packages come from, a key of the platform's entry in O(platforms).
+    description: Source of the packages, a key of the platform's entry in O(platforms).
     type: str
     default: distribution
   branch:
-    description: Branch of the driver. Empty takes what is installed, or else the platform's first that fits the GPUs.
+    description:
+      - Branch of the driver. If empty, the installed branch, or else the first of the platform that fits the GPUs.
     type: str
     default: ""
   version:
-    description: Version of the driver. Empty keeps what is installed, or takes the newest of the branch.
+    description: Version of the driver. If empty, the installed version, or else the newest of the branch.
     type: str
     default: ""
   modules:
-    description: Kind of the kernel modules; V(auto) is V(open) for GPUs that can have them.
+    description: Kind of the kernel modules; V(auto) is V(open) for GPUs that support them.
     type: str
     choices: [auto, open, proprietary]
     default: auto
   display:
-    description: Whether the host gets what a display needs.
+    description: Whether the packages for a display are installed.
     type: bool
     default: false
   cuda:
-    description: Whether the host gets the CUDA toolkit.
+    description: Whether the CUDA toolkit is installed.
     type: bool
     default: false
   gpus:
     description:
-      - PCI device ids of the GPUs to install for, on a host that does not show them. An image that is built gets its
-        driver this way; a container gets the libraries and tools without kernel modules.
+      - PCI device ids of the GPUs to install the driver for, on a host that does not show them, such as an image that
+        is being built. A container gets the libraries and tools without kernel modules.
     type: list
     elements: str
     default: []
   repository:
-    description: A mirror of NVIDIA's repository; empty is NVIDIA's own.
+    description: A mirror of NVIDIA's repository. If empty, NVIDIA's own repository.
     type: str
     default: ""
   repository_key:
@@ -67,8 +68,8 @@ attributes:
     description: Can run in check mode and return changed status prediction without modifying target.
     support: full
     details:
-      - The versions in a source that is not enabled yet are not known, and so are not foretold.
-      - apt's lists, which are a cache, are renewed where they do not have the packages.
+      - The versions in a source that is not enabled yet are unknown, so they are not predicted.
+      - apt's package lists, which are a cache, are updated if they do not have the packages.
   diff_mode:
     description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
     support: full
@@ -84,25 +85,25 @@ EXAMPLES = r"""
     platforms: "{{ __nvidia_driver_platforms }}"
   register: driver
 
-- name: Say what is left to do
+- name: Show why a reboot is necessary
   ansible.builtin.debug:
     var: driver.reboot
 """
 
 RETURN = r"""
 reason:
-  description: Why nothing is to be done; empty if there is a driver to look after.
+  description: Why there is nothing to do; empty if the host needs a driver.
   type: str
   returned: always
   sample: no NVIDIA GPU on PCI
 generations:
-  description: Of the GPUs.
+  description: Generations of the GPUs.
   type: list
   elements: str
   returned: always
   sample: [hopper]
 branch:
-  description: Branch of the driver; empty for one that was there before and is kept.
+  description: Branch of the driver; empty for a driver that was already there and is kept.
   type: str
   returned: always
   sample: "550"
@@ -112,7 +113,7 @@ modules:
   returned: always
   sample: open
 version:
-  description: Version that is installed, or would be; empty where that is not known yet.
+  description: Version that is installed, or would be; empty if it is not known yet.
   type: str
   returned: always
   sample: 550.163.01
@@ -123,21 +124,21 @@ packages:
   returned: always
   sample: [nvidia-open-kernel-dkms, nvidia-smi]
 pending:
-  description: Whether something was not as wanted. Unlike C(changed), a play's C(changed_when) leaves it alone.
+  description: Whether something differs from what is wanted. C(changed_when) does not affect it.
   type: bool
   returned: always
 disruptive:
-  description: Whether that takes away a driver that programs may be using.
+  description: Whether these changes remove a driver that programs may be using.
   type: bool
   returned: always
 reboot:
-  description: Why the host has to be rebooted before its driver works; empty if it need not.
+  description: Why the host must be rebooted before its driver works; empty if no reboot is necessary.
   type: list
   elements: str
   returned: always
   sample: ["nouveau is loaded, and has the GPUs until the next boot"]
 remarks:
-  description: What a person should know.
+  description: Notes for the administrator.
   type: list
   elements: str
   returned: always

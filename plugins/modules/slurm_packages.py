@@ -10,20 +10,20 @@ module: slurm_packages
 short_description: Install packages from a repository, a URL or a file, with their configuration files
 version_added: 0.2.0
 description:
-  - Installs Debian packages, those by name from the repositories that apt knows, others from a URL with a checksum or
-    from a file on the host. What they depend on comes from the repositories.
-  - Everything is checked before anything is changed. Checksums, architectures, and, with O(slurm_release), for which
-    release of Slurm the plugins in the packages were built.
-  - Files are written before the packages are installed, so that a repository can be one of them, and services start
-    with their configuration.
+  - Installs Debian packages by name from the repositories that apt knows, from a URL with a checksum, or from a file on
+    the host. Their dependencies come from the repositories.
+  - Before anything is changed, it checks checksums, architectures and, with O(slurm_release), the release of Slurm that
+    the plugins in the packages were built for.
+  - Files are written before the packages are installed, so that a file can define a repository, and services start with
+    their configuration.
   - An installation that was interrupted is finished first.
-  - A package that is fetched is kept in C(/var/cache/gpucluster-slurm), in check mode as well, since what is in it can
-    only be checked there.
+  - A downloaded package is kept in C(/var/cache/gpucluster-slurm), in check mode as well, since its content cannot be
+    checked without it.
 options:
   packages:
     description:
-      - The packages. One by O(packages[].name) is installed if it is missing, another one if its version is not the one
-        that is installed.
+      - The packages. A package with O(packages[].name) is installed if it is missing, one from a URL or file if another
+        version is installed.
     type: list
     elements: dict
     default: []
@@ -32,38 +32,38 @@ options:
         description: Name of a package in a repository.
         type: str
       url:
-        description: Where a package is to be fetched from, with O(packages[].sha256).
+        description: URL of a package, with O(packages[].sha256).
         type: str
       file:
         description:
-          - Name of a package that has been copied to C(/var/cache/gpucluster-slurm) on the host. Of a path, the last
-            part.
+          - Name of a package that has been copied to C(/var/cache/gpucluster-slurm) on the host. Of a path, only the
+            last part is used.
         type: path
       sha256:
         description: SHA-256 checksum of the package.
         type: str
   before:
     description:
-      - Commands, each a list of arguments, that are run after the files are written and before packages are installed,
-        such as one that makes users with ids of their own.
-      - They are run where a file has changed or a package is installed, and with O(stale).
+      - Commands that are run after the files are written and before packages are installed, each a list of arguments.
+        An example is a command that creates users with fixed ids.
+      - They are run if a file changes or a package is installed, and with O(stale).
     type: list
     elements: list
     default: []
   stale:
-    description: Whether O(before) has to be run for another reason.
+    description: Whether O(before) must be run for another reason.
     type: bool
     default: false
   hold_services:
     description:
-      - Whether the services of the packages are kept from starting when they are installed. A daemon of Slurm that
-        starts without a configuration asks DNS for one for 90 s.
+      - Whether to prevent the services of the packages from starting during the installation. A Slurm daemon that
+        starts without a configuration searches for one in DNS for 90 s.
     type: bool
     default: false
   slurm_release:
     description:
-      - The release of Slurm, such as V(24.11), that the packages hold plugins for. None of them may be a
-        O(packages[].name), since the plugins in it are read.
+      - The release of Slurm, such as V(24.11), that the plugins in the packages must be built for. O(packages[].name)
+        is not allowed with it, since the module must read the plugins before the installation.
     type: str
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files]
 seealso:
@@ -71,7 +71,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Make a service user, and install a package whose service is started later
+- name: Create a service user, and install a package whose service is started later
   gpucluster.slurm.slurm_packages:
     files:
       - path: /etc/sysusers.d/gpucluster-slurm.conf
@@ -95,25 +95,25 @@ EXAMPLES = r"""
 
 RETURN = r"""
 installed:
-  description: The packages that were installed, or would be in check mode, each with its version if that is known.
+  description: The packages that were installed, or would be in check mode, each with its version if it is known.
   type: list
   elements: str
   returned: always
   sample: [enroot=4.1.2-1, fuse-overlayfs]
 files:
-  description: Paths of the files that were written or whose owner or mode was mended, or would be in check mode.
+  description: Paths of the files that were written or whose owner or mode was corrected, or would be in check mode.
   type: list
   elements: str
   returned: always
   sample: [/etc/enroot/enroot.conf.d/50-site.conf]
 plugins:
-  description: The plugins of Slurm in the packages, with O(slurm_release).
+  description: The Slurm plugins in the packages, with O(slurm_release).
   type: list
   elements: dict
   returned: always
   contains:
     path:
-      description: Where the package has the plugin.
+      description: Path of the plugin in the package.
       type: str
       returned: always
       sample: /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so

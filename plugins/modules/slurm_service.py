@@ -7,37 +7,37 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_service
-short_description: Run a daemon with its files
+short_description: Run a daemon with its configuration files
 version_added: 0.1.0
 description:
-  - Writes the files that a systemd service reads when it starts, enables and starts it, and restarts or reloads it if
-    one of the files is newer than what it has loaded. One task, and one connection, for what would be a task a file,
-    a handler and a service.
-  - Unlike a handler, it does not depend on the run that changed a file. A run that was killed between the change and
-    the restart, or a file that was changed by hand, is repaired by the next run.
-  - No file is written if one of them is not valid. Each is replaced in one step, and never readable by others than
-    wanted.
-  - A service that has loaded its files is left alone, also if only an owner or a mode had to be mended.
+  - Writes the files that a systemd service reads, enables and starts the service, and restarts or reloads it if one of
+    the files is newer than the version it has loaded. One task and one connection replace a task for each file, a
+    handler and a task for the service.
+  - Unlike a handler, it does not depend on the run that changed a file. If a run was killed between the change and the
+    restart, or a file was changed by hand, the next run restarts the service.
+  - No file is written if one of them is not valid. Each is replaced atomically, and its permissions are never wider
+    than wanted.
+  - A service that has loaded its files is not restarted, even if the owner or mode of a file had to be corrected.
 options:
   name:
     description: Name of the service.
     type: str
     required: true
   files:
-    description: Files of the service, which reads them when it starts. Directories that are missing are made.
+    description: Files of the service, which reads them when it starts. Missing directories are created.
     type: list
     elements: dict
     default: []
     suboptions:
       path:
-        description: Where the file is.
+        description: Path of the file.
         type: path
         required: true
       content:
         description: The text of the file.
         type: str
       secret:
-        description: The content of a file that must not be shown, encoded in base64; instead of O(files[].content).
+        description: Secret content of the file, encoded in base64, instead of O(files[].content). It is never shown.
         type: str
       owner:
         description: User and group that own the file, by name.
@@ -48,40 +48,43 @@ options:
         type: str
         default: "0644"
       loaded:
-        description: Whether the service reads the file. One that it does not read is only written.
+        description: Whether the service reads the file. A change of other files does not restart the service.
         type: bool
         default: true
       validate:
-        description: Command, as a list of arguments, that accepts the new file, whose path stands for C(%s) in them.
+        description:
+          - Command that checks the new file, as a list of arguments. C(%s) is replaced by the path of the new file.
         type: list
         elements: str
   absent:
     description:
-      - Files of the service that are not to be there, such as drop-ins of its unit that are not wanted any more.
-      - The service runs on as it is.
+      - Files of the service to remove, such as drop-ins of its unit that are no longer wanted.
+      - Their removal does not restart the service.
     type: list
     elements: path
     default: []
     version_added: 0.2.0
   reload:
     description:
-      - Command that makes the running service read its files anew, as a list of arguments.
-      - Without it the service is restarted.
+      - Command that makes the running service read its files again, as a list of arguments.
+      - Without it, the service is restarted.
     type: list
     elements: str
   reads:
     description:
-      - Other files that the service reads, or that are written when something it reads has changed.
-      - It loads its files anew if one of them is newer. A file that is not there is none.
+      - Other files that the service reads, or that are written when one of its inputs has changed.
+      - The service is restarted or reloaded if one of them is newer. Missing files are ignored.
     type: list
     elements: path
     default: []
   stale:
-    description: Whether the service has to load its files anew for another reason.
+    description: Whether the service must be restarted or reloaded for another reason.
     type: bool
     default: false
   proof:
-    description: What shows that the service works. The module fails if it does not; in check mode it is left out.
+    description:
+      - A command that proves that the service works. The module fails if the command fails. It is not run in check
+        mode.
     type: dict
     suboptions:
       command:
@@ -90,7 +93,7 @@ options:
         elements: str
         required: true
       stdin:
-        description: What the command reads.
+        description: Standard input of the command.
         type: str
         default: ""
 extends_documentation_fragment: [gpucluster.slurm.changing]
@@ -126,13 +129,13 @@ EXAMPLES = r"""
 RETURN = r"""
 files:
   description:
-    - Paths of the files that were written or removed, or whose owner or mode was mended, or would be in check mode.
+    - Paths of the files that were written or removed, or whose owner or mode was corrected, or would be in check mode.
   type: list
   elements: str
   returned: always
   sample: [/etc/munge/munge.key]
 actions:
-  description: What was done with the service, or would be done in check mode.
+  description: Actions on the service, done or, in check mode, predicted.
   type: list
   elements: str
   returned: always
@@ -143,7 +146,7 @@ reason:
   returned: always
   sample: /etc/munge/munge.key is newer than what munge has loaded
 proof:
-  description: What the command of O(proof) has printed; empty without one, and in check mode.
+  description: Output of the command of O(proof); empty without one, and in check mode.
   type: str
   returned: always
   sample: ""
