@@ -222,7 +222,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         except ModelError as error:
             # Ansible shows the message of an exception several times, and each plugin that it tries adds its own.
             # So the problems are shown here, once.
-            self.display.error(f"The cluster is not described right:\n{error}", wrap_text=False)
+            self.display.error(f"The cluster file is not valid:\n{error}", wrap_text=False)
             raise AnsibleParserError(f"{path}: {len(error.problems)} problem(s), named above") from None
         self._populate(cluster, path)
         if document.data.keys() & {"compose", "groups", "keyed_groups"}:

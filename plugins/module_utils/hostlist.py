@@ -29,7 +29,7 @@ def _numbers(text: str, term: str) -> list[str]:
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
         if not match:
-            raise ValueError(f"bad hostlist '{term}': '{part}' is no number and no range like 01-16")
+            raise ValueError(f"bad hostlist '{term}': '{part}' is neither a number nor a range like 01-16")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise ValueError(f"bad hostlist '{term}': the range '{part}' ends before it starts")
@@ -86,7 +86,7 @@ def fold(names: list[str]) -> str:
     for name in names:
         match = _NAME.fullmatch(name)
         if not match or not name:
-            raise ValueError(f"'{name}' is no host name: it is empty or has a comma, a blank or a bracket")
+            raise ValueError(f"'{name}' is not a host name: it is empty or has a comma, a blank or a bracket")
         prefix, number = match.groups()
         if not number or not terms or terms[-1][0] != prefix or not terms[-1][1]:
             terms.append((prefix, [[number, number]] if number else []))

@@ -284,7 +284,7 @@ class Driver:
         there = self.library or self.loaded
         if there and not (self.pinned or self.options["branch"] or self.options["version"]):
             self.result["version"] = there
-            self.result["remarks"].append(f"driver {there} was there before: it stays as it is")
+            self.result["remarks"].append(f"driver {there} was already installed and is not changed")
         else:
             self.packages()
         self.settings()
@@ -403,9 +403,7 @@ class Driver:
             return
         logs = sorted(glob.glob(f"/var/lib/dkms/nvidia*/{version}/build/make.log"))
         words = "\n".join((self.tree.text(logs[0]) or "").splitlines()[-15:]) if logs else "dkms has no log of it"
-        raise DriverError(
-            f"DKMS has no module {version} for the kernel that runs, {self.kernel} (status {rc}):\n{words}"
-        )
+        raise DriverError(f"DKMS has no module {version} for the running kernel, {self.kernel} (status {rc}):\n{words}")
 
     def settings(self) -> None:
         """Block nouveau, and order the units. Raises DriverError."""
@@ -420,7 +418,7 @@ class Driver:
         units = [UNIT, *([FABRIC] if self.switches else [])] if files else []
         states = {unit: self.ask("systemctl", "is-enabled", unit).strip() for unit in units}
         if not self.result["branch"] and states.get(FABRIC) in ("", "not-found"):
-            self.result["remarks"].append("the machine has NVSwitch, and no fabric manager: CUDA will not work")
+            self.result["remarks"].append("the machine has NVSwitch but no fabric manager, so CUDA will not work")
             units.remove(FABRIC)
         self.units = units
         idle = [unit for unit in units if states[unit] != "enabled"]

@@ -271,7 +271,7 @@ def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
     try:
         return read(files), []
     except ConfigurationError as error:
-        return Configuration(), [f"the files that are there cannot be read, so all is new: {error}"]
+        return Configuration(), [f"the present files cannot be read, so the plan shows everything as new: {error}"]
 
 
 # -- apply, verify, roll back ----------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def apply(
         daemon.verify(new, plan, before)
     except (ConfigError, ValueError) as error:
         if isinstance(error, NotYetError) and not daemon.interruptible:
-            raise ConfigError(f"{error}, with the new files. It is left alone, see its log") from None
+            raise ConfigError(f"{error} with the new files. It is left running; see its log") from None
         outcome = roll_back(daemon, files, good, old, action)
         daemon.resume(old, before)
         raise ConfigError(f"{error}\n{outcome}") from None
@@ -319,7 +319,7 @@ def apply(
 def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], old: Configuration, action: str) -> str:
     """Put the good files back, and the daemon with them. Says how that went."""
     if len(good) < len(files):
-        return "There were no files before to go back to."
+        return "There are no earlier files to restore."
     write([File(file.path, good[os.path.basename(file.path)].encode(), file.owner, file.mode) for file in files])
     try:
         daemon.act("restart" if action == "start" else action, old)
@@ -327,7 +327,7 @@ def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], ol
         try:  # one that is gone cannot be reconfigured
             daemon.act("restart", old)
         except ConfigError as error:
-            return f"The old files are back, but {daemon.name} did not come up with them: {error}"
+            return f"The old files are restored, but {daemon.name} did not start with them: {error}"
     return "Rolled back: the old files are in force again."
 
 

@@ -271,7 +271,7 @@ def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict
                         raise PackageError(f"{deb.source}: {path}: {error}") from None
                     plugins.append({"path": path, "sha256": hashlib.sha256(content).hexdigest()})
         if not found:
-            raise PackageError(f"{deb.source}: it holds no plugin of Slurm")
+            raise PackageError(f"{deb.source}: it contains no Slurm plugin")
         for path, release in found.items():
             if release != own:
                 raise PackageError(f"{deb.source}: {path} is for Slurm {release}, and the host has Slurm {own}")

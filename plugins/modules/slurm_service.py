@@ -188,7 +188,7 @@ def check(module: AnsibleModule, file: File, validate: list[str]) -> None:
         rc, stdout, stderr = module.run_command(command)
     if rc != 0:
         words = (stderr or stdout).strip().replace(candidate.name, file.path)
-        raise ServiceError(f"{file.path} is as it was, the new one is not valid: {words}")
+        raise ServiceError(f"{file.path} was not changed, since the new file is not valid: {words}")
 
 
 def removal(path: str) -> dict[str, str]:
@@ -290,7 +290,7 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
     if any(path.startswith(UNITS) for path in [*(file.path for file in changes if file.differs), *surplus]):
         unit["NeedDaemonReload"] = "yes"
     if unit["LoadState"] != "loaded":
-        raise ServiceError(f"systemd says {unit['LoadState']} of this unit; is its package installed?")
+        raise ServiceError(f"systemd reports {unit['LoadState']} for this unit; is its package installed?")
     loaded = [file for file, wanted in zip(files, params["files"]) if wanted["loaded"]]
     stale = next((file.path for file in loaded if file.differs), "")
     stale = stale or newer_file([*(file.path for file in loaded), *params["reads"]], loaded_at(unit, stamp))

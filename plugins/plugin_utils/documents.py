@@ -24,7 +24,7 @@ def read(file: str, text: bytes) -> Document:
         return Document(file, loader.construct_document(root) if root else None, problems)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        raise ModelError([f"{file}: line {line}: no YAML that can be read here: {error.problem}"]) from None
+        raise ModelError([f"{file}: line {line}: cannot be read as YAML: {error.problem}"]) from None
     finally:
         loader.dispose()
 

@@ -95,7 +95,7 @@ def _apply(
                 said.append(words)
         left = compare(sacctmgr.state(), wanted, unwanted)
     if left:
-        raise AccountingError("\n".join([*said, "After that, this is still to do:", *table(left)]))
+        raise AccountingError("\n".join([*said, "These changes have not been made:", *table(left)]))
 
 
 def run(module: AnsibleModule, work: Callable[[], dict[str, Any]]) -> None:

@@ -98,7 +98,7 @@ class _Reader:
     def add(self, entity: Entity, settings: Settings) -> None:
         """An entity that must be there."""
         if entity in self.wanted:
-            self.errors.append(f"{entity.words}: is there twice")
+            self.errors.append(f"{entity.words}: is listed twice")
         self.wanted[entity] = settings
 
     def entries(self, what: str, found: Any) -> Iterator[Mapping[str, Any]]:
@@ -193,7 +193,7 @@ class _Reader:
         parents = parents_of(self.state.entities, self.wanted)
         for entity in self.wanted:
             if entity.kind == "account" and (circle := _circle(entity.name, parents)):
-                self.errors.append(f"{entity.words}: is in itself: {' in '.join(circle)}")
+                self.errors.append(f"{entity.words}: is its own ancestor: {' in '.join(circle)}")
 
     def _known(self, where: str, names: Iterable[str], known: Iterable[str]) -> None:
         """Report names that are not known."""

@@ -89,9 +89,9 @@ def _hostlist(value: Any, pattern: re.Pattern[str], allowed: str) -> str:
     seen = set()
     for host in expand(text(value)):
         if not pattern.fullmatch(host) or host.lower() in _NO_HOSTS:
-            raise ValueError(f"{host!r} is no name of a host, allowed: {allowed}")
+            raise ValueError(f"{host!r} is not a host name, allowed: {allowed}")
         if host in seen:
-            raise ValueError(f"{host} is in it twice")
+            raise ValueError(f"{host} is listed twice")
         seen.add(host)
     if not seen:
         raise ValueError(f"allowed: {allowed}")
@@ -168,7 +168,7 @@ def mig(value: Any) -> dict[str, int]:
     """
     for profile, instances in mapping(value).items():
         if not _PROFILE.fullmatch(str(profile)):
-            raise ValueError(f"{profile!r} is no profile, allowed: profiles of nvidia-smi such as 1g.10gb")
+            raise ValueError(f"{profile!r} is not a profile, allowed: profiles of nvidia-smi such as 1g.10gb")
         count(instances)
     slices = sum(int(str(profile)[0]) * instances for profile, instances in value.items())
     if slices > 7:
@@ -495,7 +495,7 @@ class Checker:
         made = {parameter.lower(): keys for parameter, keys in kind.made.items()}
         if key.lower() in made:
             keys = " ".join(map(self.key, made[key.lower()].split(" ")))
-            return f"Slurm's {key} is made from {keys}: set that"
+            return f"Slurm's {key} is derived from {keys}: set that"
         return unknown("key", key, kind.spec, kind.allowed)
 
 

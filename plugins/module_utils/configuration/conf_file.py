@@ -180,9 +180,11 @@ def value_text(value: Any) -> str:
     text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     blank = not text or any(character.isspace() for character in text)
     if "\n" in text or "\r" in text:
-        raise ValueError(f"{text!r} is no value for a Slurm configuration: it has more than one line")
+        raise ValueError(f"{text!r} is not a valid value in a Slurm configuration: it has more than one line")
     if '"' in text and (blank or text.startswith('"')):
-        raise ValueError(f"{text!r} is no value for a Slurm configuration: it has quotes and would have to be quoted")
+        raise ValueError(
+            f"{text!r} is not a valid value in a Slurm configuration: it has quotes and would have to be quoted"
+        )
     text = text.replace("\\", "\\\\").replace("#", "\\#")
     return f'"{text}"' if blank else text
 

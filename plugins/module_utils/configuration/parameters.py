@@ -255,10 +255,10 @@ def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list
             continue
         if key.lower() in seen and file != "plugstack.conf":
             if key.lower() not in _REPEATED:
-                found.append(Problem(key, "is there more than once: Slurm takes the last", IGNORED))
+                found.append(Problem(key, "is set more than once: Slurm uses the last", IGNORED))
             elif parameter.name in _SCRIPTS and release < SCRIPTS_REPEATED:
                 # A site's own program and one of a role: neither may be lost silently.
-                what = f"is there more than once: Slurm {release} runs the last alone, {SCRIPTS_REPEATED}+ all"
+                what = f"is set more than once: Slurm {release} runs only the last, {SCRIPTS_REPEATED}+ all"
                 found.append(Problem(key, what, REFUSED))
         seen.add(key.lower())
         found.extend(_of_release(parameter, release) or _of_value(parameter, value, release))

@@ -40,7 +40,7 @@ def plugstack_lines(plugins: Iterable[Mapping[str, Any]]) -> str:
             if not word or "#" in word or word.split() != [word]:
                 raise ValueError(f"slurm_plugstack: {plugin}: found {word!r}, allowed: a word without blanks and '#'")
         if plugin in lines:
-            raise ValueError(f"slurm_plugstack: {plugin} is there twice, and would run twice")
+            raise ValueError(f"slurm_plugstack: {plugin} is listed twice, and would run twice")
         lines[plugin] = " ".join(["required" if entry.get("required") else "optional", *words])
     return "\n".join(lines.values())
 
@@ -82,7 +82,7 @@ def _sections(data: bytes) -> Iterator[_Section]:
     """The table of sections."""
     magic, width, order, offset, size, count, _names = _HEADER.unpack_from(data)
     if (magic, width, order) != (b"\x7fELF", 2, 1):
-        raise PluginError("no shared object of 64 bits, little endian")
+        raise PluginError("not a 64-bit little-endian shared object")
     for number in range(count):
         _name, kind, _flags, address, start, length, link, *_rest = _SECTION.unpack_from(data, offset + number * size)
         yield _Section(kind, address, start, length, link)
@@ -97,4 +97,4 @@ def _find(data: bytes, sections: list[_Section]) -> tuple[int, int]:
             start = names + name
             if section and data[start : data.index(b"\0", start)] == SYMBOL:
                 return value, section
-    raise PluginError("no plugin of Slurm: it has no symbol plugin_version")
+    raise PluginError("not a Slurm plugin: it has no symbol plugin_version")

@@ -444,7 +444,7 @@ def _accounting(cluster: ConfiguredCluster) -> Iterator[Finding]:
             what = f"found {value!r}, allowed: with AccountingStorageType=accounting_storage/slurmdbd"
             yield Finding("slurm.conf", key, what, IGNORED)
     if cluster.get("AccountingStorageType").lower().endswith("/slurmdbd") and not cluster.get("AccountingStorageHost"):
-        yield Finding("slurm.conf", "AccountingStorageHost", "missing: Slurm takes localhost", IGNORED)
+        yield Finding("slurm.conf", "AccountingStorageHost", "missing: Slurm uses localhost", IGNORED)
 
 
 # -- memory and cores ------------------------------------------------------------------------------------------------

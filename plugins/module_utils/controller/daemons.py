@@ -273,9 +273,9 @@ class Slurmctld(Daemon):
         while missing := sorted(wanted - those_up(nodes := self.states())):
             # They will not be up again by themselves.
             if refused := [node for node in missing if node in nodes and is_refused(*nodes[node])]:
-                raise ConfigError(f"Slurm takes {fold(refused)} no more: {nodes[refused[0]][1]}")
+                raise ConfigError(f"Slurm no longer accepts {fold(refused)}: {nodes[refused[0]][1]}")
             if time.monotonic() > deadline:
-                raise ConfigError(f"{fold(missing)} were up and are not after {self.patience} s")
+                raise ConfigError(f"{fold(missing)} were up before, and are not up again after {self.patience} s")
             time.sleep(1)
 
     def resume(self, configuration: Configuration, before: Before) -> None:

@@ -126,7 +126,7 @@ def look(path: str) -> dict[str, Any]:
         StateDirectoryError: its path is relative.
     """
     if not path.startswith("/"):
-        raise StateDirectoryError(f"{path!r} is no absolute path")
+        raise StateDirectoryError(f"{path!r} is not an absolute path")
     wanted = place = path.rstrip("/") or "/"
     # These flags mount what an automount has unmounted, and need no right to read the directory (path_resolution(7)).
     flags = os.O_PATH | os.O_DIRECTORY

@@ -94,5 +94,5 @@ def measure(
     }
     found = differences({**facts, **plain.numbers}, words)
     for item in found:
-        module.warn(f"{item['name']}: {item['measured']} was measured, slurmd says {item['slurmd']}")
+        module.warn(f"{item['name']}: measured {item['measured']}, slurmd reports {item['slurmd']}")
     return facts, found

@@ -214,7 +214,7 @@ def status_of(job: Mapping[str, Any], record: JobRecord, waited: int) -> tuple[s
     if not record.ended:
         return "failed", f"has not ended in {waited} s: {record.state} on {record.nodes or 'no node'}{reason}"
     if record.state == UNKNOWN:
-        return "failed", "squeue shows it no more, and there is no accounting: its end is not known"
+        return "failed", "squeue no longer shows it, and there is no accounting: its end is unknown"
     if record.state != expected:
         code = f" (exit code {record.exit_code})" if record.exit_code else ""
         return "failed", f"{record.state}{code}, expected {expected}{reason}"

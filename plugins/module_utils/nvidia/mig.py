@@ -143,7 +143,7 @@ def assign(gpus: Sequence[Gpu], wanted: Iterable[Sequence[Any]]) -> dict[int, Pr
         kind, profiles = open_ones[0]
         there = ", ".join(f"{gpu.index}: {gpu.name}{'' if gpu.capable else ' (no MIG)'}" for gpu in gpus) or "none"
         what = f"with {' '.join(profiles)}" if profiles else "without MIG"
-        raise MigError(f"{len(open_ones)} GPUs '{kind}' {what} are declared and not there; GPUs: {there}")
+        raise MigError(f"{len(open_ones)} GPUs '{kind}' {what} are declared but missing; GPUs: {there}")
     return dict(sorted(result.items()))
 
 
@@ -212,6 +212,6 @@ def set_layouts(run: Run, wanted: Sequence[Sequence[Any]], change: bool = True) 
     still = [gpu for gpu in now if gpu.index in goal and not gpu.has(goal[gpu.index])]
     if still:
         shown = ", ".join(f"GPU {gpu.index}: {gpu.shown}" for gpu in still)
-        raise MigError(f"nvidia-smi said nothing, but the GPUs are not as wanted: {shown}")
+        raise MigError(f"nvidia-smi reported no error, but the GPUs do not have the wanted instances: {shown}")
     places = {gpu.index for gpu in wrong}
     return wrong, [gpu for gpu in now if gpu.index in places]
