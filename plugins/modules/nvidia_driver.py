@@ -2,7 +2,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Install NVIDIA's driver and see that it is whole."""
+"""Install NVIDIA's driver and check that it is complete."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ SIGNED = (
 
 
 class Driver:
-    """The driver of this host: what there is, what is wanted, and the way there."""
+    """The driver of this host: its present state, the wanted state, and the changes between them."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module, self.options, self.tree = module, module.params, Tree()
@@ -207,11 +207,11 @@ class Driver:
         return int(self.module.run_command([*command])[0])
 
     def ask(self, *command: str) -> str:
-        """What a command prints, whether it succeeds or not."""
+        """The output of a command, whether it succeeds or not."""
         return str(self.module.run_command([*command], environ_update={"LC_ALL": "C.UTF-8"})[1])
 
     def do(self, *command: str) -> str:
-        """Run a command that changes something. Raises DriverError with its last words if it fails."""
+        """Run a command that changes something. Raises DriverError with the end of its output if it fails."""
         environment = {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
         rc, stdout, stderr = self.module.run_command([*command], environ_update=environment)
         if rc != 0:
@@ -220,7 +220,7 @@ class Driver:
         return str(stdout)
 
     def apt(self, *words: str) -> str:
-        """Run apt-get, which waits for another one. Raises DriverError."""
+        """Run apt-get, which waits until another apt-get has ended. Raises DriverError."""
         return self.do("apt-get", "--quiet", "--option=DPkg::Lock::Timeout=300", *words)
 
     # -- what there is --
@@ -230,18 +230,21 @@ class Driver:
         return installed(self.ask(*DPKG_QUERY, *packages))
 
     def platform(self) -> str:
-        """Distribution and release: "debian 13"; what has no number yet is "debian sid"."""
+        """Distribution and release, such as "debian 13"; a release without a number is "debian sid"."""
         lines = (self.tree.text("/etc/os-release") or "").splitlines()
         words = dict(line.replace('"', "").split("=", 1) for line in lines if "=" in line)
         return f"{words.get('ID', 'unknown')} {words.get('VERSION_ID', 'sid')}"
 
     def own(self, platform: str) -> set[tuple[str, str]]:
-        """The archives of the distribution, as far as apt has lists of them."""
+        """The archives of the distribution for which apt has package lists."""
         targets = self.ask("apt-get", "indextargets", "--format", driver.TARGETS, "Created-By: Packages")
         return driver.own(targets, platform)
 
     def source(self, choice: driver.Choice, platform: str) -> list[File]:
-        """The source that the packages need; none if the site's are enough. Raises DriverError without a key."""
+        """The apt source that the packages need; None if the site's sources are enough.
+
+        Raises DriverError without a key.
+        """
         paths = [f"{LISTS}/{name}" for name in self.tree.names(LISTS)]
         texts = {path: self.tree.text(path) or "" for path in ["/etc/apt/sources.list", *paths] if path != SOURCES}
         paragraphs = driver.missing_components(driver.read_sources(texts), choice.components, self.own(platform))
@@ -257,12 +260,15 @@ class Driver:
         return [File(SOURCES, f"{driver.MANAGED}\n{paragraphs}".encode())] if paragraphs else []
 
     def enable(self, source: list[File]) -> None:
-        """Write the source and get its lists. One that apt cannot use is taken away again. Raises DriverError."""
+        """Write the source and download its lists.
+
+        A source that apt cannot use is removed again. Raises DriverError.
+        """
         write(source)
         try:
             self.renew()
         except DriverError:
-            # With a source that it does not take, apt refuses every command on the host.
+            # With a source that it does not accept, apt refuses every command on the host.
             for file in source:
                 if file.found is None:
                     os.unlink(file.path)
@@ -273,7 +279,7 @@ class Driver:
     # -- what is wanted --
 
     def set_up(self) -> dict[str, Any]:
-        """Make it so, or foretell it in check mode. Raises DriverError."""
+        """Make the changes, or predict them in check mode. Raises DriverError."""
         wanted = self.options["gpus"] or ([] if self.container else self.present)
         if not wanted:
             self.result["reason"] = (
@@ -292,7 +298,7 @@ class Driver:
         return self.result
 
     def packages(self) -> None:
-        """See to the packages, their source and their version. Raises DriverError."""
+        """Install the packages from their source in the wanted version. Raises DriverError."""
         platform = self.platform()
         options = dict(self.options)
         options["branch"] = options["branch"] or (options["version"] or self.pinned).split(".")[0]
@@ -343,7 +349,7 @@ class Driver:
         return "Candidate:" in words and words[words.index("Candidate:") + 1] != "(none)"
 
     def refuse_older(self, choice: driver.Choice) -> None:
-        """Raise DriverError if the driver that is there would go on being used beside the one that is wanted."""
+        """Raise DriverError if the installed driver would stay in use beside the wanted one."""
         file = driver.library(self.tree)
         if not driver.outlives(file, choice.branch):
             return
@@ -359,7 +365,7 @@ class Driver:
         )
 
     def available(self, choice: driver.Choice, platform: str, version: str) -> str:
-        """The version that all packages have, from a source that is written where one is missing.
+        """The version that all packages have. A missing source is written.
 
         apt's lists are a cache: they are renewed, in check mode, too, if it is not in them. They may be older than the
         version, not be there at all, or lack a source that a run has written and was killed before it had the lists.
@@ -376,7 +382,7 @@ class Driver:
         return self.agree(choice, platform, version)
 
     def agree(self, choice: driver.Choice, platform: str, version: str) -> str:
-        """The same by the lists that there are. Raises DriverError."""
+        """The version that all packages have in the present lists. Raises DriverError."""
         source = self.source(choice, platform)
         if any(file.changes for file in source):
             if self.module.check_mode:
@@ -389,12 +395,12 @@ class Driver:
         return found
 
     def renew(self) -> None:
-        """Renew apt's lists. Raises DriverError."""
+        """Update apt's lists. Raises DriverError."""
         self.renewed = True
         self.apt("update")
 
     def build(self, version: str) -> None:
-        """See that the module is there for the kernel that runs. Raises DriverError with the compiler's words."""
+        """Check that the module is built for the running kernel. Raises DriverError with the compiler's output."""
         if driver.built(self.ask("dkms", "status"), version, self.kernel):
             return
         rc = self.status("dkms", "autoinstall", "-k", self.kernel)
@@ -440,7 +446,7 @@ class Driver:
             self.do("systemctl", "enable", *idle)
 
     def bring_up(self) -> None:
-        """Load the driver, start its units and see that it answers, where that is left to do. Raises DriverError."""
+        """Load the driver, start its units and check that it answers, as far as necessary. Raises DriverError."""
         if self.container:
             return
         nouveau = self.tree.exists("/sys/module/nouveau")
@@ -470,7 +476,7 @@ class Driver:
                 self.do("systemctl", "start", *stopped)
 
     def load(self, locked: str) -> None:
-        """Load the kernel module. Raises DriverError: what keeps it from being loaded is there after a boot, too."""
+        """Load the kernel module. Raises DriverError, since a reboot would not remove the cause of a failure."""
         rc, stdout, stderr = self.module.run_command(["modprobe", "nvidia"], environ_update={"LC_ALL": "C.UTF-8"})
         self.loaded = driver.loaded_version(self.tree)
         if not self.loaded:

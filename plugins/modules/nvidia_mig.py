@@ -74,14 +74,14 @@ def touch(path: str) -> None:
 
 
 class Commands:
-    """nvidia-smi on this host, and what it was told."""
+    """nvidia-smi on this host, and the commands that it ran."""
 
     def __init__(self, program: str) -> None:
         self.program = program
         self.told: list[str] = []
 
     def run(self, command: mig.Command) -> tuple[int, str]:
-        """Exit status and output of a command. One that hangs is ended."""
+        """Exit status and output of a command. A command that hangs is killed."""
         changes = command not in (mig.QUERY, mig.LIST, mig.INSTANCES)
         if changes:
             self.told.append(" ".join(["nvidia-smi", *command]))

@@ -3,7 +3,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make Slurm's accounting as a policy wants it."""
+"""Apply a policy to Slurm's accounting."""
 
 from __future__ import annotations
 

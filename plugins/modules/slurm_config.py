@@ -192,7 +192,7 @@ GOOD = f"{KEPT}/good"
 
 
 def check_parameters(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]:
-    """What the release would refuse, and what it would ignore."""
+    """The parameters that the release would refuse, and those that it would ignore."""
     refused: list[str] = []
     ignored: list[str] = []
     for file in (name for name in files if name in parameters.FILES):
@@ -230,7 +230,10 @@ def candidate(module: AnsibleModule, files: Mapping[str, str]) -> Iterator[str]:
 
 
 def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
-    """Check the wanted files. Gives what Slurm would ignore; raises ConfigError with all that it would refuse."""
+    """Check the wanted files.
+
+    Returns the settings that Slurm would ignore; raises ConfigError with all that it would refuse.
+    """
     files: Mapping[str, str] = module.params["files"]
     refused: list[str] = []
     ignored: list[str] = []
@@ -253,7 +256,7 @@ def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
 
 
 def last_good(module: AnsibleModule, names: Sequence[str]) -> dict[str, str]:
-    """The files that were in force last: what was kept, or what is there where nothing was kept."""
+    """The files that were in force last: the kept ones, or the present ones if none were kept."""
     found = {}
     for name in names:
         for directory in (GOOD, module.params["directory"]):
@@ -267,7 +270,7 @@ def last_good(module: AnsibleModule, names: Sequence[str]) -> dict[str, str]:
 
 
 def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
-    """What the files in force say, and a remark where they cannot be read."""
+    """The configuration in the files in force, and a remark if they cannot be read."""
     try:
         return read(files), []
     except ConfigurationError as error:
@@ -278,7 +281,7 @@ def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
 
 
 def action_for(daemon: Daemon, old: Configuration, plan: Sequence[Step]) -> str:
-    """What the daemon needs for the plan; one that runs but does not answer is started anew."""
+    """The actions on the daemon for the plan. A daemon that runs but does not answer is restarted."""
     if not daemon.answers(old):
         return "restart" if daemon.active() else "start"
     restart = not daemon.reconfigures or any(daemon.name in step.needs.restart for step in plan)
@@ -286,7 +289,7 @@ def action_for(daemon: Daemon, old: Configuration, plan: Sequence[Step]) -> str:
 
 
 def keep(texts: Mapping[str, str], read_at_start: str | None) -> None:
-    """Keep the files as the last good ones, and what each slurmd takes of them when it starts."""
+    """Keep the files as the last good ones, and the settings that each slurmd reads from them when it starts."""
     os.makedirs(GOOD, mode=0o700, exist_ok=True)
     kept = [File(os.path.join(GOOD, name), text.encode(), mode=0o600) for name, text in texts.items()]
     write(kept + ([] if read_at_start is None else [File(f"{KEPT}/slurmd", read_at_start.encode())]))
@@ -301,7 +304,7 @@ def apply(
     plan: Sequence[Step],
     action: str,
 ) -> None:
-    """Put the files in force, or go back to the good ones, which say `old`. Raises ConfigError."""
+    """Put the files in force, or restore the good ones, whose configuration is `old`. Raises ConfigError."""
     before = daemon.before(old)
     write(files)
     try:
@@ -317,14 +320,14 @@ def apply(
 
 
 def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], old: Configuration, action: str) -> str:
-    """Put the good files back, and the daemon with them. Says how that went."""
+    """Restore the good files, and the daemon with them. Returns the outcome in words."""
     if len(good) < len(files):
         return "There are no earlier files to restore."
     write([File(file.path, good[os.path.basename(file.path)].encode(), file.owner, file.mode) for file in files])
     try:
         daemon.act("restart" if action == "start" else action, old)
     except ConfigError:
-        try:  # one that is gone cannot be reconfigured
+        try:  # a daemon that has exited cannot be reconfigured
             daemon.act("restart", old)
         except ConfigError as error:
             return f"The old files are restored, but {daemon.name} did not start with them: {error}"
@@ -333,7 +336,7 @@ def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], ol
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Hold the lock of this module. Raises ConfigError where another run has it."""
+    """Hold the lock of this module. Raises ConfigError if another run has it."""
     os.makedirs(RUN, mode=0o755, exist_ok=True)
     with open(os.path.join(RUN, "slurm_config.lock"), "a+", encoding="utf-8") as lock:
         try:

@@ -51,11 +51,11 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import OPTIONS, FileError, from_options, write
 
 MARK = b"Managed by gpucluster.slurm"
-"""What tells files that this collection has written from those of others."""
+"""The text by which files of this collection are recognized."""
 
 
 def unwanted(directory: str | None, wanted: set[str]) -> list[str]:
-    """The files of a directory that are marked and not wanted; of each the first KiB is read."""
+    """The files of a directory that are marked and not wanted. Only the first KiB of each is read."""
     found = []
     for name in sorted(os.listdir(directory)) if directory and os.path.isdir(directory) else []:
         path = os.path.join(directory or "", name)

@@ -249,10 +249,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import batch
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, run
 
 ACCOUNTING_LAG = 60
-"""Seconds until slurmdbd must know what slurmctld knows."""
+"""Seconds until slurmdbd must have the records of slurmctld."""
 
 SUBMITTERS = 8
-"""Jobs that are submitted at the same time: sbatch mostly waits."""
+"""Jobs that are submitted at the same time. sbatch waits most of its time."""
 
 JOB_OPTIONS: dict[str, dict[str, Any]] = {
     **{option: {"type": "str"} for option in ("command", "script", "name", "expect_reason")},
@@ -267,7 +267,7 @@ JOB_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def wanted_jobs(params: dict[str, Any]) -> list[dict[str, Any]]:
-    """The jobs that the task describes, each with what holds for all of them. Raises ValueError."""
+    """The jobs that the task describes, each with the options for all jobs. Raises ValueError."""
     common = {option: params[option] for option in JOB_OPTIONS if params[option] is not None}
     wanted = []
     for given in [{}] if params["jobs"] is None else params["jobs"]:
@@ -285,7 +285,7 @@ def wanted_jobs(params: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def has_accounting() -> bool:
-    """Whether the cluster has slurmdbd. Raises CommandError where Slurm's commands are missing or get no answer."""
+    """Whether the cluster has slurmdbd. Raises CommandError if Slurm's commands are missing or get no answer."""
     answer = run(["scontrol", "show", "config"])
     if answer.status:
         raise CommandError(f"Slurm does not answer: {answer.words}")
@@ -300,13 +300,13 @@ def submit(job: dict[str, Any]) -> tuple[int, str]:
 
 
 def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float) -> slurm.Known:
-    """Look at the jobs until all have ended or the time (of the monotonic clock) has come; cancel what has to be."""
+    """Poll the jobs until all have ended, or until a time of the monotonic clock; cancel those with cancel_when."""
     known: slurm.Known = {}
     to_cancel = {job_id: job["cancel_when"].upper() for job_id, job in jobs.items() if job.get("cancel_when")}
     try:
         while True:
             answer = run(slurm.SQUEUE)
-            # A controller that restarts is no news of the jobs.
+            # While a controller restarts, nothing is known about the jobs.
             if answer.status == 0:
                 known = slurm.updated(known, slurm.parse_squeue(answer.output), jobs)
             due = {record.job_id for record in known.values() if to_cancel.get(record.job_id) == record.state}
@@ -322,13 +322,13 @@ def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float) -> slurm.Kn
 
 
 def cancel(job_ids: set[int]) -> None:
-    """Cancel these jobs. One that ends in the meantime is no error: squeue tells what became of it."""
+    """Cancel these jobs. It is no error if one ends in the meantime; squeue shows its state."""
     if job_ids:
         run(["scancel", *map(str, sorted(job_ids))])
 
 
 def from_accounting(ended: dict[int, list[slurm.JobRecord]], poll: float) -> dict[int, list[slurm.JobRecord]]:
-    """What accounting has of these jobs. A job whose end it does not have in time is not in the answer."""
+    """The accounting records of these jobs. A job whose end is not recorded in time is left out."""
     until = time.monotonic() + ACCOUNTING_LAG
     booked: dict[int, list[slurm.JobRecord]] = {}
     while missing := ended.keys() - booked.keys():
@@ -356,7 +356,7 @@ def node_states(jobs: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting: bool) -> list[dict[str, Any]]:
-    """Submit the jobs, wait for them, and say what became of each."""
+    """Submit the jobs, wait for them, and return the result of each."""
     with ThreadPoolExecutor(SUBMITTERS) as pool:
         submitted = list(pool.map(submit, wanted))
     jobs = {job_id: job for (job_id, _refusal), job in zip(submitted, wanted) if job_id}
@@ -401,7 +401,7 @@ def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting:
 
 
 def failure(results: list[dict[str, Any]]) -> str:
-    """One line that names the jobs that are not as expected, the first ten of them; empty where all are."""
+    """One line that names the first ten jobs that did not end as expected; empty if all did."""
     bad = [f"{result['name']}: {result['message']}" for result in results if not result["ok"]]
     if not bad:
         return ""

@@ -3,7 +3,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Drain nodes of Slurm and take them back."""
+"""Drain and resume nodes of Slurm."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands im
 
 
 def set_state(module: AnsibleModule) -> list[dict[str, Any]]:
-    """Make the nodes as wanted. Gives the plan. Raises CommandError."""
+    """Set the wanted state of the nodes, and return the plan. Raises CommandError."""
     state, reason = module.params["state"], module.params["reason"] or ""
     nodes = to_change(show("node", module.params["name"]), state, reason)
     if nodes and not module.check_mode:

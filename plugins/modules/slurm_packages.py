@@ -164,9 +164,9 @@ INSTALL = [
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 LOCKED = "frontend lock was locked by"
 PATIENCE = 300
-"""Seconds until another installation has to have ended."""
+"""Seconds to wait for another installation to end."""
 POLICY = "/usr/sbin/policy-rc.d"
-"""What invoke-rc.d(8) asks whether a service may be started; 101 is no."""
+"""The program that invoke-rc.d(8) runs to find out whether a service may be started; exit status 101 forbids it."""
 HOLD = "#!/bin/sh\n# Managed by gpucluster.slurm: it is there while packages are installed.\nexit 101\n"
 
 
@@ -180,7 +180,7 @@ class Deb:
 
     path: str
     source: str
-    """Where it comes from, for messages."""
+    """Its source, for messages."""
     name: str
     version: str
     architecture: str
@@ -196,7 +196,7 @@ def checksum(path: str) -> str:
 
 
 def fetched(module: AnsibleModule, url: str, sha256: str) -> str:
-    """The path of a package from a URL, fetched unless the cache has it. Raises PackageError, OSError."""
+    """The path of a package from a URL, downloaded unless it is in the cache. Raises PackageError, OSError."""
     path = os.path.join(CACHE, f"{sha256[:16]}-{os.path.basename(url.partition('?')[0])}")
     if os.path.exists(path) and checksum(path) == sha256:
         return path
@@ -218,14 +218,14 @@ def fetched(module: AnsibleModule, url: str, sha256: str) -> str:
 
 
 def expect(source: str, path: str, sha256: str) -> None:
-    """Raises PackageError where a file has another checksum."""
+    """Raises PackageError if a file has another checksum."""
     found = checksum(path)
     if found != sha256:
         raise PackageError(f"{source}: found sha256 {found}, allowed {sha256}")
 
 
 def look(module: AnsibleModule, package: dict[str, str | None]) -> Deb:
-    """A package by URL or file, with what dpkg says of it. Raises PackageError, OSError."""
+    """A package by URL or file, with the fields that dpkg shows. Raises PackageError, OSError."""
     sha256 = (package["sha256"] or "").lower()
     if package["url"]:
         source = package["url"]
@@ -245,7 +245,7 @@ def look(module: AnsibleModule, package: dict[str, str | None]) -> Deb:
 
 
 def check_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
-    """Raises PackageError where a package is for another machine."""
+    """Raises PackageError if a package is for another architecture."""
     own = module.run_command(["dpkg", "--print-architecture"], check_rc=True)[1].strip()
     for deb in debs:
         if deb.architecture not in (own, "all"):
@@ -253,7 +253,7 @@ def check_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
 
 
 def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict[str, str]]:
-    """The plugins, by path and checksum. Raises PackageError where this release of Slurm would not load one."""
+    """The plugins, by path and checksum. Raises PackageError if this release of Slurm would not load one of them."""
     plugins: list[dict[str, str]] = []
     for deb in debs:
         rc, stdout, stderr = module.run_command(["dpkg-deb", "--fsys-tarfile", deb.path], encoding=None)
@@ -279,7 +279,8 @@ def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict
 
 
 def finish(module: AnsibleModule) -> None:
-    """Finish what was interrupted. What looks so may be at work, of a run that was killed: dpkg does not wait for it.
+    """Finish an interrupted installation. It can also be a dpkg of a killed run that is still running; dpkg does not
+    wait for it.
 
     Raises:
         PackageError: dpkg cannot finish it, or the other one does not end.
@@ -296,7 +297,7 @@ def finish(module: AnsibleModule) -> None:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Wait until the module has ended that a killed run has left at work on this host."""
+    """Wait until a module of a killed run that still runs on this host has ended."""
     with open("/run/lock/gpucluster-slurm-packages", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -304,7 +305,10 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def held_services(hold: bool) -> Iterator[None]:
-    """Keep services from starting meanwhile, unless the host has a policy of its own; that of a killed run is ours."""
+    """Prevent services from starting meanwhile, unless the host has its own policy file.
+
+    One of a killed run is replaced.
+    """
     try:
         with open(POLICY, encoding="utf-8", errors="replace") as file:
             own = file.read() != HOLD
@@ -329,7 +333,7 @@ def prepare(module: AnsibleModule) -> None:
 
 
 def install(module: AnsibleModule, targets: list[str]) -> None:
-    """Install packages, with new lists of packages if apt does not find what it needs. Raises PackageError."""
+    """Install packages. If apt does not find one, update its package lists and try again. Raises PackageError."""
     command = [*INSTALL, *targets]
     rc, stdout, stderr = module.run_command(command, environ_update=ENVIRONMENT)
     if rc != 0:

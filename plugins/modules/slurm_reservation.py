@@ -98,7 +98,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands im
 
 
 def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:
-    """Make it as wanted. Gives the plan. Raises ReservationError and CommandError."""
+    """Apply the wanted parameters, and return the plan. Raises ReservationError and CommandError."""
     name, absent = module.params["name"], module.params["state"] == "absent"
     there = next((record for record in show("reservation") if record["ReservationName"] == name), None)
     named = f"ReservationName={name}"

@@ -161,26 +161,25 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 
-# A reload leaves no trace in systemd that tells when it was: the time of a file here does. It is gone after a reboot,
-# as it must be.
+# systemd does not record the time of a reload, so a file here does. It must not survive a reboot.
 STAMPS = "/run/gpucluster-slurm"
-# What is below it is systemd's.
+# Everything below it belongs to systemd.
 UNITS = "/etc/systemd/"
 
 
 class ServiceError(Exception):
-    """What a validation, systemd or the reload command said when it failed."""
+    """The output of a validation, of systemd or of the reload command that failed."""
 
 
 def wanted_file(wanted: dict[str, Any]) -> File:
-    """A file as the option describes it. Raises FileError where its owner does not exist."""
+    """A file as the option describes it. Raises FileError if its owner does not exist."""
     secret = wanted["secret"]
     content = (wanted["content"] or "").encode() if secret is None else base64.b64decode(secret)
     return File(wanted["path"], content, wanted["owner"], int(wanted["mode"], 8), secret is not None)
 
 
 def check(module: AnsibleModule, file: File, validate: list[str]) -> None:
-    """Raises ServiceError with the command's own words if the wanted content is not valid."""
+    """Raises ServiceError with the command's output if the wanted content is not valid."""
     with tempfile.NamedTemporaryFile(suffix=f".{os.path.basename(file.path)}") as candidate:
         candidate.write(file.content)
         candidate.flush()
@@ -192,13 +191,13 @@ def check(module: AnsibleModule, file: File, validate: list[str]) -> None:
 
 
 def removal(path: str) -> dict[str, str]:
-    """What Ansible shows of a file that goes."""
+    """The diff of a file that is removed."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return {"before_header": path, "after_header": path, "before": file.read(), "after": ""}
 
 
 def show(module: AnsibleModule, name: str) -> dict[str, str]:
-    """The properties of a unit that decide (systemctl(1), show)."""
+    """The properties of a unit that this module uses (systemctl(1), show)."""
     wanted = "LoadState,ActiveState,UnitFileState,NeedDaemonReload,InactiveExitTimestampMonotonic"
     stdout = module.run_command(["systemctl", "show", f"--property={wanted}", name], check_rc=True)[1]
     return dict(line.split("=", 1) for line in stdout.splitlines() if "=" in line)
@@ -219,9 +218,10 @@ def newer_file(paths: list[str], when: float) -> str:
 
 
 def plan(name: str, unit: dict[str, str], stale: str, reload: bool) -> tuple[list[str], str]:
-    """The actions that are needed, in their order, and the reason for the last one.
+    """The necessary actions in order, and the reason for the last one.
 
-    stale: what is newer than what the service has loaded, or empty. reload: whether it can load it without a restart.
+    stale: the file that is newer than the service's loaded files, or empty. reload: whether the service can load it
+    without a restart.
     """
     actions = []
     if unit["NeedDaemonReload"] == "yes":
@@ -238,8 +238,7 @@ def plan(name: str, unit: dict[str, str], stale: str, reload: bool) -> tuple[lis
 def act(module: AnsibleModule, action: str, stamp: str) -> None:
     """Does one action.
 
-    Raises:
-        ServiceError: it failed; with the command's own words and, where the service did not come up, its journal.
+    Raises: ServiceError: it failed; with the command's output and, if the service did not start, its journal.
     """
     name = module.params["name"]
     argv = {"daemon-reload": ["systemctl", action], "reload": module.params["reload"]}
@@ -255,12 +254,12 @@ def act(module: AnsibleModule, action: str, stamp: str) -> None:
     if action == "reload":
         os.makedirs(STAMPS, mode=0o755, exist_ok=True)
         with open(stamp, "w", encoding="utf-8"):
-            # The time before the command: what is written while it runs is for the next reload.
+            # The time before the command, so that a file that is written meanwhile needs another reload.
             os.utime(stamp, (before, before))
 
 
 def prove(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
-    """What the command prints that shows that the service works. Raises ServiceError where it fails."""
+    """The output of the command that proves that the service works. Raises ServiceError if it fails."""
     if proof is None or module.check_mode:
         return ""
     rc, stdout, stderr = module.run_command(proof["command"], data=proof["stdin"])
@@ -270,7 +269,7 @@ def prove(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
 
 
 def run_service(module: AnsibleModule) -> dict[str, Any]:
-    """Write the files, act on the service, and say what was done. Raises ServiceError."""
+    """Write the files, act on the service, and return the result. Raises ServiceError."""
     params = module.params
     name, stamp = params["name"], os.path.join(STAMPS, params["name"])
     files = [wanted_file(wanted) for wanted in params["files"]]
@@ -286,7 +285,7 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
             os.unlink(path)
 
     unit = show(module, name)
-    # systemd keeps in mind which directories of drop-ins there are, and does not always see a new one by itself.
+    # systemd remembers the directories of drop-ins, and does not always notice a new one.
     if any(path.startswith(UNITS) for path in [*(file.path for file in changes if file.differs), *surplus]):
         unit["NeedDaemonReload"] = "yes"
     if unit["LoadState"] != "loaded":

@@ -111,11 +111,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.spank_change impo
 )
 
 KEPT = "/var/lib/gpucluster-slurm"
-"""Where the former line is kept."""
+"""Directory in which the former line is kept."""
 
 
 def wanted(source: str, sha256: str | None, check_mode: bool) -> tuple[str, bytes]:
-    """The checksum of the plugin that is wanted, and the plugin; none where a package would bring it.
+    """The checksum of the wanted plugin, and its content, which is empty if a package will install it later.
 
     Raises:
         FileError: another one is there.
@@ -132,7 +132,7 @@ def wanted(source: str, sha256: str | None, check_mode: bool) -> tuple[str, byte
 
 
 def plan(plugin: SpankPlugin, params: dict[str, Any], check_mode: bool) -> list[Change]:
-    """What has to be done, in this order. Raises FileError, OSError."""
+    """The necessary changes, in this order. Raises FileError, OSError."""
     if params["state"] == "proven":
         return plugin.forget()
     if params["state"] == "former":

@@ -154,7 +154,7 @@ def answer(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     path, user_id = params["path"], params["user_id"]
 
     def work() -> dict[str, Any]:
-        """What is done with the rights of the user."""
+        """The part that runs with the rights of the user."""
         found = look(path)
         owned = found.pop("owner") == user_id
         found["file"] = write(path) if params["write"] and owned and not check_mode else ""

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""SPANK plugins: the lines that name them, and for which release of Slurm one was built, read from the file itself.
+"""SPANK plugins: the lines that name them, and the release of Slurm that a plugin file was built for.
 
 Each plugin of Slurm has a symbol `plugin_version`, SLURM_VERSION_NUMBER of the headers it was compiled with: a byte
 each for major, minor and micro. Slurm loads a SPANK plugin if major and minor are its own (`_verify_syms` in
@@ -26,8 +26,8 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 def plugstack_lines(plugins: Iterable[Mapping[str, Any]]) -> str:
     """The lines of plugstack.conf for plugins with their `plugin`, `arguments` and whether they are `required`.
 
-    Slurm parts words by blanks, takes `#` for a comment everywhere and knows no quotes (`_plugin_stack_parse_line` in
-    `src/common/spank.c`). A plugin that is named twice runs twice.
+    Slurm separates words by blanks, reads `#` as the start of a comment everywhere and has no quotes
+    (`_plugin_stack_parse_line` in `src/common/spank.c`). A plugin that is named twice runs twice.
 
     Raises:
         ValueError: names the plugin and the word that Slurm would not take as it is, or that it is named twice.
@@ -46,12 +46,12 @@ def plugstack_lines(plugins: Iterable[Mapping[str, Any]]) -> str:
 
 
 class PluginError(Exception):
-    """The file is no plugin of Slurm, or one that cannot be read."""
+    """The file is not a Slurm plugin, or cannot be read."""
 
 
 @dataclass(frozen=True)
 class _Section:
-    """What matters of an entry of the table of sections."""
+    """The used fields of an entry in the table of sections."""
 
     kind: int
     address: int

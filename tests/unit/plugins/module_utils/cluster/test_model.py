@@ -312,7 +312,8 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "node: parameter of a wrong type": (
         nodes({"hosts": "a", "hardware": "n1-t4", "Weight": {"a": 1}, "Reason": "a\nb"}),
         [
-            "nodes[2].Reason: found 'a\\nb', 'a\\nb' is not a valid value in a Slurm configuration: it has more than one line",
+            "nodes[2].Reason: found 'a\\nb', 'a\\nb' "
+            "is not a valid value in a Slurm configuration: it has more than one line",
             "nodes[2].Weight: found {'a': 1}, allowed: a value, or a list of values",
         ],
     ),
