@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules that write files of root have in common."""
+"""Documentation that the modules that write files of root share."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   files:
-    description: The files. They belong to root. Directories that are missing are made.
+    description: The files. Their owner is root. Missing directories are created.
     type: list
     elements: dict
     default: []
     suboptions:
       path:
-        description: Where the file is.
+        description: Path of the file.
         type: path
         required: true
       content:
@@ -32,6 +32,6 @@ options:
       marker:
         description:
           - Makes O(files[].content) a part of the file, between two lines that are this text with C({mark}) replaced by
-            C(BEGIN) and C(END). What else is in the file stays.
+            C(BEGIN) and C(END). The rest of the file is not changed.
         type: str
 """

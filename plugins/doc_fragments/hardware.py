@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules that measure a host have in common."""
+"""Documentation that the modules that measure a host share."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ options:
   slurmd_parameters:
     description:
       - The cluster's C(SlurmdParameters). V(l3cache_as_socket), V(numa_node_as_socket) and V(allow_ecores) change what
-        slurmd takes for a socket and for a core, as slurmd has it; others do not matter here.
-      - Of both kinds of sockets slurmd takes the caches. Slurm 22.05 does not know V(allow_ecores); it always has all
-        cores.
+        slurmd counts as a socket or a core, and this module counts in the same way; other values have no effect here.
+      - If both V(l3cache_as_socket) and V(numa_node_as_socket) are set, slurmd uses the caches. Slurm 22.05 does not
+        know V(allow_ecores) and always counts all cores.
     type: list
     elements: str
     default: []
   device_files:
     description:
-      - Device files to look for, such as those of generic resources, each element a hostlist as Slurm writes it. An
-        element may hold commas, so give a list.
+      - Device files to look for, such as those of generic resources. Each element is a hostlist in Slurm's notation,
+        which can contain commas, so give a list.
     type: list
     elements: str
     default: []

@@ -7,27 +7,27 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: cluster
-short_description: A Slurm cluster as inventory
+short_description: Read a Slurm cluster from a cluster file
 version_added: 0.1.0
 author: gpucluster.slurm contributors (!UNKNOWN)
 description:
   - Reads one file that describes a Slurm cluster. Its name ends in C(cluster.yml) or C(cluster.yaml).
-  - Makes the groups C(slurm_cluster) with the children C(slurm_controller), C(slurm_database), C(slurm_login),
+  - Creates the groups C(slurm_cluster) with the children C(slurm_controller), C(slurm_database), C(slurm_login),
     C(slurm_registry) and C(slurm_compute), a group C(hardware_NAME) for each machine type and C(partition_NAME) for
-    each partition. What is no letter, digit or underscore in a name becomes an underscore.
+    each partition. In these names, characters other than letters, digits and underscores become underscores.
   - Sets the variables that the roles of this collection share (C(slurm_cluster_name), C(slurm_nodes) and so on) on the
     group C(slurm_cluster), and C(ansible_host) on hosts with an address. C(group_vars) and C(host_vars) beside the file
     win over them as always.
-  - Those that grow with the cluster (C(slurm_addresses), C(slurm_hardware_types), C(slurm_nodes) and
-    C(slurm_partitions)) are on the group C(slurm_controller), and C(slurm_cluster) has a template that leads there. So
-    they can be used on every host, but are written out for the controllers alone.
-  - The whole file is checked before any host is contacted. All that is wrong is one error, with a line for each problem
-    that names the key, what was found, what is allowed and the nearest valid key.
-  - Hosts and addresses are Slurm's hostlists, such as V(compute[01-16]), wherever they are named.
+  - The variables that grow with the cluster (C(slurm_addresses), C(slurm_hardware_types), C(slurm_nodes) and
+    C(slurm_partitions)) are set on the group C(slurm_controller), and C(slurm_cluster) has templates that refer to
+    them. So every host can use them, but C(ansible-inventory --list) shows their values for the controllers only.
+  - The whole file is checked before any host is contacted. All problems are reported in one error. Each has a line with
+    the key, the found value, the allowed values and the nearest valid key.
+  - All hosts and addresses are Slurm's hostlists, such as V(compute[01-16]).
   - Slurm's parameters keep Slurm's spelling; their values are text, numbers, booleans (C(YES) and C(NO)), or lists
     (joined by commas).
-  - Values are taken as they are. Templates are evaluated only in the options of the fragment C(constructed); where a
-    value must be computed, set the variable in C(group_vars).
+  - Values are used literally. Templates are evaluated only in the options of the fragment C(constructed). To compute a
+    value, set the variable in C(group_vars).
 extends_documentation_fragment:
   - constructed
 options:
@@ -44,14 +44,14 @@ options:
     description:
       - A hostlist. The first host is the primary controller, the next ones take over from it.
       - Several controllers need C(StateSaveLocation) in O(slurm_conf), an absolute path on a file system that all of
-        them mount. Each run proves that it is one directory (role P(gpucluster.slurm.slurmctld#role)).
+        them mount. Each run proves that they share this directory (role P(gpucluster.slurm.slurmctld#role)).
     type: str
     required: true
   database:
     description: The host of MariaDB and slurmdbd. Without it the cluster has no accounting.
     type: str
   login:
-    description: A hostlist of the hosts with the client commands.
+    description: A hostlist of the login nodes, which have the client commands.
     type: str
   registry:
     description: The host of a registry of container images, as role C(registry) documents it.
@@ -62,25 +62,27 @@ options:
       - Each has C(sockets) (of all boards), C(cores_per_socket), C(threads_per_core) and C(real_memory) (MiB),
         optionally C(boards), C(tmp_disk) (MiB), C(gres), and any parameter of a C(NodeName) line.
       - "C(gres) is a list of generic resources. Each entry has a C(name), C(gpu) or another one, and optionally:"
-      - C(type), the name that jobs ask for, V(h100); either all or none of a name on a machine have one.
-      - C(file), the device files, a hostlist. GPUs have it, or C(autodetect).
-      - C(count), how many there are; the number of files where there is a C(file), else 1.
-      - C(cores), Slurm's indexes of the cores next to it, V(0-55), all of a socket together.
-      - C(links), the connections of one device to all devices, V([-1, 16]).
+      - C(type), the type that jobs request, such as V(h100). On a machine, either all entries with the same C(name)
+        have a type, or none.
+      - C(file), the device files, a hostlist. GPUs need it, or C(autodetect).
+      - C(count), their number. By default the number of files in C(file), or 1 without C(file).
+      - C(cores), Slurm's indexes of the nearest cores, such as V(0-55). They must be all cores of a socket.
+      - C(links), the connections of one device to all devices, such as V([-1, 16]).
       - C(flags), a list out of C(CountOnly), C(explicit), C(one_sharing), C(all_sharing), C(nvidia_gpu_env),
-        C(amd_gpu_env), C(intel_gpu_env), C(opencl_env) and C(no_gpu_env). Flags of C(gpu) name an environment, since
-        Slurm sets none beside other flags.
-      - C(autodetect), how Slurm finds the GPUs of a node and their files, cores and links, C(nvml), C(nvidia)
-        (Slurm 24.11 or later), C(rsmi), C(oneapi) or C(nrt). C(type) and C(count) say what must be found; the type is
-        part of the name that is detected, V(h100) of C(nvidia_h100_80gb_hbm3). Not for nodes with C(State=CLOUD).
-      - "C(mig), the layout of each GPU of the entry as profile to number of instances, V({1g.10gb: 7}), with
-        C(autodetect=nvml). C(count) is the number of GPUs, not of instances."
-      - Slurm counts the MIG instances with the type C(TYPE_PROFILE), where C(type) ends as the GPU's name ends, or as
-        the part of it before its first hyphen does. It is V(a100) of C(NVIDIA A100-SXM4-80GB), but V(h100_80gb_hbm3)
-        of C(NVIDIA H100 80GB HBM3). Slurm 22.05 names a profile by the rounded size of its memory, V(3g.39gb) for
-        C(3g.40gb).
-      - The names C(shard) and C(mps) are parts of the GPUs of the machine, one of the two. They have a C(count),
-        spread over all GPUs, or over those in C(file), and optionally C(flags).
+        C(amd_gpu_env), C(intel_gpu_env), C(opencl_env) and C(no_gpu_env). The flags of a C(gpu) must include an
+        environment, since Slurm sets none if there are other flags.
+      - C(autodetect), the method by which Slurm finds the GPUs of a node and their files, cores and links, C(nvml),
+        C(nvidia) (Slurm 24.11 or later), C(rsmi), C(oneapi) or C(nrt). C(type) and C(count) are the GPUs that must be
+        found. The type is a part of the detected name, such as V(h100) of C(nvidia_h100_80gb_hbm3). Not for nodes with
+        C(State=CLOUD).
+      - "C(mig), the layout of each GPU of the entry, a mapping of profiles to numbers of instances, such as V({1g.10gb:
+        7}), with C(autodetect=nvml). C(count) is the number of GPUs, not of instances."
+      - Slurm counts MIG instances by the type C(TYPE_PROFILE). Their C(type) must be the end of the GPU's name, or the
+        end of the part before the first hyphen of the name, as V(a100) for C(NVIDIA A100-SXM4-80GB), but
+        V(h100_80gb_hbm3) for C(NVIDIA H100 80GB HBM3). Slurm 22.05 names a profile by the rounded size of its memory,
+        V(3g.39gb) for C(3g.40gb).
+      - C(shard) and C(mps) are shares of the machine's GPUs. A machine can have one of the two. They have a C(count),
+        distributed over all GPUs, or over those in C(file), and optionally C(flags).
     type: dict
     default: {}
   nodes:
@@ -88,8 +90,8 @@ options:
       - The compute nodes, a list of entries with C(hosts) (a hostlist), C(hardware) (a machine type), optionally
         C(address) (a hostlist of the same length), and any parameter of a C(NodeName) line.
       - The hardware V(detected) is measured and kept beside this file, in C(my.hardware.yml) for C(my.cluster.yml),
-        which has the keys C(hardware) and C(nodes) of this file. Until then the hosts are in the inventory, but no node
-        lines can be made of them.
+        which has the keys C(hardware) and C(nodes) of this file. Until the measurement, the hosts are in the inventory,
+        but have no node lines.
     type: list
     elements: dict
     required: true
@@ -101,24 +103,25 @@ options:
     elements: dict
     required: true
   addresses:
-    description: Addresses of hosts that are in no entry of O(nodes), as HOSTLIST to HOSTLIST of the same length.
+    description:
+      - Addresses of hosts that are in no entry of O(nodes), a mapping of hostlists to hostlists of the same length.
     type: dict
     default: {}
   accounting:
     description:
       - The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users), C(reservations) and
-        C(purge), as role C(slurm_accounting) documents them. It needs a O(database). With one, slurmctld enforces
-        limits.
+        C(purge), as role C(slurm_accounting) documents them. It needs a O(database). With a database, slurmctld
+        enforces limits.
     type: dict
     default: {}
   slurm_conf:
     description:
-      - Any parameter of C(slurm.conf) that is not made from other keys of this file.
-      - It wins over what this collection sets; V(null) removes a parameter.
+      - Any parameters of C(slurm.conf) that are not derived from other keys of this file.
+      - They replace the values that this collection sets; V(null) removes a parameter.
     type: dict
     default: {}
   cgroup_conf:
-    description: Any parameter of C(cgroup.conf), likewise.
+    description: Any parameters of C(cgroup.conf), as in O(slurm_conf).
     type: dict
     default: {}
 """
@@ -155,14 +158,14 @@ accounting:
     - {name: alice, DefaultAccount: detection, accounts: [speech]}
 slurm_conf: {UnkillableStepTimeout: 240}
 
-# Generic resources in other ways, each the gres of a machine type.
+# Other generic resources, each the gres of a machine type.
 # Slurm finds 8 GPUs:
 #   gres: [{name: gpu, type: h100, count: 8, autodetect: nvml}]
-# Six GPUs as they are and two in 7 MIG instances each, asked for as gpu:h100 and gpu:h100_80gb_hbm3_1g.10gb:
+# Six whole GPUs, and two with 7 MIG instances each, requested as gpu:h100 and gpu:h100_80gb_hbm3_1g.10gb:
 #   gres:
 #     - {name: gpu, type: h100, count: 6, autodetect: nvml}
 #     - {name: gpu, type: h100_80gb_hbm3, count: 2, autodetect: nvml, mig: {1g.10gb: 7}}
-# Two GPUs of which jobs can ask for eighths:
+# Two GPUs of which jobs can request eighths:
 #   gres: [{name: gpu, type: t4, file: "/dev/nvidia[0-1]"}, {name: shard, count: 16}]
 
 # Groups of your own. Here: one for all compute nodes by name, and one for each rack (gpu-1-07 is in rack_1).
@@ -219,7 +222,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         except ModelError as error:
             # Ansible shows the message of an exception several times, and each plugin that it tries adds its own.
             # So the problems are shown here, once.
-            self.display.error(f"The cluster is not described right:\n{error}", wrap_text=False)
+            self.display.error(f"The cluster file is not valid:\n{error}", wrap_text=False)
             raise AnsibleParserError(f"{path}: {len(error.problems)} problem(s), named above") from None
         self._populate(cluster, path)
         if document.data.keys() & {"compose", "groups", "keyed_groups"}:

@@ -12,7 +12,7 @@ version_added: 0.2.0
 author: gpucluster.slurm contributors (!UNKNOWN)
 description:
   - Returns the content of files on the control host in base64, decrypted where they are encrypted with ansible-vault.
-    The lookup P(ansible.builtin.file#lookup) takes files for text in UTF-8, which a munge key is not.
+    The lookup P(ansible.builtin.file#lookup) reads files as UTF-8 text, and a munge key is not text.
 options:
   _terms:
     description: Paths of the files.

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files as modules want them: content, owner and mode, replaced in one step."""
+"""Files with their wanted content, owner and mode, replaced atomically."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mode": {"type": "str", "default": "0644"},
     "marker": {"type": "str"},
 }
-"""Options of a file that is root's and no secret, as an `argument_spec` has them (doc fragment `files`)."""
+"""Options of a file that belongs to root and is not secret, for an `argument_spec` (doc fragment `files`)."""
 
 
 class FileError(Exception):
-    """A file cannot be made as it is wanted."""
+    """A file cannot be written as wanted."""
 
 
 class File:
-    """A file as it is wanted, and what of it is not so."""
+    """A wanted file, and its differences from the present one."""
 
     def __init__(self, path: str, content: bytes, owner: str = "root", mode: int = 0o644, secret: bool = False) -> None:
-        """Look at the file. `secret`: it is never shown. Raises FileError where its owner does not exist."""
+        """Read the present file. `secret`: its content is never shown. Raises FileError if its owner does not exist."""
         self.path, self.content, self.owner, self.mode, self.secret = path, content, owner, mode, secret
         self._staged = ""
         try:
@@ -46,17 +46,17 @@ class File:
 
     @property
     def differs(self) -> bool:
-        """Whether the content is another one."""
+        """Whether the content differs."""
         return self.found != self.content
 
     @property
     def changes(self) -> bool:
-        """Whether anything has to be done."""
+        """Whether a change is necessary."""
         return self.differs or self.found_as != (self.ids, self.mode)
 
     @property
     def diff(self) -> dict[str, str]:
-        """What Ansible shows of the change."""
+        """The diff of the change."""
         shown = {"before_header": self.path, "after_header": self.path}
         if not self.differs:
             (uid, gid), mode = self.found_as
@@ -88,7 +88,7 @@ class File:
             raise
 
     def commit(self) -> None:
-        """Put what was staged in the file's place, or mend its owner and mode."""
+        """Replace the file by the staged one, or correct its owner and mode."""
         if self._staged:
             os.replace(self._staged, os.path.realpath(self.path))
             self._staged = ""
@@ -97,14 +97,14 @@ class File:
             os.chmod(self.path, self.mode)
 
     def discard(self) -> None:
-        """Take away what was staged."""
+        """Remove the staged file."""
         if self._staged:
             os.unlink(self._staged)
             self._staged = ""
 
 
 def _lines(text: bytes) -> list[bytes]:
-    """The lines of a text, whether the last one has its end or not."""
+    """The lines of a text, whether or not the last one ends with a newline."""
     return text.removesuffix(b"\n").split(b"\n") if text else []
 
 
@@ -118,7 +118,7 @@ def _part_lines(lines: list[bytes], marker: str) -> tuple[list[bytes], slice | N
 
 
 def part_of(whole: bytes, marker: str) -> bytes | None:
-    """What a file has between the lines BEGIN and END of a marker; None where they are not there."""
+    """The text between the lines BEGIN and END of a marker; None if the file does not have them."""
     lines = _lines(whole)
     _marks, place = _part_lines(lines, marker)
     return None if place is None else b"".join(line + b"\n" for line in lines[place][1:-1])
@@ -136,7 +136,7 @@ def with_part(whole: bytes, part: bytes, marker: str) -> bytes:
 
 
 def from_options(files: Iterable[Mapping[str, str]]) -> list[File]:
-    """Files by their OPTIONS. Raises OSError, and ValueError where a mode is not octal."""
+    """Files by their OPTIONS. Raises OSError, and ValueError if a mode is not octal."""
     found = []
     for wanted in files:
         file = File(wanted["path"], wanted["content"].encode(), mode=int(wanted["mode"], 8))
@@ -147,7 +147,7 @@ def from_options(files: Iterable[Mapping[str, str]]) -> list[File]:
 
 
 def write(files: Sequence[File]) -> None:
-    """Make files as they are wanted: all, or none of them where one cannot be written.
+    """Write the wanted files: all of them, or none if one cannot be written.
 
     Raises:
         OSError: the disk is full, for example. Nothing has changed.

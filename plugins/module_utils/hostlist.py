@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's hostlists: `n[01-04,7]` and the names that it stands for.
+"""Slurm's hostlists, such as `n[01-04,7]`, and their names.
 
 The rules are those of Slurm's `src/common/hostlist.c`, so that a list means the same here and in Slurm: the width of
 a number is kept, order and duplicates are kept, and only the last number of a name is folded. ClusterShell's NodeSet
@@ -29,7 +29,7 @@ def _numbers(text: str, term: str) -> list[str]:
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
         if not match:
-            raise ValueError(f"bad hostlist '{term}': '{part}' is no number and no range like 01-16")
+            raise ValueError(f"bad hostlist '{term}': '{part}' is neither a number nor a range like 01-16")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise ValueError(f"bad hostlist '{term}': the range '{part}' ends before it starts")
@@ -56,10 +56,10 @@ def _expand_term(term: str) -> list[str]:
 
 
 def expand(hostlist: str) -> list[str]:
-    """The names that a hostlist stands for, as `scontrol show hostnames` gives them: in order, with duplicates.
+    """The names of a hostlist, the same as `scontrol show hostnames`: in order, with duplicates.
 
     Terms are separated by commas or blanks. An empty hostlist has no names.
-    Raises ValueError for a hostlist that is none.
+    Raises ValueError for an invalid hostlist.
     """
     names: list[str] = []
     position, end = 0, len(hostlist)
@@ -76,9 +76,9 @@ def expand(hostlist: str) -> list[str]:
 
 
 def fold(names: list[str]) -> str:
-    """The hostlist of these names, as `scontrol show hostlist` gives it; `expand(fold(names)) == names`.
+    """The hostlist of these names, the same as `scontrol show hostlist`; `expand(fold(names)) == names`.
 
-    Neighbours in the list that differ in their last number only share brackets; neighbours that count up are a range.
+    Neighbours in the list that differ only in their last number share brackets; consecutive numbers are a range.
     Raises ValueError for a name that has a comma, a blank or a bracket, or is empty.
     """
     terms: list[tuple[str, list[list[str]]]] = []  # (prefix, its ranges as [first, last]); no ranges: a plain name
@@ -86,7 +86,7 @@ def fold(names: list[str]) -> str:
     for name in names:
         match = _NAME.fullmatch(name)
         if not match or not name:
-            raise ValueError(f"'{name}' is no host name: it is empty or has a comma, a blank or a bracket")
+            raise ValueError(f"'{name}' is not a host name: it is empty or has a comma, a blank or a bracket")
         prefix, number = match.groups()
         if not number or not terms or terms[-1][0] != prefix or not terms[-1][1]:
             terms.append((prefix, [[number, number]] if number else []))

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A plan as the result of a module: whether something changes, the changes, and the same as a diff."""
+"""A plan as the result of a module: whether something changes, the changes, and their diff."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 def plan_result(plan: Sequence[Mapping[str, str | None]]) -> dict[str, Any]:
     """The keys `changed`, `plan` and `diff` of a module's result.
 
-    plan: changes with `what` is changed, and its value `before` and `after`; None where it is not there.
+    plan: changes with the name of the changed object (`what`) and its value `before` and `after`; None if it does not
+    exist.
     """
     return {
         "changed": bool(plan),

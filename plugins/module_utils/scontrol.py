@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The client of scontrol: what it shows, and which nodes are not in the state that is wanted.
+"""A client of scontrol: its records, and the nodes that are not in the wanted state.
 
 The lines of `scontrol --oneliner show` are the same in Slurm 22.05, 24.11 and 26.05.
 """
@@ -14,15 +14,18 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import output, run
 
 CLEARED = "Not responding (resumed)"
-"""The reason that nodes are resumed with. Where there are jobs or no database they keep the old one, and Slurm gives a
-node its own only in the place of one that begins like this (`_drain_node` in `src/slurmctld/node_mgr.c`)."""
+"""The reason with which nodes are resumed.
+
+With jobs or without a database they keep the old reason, and Slurm replaces a node's reason by its own only if it
+begins like this (`_drain_node` in `src/slurmctld/node_mgr.c`).
+"""
 
 Record = Mapping[str, str]
-"""What Slurm shows of one thing, by key."""
+"""A record of Slurm, by key."""
 
 
 def show(what: str, *name: str) -> list[Record]:
-    """The records of what there is. Raises CommandError."""
+    """The records of all objects. Raises CommandError."""
     return records(output(["scontrol", "--oneliner", "show", what, *name]))
 
 
@@ -61,12 +64,15 @@ def serving() -> str:
 
 
 def reason_of(node: Record) -> str:
-    """Why a node is drained or down, without who said so and when."""
+    """The reason why a node is drained or down, without user and time."""
     return re.sub(r"\s*\[[^\]]*\]$", "", node.get("Reason", ""))
 
 
 def to_change(nodes: Sequence[Record], state: str, reason: str) -> list[Record]:
-    """The nodes that are not as wanted: `drain`, `down`, or `resume`, with a reason only those that have it."""
+    """The nodes that are not in the wanted state:
+
+    `drain`, `down`, or `resume`, which with a reason selects only nodes that have it.
+    """
     found = []
     for node in nodes:
         flags = {*re.sub(r"[^A-Z_+]", "", node["State"]).split("+")}

@@ -1,10 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs commands of Slurm, and those of what it depends on: with a limit of time, and with output of one form.
+"""Runs commands of Slurm and of the programs that it depends on, with a time limit and a fixed output format.
 
-A daemon that hangs must not hang the play, and `AnsibleModule.run_command` knows no limit of time. That also writes all
-of the input before it reads, and is not made for several threads.
+A daemon that hangs must not hang the play, and `AnsibleModule.run_command` has no time limit. It also writes all of the
+input before it reads, and is not made for several threads.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 SECONDS = 60
-"""The time that a command may take, its own retries included."""
+"""The time limit of a command in seconds, including its own retries."""
 
 NO_ANSWER = 124
-"""Exit status of a command that was ended because it took too long, as timeout(1) has it."""
+"""Exit status of a command that was killed because it took too long, the same as that of timeout(1)."""
 
 NOT_STARTED = 127
-"""Exit status of a command that is not there or cannot be started, as the shell has it."""
+"""Exit status of a command that does not exist or cannot be started, the same as that of the shell."""
 
 ENVIRONMENT = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "standard"}
 """Variables on which the output of Slurm's commands depends, such as how scontrol writes times."""
 
 
 class CommandError(Exception):
-    """A command that has failed, with its words."""
+    """A command that has failed, with its message."""
 
 
 class Answer(NamedTuple):
-    """What has become of a command."""
+    """The result of a command."""
 
     status: int
     """Its exit status, NO_ANSWER or NOT_STARTED."""
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What a command that has failed says of it; some commands of Slurm print their errors as output."""
+        """The message of a command that has failed. Some commands of Slurm print their errors to standard output."""
         return f"{self.errors.strip()} {self.output.strip()}".strip() or f"exit status {self.status}"
 
 
@@ -50,8 +50,8 @@ def run(command: Sequence[str], stdin: str = "", seconds: float = SECONDS, conf:
 
     Args:
         command: the command and its arguments.
-        stdin: what it reads.
-        seconds: the time after which it is ended.
+        stdin: its standard input.
+        seconds: the time after which it is killed.
         conf: path of a slurm.conf instead of the host's own.
     """
     try:
@@ -75,7 +75,7 @@ def run(command: Sequence[str], stdin: str = "", seconds: float = SECONDS, conf:
 
 
 def output(command: Sequence[str]) -> str:
-    """What a command prints. Raises CommandError with the words of one that fails."""
+    """The output of a command. Raises CommandError with its message if it fails."""
     answer = run(command)
     if answer.status:
         raise CommandError(f"{' '.join(command)}: {answer.words}")

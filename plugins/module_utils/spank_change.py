@@ -1,11 +1,12 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Changes of a SPANK plugin that can be taken back until a job has shown that the new one works.
+"""Changes of a SPANK plugin that can be undone until a job has proved that the new one works.
 
-The former plugin is kept beside the plugin, and the former line of plugstack.conf on the controller; an empty file says
-that there was none. Files are replaced in one step, the one that is kept before the one that it is kept of, and what is
-kept is removed last. So a run that is killed leaves a whole plugin and the way back, and the next run goes on with it.
+The former plugin is kept beside the plugin, and the former line of plugstack.conf on the controller; an empty file
+means that there was none. Files are replaced atomically. The copy is written before the original is replaced, and
+copies are removed last. So after a run that was killed there is a complete plugin and the copy of the former one, and
+the next run continues from there.
 """
 
 from __future__ import annotations
@@ -20,32 +21,32 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
 
 @dataclass(frozen=True)
 class Change:
-    """A file that is written, or removed."""
+    """A change of a file: it is written or removed."""
 
     path: str
     content: bytes | None
     """None: it is removed."""
     before: str
     after: str
-    """What is shown of it."""
+    """The text that is shown of it."""
 
     @property
     def diff(self) -> dict[str, str]:
-        """What Ansible shows of the change."""
+        """The diff of the change."""
         return {"before_header": self.path, "after_header": self.path, "before": self.before, "after": self.after}
 
 
 class SpankPlugin:
-    """A plugin on this host, and what is kept of the former one."""
+    """A plugin on this host, and the copies of the former plugin and line."""
 
     def __init__(self, path: str, directory: str) -> None:
-        """`path`: the plugin, as plugstack.conf names it. `directory`: where the former line is kept."""
+        """`path`: the plugin, as plugstack.conf names it. `directory`: that in which the former line is kept."""
         self.path = path
         self.former = f"{path}.before"
         self.former_line = os.path.join(directory, f"{os.path.basename(path)}.line.before")
 
     def install(self, sha256: str, plugin: bytes) -> list[Change]:
-        """What installs a plugin. `sha256`: its checksum, in hexadecimal."""
+        """The changes that install a plugin. `sha256`: its checksum, in hexadecimal."""
         found = content(self.path)
         if found is not None and checksum(found) == sha256:
             return []
@@ -53,9 +54,9 @@ class SpankPlugin:
         return [*keep, Change(self.path, plugin, _shown(found), f"sha256 {sha256}\n")]
 
     def keep_line(self, plugstack: str, line: str) -> list[Change]:
-        """What keeps the line of plugstack.conf for the plugin, where another one is about to replace it.
+        """The changes that save the plugin's line in plugstack.conf before another line replaces it.
 
-        Without a line jobs have no plugin, whatever a run that was killed has kept.
+        Without a line jobs have no plugin, whatever a killed run has saved.
         """
         lines = lines_of(plugstack, self.path)
         kept, former = content(self.former_line), "\n".join(lines).encode()
@@ -64,19 +65,19 @@ class SpankPlugin:
         return [_kept(self.former_line, kept, former)]
 
     def take_back(self) -> list[Change]:
-        """What makes the former plugin the plugin again, or leaves none where there was none."""
+        """The changes that restore the former plugin, or remove the plugin if there was none."""
         former, found = content(self.former), content(self.path)
         if former is None or found == (former or None):
             return self.forget()
         return [Change(self.path, former or None, _shown(found), _shown(former or None)), *self.forget()]
 
     def forget(self) -> list[Change]:
-        """What removes all that is kept."""
+        """The changes that remove all saved copies."""
         kept = ((path, content(path)) for path in (self.former, self.former_line))
         return [Change(path, None, _shown(data), "") for path, data in kept if data is not None]
 
     def unproven(self, changes: Sequence[Change]) -> bool:
-        """Whether something is kept after these changes: no job has shown yet that the plugin works."""
+        """Whether copies are kept after these changes. If so, no job has proved yet that the plugin works."""
         after = {change.path: change.content is not None for change in changes}
         return any(after.get(path, os.path.exists(path)) for path in (self.former, self.former_line))
 
@@ -95,7 +96,7 @@ def lines_of(plugstack: str, plugin: str) -> list[str]:
 
 
 def content(path: str) -> bytes | None:
-    """What a file holds; None where there is none."""
+    """The content of a file; None if it does not exist."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -109,7 +110,7 @@ def checksum(plugin: bytes) -> str:
 
 
 def apply(changes: Sequence[Change]) -> None:
-    """Make changes: all files are written, or none where one cannot be, and then the others are removed, in order.
+    """Make changes: all files are written, or none if one cannot be written, and then the others are removed, in order.
 
     Raises:
         OSError: the disk is full, for example.
@@ -121,12 +122,12 @@ def apply(changes: Sequence[Change]) -> None:
 
 
 def _kept(path: str, before: bytes | None, after: bytes) -> Change:
-    """A file that keeps something."""
+    """A change that writes a copy."""
     return Change(path, after, _shown(before), _shown(after))
 
 
 def _shown(data: bytes | None) -> str:
-    """A plugin or a line as it is shown; empty where there is no file."""
+    """A plugin or a line as it is shown; empty if there is no file."""
     if data is None:
         return ""
     return f"sha256 {checksum(data)}\n" if b"\0" in data else f"{data.decode() or '(none)'}\n"

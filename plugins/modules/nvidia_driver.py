@@ -2,60 +2,61 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Install NVIDIA's driver and see that it is whole."""
+"""Install NVIDIA's driver and check that it is complete."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: nvidia_driver
-short_description: Install NVIDIA's driver and see that it is whole
+short_description: Install NVIDIA's driver and check that it is complete
 version_added: 0.1.0
 description:
   - Chooses kernel modules and packages for the GPUs that a host has on PCI, keeps their version with apt's preferences,
-    blocks nouveau, sees that the module is built for the kernel that runs, and that device files are there before
-    slurmd starts.
+    blocks nouveau, and makes sure that the module is built for the running kernel and that the device files exist
+    before slurmd starts.
   - A driver that works and that this module has not installed stays as it is, unless O(branch) or O(version) is given.
-  - It never reboots. What needs a reboot is returned.
-  - A host without an NVIDIA GPU, and a container, whose driver is that of its host, are left alone; see O(gpus).
+  - It never reboots. RV(reboot) says why a reboot is necessary.
+  - Nothing is done on a host without an NVIDIA GPU, nor in a container, which uses the driver of its host; see O(gpus).
 options:
   platforms:
     description: The packages of each platform and source, as role C(nvidia_driver) has them in C(vars/main.yml).
     type: dict
     required: true
   source:
-    description: Where the packages come from, a key of the platform's entry in O(platforms).
+    description: Source of the packages, a key of the platform's entry in O(platforms).
     type: str
     default: distribution
   branch:
-    description: Branch of the driver. Empty takes what is installed, or else the platform's first that fits the GPUs.
+    description:
+      - Branch of the driver. If empty, the installed branch, or else the first of the platform that fits the GPUs.
     type: str
     default: ""
   version:
-    description: Version of the driver. Empty keeps what is installed, or takes the newest of the branch.
+    description: Version of the driver. If empty, the installed version, or else the newest of the branch.
     type: str
     default: ""
   modules:
-    description: Kind of the kernel modules; V(auto) is V(open) for GPUs that can have them.
+    description: Kind of the kernel modules; V(auto) is V(open) for GPUs that support them.
     type: str
     choices: [auto, open, proprietary]
     default: auto
   display:
-    description: Whether the host gets what a display needs.
+    description: Whether the packages for a display are installed.
     type: bool
     default: false
   cuda:
-    description: Whether the host gets the CUDA toolkit.
+    description: Whether the CUDA toolkit is installed.
     type: bool
     default: false
   gpus:
     description:
-      - PCI device ids of the GPUs to install for, on a host that does not show them. An image that is built gets its
-        driver this way; a container gets the libraries and tools without kernel modules.
+      - PCI device ids of the GPUs to install the driver for, on a host that does not show them, such as an image that
+        is being built. A container gets the libraries and tools without kernel modules.
     type: list
     elements: str
     default: []
   repository:
-    description: A mirror of NVIDIA's repository; empty is NVIDIA's own.
+    description: A mirror of NVIDIA's repository. If empty, NVIDIA's own repository.
     type: str
     default: ""
   repository_key:
@@ -67,8 +68,8 @@ attributes:
     description: Can run in check mode and return changed status prediction without modifying target.
     support: full
     details:
-      - The versions in a source that is not enabled yet are not known, and so are not foretold.
-      - apt's lists, which are a cache, are renewed where they do not have the packages.
+      - The versions in a source that is not enabled yet are unknown, so they are not predicted.
+      - apt's package lists, which are a cache, are updated if they do not have the packages.
   diff_mode:
     description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
     support: full
@@ -84,25 +85,25 @@ EXAMPLES = r"""
     platforms: "{{ __nvidia_driver_platforms }}"
   register: driver
 
-- name: Say what is left to do
+- name: Show why a reboot is necessary
   ansible.builtin.debug:
     var: driver.reboot
 """
 
 RETURN = r"""
 reason:
-  description: Why nothing is to be done; empty if there is a driver to look after.
+  description: Why there is nothing to do; empty if the host needs a driver.
   type: str
   returned: always
   sample: no NVIDIA GPU on PCI
 generations:
-  description: Of the GPUs.
+  description: Generations of the GPUs.
   type: list
   elements: str
   returned: always
   sample: [hopper]
 branch:
-  description: Branch of the driver; empty for one that was there before and is kept.
+  description: Branch of the driver; empty for a driver that was already there and is kept.
   type: str
   returned: always
   sample: "550"
@@ -112,7 +113,7 @@ modules:
   returned: always
   sample: open
 version:
-  description: Version that is installed, or would be; empty where that is not known yet.
+  description: Version that is installed, or would be; empty if it is not known yet.
   type: str
   returned: always
   sample: 550.163.01
@@ -123,21 +124,21 @@ packages:
   returned: always
   sample: [nvidia-open-kernel-dkms, nvidia-smi]
 pending:
-  description: Whether something was not as wanted. Unlike C(changed), a play's C(changed_when) leaves it alone.
+  description: Whether something differs from what is wanted. C(changed_when) does not affect it.
   type: bool
   returned: always
 disruptive:
-  description: Whether that takes away a driver that programs may be using.
+  description: Whether these changes remove a driver that programs may be using.
   type: bool
   returned: always
 reboot:
-  description: Why the host has to be rebooted before its driver works; empty if it need not.
+  description: Why the host must be rebooted before its driver works; empty if no reboot is necessary.
   type: list
   elements: str
   returned: always
   sample: ["nouveau is loaded, and has the GPUs until the next boot"]
 remarks:
-  description: What a person should know.
+  description: Notes for the administrator.
   type: list
   elements: str
   returned: always
@@ -172,7 +173,7 @@ SIGNED = (
 
 
 class Driver:
-    """The driver of this host: what there is, what is wanted, and the way there."""
+    """The driver of this host: its present state, the wanted state, and the changes between them."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module, self.options, self.tree = module, module.params, Tree()
@@ -206,11 +207,11 @@ class Driver:
         return int(self.module.run_command([*command])[0])
 
     def ask(self, *command: str) -> str:
-        """What a command prints, whether it succeeds or not."""
+        """The output of a command, whether it succeeds or not."""
         return str(self.module.run_command([*command], environ_update={"LC_ALL": "C.UTF-8"})[1])
 
     def do(self, *command: str) -> str:
-        """Run a command that changes something. Raises DriverError with its last words if it fails."""
+        """Run a command that changes something. Raises DriverError with the end of its output if it fails."""
         environment = {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
         rc, stdout, stderr = self.module.run_command([*command], environ_update=environment)
         if rc != 0:
@@ -219,7 +220,7 @@ class Driver:
         return str(stdout)
 
     def apt(self, *words: str) -> str:
-        """Run apt-get, which waits for another one. Raises DriverError."""
+        """Run apt-get, which waits until another apt-get has ended. Raises DriverError."""
         return self.do("apt-get", "--quiet", "--option=DPkg::Lock::Timeout=300", *words)
 
     # -- what there is --
@@ -229,18 +230,21 @@ class Driver:
         return installed(self.ask(*DPKG_QUERY, *packages))
 
     def platform(self) -> str:
-        """Distribution and release: "debian 13"; what has no number yet is "debian sid"."""
+        """Distribution and release, such as "debian 13"; a release without a number is "debian sid"."""
         lines = (self.tree.text("/etc/os-release") or "").splitlines()
         words = dict(line.replace('"', "").split("=", 1) for line in lines if "=" in line)
         return f"{words.get('ID', 'unknown')} {words.get('VERSION_ID', 'sid')}"
 
     def own(self, platform: str) -> set[tuple[str, str]]:
-        """The archives of the distribution, as far as apt has lists of them."""
+        """The archives of the distribution for which apt has package lists."""
         targets = self.ask("apt-get", "indextargets", "--format", driver.TARGETS, "Created-By: Packages")
         return driver.own(targets, platform)
 
     def source(self, choice: driver.Choice, platform: str) -> list[File]:
-        """The source that the packages need; none if the site's are enough. Raises DriverError without a key."""
+        """The apt source that the packages need; None if the site's sources are enough.
+
+        Raises DriverError without a key.
+        """
         paths = [f"{LISTS}/{name}" for name in self.tree.names(LISTS)]
         texts = {path: self.tree.text(path) or "" for path in ["/etc/apt/sources.list", *paths] if path != SOURCES}
         paragraphs = driver.missing_components(driver.read_sources(texts), choice.components, self.own(platform))
@@ -256,12 +260,15 @@ class Driver:
         return [File(SOURCES, f"{driver.MANAGED}\n{paragraphs}".encode())] if paragraphs else []
 
     def enable(self, source: list[File]) -> None:
-        """Write the source and get its lists. One that apt cannot use is taken away again. Raises DriverError."""
+        """Write the source and download its lists.
+
+        A source that apt cannot use is removed again. Raises DriverError.
+        """
         write(source)
         try:
             self.renew()
         except DriverError:
-            # With a source that it does not take, apt refuses every command on the host.
+            # With a source that it does not accept, apt refuses every command on the host.
             for file in source:
                 if file.found is None:
                     os.unlink(file.path)
@@ -272,7 +279,7 @@ class Driver:
     # -- what is wanted --
 
     def set_up(self) -> dict[str, Any]:
-        """Make it so, or foretell it in check mode. Raises DriverError."""
+        """Make the changes, or predict them in check mode. Raises DriverError."""
         wanted = self.options["gpus"] or ([] if self.container else self.present)
         if not wanted:
             self.result["reason"] = (
@@ -283,7 +290,7 @@ class Driver:
         there = self.library or self.loaded
         if there and not (self.pinned or self.options["branch"] or self.options["version"]):
             self.result["version"] = there
-            self.result["remarks"].append(f"driver {there} was there before: it stays as it is")
+            self.result["remarks"].append(f"driver {there} was already installed and is not changed")
         else:
             self.packages()
         self.settings()
@@ -291,7 +298,7 @@ class Driver:
         return self.result
 
     def packages(self) -> None:
-        """See to the packages, their source and their version. Raises DriverError."""
+        """Install the packages from their source in the wanted version. Raises DriverError."""
         platform = self.platform()
         options = dict(self.options)
         options["branch"] = options["branch"] or (options["version"] or self.pinned).split(".")[0]
@@ -342,7 +349,7 @@ class Driver:
         return "Candidate:" in words and words[words.index("Candidate:") + 1] != "(none)"
 
     def refuse_older(self, choice: driver.Choice) -> None:
-        """Raise DriverError if the driver that is there would go on being used beside the one that is wanted."""
+        """Raise DriverError if the installed driver would stay in use beside the wanted one."""
         file = driver.library(self.tree)
         if not driver.outlives(file, choice.branch):
             return
@@ -358,7 +365,7 @@ class Driver:
         )
 
     def available(self, choice: driver.Choice, platform: str, version: str) -> str:
-        """The version that all packages have, from a source that is written where one is missing.
+        """The version that all packages have. A missing source is written.
 
         apt's lists are a cache: they are renewed, in check mode, too, if it is not in them. They may be older than the
         version, not be there at all, or lack a source that a run has written and was killed before it had the lists.
@@ -375,7 +382,7 @@ class Driver:
         return self.agree(choice, platform, version)
 
     def agree(self, choice: driver.Choice, platform: str, version: str) -> str:
-        """The same by the lists that there are. Raises DriverError."""
+        """The version that all packages have in the present lists. Raises DriverError."""
         source = self.source(choice, platform)
         if any(file.changes for file in source):
             if self.module.check_mode:
@@ -388,12 +395,12 @@ class Driver:
         return found
 
     def renew(self) -> None:
-        """Renew apt's lists. Raises DriverError."""
+        """Update apt's lists. Raises DriverError."""
         self.renewed = True
         self.apt("update")
 
     def build(self, version: str) -> None:
-        """See that the module is there for the kernel that runs. Raises DriverError with the compiler's words."""
+        """Check that the module is built for the running kernel. Raises DriverError with the compiler's output."""
         if driver.built(self.ask("dkms", "status"), version, self.kernel):
             return
         rc = self.status("dkms", "autoinstall", "-k", self.kernel)
@@ -402,9 +409,7 @@ class Driver:
             return
         logs = sorted(glob.glob(f"/var/lib/dkms/nvidia*/{version}/build/make.log"))
         words = "\n".join((self.tree.text(logs[0]) or "").splitlines()[-15:]) if logs else "dkms has no log of it"
-        raise DriverError(
-            f"DKMS has no module {version} for the kernel that runs, {self.kernel} (status {rc}):\n{words}"
-        )
+        raise DriverError(f"DKMS has no module {version} for the running kernel, {self.kernel} (status {rc}):\n{words}")
 
     def settings(self) -> None:
         """Block nouveau, and order the units. Raises DriverError."""
@@ -419,7 +424,7 @@ class Driver:
         units = [UNIT, *([FABRIC] if self.switches else [])] if files else []
         states = {unit: self.ask("systemctl", "is-enabled", unit).strip() for unit in units}
         if not self.result["branch"] and states.get(FABRIC) in ("", "not-found"):
-            self.result["remarks"].append("the machine has NVSwitch, and no fabric manager: CUDA will not work")
+            self.result["remarks"].append("the machine has NVSwitch but no fabric manager, so CUDA will not work")
             units.remove(FABRIC)
         self.units = units
         idle = [unit for unit in units if states[unit] != "enabled"]
@@ -441,7 +446,7 @@ class Driver:
             self.do("systemctl", "enable", *idle)
 
     def bring_up(self) -> None:
-        """Load the driver, start its units and see that it answers, where that is left to do. Raises DriverError."""
+        """Load the driver, start its units and check that it answers, as far as necessary. Raises DriverError."""
         if self.container:
             return
         nouveau = self.tree.exists("/sys/module/nouveau")
@@ -471,7 +476,7 @@ class Driver:
                 self.do("systemctl", "start", *stopped)
 
     def load(self, locked: str) -> None:
-        """Load the kernel module. Raises DriverError: what keeps it from being loaded is there after a boot, too."""
+        """Load the kernel module. Raises DriverError, since a reboot would not remove the cause of a failure."""
         rc, stdout, stderr = self.module.run_command(["modprobe", "nvidia"], environ_update={"LC_ALL": "C.UTF-8"})
         self.loaded = driver.loaded_version(self.tree)
         if not self.loaded:

@@ -7,30 +7,31 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: nvidia_mig
-short_description: Give NVIDIA GPUs their MIG instances
+short_description: Create the MIG instances of NVIDIA GPUs
 version_added: 0.1.0
 description:
-  - Makes the MIG instances of a host's GPUs as they are declared, with nvidia-smi. GPUs that are so already are left
-    alone; of the others all instances are destroyed and made anew.
-  - As few GPUs as possible are changed, since a layout says of how many GPUs it is, not of which.
-  - No program may use the GPUs that change. The module does not look for jobs; role P(gpucluster.slurm.nvidia_mig#role)
-    does.
+  - Creates the declared MIG instances of a host's GPUs with nvidia-smi. GPUs that already have them are not changed; on
+    the other GPUs all instances are destroyed and created again.
+  - As few GPUs as possible are changed, since a layout is for a number of GPUs, not for particular ones.
+  - No program may be using the GPUs that change. The module does not look for jobs; role
+    P(gpucluster.slurm.nvidia_mig#role) does.
 options:
   gres:
     description:
-      - Generic resources of the machine, as the cluster file has them. Those named C(gpu) with C(type), C(count) and
-        C(mig), the number of instances by profile, say what is wanted. C(mig={}) and no C(mig) is a whole GPU.
-      - Where none has C(mig), nothing is done.
+      - Generic resources of the machine, as in the cluster file. Entries named C(gpu) describe the wanted layouts with
+        C(type), C(count) and C(mig), the number of instances by profile. A GPU with C(mig={}) or without C(mig) is not
+        divided.
+      - If no entry has C(mig), nothing is done.
     type: list
     elements: dict
     required: true
 extends_documentation_fragment: [gpucluster.slurm.changing]
 requirements:
-  - nvidia-smi; without it nothing is changed
+  - nvidia-smi; nothing is changed without it
 """
 
 EXAMPLES = r"""
-- name: Two GPUs with instances, six whole ones
+- name: Divide two GPUs into instances, and leave six whole
   gpucluster.slurm.nvidia_mig:
     gres:
       - {name: gpu, type: h100, count: 6, autodetect: nvml}
@@ -44,13 +45,14 @@ driver:
   returned: always
   sample: true
 commands:
-  description: The commands of nvidia-smi that changed something, in their order; none in check mode.
+  description: The nvidia-smi commands that changed something, in order; empty in check mode.
   type: list
   elements: str
   returned: always
   sample: [nvidia-smi -i 0 -mig 1, "nvidia-smi mig -i 0 -cgi 3g.40gb,1g.10gb -C"]
 gpus:
-  description: The GPUs that were not as wanted, by index, with the instances that they have now, or will have.
+  description:
+    - The GPUs that did not have the wanted instances, by index, with the instances that they have now, or would have.
   type: dict
   returned: always
   sample: {"0": 1g.10gb 3g.40gb}
@@ -72,14 +74,14 @@ def touch(path: str) -> None:
 
 
 class Commands:
-    """nvidia-smi on this host, and what it was told."""
+    """nvidia-smi on this host, and the commands that it ran."""
 
     def __init__(self, program: str) -> None:
         self.program = program
         self.told: list[str] = []
 
     def run(self, command: mig.Command) -> tuple[int, str]:
-        """Exit status and output of a command. One that hangs is ended."""
+        """Exit status and output of a command. A command that hangs is killed."""
         changes = command not in (mig.QUERY, mig.LIST, mig.INSTANCES)
         if changes:
             self.told.append(" ".join(["nvidia-smi", *command]))

@@ -12,27 +12,27 @@ module: slurm_account
 short_description: Manage an account of Slurm
 version_added: 0.1.0
 description:
-  - Makes an account with its limits, changes it, moves it, or removes it. One that is not empty is not removed.
+  - Adds an account with its limits, changes it, moves it, or removes it. An account that is not empty is not removed.
 options:
   name:
     description: Name of the account.
     type: str
     required: true
   parent:
-    description: The account that it is in. Without one, a new account is in V(root).
+    description: The parent account. A new account without one is in V(root).
     type: str
   description:
-    description: What it is.
+    description: Description of the account.
     type: str
   organization:
-    description: Whose it is.
+    description: Organization of the account.
     type: str
   limits:
     description: Any limits of an association, such as C(Fairshare), C(GrpTRES), C(MaxJobs), C(MaxWall), C(QOS).
     type: dict
     default: {}
   state:
-    description: Whether it is there.
+    description: Whether the account exists.
     type: str
     choices: [present, absent]
     default: present
@@ -46,7 +46,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: An account with 16 GPUs
+- name: Add an account with 16 GPUs
   gpucluster.slurm.slurm_account:
     name: physics
     parent: science
@@ -55,7 +55,7 @@ EXAMPLES = r"""
       Fairshare: 30
       GrpTRES: {gres/gpu: 16}
 
-- name: No limit of jobs any more
+- name: Unset its limit of jobs
   gpucluster.slurm.slurm_account:
     name: physics
     limits: {MaxJobs: null}
@@ -63,28 +63,28 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: The changes, one for each limit, and one for what comes or goes.
+  description: The changes, one for each limit, and one for each entity that is added or removed.
   type: list
   elements: dict
   returned: always
   contains:
     what:
-      description: What changes.
+      description: Name of the changed parameter.
       type: str
       returned: always
       sample: account physics Fairshare
     before:
-      description: Its value before; null for what was not there.
+      description: Its value before; null if it did not exist.
       type: str
       returned: always
       sample: "10"
     after:
-      description: Its value afterwards; null for what is gone. It is empty where a limit is not set.
+      description: Its value afterwards; null if it is removed, empty if the limit is not set.
       type: str
       returned: always
       sample: "20"
 table:
-  description: The plan as text. What is the same of several names is one line.
+  description: The plan as text. Equal changes of several names are one line.
   type: list
   elements: str
   returned: always

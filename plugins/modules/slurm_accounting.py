@@ -3,58 +3,61 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make Slurm's accounting as a policy wants it."""
+"""Apply a policy to Slurm's accounting."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_accounting
-short_description: Make Slurm's accounting as a policy wants it
+short_description: Apply a policy to Slurm's accounting
 version_added: 0.1.0
 description:
-  - Takes a whole policy, reads what slurmdbd has with a constant number of commands, and makes the difference in one
-    process of sacctmgr with as few commands as there are different things to do. This serves thousands of users.
-  - The policy is checked first. A key or a value that Slurm would not take, a tree with a circle, a user without
-    an account, a name that is not known is one error with all of them before anything changes.
-  - After the change what slurmdbd has is read again. What Slurm has not taken is an error with its own words.
+  - Takes a whole policy, reads slurmdbd's data with a constant number of commands, and applies the differences in one
+    sacctmgr process, with one command for all equal changes. This is fast enough for thousands of users.
+  - The policy is checked before anything changes. One error lists all keys and values that Slurm would not accept,
+    loops in the tree of accounts, users without an account, and unknown names.
+  - After the change slurmdbd's data is read again. If Slurm did not accept a change, the error contains Slurm's
+    message.
 options:
   limits:
-    description: Limits of the whole cluster, those of its root association.
+    description: Limits of the whole cluster, which are the limits of its root association.
     type: dict
   qos:
-    description: Each has a C(name) and any parameter of a QOS, such as C(Priority), C(MaxWall), C(Preempt), C(Flags).
+    description:
+      - The QOS. Each has a C(name) and any parameters of a QOS, such as C(Priority), C(MaxWall), C(Preempt), C(Flags).
     type: list
     elements: dict
     default: []
   accounts:
     description:
-      - Each has a C(name), and may have C(Description), C(Organization), C(Parent) and the limits of an association,
-        such as C(Fairshare), C(GrpTRES), C(MaxJobs), C(QOS).
-      - The accounts in it can be given as a list C(accounts) in it, instead of a C(Parent) in each of them.
+      - The accounts. Each has a C(name), and optionally C(Description), C(Organization), C(Parent) and the limits of an
+        association, such as C(Fairshare), C(GrpTRES), C(MaxJobs), C(QOS).
+      - An account can have its child accounts as a list C(accounts), instead of a C(Parent) in each of them.
     type: list
     elements: dict
     default: []
   users:
     description:
-      - Each has a C(name), a C(DefaultAccount) and further C(accounts). Where no default is named, a user keeps the one
-        that it has, and a new one has the first of them. It may have an C(AdminLevel), and the limits of an
-        association hold in each of its accounts.
-      - One of the accounts may be a mapping with its C(name), the C(partition) that it is for, and limits of its own.
+      - The users. Each has a C(name), a C(DefaultAccount) and further C(accounts). Without C(DefaultAccount), a user
+        keeps the present default account, and a new user gets the first of C(accounts). C(AdminLevel) is optional.
+        Limits of an association apply in each account of the user.
+      - An element of C(accounts) can be a mapping with C(name), a C(partition), and limits for this association only.
     type: list
     elements: dict
     default: []
   purge:
     description:
       - Whether to remove the limits, QOS, accounts and users that the policy does not name.
-      - What is root's or has jobs stays, and so does the QOS V(normal), which Slurm makes itself. What stays for its
-        jobs is in RV(kept).
+      - Entities of root, entities with jobs, and the QOS V(normal), which Slurm adds itself, are kept. Those that are
+        kept because of their jobs are in RV(kept).
     type: bool
     default: false
   slurm_conf:
     description:
-      - Text of a slurm.conf that is to be applied. Of the policy only the QOS that its partitions name are made,
-        without limits, and one that nobody knows is an error. slurmctld ends where a QOS of a partition is missing.
-      - sacctmgr uses what it needs of it instead of the host's own. The database need not know the cluster yet.
+      - Text of a slurm.conf that will be applied later. With it, the module only adds the QOS that the partitions in
+        this text name, without limits, since slurmctld exits if a QOS of a partition is missing. A QOS that is neither
+        in the policy nor in the database is an error.
+      - sacctmgr uses this text instead of the host's slurm.conf. The cluster need not be in the database yet.
     type: str
 extends_documentation_fragment:
   - gpucluster.slurm.changing
@@ -85,47 +88,47 @@ EXAMPLES = r"""
       - {name: bob, accounts: [biology, {name: physics, MaxJobs: 2}]}
   register: accounting
 
-- name: Make the QOS that partitions name, before slurmctld reads the file
+- name: Add the QOS that partitions name, before slurmctld reads the file
   gpucluster.slurm.slurm_accounting:
     cluster: lab
     qos: [{name: urgent, Priority: 100}]
     slurm_conf: "{{ lookup('ansible.builtin.template', 'slurm.conf.j2') }}"
 
-- name: Show what has changed
+- name: Show the changes
   ansible.builtin.debug:
     msg: "{{ accounting.table + accounting.kept }}"
 """
 
 RETURN = r"""
 plan:
-  description: The changes, one for each limit, and one for what comes or goes.
+  description: The changes, one for each limit, and one for each entity that is added or removed.
   type: list
   elements: dict
   returned: always
   contains:
     what:
-      description: What changes.
+      description: Name of the changed parameter.
       type: str
       returned: always
       sample: qos high Priority
     before:
-      description: Its value before; null for what was not there.
+      description: Its value before; null if it did not exist.
       type: str
       returned: always
       sample: "10"
     after:
-      description: Its value afterwards; null for what is gone. It is empty where a limit is not set.
+      description: Its value afterwards; null if it is removed, empty if the limit is not set.
       type: str
       returned: always
       sample: "20"
 table:
-  description: The plan as text. What is the same of several names is one line.
+  description: The plan as text. Equal changes of several names are one line.
   type: list
   elements: str
   returned: always
   sample: ["qos high Priority  10 -> 20"]
 kept:
-  description: What is not removed, and why.
+  description: Entities that were not removed, with the reason.
   type: list
   elements: str
   returned: always

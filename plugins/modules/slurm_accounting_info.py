@@ -12,11 +12,11 @@ module: slurm_accounting_info
 short_description: Read Slurm's accounting as a policy
 version_added: 0.1.0
 description:
-  - Gives what slurmdbd has in the form that M(gpucluster.slurm.slurm_accounting) takes, so that a site can start from
-    what it has. What Slurm makes itself is left out, and so are limits that are not set.
+  - Returns slurmdbd's data in the form that M(gpucluster.slurm.slurm_accounting) takes, so that a site can start from
+    its present policy. Entities that Slurm adds itself and limits that are not set are left out.
 options:
   cluster:
-    description: Name of the cluster in the database. Not needed where the database has no other.
+    description: Name of the cluster in the database. Not needed if the database has no other cluster.
     type: str
 extends_documentation_fragment: [gpucluster.slurm.reading]
 requirements:
@@ -26,11 +26,11 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Read what there is
+- name: Read the present policy
   gpucluster.slurm.slurm_accounting_info:
   register: accounting
 
-- name: Keep it
+- name: Save it to a file
   ansible.builtin.copy:
     content: "{{ accounting.policy | to_nice_yaml }}"
     dest: policy.yml

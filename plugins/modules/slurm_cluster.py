@@ -12,8 +12,8 @@ module: slurm_cluster
 short_description: Manage a cluster in Slurm's accounting
 version_added: 0.1.0
 description:
-  - Registers a cluster in the database, sets the limits of its root association, or removes it with its records.
-  - slurmctld registers its own cluster when it first starts. This is for limits, and for clusters that are gone.
+  - Adds a cluster to the database, sets the limits of its root association, or removes it with its records.
+  - slurmctld registers its own cluster when it first starts. Use this module for limits, and to remove old clusters.
 options:
   name:
     description: Name of the cluster.
@@ -24,7 +24,7 @@ options:
     type: dict
     default: {}
   state:
-    description: Whether it is there.
+    description: Whether the cluster exists.
     type: str
     choices: [present, absent]
     default: present
@@ -34,7 +34,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: A limit for all
+- name: Set a limit for the whole cluster
   gpucluster.slurm.slurm_cluster:
     name: lab
     limits: {MaxWall: "7-00:00:00"}
@@ -42,28 +42,28 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: The changes, one for each limit, and one for what comes or goes.
+  description: The changes, one for each limit, and one for each entity that is added or removed.
   type: list
   elements: dict
   returned: always
   contains:
     what:
-      description: What changes.
+      description: Name of the changed parameter.
       type: str
       returned: always
       sample: cluster lab GrpTRES
     before:
-      description: Its value before; null for what was not there.
+      description: Its value before; null if it did not exist.
       type: str
       returned: always
       sample: "10"
     after:
-      description: Its value afterwards; null for what is gone. It is empty where a limit is not set.
+      description: Its value afterwards; null if it is removed, empty if the limit is not set.
       type: str
       returned: always
       sample: "20"
 table:
-  description: The plan as text. What is the same of several names is one line.
+  description: The plan as text. Equal changes of several names are one line.
   type: list
   elements: str
   returned: always

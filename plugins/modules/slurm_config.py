@@ -10,45 +10,48 @@ module: slurm_config
 short_description: Plan, validate, apply, verify and roll back Slurm's configuration
 version_added: 0.1.0
 description:
-  - Runs on the controller that serves, which is the second one after it has taken over. It takes all files of the
-    configuration at once, and either all of them are in force afterwards, or none.
-  - B(Validates) them, before anything is written. Every key is known to the installed release, or the nearest known
-    one is named. They go together, and with this host - nodes, partitions, generic resources, addresses, ports,
-    included files, installed plugins, accounting and limits. Slurm's own parser reads them. A second slurmctld starts
-    with them for a moment, with a state directory and a port of its own, no accounting, no programs to run, and
-    addresses at which it reaches no node.
-  - B(Plans) what changes, key by key, node by node and partition by partition, what each change needs
-    (C(scontrol reconfigure), or a restart), and which jobs it would end. Slurm itself is asked for the jobs.
-  - B(Refuses) what would end jobs, unless O(end_jobs) allows it. While slurmctld does not answer, a change that could
-    end jobs is refused as well.
-  - B(Applies) them. All files are written or none, then slurmctld is reconfigured or restarted, whichever they need.
-  - B(Verifies) that slurmctld answers, that it has in force what the files say (parameters, nodes and partitions, but
-    for those that were different before), and that every node that was up, and whose slurmd took connections, is up
-    again within O(patience).
-  - Daemons on other hosts are not its business. Nodes to whose slurmd slurmctld cannot speak before that is restarted,
-    as with another SlurmdPort, are not waited for; RV(read_at_start) tells whose restart is due.
-  - B(Rolls back) to the last good files if not, and says why. The last good files are kept in
-    C(/var/lib/gpucluster-slurm/good), so that a run that was killed is repaired by the next one.
-  - Two runs at once do not meet, the second one is refused.
+  - Runs on the serving controller, which is a backup controller after a takeover. It takes all files of the
+    configuration together. Afterwards either all of them are in force, or none.
+  - B(Validates) the files before anything is written. The installed release must know every key; if not, the error
+    names the nearest known key. The files must agree with each other and with this host (nodes, partitions, generic
+    resources, addresses, ports, included files, installed plugins, accounting and limits). Slurm's own parser reads
+    them. A second slurmctld starts with them for a moment, with its own state directory and port, without accounting,
+    without programs to run, and with addresses at which it reaches no node.
+  - B(Plans) the changes by key, node and partition. The plan says whether a change needs C(scontrol reconfigure) or a
+    restart, and which jobs it would end. The jobs are those that Slurm reports.
+  - B(Refuses) changes that would end jobs, unless O(end_jobs) allows them. While slurmctld does not answer, changes
+    that could end jobs are refused as well.
+  - B(Applies) the files. Either all files are written, or none. Then slurmctld is reconfigured or restarted, as the
+    changes need.
+  - B(Verifies) that slurmctld answers, that the parameters, nodes and partitions in force are those of the files
+    (except values that already differed before), and that every node that was up and whose slurmd accepted connections
+    is up again within O(patience).
+  - It does not restart daemons on other hosts. It does not wait for nodes that slurmctld can reach only after their
+    slurmd has been restarted, as after a change of SlurmdPort. A change of RV(read_at_start) shows that slurmd must be
+    restarted.
+  - B(Rolls back) to the last good files if the verification fails, and reports why. The last good files are kept in
+    C(/var/lib/gpucluster-slurm/good), so that the next run repairs the state after a run that was killed.
+  - While one run is in progress, a second one is refused.
 options:
   daemon:
     description:
-      - Whose files they are. slurmdbd has no test of its own and no reconfigure, so the schema alone checks its files,
-        and each change restarts it. If it ends, the last good files are put back. If it runs and does not answer,
-        it is left alone, since it may be converting its tables.
+      - The daemon that reads the files. slurmdbd has no test and no reconfigure, so its files are only checked against
+        the schema, and each change restarts it. If it exits, the last good files are restored. If it runs and does not
+        answer, it is left running, since it may be converting its tables.
     type: str
     choices: [slurmctld, slurmdbd]
     default: slurmctld
   directory:
-    description: Where Slurm reads its configuration from.
+    description: Directory of Slurm's configuration.
     type: path
     default: /etc/slurm
   files:
-    description: The text of each file, by its name in O(directory). V(slurm.conf) or V(slurmdbd.conf) is among them.
+    description:
+      - The text of each file, by its name in O(directory). V(slurm.conf) or V(slurmdbd.conf) must be among them.
     type: dict
     required: true
   secrets:
-    description: Files that must not be shown, likewise, encoded in base64. Only that they change is told.
+    description: Files with secret content, by name, encoded in base64. The result only shows that they change.
     type: dict
     default: {}
   end_jobs:
@@ -56,7 +59,7 @@ options:
     type: bool
     default: false
   patience:
-    description: How many seconds the daemon may take to answer, and nodes that were up to be up again.
+    description: Seconds to wait for the daemon to answer, and for nodes that were up to be up again.
     type: int
     default: 60
 extends_documentation_fragment: [gpucluster.slurm.changing]
@@ -85,27 +88,28 @@ plan:
   returned: always
   contains:
     what:
-      description: What changes.
+      description: Name of the changed parameter.
       type: str
       returned: always
       sample: slurm.conf KillWait
     before:
-      description: Its value before; null if it had none.
+      description: Its value before; null if it was not set.
       type: str
       returned: always
       sample: "30"
     after:
-      description: Its value afterwards; null if it has none.
+      description: Its value afterwards; null if it is not set.
       type: str
       returned: always
       sample: "60"
     needs:
-      description: What it needs.
+      description: Action that the change needs.
       type: str
       returned: always
       sample: reconfigure
     ends:
-      description: Numbers of the jobs that it would end; V(unknown) if slurmctld does not answer and it could end some.
+      description:
+        - Ids of the jobs that it would end; V(unknown) if slurmctld does not answer and the change could end jobs.
       type: list
       elements: str
       returned: always
@@ -117,28 +121,28 @@ table:
   returned: always
   sample: ["slurm.conf KillWait  30 -> 60  reconfigure"]
 actions:
-  description: What was done with the daemon, or would be in check mode.
+  description: Actions on the daemon, done or, in check mode, predicted.
   type: list
   elements: str
   returned: always
   sample: [reconfigure]
 read_at_start:
   description:
-    - What each slurmd takes from the files when it starts, and only then, as lines. It changes when RV(plan) says that
+    - Lines with the settings that slurmd reads from the files only when it starts. They change when RV(plan) says that
       slurmd must be restarted.
-    - It is kept in C(/var/lib/gpucluster-slurm/slurmd) as well, for runs that do not come to this module.
+    - They are also kept in C(/var/lib/gpucluster-slurm/slurmd), for runs that do not reach this module.
   type: str
   returned: with O(daemon=slurmctld)
   sample: SlurmdPort=6818
 in_force:
   description:
     - The files that are in force now, or would be in check mode, by name, without the secrets.
-    - A module that fails does not return it.
+    - It is not returned on failure.
   type: dict
   returned: success
   sample: {cgroup.conf: "ConstrainCores=yes\n"}
 remarks:
-  description: What Slurm ignores of the files, and what else a reader should know.
+  description: Settings that Slurm ignores, and other notes for the administrator.
   type: list
   elements: str
   returned: always
@@ -188,7 +192,7 @@ GOOD = f"{KEPT}/good"
 
 
 def check_parameters(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]:
-    """What the release would refuse, and what it would ignore."""
+    """The parameters that the release would refuse, and those that it would ignore."""
     refused: list[str] = []
     ignored: list[str] = []
     for file in (name for name in files if name in parameters.FILES):
@@ -226,7 +230,10 @@ def candidate(module: AnsibleModule, files: Mapping[str, str]) -> Iterator[str]:
 
 
 def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
-    """Check the wanted files. Gives what Slurm would ignore; raises ConfigError with all that it would refuse."""
+    """Check the wanted files.
+
+    Returns the settings that Slurm would ignore; raises ConfigError with all that it would refuse.
+    """
     files: Mapping[str, str] = module.params["files"]
     refused: list[str] = []
     ignored: list[str] = []
@@ -249,7 +256,7 @@ def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
 
 
 def last_good(module: AnsibleModule, names: Sequence[str]) -> dict[str, str]:
-    """The files that were in force last: what was kept, or what is there where nothing was kept."""
+    """The files that were in force last: the kept ones, or the present ones if none were kept."""
     found = {}
     for name in names:
         for directory in (GOOD, module.params["directory"]):
@@ -263,18 +270,18 @@ def last_good(module: AnsibleModule, names: Sequence[str]) -> dict[str, str]:
 
 
 def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
-    """What the files in force say, and a remark where they cannot be read."""
+    """The configuration in the files in force, and a remark if they cannot be read."""
     try:
         return read(files), []
     except ConfigurationError as error:
-        return Configuration(), [f"the files that are there cannot be read, so all is new: {error}"]
+        return Configuration(), [f"the present files cannot be read, so the plan shows everything as new: {error}"]
 
 
 # -- apply, verify, roll back ----------------------------------------------------------------------------------------
 
 
 def action_for(daemon: Daemon, old: Configuration, plan: Sequence[Step]) -> str:
-    """What the daemon needs for the plan; one that runs but does not answer is started anew."""
+    """The actions on the daemon for the plan. A daemon that runs but does not answer is restarted."""
     if not daemon.answers(old):
         return "restart" if daemon.active() else "start"
     restart = not daemon.reconfigures or any(daemon.name in step.needs.restart for step in plan)
@@ -282,7 +289,7 @@ def action_for(daemon: Daemon, old: Configuration, plan: Sequence[Step]) -> str:
 
 
 def keep(texts: Mapping[str, str], read_at_start: str | None) -> None:
-    """Keep the files as the last good ones, and what each slurmd takes of them when it starts."""
+    """Keep the files as the last good ones, and the settings that each slurmd reads from them when it starts."""
     os.makedirs(GOOD, mode=0o700, exist_ok=True)
     kept = [File(os.path.join(GOOD, name), text.encode(), mode=0o600) for name, text in texts.items()]
     write(kept + ([] if read_at_start is None else [File(f"{KEPT}/slurmd", read_at_start.encode())]))
@@ -297,7 +304,7 @@ def apply(
     plan: Sequence[Step],
     action: str,
 ) -> None:
-    """Put the files in force, or go back to the good ones, which say `old`. Raises ConfigError."""
+    """Put the files in force, or restore the good ones, whose configuration is `old`. Raises ConfigError."""
     before = daemon.before(old)
     write(files)
     try:
@@ -306,30 +313,30 @@ def apply(
         daemon.verify(new, plan, before)
     except (ConfigError, ValueError) as error:
         if isinstance(error, NotYetError) and not daemon.interruptible:
-            raise ConfigError(f"{error}, with the new files. It is left alone, see its log") from None
+            raise ConfigError(f"{error} with the new files. It is left running; see its log") from None
         outcome = roll_back(daemon, files, good, old, action)
         daemon.resume(old, before)
         raise ConfigError(f"{error}\n{outcome}") from None
 
 
 def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], old: Configuration, action: str) -> str:
-    """Put the good files back, and the daemon with them. Says how that went."""
+    """Restore the good files, and the daemon with them. Returns the outcome in words."""
     if len(good) < len(files):
-        return "There were no files before to go back to."
+        return "There are no earlier files to restore."
     write([File(file.path, good[os.path.basename(file.path)].encode(), file.owner, file.mode) for file in files])
     try:
         daemon.act("restart" if action == "start" else action, old)
     except ConfigError:
-        try:  # one that is gone cannot be reconfigured
+        try:  # a daemon that has exited cannot be reconfigured
             daemon.act("restart", old)
         except ConfigError as error:
-            return f"The old files are back, but {daemon.name} did not come up with them: {error}"
+            return f"The old files are restored, but {daemon.name} did not start with them: {error}"
     return "Rolled back: the old files are in force again."
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Hold the lock of this module. Raises ConfigError where another run has it."""
+    """Hold the lock of this module. Raises ConfigError if another run has it."""
     os.makedirs(RUN, mode=0o755, exist_ok=True)
     with open(os.path.join(RUN, "slurm_config.lock"), "a+", encoding="utf-8") as lock:
         try:

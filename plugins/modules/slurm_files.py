@@ -7,15 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_files
-short_description: Keep files that no daemon has to load
+short_description: Write files that no daemon has to load
 version_added: 0.1.0
 description:
-  - Writes files, each in one step, and removes those of a directory that were written before and are wanted no more.
-    One task, and one connection, for what would be a task a file.
-  - Files of a daemon are for M(gpucluster.slurm.slurm_service), which restarts it.
+  - Replaces each file atomically, and removes files of a directory that it wrote before and that are no longer wanted.
+    One task and one connection serve any number of files.
+  - For files of a daemon use M(gpucluster.slurm.slurm_service), which restarts the daemon.
 options:
   purge:
-    description: Directory of which other files are removed that have C(Managed by gpucluster.slurm) in their first KiB.
+    description:
+      - Directory from which other files are removed if they contain C(Managed by gpucluster.slurm) in their first KiB.
     type: path
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files]
 seealso:
@@ -23,7 +24,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Keep two checks, and remove those that were there before
+- name: Write one check, and remove earlier ones
   gpucluster.slurm.slurm_files:
     files:
       - path: /etc/gpucluster-slurm/health.d/scratch
@@ -50,11 +51,11 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import OPTIONS, FileError, from_options, write
 
 MARK = b"Managed by gpucluster.slurm"
-"""What tells files that this collection has written from those of others."""
+"""The text by which files of this collection are recognized."""
 
 
 def unwanted(directory: str | None, wanted: set[str]) -> list[str]:
-    """The files of a directory that are marked and not wanted; of each the first KiB is read."""
+    """The files of a directory that are marked and not wanted. Only the first KiB of each is read."""
     found = []
     for name in sorted(os.listdir(directory)) if directory and os.path.isdir(directory) else []:
         path = os.path.join(directory or "", name)

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_hardware_facts
-short_description: What Slurm will find on a host
+short_description: Measure the hardware of a host as Slurm does
 version_added: 0.1.0
 description:
-  - Measures the CPUs and the memory of a host as C(slurmd -C) would report them, on hosts where Slurm is not installed,
-    and its NVIDIA GPUs.
-  - Where slurmd is installed it is asked, too. What it says differently is returned and is a warning; the facts stay
-    what was measured.
+  - Measures the CPUs and the memory of a host as C(slurmd -C) would report them, and its NVIDIA GPUs. Slurm need not be
+    installed.
+  - If slurmd is installed, C(slurmd -C) is run, too. Values that differ are returned and reported in a warning; the
+    facts are the measured values.
   - CPUs that are offline, and the efficient cores of Intel's hybrid processors, are left out, as Slurm does.
 options:
   sysroot:
     description:
-      - Directory that holds C(/sys) and C(/proc) of the machine. Another one than C(/) is a dump of another machine,
-        for which no command is asked.
+      - Directory with C(/sys) and C(/proc) of the machine. Any directory except C(/) is a dump of another machine, for
+        which no commands are run.
     type: path
     default: /
 notes:
-  - Known limits are hwloc's special treatment of Xeon Phi and of Fujitsu's SPARC64 processors, which is not done here.
+  - The special treatment of Xeon Phi and of Fujitsu's SPARC64 processors in hwloc is not implemented.
 extends_documentation_fragment: [gpucluster.slurm.hardware, gpucluster.slurm.reading]
 seealso:
   - module: gpucluster.slurm.slurm_host_facts
@@ -42,12 +42,12 @@ EXAMPLES = r"""
       CoresPerSocket={{ slurm_hardware.cores_per_socket }} ThreadsPerCore={{ slurm_hardware.threads_per_core }}
       RealMemory={{ slurm_hardware.real_memory }}
 
-- name: Measure it as slurmd does where each third-level cache counts as a socket, and look for its GPUs
+- name: Measure it with each third-level cache as a socket, and look for its GPUs
   gpucluster.slurm.slurm_hardware_facts:
     slurmd_parameters: [l3cache_as_socket]
     device_files: ["/dev/nvidia[0-7]"]
 
-- name: Refuse a host that slurmd would report otherwise
+- name: Refuse a host for which slurmd reports other values
   ansible.builtin.assert:
     that: not hardware.differences
 
@@ -63,80 +63,80 @@ ansible_facts:
   returned: always
   contains:
     slurm_hardware:
-      description: What Slurm will find on the host.
+      description: The hardware of the host as Slurm counts it.
       type: dict
       returned: always
       contains:
         cpus:
-          description: Threads of all cores.
+          description: Number of threads of all cores.
           type: int
           returned: always
           sample: 128
         boards:
-          description: Boards, which are groups of sockets.
+          description: Number of boards, which are groups of sockets.
           type: int
           returned: always
           sample: 1
         sockets_per_board:
-          description: Sockets of a board.
+          description: Number of sockets for each board.
           type: int
           returned: always
           sample: 2
         cores_per_socket:
           description:
-            - Cores of a socket, on average, rounded down.
-            - It is 0 where the kernel tells of sockets but not of cores. A node line that says so is read as 1.
+            - Number of cores for each socket, the average, rounded down.
+            - It is 0 if the kernel reports sockets but no cores. Slurm reads 0 in a node line as 1.
           type: int
           returned: always
           sample: 32
         threads_per_core:
-          description: Threads of a core, on average, rounded down.
+          description: Number of threads for each core, the average, rounded down.
           type: int
           returned: always
           sample: 2
         real_memory:
-          description: Memory in MiB, rounded down; null if a dump does not tell.
+          description: Memory in MiB, rounded down; null if a dump does not have it.
           type: int
           returned: always
           sample: 515655
         tmp_disk:
-          description: Size of the file system O(tmp_fs) in MiB, rounded down, 0 if there is none; null for a dump.
+          description: Size of the file system O(tmp_fs) in MiB, rounded down; 0 if there is none, null for a dump.
           type: int
           returned: always
           sample: 915715
         device_files:
-          description: Those of O(device_files) that exist, in order.
+          description: The existing files of O(device_files), in order.
           type: list
           elements: str
           returned: always
           sample: [/dev/nvidia0, /dev/nvidia1]
         gpus:
-          description: The NVIDIA GPUs by minor number, those that no driver has taken last.
+          description: The NVIDIA GPUs by minor number; GPUs without a driver are last.
           type: list
           elements: dict
           returned: always
           contains:
             minor:
-              description: Number of its device, C(/dev/nvidia0); null without a driver.
+              description: Minor number of its device file, 0 for C(/dev/nvidia0); null without a driver.
               type: int
               returned: always
               sample: 0
             pci_address:
-              description: Where it is on PCI.
+              description: Its PCI address.
               type: str
               returned: always
               sample: "0000:07:00.0"
             model:
-              description: Its model, from the driver or from the host's list of PCI names; null if neither is there.
+              description: Its model, from the driver or from the host's list of PCI names; null if it is in neither.
               type: str
               returned: always
               sample: NVIDIA A100-SXM4-80GB
             type:
               description:
-                - A type for Gres, made from the model; null without one. It is the first word with a digit, in small
-                  letters.
-                - A number alone takes the words before it, without those that name the maker or a line of products, and
-                  V(ti), V(super), V(ada) or V(d) after it, as in C(rtx4090) and C(rtx3080ti).
+                - A type for Gres, made from the model; null without a model. It is the first word with a digit, in
+                  lower case.
+                - If this word is a number, the words before it (except names of makers and product lines) and V(ti),
+                  V(super), V(ada) or V(d) after it are included, as in C(rtx4090) and C(rtx3080ti).
               type: str
               returned: always
               sample: a100
@@ -146,12 +146,12 @@ ansible_facts:
               returned: always
               sample: 81920
             numa_node:
-              description: The NUMA node that it is near to; null if there is none.
+              description: The nearest NUMA node; null if there is none.
               type: int
               returned: always
               sample: 3
             cores:
-              description: Slurm's logical indexes of the cores it is near to, as C(Cores=) has them; empty if unknown.
+              description: Slurm's logical indexes of the nearest cores, as for C(Cores=); empty if unknown.
               type: str
               returned: always
               sample: 0-31
@@ -173,8 +173,8 @@ ansible_facts:
                   sample: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f
 differences:
   description:
-    - Facts for which the word of C(slurmd -C) is another one; empty if it agrees or is not installed.
-    - It knows no C(SlurmdParameters), so it is compared with what is measured without O(slurmd_parameters).
+    - Facts for which C(slurmd -C) reports another value; empty if all are equal or slurmd is not installed.
+    - C(slurmd -C) does not use C(SlurmdParameters), so it is compared with a measurement without O(slurmd_parameters).
   type: list
   elements: dict
   returned: always
@@ -185,12 +185,12 @@ differences:
       returned: always
       sample: real_memory
     measured:
-      description: What was measured.
+      description: The measured value.
       type: int
       returned: always
       sample: 515655
     slurmd:
-      description: What slurmd says.
+      description: The value that slurmd reports.
       type: int
       returned: always
       sample: 515654

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_host_facts
-short_description: What the roles of this collection decide on
+short_description: Gather the facts that the roles of this collection need
 version_added: 0.1.0
 description:
-  - Looks at a host once for all roles, instead of gathering Ansible's facts, so that a host that is as it should be
-    costs no task of its own for each of the questions.
-  - It changes nothing on the host. If apt has no lists of packages at all, the module fetches them, because it has to
-    know the release of Slurm.
+  - Gathers facts about a host once for all roles, instead of Ansible's facts. So a host that needs no change costs one
+    task instead of a task for each fact.
+  - It changes nothing on the host, with one exception. If apt has no package lists, the module downloads them to find
+    out the release of Slurm.
 options:
   packages:
     description: Packages to look for, by name.
@@ -21,7 +21,7 @@ options:
     elements: str
     default: []
   candidates:
-    description: Packages whose version that apt would install is asked for, by name.
+    description: Packages to look up the version that apt would install, by name.
     type: list
     elements: str
     default: []
@@ -36,12 +36,12 @@ options:
     elements: path
     default: []
   files:
-    description: Files whose checksum is asked for.
+    description: Files to compute the checksum of.
     type: list
     elements: path
     default: []
   part:
-    description: Part of a file whose checksum is asked for.
+    description: Part of a file to compute the checksum of.
     type: dict
     suboptions:
       path:
@@ -53,11 +53,12 @@ options:
         type: str
         required: true
   serving_controller:
-    description: Whether Slurm is asked which of its controllers serves. It can take a minute while one does not answer.
+    description:
+      - Whether to ask Slurm which of its controllers serves. It can take a minute if one of them does not answer.
     type: bool
     default: false
   hardware:
-    description: Whether the host's hardware is measured as well, as M(gpucluster.slurm.slurm_hardware_facts) does.
+    description: Whether to measure the host's hardware as well, as M(gpucluster.slurm.slurm_hardware_facts) does.
     type: bool
     default: false
 extends_documentation_fragment: [gpucluster.slurm.hardware, gpucluster.slurm.reading]
@@ -66,13 +67,13 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Look at the host
+- name: Gather facts about the host
   gpucluster.slurm.slurm_host_facts:
     packages: [munge, slurmd]
     users: [munge, slurm]
   register: look
 
-- name: Show which release of Slurm it has, or would have
+- name: Show the version of Slurm
   ansible.builtin.debug:
     var: look.ansible_facts.slurm_host.slurm_version
 """
@@ -84,11 +85,11 @@ ansible_facts:
   returned: always
   contains:
     slurm_hardware:
-      description: What M(gpucluster.slurm.slurm_hardware_facts) returns by this name.
+      description: The fact of the same name of M(gpucluster.slurm.slurm_hardware_facts).
       type: dict
       returned: with O(hardware)
     slurm_host:
-      description: What there is on the host.
+      description: The facts about the host.
       type: dict
       returned: always
       contains:
@@ -103,7 +104,7 @@ ansible_facts:
           returned: always
           sample: trixie
         hostname:
-          description: What the host calls itself.
+          description: The host name that the host itself has.
           type: str
           returned: always
           sample: compute01
@@ -123,69 +124,71 @@ ansible_facts:
           returned: always
           sample: 8
         slurm_version:
-          description: Version of Slurm that is installed, or else that apt would install; empty if there is none.
+          description: Installed version of Slurm, or else the version that apt would install; empty if there is none.
           type: str
           returned: always
           sample: 24.11.5-4
         packages:
-          description: Those of O(packages) that are installed, with their versions.
+          description: The installed ones of O(packages), with their versions.
           type: dict
           returned: always
           sample: {munge: 0.5.16-1}
         candidates:
-          description: Those of O(candidates) that apt can install, with their versions.
+          description: The packages of O(candidates) that apt can install, with their versions.
           type: dict
           returned: always
           sample: {apptainer: 1.4.5-3}
         mirror:
-          description: Where the host has its release of Debian from, with O(candidates); empty if apt does not know.
+          description: URL of the host's Debian mirror, with O(candidates); empty if apt does not know it.
           type: str
           returned: always
           sample: http://mirror.example.org/debian/
         interrupted:
-          description: Whether dpkg has left an installation unfinished, or is at work.
+          description: Whether dpkg has an unfinished installation, or is running.
           type: bool
           returned: always
         clocks:
-          description: Services that keep the clock and start with the host, and whether they run.
+          description: Time services that are enabled, and whether they run.
           type: dict
           returned: always
           sample: {systemd-timesyncd: true}
         users:
-          description: Those of O(users) that exist, with their ids.
+          description: The existing users of O(users), with their ids.
           type: dict
           returned: always
           sample: {slurm: 64030}
         directories:
-          description: Those of O(directories) that exist, with their permissions in octal.
+          description: The existing directories of O(directories), with their permissions in octal.
           type: dict
           returned: always
           sample: {/etc/slurm: "0755"}
         files:
-          description: Those of O(files) that exist, with SHA-256 of what they hold.
+          description: The existing files of O(files), with the SHA-256 checksum of their content.
           type: dict
           returned: always
           sample: {}
         part:
-          description: SHA-256 of O(part), without the lines around it; empty where it is not there.
+          description: SHA-256 checksum of O(part), without the marker lines; empty if the file does not have it.
           type: str
           returned: always
           sample: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
         serving_controller:
-          description: The controller that serves, by its name in C(SlurmctldHost); empty if none does or is asked.
+          description:
+            - The serving controller, by its name in C(SlurmctldHost); empty if none serves, or without
+              O(serving_controller).
           type: str
           returned: always
           sample: head
         namespaces:
           description:
-            - Settings of the kernel that decide whether users can make containers, C(max_user_namespaces),
+            - Settings of the kernel that decide whether users can create containers, C(max_user_namespaces),
               C(unprivileged_userns_clone) and C(apparmor_restrict_unprivileged_userns).
-            - Null where the kernel does not have one.
+            - A setting that the kernel does not have is null.
           type: dict
           returned: always
           sample: {max_user_namespaces: 65536}
 differences:
-  description: As of M(gpucluster.slurm.slurm_hardware_facts), with O(hardware).
+  description: The same as RV(gpucluster.slurm.slurm_hardware_facts#module:differences), with O(hardware).
   type: list
   elements: dict
   returned: with O(hardware)

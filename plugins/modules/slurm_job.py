@@ -13,12 +13,12 @@ short_description: Submit jobs to Slurm and wait for them
 version_added: 0.1.0
 author: gpucluster.slurm contributors (@gpucluster)
 description:
-  - Submits batch jobs, waits until all have ended, and says of each whether it ended as expected.
-  - All jobs wait together. While they do, each look costs one C(squeue), however many they are.
-  - Where the cluster has accounting, the final states are those of C(sacct), and a job that does not appear there
-    within a minute has failed.
-  - Jobs are submitted by the user that the module runs as. Use C(become_user) to submit for somebody else.
-  - When time is up, the jobs that have not ended are cancelled, no others.
+  - Submits batch jobs, waits until all have ended, and reports for each whether it ended as expected.
+  - It waits for all jobs together. Each poll is one C(squeue) for all of them.
+  - If the cluster has accounting, the final states are from C(sacct), and a job that does not appear there within a
+    minute has failed.
+  - Jobs are submitted as the user that runs the module. Use C(become_user) to submit as another user.
+  - After O(timeout) the jobs of this module that have not ended are cancelled.
 options:
   command: &command
     description:
@@ -29,10 +29,10 @@ options:
     description: Text of the batch script, with C(#!) and any C(#SBATCH) lines.
     type: str
   name: &name
-    description: Name of the job. Without one, it is V(ansible).
+    description: Name of the job. Without it, V(ansible).
     type: str
   partition: &partition
-    description: Partition. Slurm takes the cluster's default without one.
+    description: Partition. Without it, the cluster's default.
     type: str
   nodelist: &nodelist
     description: Nodes that the job must have, a hostlist.
@@ -53,10 +53,13 @@ options:
     description: Generic resources for each node, such as V(gpu:2).
     type: str
   array: &array
-    description: Indexes of an array job, such as V(0-3). The array is as its first task that is not V(COMPLETED).
+    description:
+      - Indexes of a job array, such as V(0-3). The state of the array is that of its first task that is not
+        V(COMPLETED).
     type: str
   time: &time
-    description: Time limit in minutes or as C(days-hours:minutes:seconds). Quote it, YAML takes V(1:30) for a number.
+    description:
+      - Time limit in minutes or as C(days-hours:minutes:seconds). Quote it, since YAML reads V(1:30) as a number.
     type: str
   account: &account
     description: Account to charge.
@@ -68,30 +71,30 @@ options:
     description: Earliest start, such as V(now+1hour).
     type: str
   output: &output
-    description: File for the job's output, on the node that runs it. Without one, it goes to C(/dev/null).
+    description: File for the job's output, on the node that runs it. Without it, C(/dev/null).
     type: str
   options: &options
     description:
-      - Further long options of C(sbatch), by name without dashes. V(true) is an option without a value.
-      - Those of a job are added to those for all jobs.
+      - Further long options of C(sbatch), by name without dashes. Use V(true) for an option without a value.
+      - Options of a job are added to the options for all jobs.
     type: dict
   expect: &expect
     description:
-      - How the job has to end. Without it, V(COMPLETED).
-      - V(REFUSED) is a job that C(sbatch) does not accept.
+      - Expected end of the job. Without it, V(COMPLETED).
+      - V(REFUSED) means that C(sbatch) does not accept the job.
     type: str
     choices: [COMPLETED, CANCELLED, FAILED, OUT_OF_MEMORY, REFUSED, TIMEOUT]
   expect_reason: &expect_reason
-    description: Regular expression that Slurm's reason for the end, or for the refusal, has to match in some part.
+    description: Regular expression that must match a part of Slurm's reason for the end or the refusal.
     type: str
   cancel_when: &cancel_when
-    description: Cancel the job as soon as it is seen in this state.
+    description: State in which the job is cancelled, as soon as a poll sees it.
     type: str
     choices: [pending, running]
   jobs:
     description:
-      - The jobs. What is given beside this option holds for each of them that does not say otherwise.
-      - Without this option, what is given beside it is the one job.
+      - The jobs. The other options are the defaults of each job.
+      - Without this option, the other options describe one job.
     type: list
     elements: dict
     suboptions:
@@ -116,11 +119,11 @@ options:
       expect_reason: *expect_reason
       cancel_when: *cancel_when
   timeout:
-    description: Seconds until all jobs must have ended.
+    description: Seconds in which all jobs must end.
     type: int
     default: 300
   poll:
-    description: Seconds between two looks at the jobs.
+    description: Seconds between two polls of the jobs.
     type: float
     default: 1
 attributes:
@@ -128,22 +131,22 @@ attributes:
     description: Nothing is submitted. RV(ignore:changed) is true, as it would be; RV(jobs) is empty.
     support: full
   diff_mode:
-    description: A job has no state before and after.
+    description: A job has no state to compare before and after.
     support: none
 notes:
-  - A job that was submitted is a change. Jobs that only look at something deserve C(changed_when=false) on the task.
+  - A submitted job is a change. If the jobs only read, set C(changed_when=false) on the task.
 requirements:
   - Slurm's commands (22.05 or later), with a controller that answers
 """
 
 EXAMPLES = r"""
-- name: One job
+- name: Run one job
   gpucluster.slurm.slurm_job:
     command: nvidia-smi --list-gpus
     partition: gpu
     gres: gpu:1
 
-- name: A job on each of several nodes, waiting for all of them together
+- name: Run a job on each of two nodes, and wait for both together
   gpucluster.slurm.slurm_job:
     partition: gpu
     command: /usr/local/sbin/gpu-burn-in
@@ -155,7 +158,7 @@ EXAMPLES = r"""
   become: true
   become_user: alice
 
-- name: Jobs that have to end badly
+- name: Run jobs that are expected not to complete
   gpucluster.slurm.slurm_job:
     jobs:
       - {name: too-large, command: "true", nodes: "9999", expect: REFUSED, expect_reason: Node count}
@@ -175,18 +178,18 @@ jobs:
       type: str
       sample: burn-in-1
     job_id:
-      description: Slurm's number; 0 for a job that was refused.
+      description: Slurm's job id; 0 for a job that was refused.
       type: int
       sample: 42
     partition:
-      description: Partition that was asked for; empty for the default.
+      description: Requested partition; empty for the default.
       type: str
       sample: gpu
     status:
       description:
-        - V(passed) is a job that ended as expected.
-        - V(waiting) is a job that Slurm had not started when time was up.
-        - V(failed) is any other.
+        - V(passed) means that the job ended as expected.
+        - V(waiting) means that Slurm had not started the job by O(timeout).
+        - V(failed) is any other case.
       type: str
       sample: passed
     ok:
@@ -194,7 +197,8 @@ jobs:
       type: bool
       sample: true
     state:
-      description: Slurm's state, V(REFUSED), or V(UNKNOWN) for a job that Slurm forgot before its end was seen.
+      description:
+        - Slurm's state, V(REFUSED), or V(UNKNOWN) for a job that Slurm removed from its memory before its end was seen.
       type: str
       sample: COMPLETED
     expected:
@@ -210,25 +214,26 @@ jobs:
       type: str
       sample: gpu001
     elapsed:
-      description: Seconds that it ran; for an array, its longest task.
+      description: Run time in seconds; for an array, that of its longest task.
       type: int
       sample: 3
     reason:
-      description: Slurm's reason for the state, or its words of refusal.
+      description: Slurm's reason for the state, or its message for a refused job.
       type: str
       sample: "ReqNodeNotAvail, UnavailableNodes:gpu002"
     node_states:
       description:
-        - For a job that is V(waiting), Slurm's state of each node in its O(nodelist), with the administrator's reason.
-        - It tells more than RV(jobs[].reason), which can call a busy node down.
+        - For a job with status V(waiting), Slurm's state of each node in its O(nodelist), with the administrator's
+          reason.
+        - It is more exact than RV(jobs[].reason), which can describe a busy node as down.
       type: dict
       sample: {gpu002: drained (bad DIMM)}
     message:
-      description: What is not as expected; empty for a job that passed.
+      description: The difference from the expected end; empty for a job that passed.
       type: str
       sample: "has not started in 300 s: ReqNodeNotAvail, UnavailableNodes:gpu002; gpu002 is drained (bad DIMM)"
 accounting:
-  description: Whether the cluster has accounting, so that the states are those of C(sacct).
+  description: Whether the cluster has accounting, so that the states are from C(sacct).
   returned: when jobs were submitted
   type: bool
   sample: true
@@ -244,10 +249,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import batch
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, run
 
 ACCOUNTING_LAG = 60
-"""Seconds until slurmdbd must know what slurmctld knows."""
+"""Seconds until slurmdbd must have the records of slurmctld."""
 
 SUBMITTERS = 8
-"""Jobs that are submitted at the same time: sbatch mostly waits."""
+"""Jobs that are submitted at the same time. sbatch waits most of its time."""
 
 JOB_OPTIONS: dict[str, dict[str, Any]] = {
     **{option: {"type": "str"} for option in ("command", "script", "name", "expect_reason")},
@@ -262,7 +267,7 @@ JOB_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def wanted_jobs(params: dict[str, Any]) -> list[dict[str, Any]]:
-    """The jobs that the task describes, each with what holds for all of them. Raises ValueError."""
+    """The jobs that the task describes, each with the options for all jobs. Raises ValueError."""
     common = {option: params[option] for option in JOB_OPTIONS if params[option] is not None}
     wanted = []
     for given in [{}] if params["jobs"] is None else params["jobs"]:
@@ -280,7 +285,7 @@ def wanted_jobs(params: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def has_accounting() -> bool:
-    """Whether the cluster has slurmdbd. Raises CommandError where Slurm's commands are missing or get no answer."""
+    """Whether the cluster has slurmdbd. Raises CommandError if Slurm's commands are missing or get no answer."""
     answer = run(["scontrol", "show", "config"])
     if answer.status:
         raise CommandError(f"Slurm does not answer: {answer.words}")
@@ -295,13 +300,13 @@ def submit(job: dict[str, Any]) -> tuple[int, str]:
 
 
 def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float) -> slurm.Known:
-    """Look at the jobs until all have ended or the time (of the monotonic clock) has come; cancel what has to be."""
+    """Poll the jobs until all have ended, or until a time of the monotonic clock; cancel those with cancel_when."""
     known: slurm.Known = {}
     to_cancel = {job_id: job["cancel_when"].upper() for job_id, job in jobs.items() if job.get("cancel_when")}
     try:
         while True:
             answer = run(slurm.SQUEUE)
-            # A controller that restarts is no news of the jobs.
+            # While a controller restarts, nothing is known about the jobs.
             if answer.status == 0:
                 known = slurm.updated(known, slurm.parse_squeue(answer.output), jobs)
             due = {record.job_id for record in known.values() if to_cancel.get(record.job_id) == record.state}
@@ -317,13 +322,13 @@ def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float) -> slurm.Kn
 
 
 def cancel(job_ids: set[int]) -> None:
-    """Cancel these jobs. One that ends in the meantime is no error: squeue tells what became of it."""
+    """Cancel these jobs. It is no error if one ends in the meantime; squeue shows its state."""
     if job_ids:
         run(["scancel", *map(str, sorted(job_ids))])
 
 
 def from_accounting(ended: dict[int, list[slurm.JobRecord]], poll: float) -> dict[int, list[slurm.JobRecord]]:
-    """What accounting has of these jobs. A job whose end it does not have in time is not in the answer."""
+    """The accounting records of these jobs. A job whose end is not recorded in time is left out."""
     until = time.monotonic() + ACCOUNTING_LAG
     booked: dict[int, list[slurm.JobRecord]] = {}
     while missing := ended.keys() - booked.keys():
@@ -351,7 +356,7 @@ def node_states(jobs: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting: bool) -> list[dict[str, Any]]:
-    """Submit the jobs, wait for them, and say what became of each."""
+    """Submit the jobs, wait for them, and return the result of each."""
     with ThreadPoolExecutor(SUBMITTERS) as pool:
         submitted = list(pool.map(submit, wanted))
     jobs = {job_id: job for (job_id, _refusal), job in zip(submitted, wanted) if job_id}
@@ -396,7 +401,7 @@ def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting:
 
 
 def failure(results: list[dict[str, Any]]) -> str:
-    """One line that names the jobs that are not as expected, the first ten of them; empty where all are."""
+    """One line that names the first ten jobs that did not end as expected; empty if all did."""
     bad = [f"{result['name']}: {result['message']}" for result in results if not result["ok"]]
     if not bad:
         return ""

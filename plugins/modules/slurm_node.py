@@ -3,16 +3,17 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Drain nodes of Slurm and take them back."""
+"""Drain and resume nodes of Slurm."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_node
-short_description: Drain nodes of Slurm and take them back
+short_description: Drain and resume nodes of Slurm
 version_added: 0.1.0
 description:
-  - Drains nodes, sets them down, or takes them back. Nodes that are so already are left alone, with their reason.
+  - Drains nodes, sets them down, or resumes them. Nodes that are already in the state are not changed and keep their
+    reason.
 options:
   name:
     description: The nodes, a hostlist.
@@ -20,14 +21,14 @@ options:
     required: true
   state:
     description:
-      - V(drain) lets jobs end and starts no others. V(down) ends the jobs.
-      - V(resume) takes nodes back that are drained, down or failing. With a O(reason), only those that have it, so that
-        nodes that somebody else has drained stay as they are.
+      - V(drain) lets the running jobs end and starts no new ones. V(down) ends the jobs.
+      - V(resume) returns nodes to service that are drained, down or failing. With a O(reason), only the nodes with this
+        reason, so that nodes drained by somebody else are not changed.
     type: str
     choices: [drain, down, resume]
     required: true
   reason:
-    description: Why. Needed with V(drain) and V(down), as Slurm does.
+    description: Reason for the state. Slurm needs it for V(drain) and V(down).
     type: str
 extends_documentation_fragment: [gpucluster.slurm.changing]
 requirements:
@@ -35,13 +36,13 @@ requirements:
 """
 
 EXAMPLES = r"""
-- name: No new jobs on two nodes
+- name: Drain two nodes
   gpucluster.slurm.slurm_node:
     name: gpu[01-02]
     state: drain
     reason: new DIMMs
 
-- name: Take back those that were drained for this
+- name: Resume the nodes that were drained for this reason
   gpucluster.slurm.slurm_node:
     name: gpu[01-02]
     state: resume
@@ -56,17 +57,17 @@ plan:
   returned: always
   contains:
     what:
-      description: What changes.
+      description: The changed node.
       type: str
       returned: always
       sample: node gpu01
     before:
-      description: Its value before; null for what was not there.
+      description: Its state before.
       type: str
       returned: always
       sample: IDLE
     after:
-      description: Its value afterwards; null for what is gone.
+      description: Its state afterwards.
       type: str
       returned: always
       sample: DRAIN
@@ -82,7 +83,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands im
 
 
 def set_state(module: AnsibleModule) -> list[dict[str, Any]]:
-    """Make the nodes as wanted. Gives the plan. Raises CommandError."""
+    """Set the wanted state of the nodes, and return the plan. Raises CommandError."""
     state, reason = module.params["state"], module.params["reason"] or ""
     nodes = to_change(show("node", module.params["name"]), state, reason)
     if nodes and not module.check_mode:

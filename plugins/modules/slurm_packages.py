@@ -10,20 +10,20 @@ module: slurm_packages
 short_description: Install packages from a repository, a URL or a file, with their configuration files
 version_added: 0.2.0
 description:
-  - Installs Debian packages, those by name from the repositories that apt knows, others from a URL with a checksum or
-    from a file on the host. What they depend on comes from the repositories.
-  - Everything is checked before anything is changed. Checksums, architectures, and, with O(slurm_release), for which
-    release of Slurm the plugins in the packages were built.
-  - Files are written before the packages are installed, so that a repository can be one of them, and services start
-    with their configuration.
+  - Installs Debian packages by name from the repositories that apt knows, from a URL with a checksum, or from a file on
+    the host. Their dependencies come from the repositories.
+  - Before anything is changed, it checks checksums, architectures and, with O(slurm_release), the release of Slurm that
+    the plugins in the packages were built for.
+  - Files are written before the packages are installed, so that a file can define a repository, and services start with
+    their configuration.
   - An installation that was interrupted is finished first.
-  - A package that is fetched is kept in C(/var/cache/gpucluster-slurm), in check mode as well, since what is in it can
-    only be checked there.
+  - A downloaded package is kept in C(/var/cache/gpucluster-slurm), in check mode as well, since its content cannot be
+    checked without it.
 options:
   packages:
     description:
-      - The packages. One by O(packages[].name) is installed if it is missing, another one if its version is not the one
-        that is installed.
+      - The packages. A package with O(packages[].name) is installed if it is missing, one from a URL or file if another
+        version is installed.
     type: list
     elements: dict
     default: []
@@ -32,38 +32,38 @@ options:
         description: Name of a package in a repository.
         type: str
       url:
-        description: Where a package is to be fetched from, with O(packages[].sha256).
+        description: URL of a package, with O(packages[].sha256).
         type: str
       file:
         description:
-          - Name of a package that has been copied to C(/var/cache/gpucluster-slurm) on the host. Of a path, the last
-            part.
+          - Name of a package that has been copied to C(/var/cache/gpucluster-slurm) on the host. Of a path, only the
+            last part is used.
         type: path
       sha256:
         description: SHA-256 checksum of the package.
         type: str
   before:
     description:
-      - Commands, each a list of arguments, that are run after the files are written and before packages are installed,
-        such as one that makes users with ids of their own.
-      - They are run where a file has changed or a package is installed, and with O(stale).
+      - Commands that are run after the files are written and before packages are installed, each a list of arguments.
+        An example is a command that creates users with fixed ids.
+      - They are run if a file changes or a package is installed, and with O(stale).
     type: list
     elements: list
     default: []
   stale:
-    description: Whether O(before) has to be run for another reason.
+    description: Whether O(before) must be run for another reason.
     type: bool
     default: false
   hold_services:
     description:
-      - Whether the services of the packages are kept from starting when they are installed. A daemon of Slurm that
-        starts without a configuration asks DNS for one for 90 s.
+      - Whether to prevent the services of the packages from starting during the installation. A Slurm daemon that
+        starts without a configuration searches for one in DNS for 90 s.
     type: bool
     default: false
   slurm_release:
     description:
-      - The release of Slurm, such as V(24.11), that the packages hold plugins for. None of them may be a
-        O(packages[].name), since the plugins in it are read.
+      - The release of Slurm, such as V(24.11), that the plugins in the packages must be built for. O(packages[].name)
+        is not allowed with it, since the module must read the plugins before the installation.
     type: str
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files]
 seealso:
@@ -71,7 +71,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Make a service user, and install a package whose service is started later
+- name: Create a service user, and install a package whose service is started later
   gpucluster.slurm.slurm_packages:
     files:
       - path: /etc/sysusers.d/gpucluster-slurm.conf
@@ -95,25 +95,25 @@ EXAMPLES = r"""
 
 RETURN = r"""
 installed:
-  description: The packages that were installed, or would be in check mode, each with its version if that is known.
+  description: The packages that were installed, or would be in check mode, each with its version if it is known.
   type: list
   elements: str
   returned: always
   sample: [enroot=4.1.2-1, fuse-overlayfs]
 files:
-  description: Paths of the files that were written or whose owner or mode was mended, or would be in check mode.
+  description: Paths of the files that were written or whose owner or mode was corrected, or would be in check mode.
   type: list
   elements: str
   returned: always
   sample: [/etc/enroot/enroot.conf.d/50-site.conf]
 plugins:
-  description: The plugins of Slurm in the packages, with O(slurm_release).
+  description: The Slurm plugins in the packages, with O(slurm_release).
   type: list
   elements: dict
   returned: always
   contains:
     path:
-      description: Where the package has the plugin.
+      description: Path of the plugin in the package.
       type: str
       returned: always
       sample: /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so
@@ -164,9 +164,9 @@ INSTALL = [
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 LOCKED = "frontend lock was locked by"
 PATIENCE = 300
-"""Seconds until another installation has to have ended."""
+"""Seconds to wait for another installation to end."""
 POLICY = "/usr/sbin/policy-rc.d"
-"""What invoke-rc.d(8) asks whether a service may be started; 101 is no."""
+"""The program that invoke-rc.d(8) runs to find out whether a service may be started; exit status 101 forbids it."""
 HOLD = "#!/bin/sh\n# Managed by gpucluster.slurm: it is there while packages are installed.\nexit 101\n"
 
 
@@ -180,7 +180,7 @@ class Deb:
 
     path: str
     source: str
-    """Where it comes from, for messages."""
+    """Its source, for messages."""
     name: str
     version: str
     architecture: str
@@ -196,7 +196,7 @@ def checksum(path: str) -> str:
 
 
 def fetched(module: AnsibleModule, url: str, sha256: str) -> str:
-    """The path of a package from a URL, fetched unless the cache has it. Raises PackageError, OSError."""
+    """The path of a package from a URL, downloaded unless it is in the cache. Raises PackageError, OSError."""
     path = os.path.join(CACHE, f"{sha256[:16]}-{os.path.basename(url.partition('?')[0])}")
     if os.path.exists(path) and checksum(path) == sha256:
         return path
@@ -218,14 +218,14 @@ def fetched(module: AnsibleModule, url: str, sha256: str) -> str:
 
 
 def expect(source: str, path: str, sha256: str) -> None:
-    """Raises PackageError where a file has another checksum."""
+    """Raises PackageError if a file has another checksum."""
     found = checksum(path)
     if found != sha256:
         raise PackageError(f"{source}: found sha256 {found}, allowed {sha256}")
 
 
 def look(module: AnsibleModule, package: dict[str, str | None]) -> Deb:
-    """A package by URL or file, with what dpkg says of it. Raises PackageError, OSError."""
+    """A package by URL or file, with the fields that dpkg shows. Raises PackageError, OSError."""
     sha256 = (package["sha256"] or "").lower()
     if package["url"]:
         source = package["url"]
@@ -245,7 +245,7 @@ def look(module: AnsibleModule, package: dict[str, str | None]) -> Deb:
 
 
 def check_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
-    """Raises PackageError where a package is for another machine."""
+    """Raises PackageError if a package is for another architecture."""
     own = module.run_command(["dpkg", "--print-architecture"], check_rc=True)[1].strip()
     for deb in debs:
         if deb.architecture not in (own, "all"):
@@ -253,7 +253,7 @@ def check_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
 
 
 def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict[str, str]]:
-    """The plugins, by path and checksum. Raises PackageError where this release of Slurm would not load one."""
+    """The plugins, by path and checksum. Raises PackageError if this release of Slurm would not load one of them."""
     plugins: list[dict[str, str]] = []
     for deb in debs:
         rc, stdout, stderr = module.run_command(["dpkg-deb", "--fsys-tarfile", deb.path], encoding=None)
@@ -271,7 +271,7 @@ def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict
                         raise PackageError(f"{deb.source}: {path}: {error}") from None
                     plugins.append({"path": path, "sha256": hashlib.sha256(content).hexdigest()})
         if not found:
-            raise PackageError(f"{deb.source}: it holds no plugin of Slurm")
+            raise PackageError(f"{deb.source}: it contains no Slurm plugin")
         for path, release in found.items():
             if release != own:
                 raise PackageError(f"{deb.source}: {path} is for Slurm {release}, and the host has Slurm {own}")
@@ -279,7 +279,8 @@ def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict
 
 
 def finish(module: AnsibleModule) -> None:
-    """Finish what was interrupted. What looks so may be at work, of a run that was killed: dpkg does not wait for it.
+    """Finish an interrupted installation. It can also be a dpkg of a killed run that is still running; dpkg does not
+    wait for it.
 
     Raises:
         PackageError: dpkg cannot finish it, or the other one does not end.
@@ -296,7 +297,7 @@ def finish(module: AnsibleModule) -> None:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Wait until the module has ended that a killed run has left at work on this host."""
+    """Wait until a module of a killed run that still runs on this host has ended."""
     with open("/run/lock/gpucluster-slurm-packages", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -304,7 +305,10 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def held_services(hold: bool) -> Iterator[None]:
-    """Keep services from starting meanwhile, unless the host has a policy of its own; that of a killed run is ours."""
+    """Prevent services from starting meanwhile, unless the host has its own policy file.
+
+    One of a killed run is replaced.
+    """
     try:
         with open(POLICY, encoding="utf-8", errors="replace") as file:
             own = file.read() != HOLD
@@ -329,7 +333,7 @@ def prepare(module: AnsibleModule) -> None:
 
 
 def install(module: AnsibleModule, targets: list[str]) -> None:
-    """Install packages, with new lists of packages if apt does not find what it needs. Raises PackageError."""
+    """Install packages. If apt does not find one, update its package lists and try again. Raises PackageError."""
     command = [*INSTALL, *targets]
     rc, stdout, stderr = module.run_command(command, environ_update=ENVIRONMENT)
     if rc != 0:

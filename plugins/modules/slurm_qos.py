@@ -12,7 +12,7 @@ module: slurm_qos
 short_description: Manage a QOS of Slurm
 version_added: 0.1.0
 description:
-  - Makes a QOS with its limits, changes it, or removes it. One that jobs have is not removed.
+  - Adds a QOS with its limits, changes it, or removes it. A QOS that jobs use is not removed.
 options:
   name:
     description: Name of the QOS.
@@ -23,7 +23,7 @@ options:
     type: dict
     default: {}
   state:
-    description: Whether it is there.
+    description: Whether the QOS exists.
     type: str
     choices: [present, absent]
     default: present
@@ -36,7 +36,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: A QOS that preempts another one
+- name: Add a QOS that preempts another one
   gpucluster.slurm.slurm_qos:
     name: urgent
     limits:
@@ -45,7 +45,7 @@ EXAMPLES = r"""
       MaxTRESPerUser: {gres/gpu: 8}
       Preempt: [normal]
 
-- name: No QOS of that name
+- name: Remove a QOS
   gpucluster.slurm.slurm_qos:
     name: trial
     state: absent
@@ -53,28 +53,28 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: The changes, one for each limit, and one for what comes or goes.
+  description: The changes, one for each limit, and one for each entity that is added or removed.
   type: list
   elements: dict
   returned: always
   contains:
     what:
-      description: What changes.
+      description: Name of the changed parameter.
       type: str
       returned: always
       sample: qos high Priority
     before:
-      description: Its value before; null for what was not there.
+      description: Its value before; null if it did not exist.
       type: str
       returned: always
       sample: "10"
     after:
-      description: Its value afterwards; null for what is gone. It is empty where a limit is not set.
+      description: Its value afterwards; null if it is removed, empty if the limit is not set.
       type: str
       returned: always
       sample: "20"
 table:
-  description: The plan as text. What is the same of several names is one line.
+  description: The plan as text. Equal changes of several names are one line.
   type: list
   elements: str
   returned: always

@@ -12,7 +12,7 @@ module: slurm_reservation
 short_description: Manage a reservation of Slurm
 version_added: 0.1.0
 description:
-  - Makes a reservation, changes it, or removes it.
+  - Creates a reservation, changes it, or removes it.
 options:
   name:
     description: Name of the reservation.
@@ -20,14 +20,14 @@ options:
     required: true
   parameters:
     description:
-      - Any parameters of a reservation as C(scontrol) has them, such as C(StartTime), C(Duration), C(Nodes), C(Users),
-        C(Accounts), C(Flags). Lists may be lists. Others are left alone.
-      - A time that is not a date, such as V(now+1hour), matters only while there is no reservation of that name.
-      - One that has ended for good, by its dates and the clock of this host, is not made.
+      - Any parameters of a reservation in the spelling of C(scontrol), such as C(StartTime), C(Duration), C(Nodes),
+        C(Users), C(Accounts), C(Flags). Values can be lists. Other parameters are not changed.
+      - A time that is not a date, such as V(now+1hour), is used only to create a reservation.
+      - A reservation whose last end is past, by its dates and the clock of this host, is not created.
     type: dict
     default: {}
   state:
-    description: Whether it is there.
+    description: Whether the reservation exists.
     type: str
     choices: [present, absent]
     default: present
@@ -37,7 +37,7 @@ requirements:
 """
 
 EXAMPLES = r"""
-- name: Two nodes for a course
+- name: Reserve two nodes for a course
   gpucluster.slurm.slurm_reservation:
     name: course
     parameters:
@@ -47,12 +47,12 @@ EXAMPLES = r"""
       Accounts: [teaching]
       Flags: [WEEKLY]
 
-- name: All nodes for maintenance
+- name: Reserve all nodes for maintenance
   gpucluster.slurm.slurm_reservation:
     name: maintenance
     parameters: {StartTime: now, Duration: INFINITE, Nodes: ALL, Users: [root], Flags: [MAINT, IGNORE_JOBS]}
 
-- name: No more
+- name: Remove the reservation
   gpucluster.slurm.slurm_reservation:
     name: maintenance
     state: absent
@@ -66,17 +66,17 @@ plan:
   returned: always
   contains:
     what:
-      description: What changes.
+      description: Name of the changed parameter.
       type: str
       returned: always
       sample: reservation course Nodes
     before:
-      description: Its value before; null for what was not there.
+      description: Its value before; null if it did not exist.
       type: str
       returned: always
       sample: "gpu01"
     after:
-      description: Its value afterwards; null for what is gone.
+      description: Its value afterwards; null if it is removed.
       type: str
       returned: always
       sample: "gpu01,gpu02"
@@ -98,7 +98,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands im
 
 
 def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:
-    """Make it as wanted. Gives the plan. Raises ReservationError and CommandError."""
+    """Apply the wanted parameters, and return the plan. Raises ReservationError and CommandError."""
     name, absent = module.params["name"], module.params["state"] == "absent"
     there = next((record for record in show("reservation") if record["ReservationName"] == name), None)
     named = f"ReservationName={name}"

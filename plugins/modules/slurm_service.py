@@ -7,37 +7,37 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_service
-short_description: Run a daemon with its files
+short_description: Run a daemon with its configuration files
 version_added: 0.1.0
 description:
-  - Writes the files that a systemd service reads when it starts, enables and starts it, and restarts or reloads it if
-    one of the files is newer than what it has loaded. One task, and one connection, for what would be a task a file,
-    a handler and a service.
-  - Unlike a handler, it does not depend on the run that changed a file. A run that was killed between the change and
-    the restart, or a file that was changed by hand, is repaired by the next run.
-  - No file is written if one of them is not valid. Each is replaced in one step, and never readable by others than
-    wanted.
-  - A service that has loaded its files is left alone, also if only an owner or a mode had to be mended.
+  - Writes the files that a systemd service reads, enables and starts the service, and restarts or reloads it if one of
+    the files is newer than the version it has loaded. One task and one connection replace a task for each file, a
+    handler and a task for the service.
+  - Unlike a handler, it does not depend on the run that changed a file. If a run was killed between the change and the
+    restart, or a file was changed by hand, the next run restarts the service.
+  - No file is written if one of them is not valid. Each is replaced atomically, and its permissions are never wider
+    than wanted.
+  - A service that has loaded its files is not restarted, even if the owner or mode of a file had to be corrected.
 options:
   name:
     description: Name of the service.
     type: str
     required: true
   files:
-    description: Files of the service, which reads them when it starts. Directories that are missing are made.
+    description: Files of the service, which reads them when it starts. Missing directories are created.
     type: list
     elements: dict
     default: []
     suboptions:
       path:
-        description: Where the file is.
+        description: Path of the file.
         type: path
         required: true
       content:
         description: The text of the file.
         type: str
       secret:
-        description: The content of a file that must not be shown, encoded in base64; instead of O(files[].content).
+        description: Secret content of the file, encoded in base64, instead of O(files[].content). It is never shown.
         type: str
       owner:
         description: User and group that own the file, by name.
@@ -48,40 +48,43 @@ options:
         type: str
         default: "0644"
       loaded:
-        description: Whether the service reads the file. One that it does not read is only written.
+        description: Whether the service reads the file. A change of other files does not restart the service.
         type: bool
         default: true
       validate:
-        description: Command, as a list of arguments, that accepts the new file, whose path stands for C(%s) in them.
+        description:
+          - Command that checks the new file, as a list of arguments. C(%s) is replaced by the path of the new file.
         type: list
         elements: str
   absent:
     description:
-      - Files of the service that are not to be there, such as drop-ins of its unit that are not wanted any more.
-      - The service runs on as it is.
+      - Files of the service to remove, such as drop-ins of its unit that are no longer wanted.
+      - Their removal does not restart the service.
     type: list
     elements: path
     default: []
     version_added: 0.2.0
   reload:
     description:
-      - Command that makes the running service read its files anew, as a list of arguments.
-      - Without it the service is restarted.
+      - Command that makes the running service read its files again, as a list of arguments.
+      - Without it, the service is restarted.
     type: list
     elements: str
   reads:
     description:
-      - Other files that the service reads, or that are written when something it reads has changed.
-      - It loads its files anew if one of them is newer. A file that is not there is none.
+      - Other files that the service reads, or that are written when one of its inputs has changed.
+      - The service is restarted or reloaded if one of them is newer. Missing files are ignored.
     type: list
     elements: path
     default: []
   stale:
-    description: Whether the service has to load its files anew for another reason.
+    description: Whether the service must be restarted or reloaded for another reason.
     type: bool
     default: false
   proof:
-    description: What shows that the service works. The module fails if it does not; in check mode it is left out.
+    description:
+      - A command that proves that the service works. The module fails if the command fails. It is not run in check
+        mode.
     type: dict
     suboptions:
       command:
@@ -90,7 +93,7 @@ options:
         elements: str
         required: true
       stdin:
-        description: What the command reads.
+        description: Standard input of the command.
         type: str
         default: ""
 extends_documentation_fragment: [gpucluster.slurm.changing]
@@ -126,13 +129,13 @@ EXAMPLES = r"""
 RETURN = r"""
 files:
   description:
-    - Paths of the files that were written or removed, or whose owner or mode was mended, or would be in check mode.
+    - Paths of the files that were written or removed, or whose owner or mode was corrected, or would be in check mode.
   type: list
   elements: str
   returned: always
   sample: [/etc/munge/munge.key]
 actions:
-  description: What was done with the service, or would be done in check mode.
+  description: Actions on the service, done or, in check mode, predicted.
   type: list
   elements: str
   returned: always
@@ -143,7 +146,7 @@ reason:
   returned: always
   sample: /etc/munge/munge.key is newer than what munge has loaded
 proof:
-  description: What the command of O(proof) has printed; empty without one, and in check mode.
+  description: Output of the command of O(proof); empty without one, and in check mode.
   type: str
   returned: always
   sample: ""
@@ -158,26 +161,25 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 
-# A reload leaves no trace in systemd that tells when it was: the time of a file here does. It is gone after a reboot,
-# as it must be.
+# systemd does not record the time of a reload, so a file here does. It must not survive a reboot.
 STAMPS = "/run/gpucluster-slurm"
-# What is below it is systemd's.
+# Everything below it belongs to systemd.
 UNITS = "/etc/systemd/"
 
 
 class ServiceError(Exception):
-    """What a validation, systemd or the reload command said when it failed."""
+    """The output of a validation, of systemd or of the reload command that failed."""
 
 
 def wanted_file(wanted: dict[str, Any]) -> File:
-    """A file as the option describes it. Raises FileError where its owner does not exist."""
+    """A file as the option describes it. Raises FileError if its owner does not exist."""
     secret = wanted["secret"]
     content = (wanted["content"] or "").encode() if secret is None else base64.b64decode(secret)
     return File(wanted["path"], content, wanted["owner"], int(wanted["mode"], 8), secret is not None)
 
 
 def check(module: AnsibleModule, file: File, validate: list[str]) -> None:
-    """Raises ServiceError with the command's own words if the wanted content is not valid."""
+    """Raises ServiceError with the command's output if the wanted content is not valid."""
     with tempfile.NamedTemporaryFile(suffix=f".{os.path.basename(file.path)}") as candidate:
         candidate.write(file.content)
         candidate.flush()
@@ -185,17 +187,17 @@ def check(module: AnsibleModule, file: File, validate: list[str]) -> None:
         rc, stdout, stderr = module.run_command(command)
     if rc != 0:
         words = (stderr or stdout).strip().replace(candidate.name, file.path)
-        raise ServiceError(f"{file.path} is as it was, the new one is not valid: {words}")
+        raise ServiceError(f"{file.path} was not changed, since the new file is not valid: {words}")
 
 
 def removal(path: str) -> dict[str, str]:
-    """What Ansible shows of a file that goes."""
+    """The diff of a file that is removed."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return {"before_header": path, "after_header": path, "before": file.read(), "after": ""}
 
 
 def show(module: AnsibleModule, name: str) -> dict[str, str]:
-    """The properties of a unit that decide (systemctl(1), show)."""
+    """The properties of a unit that this module uses (systemctl(1), show)."""
     wanted = "LoadState,ActiveState,UnitFileState,NeedDaemonReload,InactiveExitTimestampMonotonic"
     stdout = module.run_command(["systemctl", "show", f"--property={wanted}", name], check_rc=True)[1]
     return dict(line.split("=", 1) for line in stdout.splitlines() if "=" in line)
@@ -216,9 +218,10 @@ def newer_file(paths: list[str], when: float) -> str:
 
 
 def plan(name: str, unit: dict[str, str], stale: str, reload: bool) -> tuple[list[str], str]:
-    """The actions that are needed, in their order, and the reason for the last one.
+    """The necessary actions in order, and the reason for the last one.
 
-    stale: what is newer than what the service has loaded, or empty. reload: whether it can load it without a restart.
+    stale: the file that is newer than the service's loaded files, or empty. reload: whether the service can load it
+    without a restart.
     """
     actions = []
     if unit["NeedDaemonReload"] == "yes":
@@ -235,8 +238,7 @@ def plan(name: str, unit: dict[str, str], stale: str, reload: bool) -> tuple[lis
 def act(module: AnsibleModule, action: str, stamp: str) -> None:
     """Does one action.
 
-    Raises:
-        ServiceError: it failed; with the command's own words and, where the service did not come up, its journal.
+    Raises: ServiceError: it failed; with the command's output and, if the service did not start, its journal.
     """
     name = module.params["name"]
     argv = {"daemon-reload": ["systemctl", action], "reload": module.params["reload"]}
@@ -252,12 +254,12 @@ def act(module: AnsibleModule, action: str, stamp: str) -> None:
     if action == "reload":
         os.makedirs(STAMPS, mode=0o755, exist_ok=True)
         with open(stamp, "w", encoding="utf-8"):
-            # The time before the command: what is written while it runs is for the next reload.
+            # The time before the command, so that a file that is written meanwhile needs another reload.
             os.utime(stamp, (before, before))
 
 
 def prove(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
-    """What the command prints that shows that the service works. Raises ServiceError where it fails."""
+    """The output of the command that proves that the service works. Raises ServiceError if it fails."""
     if proof is None or module.check_mode:
         return ""
     rc, stdout, stderr = module.run_command(proof["command"], data=proof["stdin"])
@@ -267,7 +269,7 @@ def prove(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
 
 
 def run_service(module: AnsibleModule) -> dict[str, Any]:
-    """Write the files, act on the service, and say what was done. Raises ServiceError."""
+    """Write the files, act on the service, and return the result. Raises ServiceError."""
     params = module.params
     name, stamp = params["name"], os.path.join(STAMPS, params["name"])
     files = [wanted_file(wanted) for wanted in params["files"]]
@@ -283,11 +285,11 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
             os.unlink(path)
 
     unit = show(module, name)
-    # systemd keeps in mind which directories of drop-ins there are, and does not always see a new one by itself.
+    # systemd remembers the directories of drop-ins, and does not always notice a new one.
     if any(path.startswith(UNITS) for path in [*(file.path for file in changes if file.differs), *surplus]):
         unit["NeedDaemonReload"] = "yes"
     if unit["LoadState"] != "loaded":
-        raise ServiceError(f"systemd says {unit['LoadState']} of this unit; is its package installed?")
+        raise ServiceError(f"systemd reports {unit['LoadState']} for this unit; is its package installed?")
     loaded = [file for file, wanted in zip(files, params["files"]) if wanted["loaded"]]
     stale = next((file.path for file in loaded if file.differs), "")
     stale = stale or newer_file([*(file.path for file in loaded), *params["reads"]], loaded_at(unit, stamp))

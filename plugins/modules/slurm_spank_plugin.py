@@ -7,43 +7,43 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_spank_plugin
-short_description: Change a SPANK plugin of Slurm so that it can be taken back
+short_description: Change a SPANK plugin of Slurm so that the change can be undone
 version_added: 0.2.0
 description:
   - Installs a SPANK plugin, or another version of it, at the path that plugstack.conf names, and keeps the former one
-    until a job has shown that the new one works.
-  - On the controller it keeps the line that plugstack.conf has for the plugin. It does not change plugstack.conf, which
-    is one of the files of M(gpucluster.slurm.slurm_config).
-  - Each file is replaced in one step, and jobs that start meanwhile have the former plugin or the new one. A run that
-    is killed loses neither of them, and the next run goes on where it has ended.
+    until a job has proved that the new one works.
+  - On the controller it saves the plugin's line in plugstack.conf. It does not change plugstack.conf, which is one of
+    the files of M(gpucluster.slurm.slurm_config).
+  - Each file is replaced atomically, so a job that starts meanwhile has either the former or the new plugin. If a run
+    is killed, neither is lost, and the next run continues.
 options:
   path:
-    description: Where the plugin is, as plugstack.conf names it.
+    description: Path of the plugin, as in plugstack.conf.
     type: path
     required: true
   state:
     description:
-      - V(present) installs O(source), and keeps what was there before, and the line of plugstack.conf if it is not
-        O(line). What is kept already stays, since no job has run with the plugin since then.
-      - V(proven) forgets what was there before, after a job has run with the plugin.
-      - V(former) puts the former plugin back, or removes the plugin if there was none, and then forgets what was there
-        before.
+      - V(present) installs O(source), and saves the former plugin, and the line of plugstack.conf if it differs from
+        O(line). A copy that is already saved is not replaced, since no job has run with a later plugin.
+      - V(proven) removes the saved copies, after a job has run with the plugin.
+      - V(former) restores the former plugin, or removes the plugin if there was none, and then removes the saved
+        copies.
     type: str
     choices: [present, proven, former]
     default: present
   source:
-    description: The plugin on this host, such as the one in a package, which V(present) copies.
+    description: Path of the plugin on this host that V(present) copies, such as the one in a package.
     type: path
   sha256:
     description:
-      - SHA-256 checksum of O(source). Another one is refused.
-      - In check mode O(source) need not be there then, since its package may not be installed yet.
+      - SHA-256 checksum of O(source). A file with another checksum is refused.
+      - With it, O(source) need not exist in check mode, since its package may not be installed yet.
     type: str
   line:
-    description: The line that plugstack.conf is about to have for the plugin.
+    description: The plugin's new line for plugstack.conf.
     type: str
   directory:
-    description: Where Slurm reads its configuration from, with O(line).
+    description: Directory of Slurm's configuration, with O(line).
     type: path
     default: /etc/slurm
 extends_documentation_fragment: [gpucluster.slurm.changing]
@@ -55,13 +55,13 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Install another plugin, and keep the former one
+- name: Install another version of the plugin, and keep the former one
   gpucluster.slurm.slurm_spank_plugin:
     path: /usr/local/lib/gpucluster-slurm/spank_pyxis.so
     source: /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so
   register: plugin
 
-- name: Keep the line of plugstack.conf, on the controller
+- name: Save the line of plugstack.conf on the controller
   gpucluster.slurm.slurm_spank_plugin:
     path: /usr/local/lib/gpucluster-slurm/spank_pyxis.so
     line: optional /usr/local/lib/gpucluster-slurm/spank_pyxis.so runtime_path=/run/pyxis
@@ -74,7 +74,7 @@ EXAMPLES = r"""
   failed_when: false
   when: plugin.unproven
 
-- name: Have the former plugin again where the job has failed, or forget it
+- name: Restore the former plugin if the job has failed, or else remove it
   gpucluster.slurm.slurm_spank_plugin:
     path: /usr/local/lib/gpucluster-slurm/spank_pyxis.so
     state: "{{ 'proven' if job.jobs[0].ok else 'former' }}"
@@ -84,13 +84,14 @@ EXAMPLES = r"""
 RETURN = r"""
 unproven:
   description:
-    - Whether something from before is kept, or would be in check mode. No job has shown then that the plugin works.
-    - It is true after a run that was killed, too.
+    - Whether a former plugin or line is saved, or would be in check mode. If so, no job has proved yet that the new one
+      works.
+    - It is also true after a run that was killed.
   type: bool
   returned: success
   sample: true
 former_line:
-  description: The line that plugstack.conf has had before, empty if it had none. Without a change it is O(line).
+  description: The former line of plugstack.conf; empty if there was none. Without a change it is O(line).
   type: str
   returned: with O(line)
   sample: optional /usr/local/lib/gpucluster-slurm/spank_pyxis.so
@@ -110,11 +111,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.spank_change impo
 )
 
 KEPT = "/var/lib/gpucluster-slurm"
-"""Where the former line is kept."""
+"""Directory in which the former line is kept."""
 
 
 def wanted(source: str, sha256: str | None, check_mode: bool) -> tuple[str, bytes]:
-    """The checksum of the plugin that is wanted, and the plugin; none where a package would bring it.
+    """The checksum of the wanted plugin, and its content, which is empty if a package will install it later.
 
     Raises:
         FileError: another one is there.
@@ -131,7 +132,7 @@ def wanted(source: str, sha256: str | None, check_mode: bool) -> tuple[str, byte
 
 
 def plan(plugin: SpankPlugin, params: dict[str, Any], check_mode: bool) -> list[Change]:
-    """What has to be done, in this order. Raises FileError, OSError."""
+    """The necessary changes, in this order. Raises FileError, OSError."""
     if params["state"] == "proven":
         return plugin.forget()
     if params["state"] == "former":

@@ -7,38 +7,40 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_state_directory
-short_description: Prove that controllers keep Slurm's state in one directory
+short_description: Prove that controllers keep Slurm's state in the same directory
 version_added: 0.2.0
 description:
-  - Says on which mount a directory is, and shows whether it is the same one on several hosts. Each of them writes a
-    file of its own (O(write)), then each looks for those of the others (O(see)), and then each removes its own
-    (O(remove)). The filter P(gpucluster.slurm.state_directory_errors#filter) checks the answers.
-  - It acts with the rights of the user that Slurm's controller runs as, since a server of NFS may take root for nobody.
-  - In check mode nothing is written. The directory's inode is what hosts can be compared by then. It is equal on all
-    hosts of a shared file system, and may be equal by chance on others, so that only a run proves something.
-  - It does not wait for a file system that does not answer, and says so.
+  - Returns the mount of a directory, and shows whether several hosts have the same directory. Each host writes its own
+    file (O(write)), then looks for the files of the other hosts (O(see)), and then removes its own (O(remove)). The
+    filter P(gpucluster.slurm.state_directory_errors#filter) checks the answers.
+  - It has the rights of the user that runs slurmctld, since an NFS server may map root to nobody.
+  - In check mode nothing is written. Then hosts can only be compared by the directory's inode. It is equal on all hosts
+    that share a file system, but can also be equal by chance, so that only a real run is a proof.
+  - It does not wait for a file system that does not answer; RV(error) says so.
 options:
   path:
-    description: The directory. One that is not there is not made.
+    description: The directory. It is not created if it is missing.
     type: path
     required: true
   user_id:
-    description: The id of the user, who need not be there yet. A host on which Ansible is not root asks as itself.
+    description:
+      - The id of the user, which need not exist yet. If Ansible is not root on the host, the module uses the rights of
+        Ansible's user.
     type: int
     required: true
   write:
     description:
-      - Whether a file is written into the directory, if the user owns it.
-      - Files that a run which was killed has left there more than ten minutes ago are removed.
+      - Whether to write a file into the directory, if the user owns the directory.
+      - Files that are older than ten minutes, from runs that were killed, are removed.
     type: bool
     default: false
   see:
-    description: Files that other hosts have written, by name. They are looked for during five seconds.
+    description: Names of files that other hosts have written. The module looks for them for five seconds.
     type: list
     elements: str
     default: []
   remove:
-    description: Files that are removed, by name.
+    description: Names of files to remove.
     type: list
     elements: str
     default: []
@@ -58,7 +60,7 @@ EXAMPLES = r"""
     write: true
   register: written
 
-- name: See the file of the other controller
+- name: Look for the file of the other controller
   gpucluster.slurm.slurm_state_directory:
     path: /shared/slurm
     user_id: 64030
@@ -74,12 +76,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 mount:
-  description: The mount on which the directory is, or would be made; empty after an error.
+  description: The mount that the directory is on, or would be created on; empty after an error.
   type: dict
   returned: always
   contains:
     point:
-      description: Where it is mounted.
+      description: Its mount point.
       type: str
       returned: without an error
       sample: /shared
@@ -89,19 +91,19 @@ mount:
       returned: without an error
       sample: nfs4
     source:
-      description: What is mounted.
+      description: The mounted source.
       type: str
       returned: without an error
       sample: nfs1:/export/shared
     root:
-      description: Whether the directory is one of the root file system.
+      description: Whether the directory is in the root file system.
       type: bool
       returned: without an error
       sample: false
     guard:
       description:
-        - The mount point that has to be one so that the directory is not one of the host's own. It is that of the
-          automount, if one has mounted the file system.
+        - The path that must be a mount point, since otherwise the directory is local to the host. If an automount has
+          mounted the file system, it is the mount point of the automount.
       type: str
       returned: without an error
       sample: /shared
@@ -111,23 +113,24 @@ mount:
       returned: without an error
       sample: false
 inode:
-  description: Number of the directory's inode; null if the directory is not there.
+  description: Inode number of the directory; null if the directory does not exist.
   type: int
   returned: always
   sample: 9437186
 file:
-  description: Name of the file that was written; empty if none was.
+  description: Name of the file that was written; empty if there is none.
   type: str
   returned: always
   sample: .gpucluster-slurm-0123456789abcdef
 missing:
-  description: Those of O(see) that are not in the directory.
+  description: The files of O(see) that are not in the directory.
   type: list
   elements: str
   returned: always
   sample: []
 error:
-  description: Why the directory cannot be used; empty if it can. It does not fail the task, so that hosts go on.
+  description:
+    - Why the directory cannot be used; empty if it can. The task does not fail, so that the run continues on all hosts.
   type: str
   returned: always
   sample: ""
@@ -151,7 +154,7 @@ def answer(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     path, user_id = params["path"], params["user_id"]
 
     def work() -> dict[str, Any]:
-        """What is done with the rights of the user."""
+        """The part that runs with the rights of the user."""
         found = look(path)
         owned = found.pop("owner") == user_id
         found["file"] = write(path) if params["write"] and owned and not check_mode else ""

@@ -12,7 +12,7 @@ module: slurm_user
 short_description: Manage a user of Slurm's accounting
 version_added: 0.1.0
 description:
-  - Makes a user with accounts and limits, changes it, or removes it. One that has jobs is not removed.
+  - Adds a user with accounts and limits, changes the user, or removes it. A user with jobs is not removed.
 options:
   name:
     description: Name of the user.
@@ -20,29 +20,29 @@ options:
     required: true
   default_account:
     description:
-      - The account that its jobs have where they name none.
-      - Without it, a user keeps the one that it has, and a new one has the first of O(accounts).
+      - The account of the user's jobs that name none.
+      - Without it, a user keeps the present default account, and a new user gets the first of O(accounts).
     type: str
   accounts:
     description:
-      - Further accounts. Others that it has are left alone.
-      - With O(state=absent) it has them no more; without O(accounts) it is removed.
+      - Further accounts. Other accounts of the user are not changed.
+      - With O(state=absent) the user is removed from these accounts, or completely without O(accounts).
     type: list
     elements: str
     default: []
   partition:
-    description: The partition that this is for. Without one, it is for all.
+    description: The partition that the associations are for. Without it, they are for all partitions.
     type: str
   admin_level:
-    description: What it may do with Slurm.
+    description: The user's administrative privileges in Slurm.
     type: str
     choices: [None, Operator, Administrator]
   limits:
-    description: Any limits of an association, such as C(Fairshare), C(MaxJobs), in each of its accounts.
+    description: Any limits of an association, such as C(Fairshare), C(MaxJobs). They apply in each account of the user.
     type: dict
     default: {}
   state:
-    description: Whether it is there.
+    description: Whether the user exists.
     type: str
     choices: [present, absent]
     default: present
@@ -56,14 +56,14 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: A user of two accounts
+- name: Add a user of two accounts
   gpucluster.slurm.slurm_user:
     name: alice
     default_account: physics
     accounts: [biology]
     limits: {MaxJobs: 20}
 
-- name: Out of one of them
+- name: Remove the user from one of them
   gpucluster.slurm.slurm_user:
     name: alice
     accounts: [biology]
@@ -72,28 +72,28 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: The changes, one for each limit, and one for what comes or goes.
+  description: The changes, one for each limit, and one for each entity that is added or removed.
   type: list
   elements: dict
   returned: always
   contains:
     what:
-      description: What changes.
+      description: Name of the changed parameter.
       type: str
       returned: always
       sample: user alice in physics MaxJobs
     before:
-      description: Its value before; null for what was not there.
+      description: Its value before; null if it did not exist.
       type: str
       returned: always
       sample: "10"
     after:
-      description: Its value afterwards; null for what is gone. It is empty where a limit is not set.
+      description: Its value afterwards; null if it is removed, empty if the limit is not set.
       type: str
       returned: always
       sample: "20"
 table:
-  description: The plan as text. What is the same of several names is one line.
+  description: The plan as text. Equal changes of several names are one line.
   type: list
   elements: str
   returned: always

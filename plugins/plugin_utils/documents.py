@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
 
 
 def read(file: str, text: bytes) -> Document:
-    """Read the text of a file; what YAML would pass over in silence is a problem here.
+    """Read the text of a file. Mistakes that YAML accepts without a message are problems here.
 
     Raises ModelError for a text that is no YAML.
     """
@@ -24,13 +24,13 @@ def read(file: str, text: bytes) -> Document:
         return Document(file, loader.construct_document(root) if root else None, problems)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        raise ModelError([f"{file}: line {line}: no YAML that can be read here: {error.problem}"]) from None
+        raise ModelError([f"{file}: line {line}: cannot be read as YAML: {error.problem}"]) from None
     finally:
         loader.dispose()
 
 
 def _problems(node: yaml.Node, key: str) -> Iterator[tuple[str, str]]:
-    """Keys that are given twice (the last one would win), and times that would be numbers (1:00:00 is 3600)."""
+    """Keys that are given twice (YAML uses the last), and times that YAML reads as numbers (1:00:00 is 3600)."""
     if isinstance(node, yaml.MappingNode):
         lines: dict[str, int] = {}
         for name, value in node.value:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules for accounting share: read, check, compare, apply, and see that it is as wanted."""
+"""Code that the modules for accounting share: read, check, compare, apply, and verify."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def apply_policy(
     absent: Sequence[Entity] = (),
     partitions: Partitions | None = None,
 ) -> dict[str, Any]:
-    """Make accounting as a policy wants it, and return a module's result.
+    """Apply a policy to the accounting, and return a module's result.
 
     absent: what must not be there. purge: nothing that the policy does not name must be there. partitions: those whose
     QOS have to be known.
@@ -67,7 +67,7 @@ def apply_policy(
 
 
 def _refuse(state: State, absent: Iterable[Entity], kept: Mapping[Entity, Sequence[str]]) -> None:
-    """Raise PolicyError where what must not be there cannot be removed."""
+    """Raise PolicyError if an entity that must be absent cannot be removed."""
     errors = [f"{entity.words}: has jobs {fold(list(kept[entity]))}" for entity in absent if entity in kept]
     for entity in absent:
         inside = contents(state, entity.name) if entity.kind == "account" else []
@@ -95,11 +95,11 @@ def _apply(
                 said.append(words)
         left = compare(sacctmgr.state(), wanted, unwanted)
     if left:
-        raise AccountingError("\n".join([*said, "After that, this is still to do:", *table(left)]))
+        raise AccountingError("\n".join([*said, "These changes have not been made:", *table(left)]))
 
 
 def run(module: AnsibleModule, work: Callable[[], dict[str, Any]]) -> None:
-    """Do a module's work, and end it with the result or with what is wrong."""
+    """Do a module's work, and end it with the result or the error."""
     try:
         result = work()
     except (AccountingError, PolicyError) as error:

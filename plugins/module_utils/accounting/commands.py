@@ -40,7 +40,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class _Work:
-    """What an entity needs."""
+    """The changes of an entity."""
 
     entity: Entity
     created: bool
@@ -63,7 +63,7 @@ class _Work:
 
 
 def batches(state: State, changes: Sequence[AccountingChange], cluster: str) -> list[Batch]:
-    """What makes the changes, in the order in which Slurm takes them.
+    """The processes that make the changes, in the order in which Slurm accepts them.
 
     What is new is loaded: Slurm takes 3,000 users in seconds from a file, and in minutes from commands. A command costs
     about the same with one name or hundreds.

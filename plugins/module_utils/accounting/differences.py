@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""In what a policy differs from what slurmdbd has, and what of that cannot be removed."""
+"""The differences of a policy from slurmdbd's data, and the entities that cannot be removed."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ class AccountingChange:
 
     @property
     def what(self) -> str:
-        """What changes in words: `qos high MaxWall`."""
+        """The name of the changed limit: `qos high MaxWall`."""
         return f"{self.entity.words} {self.key}".strip()
 
 
 def surplus(state: State, wanted: Mapping[Entity, Settings]) -> list[Entity]:
-    """What is there and not wanted, but for what is Slurm's own. Users that go take their associations with them."""
+    """The entities that exist and are not wanted, except Slurm's own.
+
+    The associations of a user are removed with the user.
+    """
     return [
         entity
         for entity in state.entities
@@ -59,7 +62,10 @@ def contents(state: State, account: str) -> list[Entity]:
 
 
 def in_use(state: State, unwanted: Iterable[Entity], jobs: Iterable[JobAssociation]) -> dict[Entity, list[str]]:
-    """What must not be removed, with the jobs that need it: QOS, and users with all of their accounts."""
+    """The entities that must not be removed, with the jobs that need them:
+
+    QOS, and users with all of their accounts.
+    """
     parents = parents_of(state.entities)
     places: dict[str, list[Entity]] = {}
     for entity in state.entities:
@@ -78,7 +84,7 @@ def in_use(state: State, unwanted: Iterable[Entity], jobs: Iterable[JobAssociati
 
 
 def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[Entity] = ()) -> list[AccountingChange]:
-    """In what the state differs from what is wanted, and what is there that is not wanted."""
+    """The differences of the state from the wanted one, and the entities that exist and are not wanted."""
     changes = []
     for entity, settings in wanted.items():
         there = state.entities.get(entity)
@@ -95,7 +101,7 @@ def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[
 
 
 def table(changes: Iterable[AccountingChange]) -> list[str]:
-    """The changes as text; what is the same of several names is one line."""
+    """The changes as text; equal changes of several names are one line."""
     same: dict[tuple[Entity, str, str], list[str]] = {}
     for change in changes:
         before, after = change.before, change.after

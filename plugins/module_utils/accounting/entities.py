@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What slurmdbd keeps: clusters, QOS, accounts, users and their limits, as data."""
+"""The data of slurmdbd: clusters, QOS, accounts, users and their limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Settings = Mapping[str, str]
 
 @dataclass
 class State:
-    """What slurmdbd keeps of a cluster."""
+    """The data of slurmdbd about a cluster."""
 
     entities: dict[Entity, Settings] = field(default_factory=dict)
     clusters: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ class JobAssociation(NamedTuple):
 
 ROOT = "root"
 OWN = frozenset((Entity("qos", "normal"), Entity("account", ROOT), Entity("user", ROOT)))
-"""What Slurm makes itself, and would make again."""
+"""The entities that Slurm adds itself, and would add again."""
 
 
 def parents_of(*entities: Mapping[Entity, Settings]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Slurm keeps of clusters, QOS, accounts and users, and what the values mean.
+"""The limits of clusters, QOS, accounts and users in Slurm, and the meanings of their values.
 
 Names, short forms and kinds are those of sacctmgr(1) and of `sacctmgr_set_assoc_rec` and `_set_rec` in `src/sacctmgr`.
 A value has one text for each meaning, so that values are compared as texts: `1-00:00:00`, `24:00:00` and 1440 are one.
@@ -33,10 +33,10 @@ class Limit:
     aliases: tuple[str, ...] = ()
     """Slurm's other terms for it."""
     default: str = ""
-    """What it is while it is not set."""
+    """Its meaning while it is not set."""
     choices: tuple[str, ...] = ()
     unset: str = "-1"
-    """What unsets it."""
+    """The value that unsets it."""
 
     @property
     def column(self) -> str:
@@ -175,7 +175,7 @@ KINDS: Mapping[str, Callable[[Any], str]] = {
 
 
 def meaning(limit: Limit, value: Any) -> str:
-    """The one text for what a value means. Null, an empty one and -1 are what the limit is while it is not set.
+    """The one text for the meaning of a value. Null, an empty value and -1 mean that the limit is not set.
 
     Raises:
         ValueError: what is found, and what is allowed.
@@ -314,7 +314,7 @@ LIMITS: Mapping[str, Mapping[str, Limit]] = {
         "association": _OF_ASSOCIATIONS,
     }.items()
 }
-"""What can be set, by kind of entity and name."""
+"""The limits that can be set, by kind of entity and name."""
 
 _FOUND = {
     kind: {term.lower(): limit for limit in limits.values() for term in (limit.name, *limit.aliases)}

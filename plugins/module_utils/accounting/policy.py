@@ -98,7 +98,7 @@ class _Reader:
     def add(self, entity: Entity, settings: Settings) -> None:
         """An entity that must be there."""
         if entity in self.wanted:
-            self.errors.append(f"{entity.words}: is there twice")
+            self.errors.append(f"{entity.words}: is listed twice")
         self.wanted[entity] = settings
 
     def entries(self, what: str, found: Any) -> Iterator[Mapping[str, Any]]:
@@ -189,11 +189,11 @@ class _Reader:
                     self._known(f"{entity.words}: {key}", [value], known["account"])
 
     def circles(self) -> None:
-        """No account is in itself."""
+        """Check that no account is its own ancestor."""
         parents = parents_of(self.state.entities, self.wanted)
         for entity in self.wanted:
             if entity.kind == "account" and (circle := _circle(entity.name, parents)):
-                self.errors.append(f"{entity.words}: is in itself: {' in '.join(circle)}")
+                self.errors.append(f"{entity.words}: is its own ancestor: {' in '.join(circle)}")
 
     def _known(self, where: str, names: Iterable[str], known: Iterable[str]) -> None:
         """Report names that are not known."""
@@ -217,7 +217,7 @@ def _circle(account: str, parents: Mapping[str, str]) -> list[str]:
 def read(
     policy: Mapping[str, Any], cluster: str, state: State, purge: bool = False, partitions: Partitions | None = None
 ) -> Wanted:
-    """What a policy wants of the cluster, with the limits that it names, or with `purge` all limits.
+    """The wanted state of the cluster by a policy, with the limits that it names, or with `purge` all limits.
 
     policy: `limits` of the cluster, `qos`, `accounts`, `users`. partitions: those whose QOS have to be known.
 
@@ -235,7 +235,10 @@ def read(
 
 
 def problems(policy: Mapping[str, Any], purge: bool, partitions: Partitions) -> list[str]:
-    """What is wrong with a policy whatever Slurm has. Without `purge`, what it does not know may be there."""
+    """The errors of a policy that do not depend on Slurm's data.
+
+    Without `purge`, what it does not know may be there.
+    """
     reader = _Reader(State(), purge)
     reader.policy(policy, "")
     if purge:
@@ -255,7 +258,7 @@ def _all(entity: Entity, settings: Settings) -> Settings:
 
 
 def policy_of(state: State) -> dict[str, Any]:
-    """What there is as a policy: limits that are set, and all but what Slurm makes itself."""
+    """The present state as a policy: limits that are set, and all entities except those that Slurm adds itself."""
 
     def entries(kind: str) -> Iterator[tuple[Entity, dict[str, Any]]]:
         """Entities of a kind with their limits."""

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parameters of reservations: what they may be, and in what they differ from what is there."""
+"""Parameters of reservations: their allowed values, and their differences from the present ones."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ class ReservationChange(NamedTuple):
 
 
 def differences(wanted: Mapping[str, Any], there: Mapping[str, str] | None) -> list[ReservationChange]:
-    """In what a reservation differs from what is wanted. Times such as V(now+1hour) only matter to a new one.
+    """The differences of a reservation from the wanted one. Times such as V(now+1hour) are used only for a new one.
 
-    there: what scontrol shows of it; None: it is not there.
+    there: its record in scontrol; None if it does not exist.
 
     Raises:
         ReservationError: with all parameters and values that Slurm would not take.

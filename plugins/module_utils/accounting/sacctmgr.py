@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""sacctmgr: what slurmdbd keeps, read in a constant number of calls, and commands, many in one process.
+"""sacctmgr: read slurmdbd's data in a constant number of calls, and run many commands in one process.
 
 The output of `-nP` with named columns is the same in Slurm 22.05, 24.11 and 26.05; 22.05 has no `--json`.
 """
@@ -27,7 +27,7 @@ PATIENCE = 3600
 
 
 class AccountingError(Exception):
-    """Why accounting is not as wanted, with the words of Slurm's command."""
+    """The accounting could not be changed as wanted; with the message of Slurm's command."""
 
 
 # -- questions and answers -------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def _rows(name: str, text: str) -> list[Row]:
 
 
 def _shown(limit: Limit, value: str) -> str:
-    """What a value means that Slurm shows. One that nobody can set here, such as `QOS=+high`, is left as it is."""
+    """The meaning of a value that Slurm shows. A value that cannot be set here, such as `QOS=+high`, is not changed."""
     try:
         return meaning(limit, value)
     except ValueError:
@@ -84,7 +84,7 @@ def _settings(kind: str, row: Row) -> dict[str, str]:
 
 
 def state(cluster: str, answers: Mapping[str, str], clusters: Sequence[str]) -> State:
-    """What the answers to `questions` say. Accounts and users that have no part in the cluster are left out."""
+    """The state in the answers to `questions`. Accounts and users that have no part in the cluster are left out."""
     rows = {name: _rows(name, text) for name, text in answers.items()}
     accounts = {row["Account"]: row for row in rows["accounts"]}
     users = {row["User"]: row for row in rows["users"]}
@@ -166,7 +166,7 @@ class Sacctmgr:
         return answer.output
 
     def state(self) -> State:
-        """What slurmdbd keeps. Raises AccountingError."""
+        """The data of slurmdbd. Raises AccountingError."""
         answers = {name: self._ask(command) for name, command in questions(self.cluster).items()}
         return state(self.cluster, answers, self.clusters)
 

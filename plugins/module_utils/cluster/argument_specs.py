@@ -1,9 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The variables of all hosts, checked by the argument specs of roles at once.
+"""Check the variables of all hosts by the argument specs of roles, all at once.
 
-Ansible checks a role's arguments with a task on each host. Most hosts have the same: here these are checked once.
+Ansible checks a role's arguments with a task on each host. Most hosts have equal values, which are checked only once
+here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def argument_errors(
     groups: Mapping[str, Iterable[str]],
     options: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> list[str]:
-    """What is wrong with the variables of hosts, as `HOSTLIST: what`, role by role.
+    """The errors in the variables of hosts, as `HOSTLIST: message`, role by role.
 
     variables: those of each host by name (`hostvars`). roles: the group that has a role, by role. groups: host names by
     group; one that is missing has no hosts. options: of a role's argument spec, by role, none of them required: what a

@@ -18,7 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 def problems(
     node: Mapping[str, Any], machine: Mapping[str, Any], select_type_parameters: Any
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with a node entry on a machine type, as (key, problem); the node's own values win.
+    """The errors of a node entry with a machine type, as (key, problem); its own values replace those of the type.
 
     select_type_parameters: the site's own SelectTypeParameters, None for the default, where memory is a resource.
     """
@@ -43,13 +43,13 @@ def problems(
 
 
 def _below(key: str, found: Any, limit: int, what: str) -> Iterator[tuple[str, str]]:
-    """A number that must be below another."""
+    """Check a number that must be below another."""
     if not str(found).isdecimal() or int(found) >= limit:
         yield key, f"found {schema.shown(found)}, allowed: a number below {limit}, {what}"
 
 
 def _cpu_list(found: Any, cpus: int) -> Iterator[tuple[str, str]]:
-    """Indexes of CPUs that the machine has."""
+    """Check that the machine has the CPUs with these indexes."""
     try:
         last = max(int(cpu) for cpu in expand(f"[{schema.cores(found)}]"))
     except ValueError:

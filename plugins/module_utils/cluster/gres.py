@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Generic resources: what Slurm would refuse, ignore or drain a node for, found in the cluster file instead.
+"""Checks of generic resources: find in the cluster file what Slurm would refuse, ignore or drain a node for.
 
 The rules are those of gres.conf(5) and of `src/interfaces/gres.c`; each names its place there.
 """
@@ -20,16 +20,16 @@ Gres = dict[str, Any]
 """An entry of the cluster file."""
 
 Problem = tuple[int, str, str]
-"""The index of an entry, the key in it, and what is wrong with it."""
+"""The index of an entry, its key, and the problem."""
 
 MAX_FILES = 1024
 """Most devices of one name on a node (`MAX_GRES_BITMAP`)."""
 
 
 def check_machine(checker: schema.Checker, key: str, machine: dict[str, Any]) -> list[Gres]:
-    """Check the generic resources of a machine type, whose other keys are checked already, and give them.
+    """Check the generic resources of a machine type, whose other keys are checked already, and return them.
 
-    None if one of them is no entry yet: that says nothing about the others.
+    None if one of them is not a valid entry: then the others cannot be checked.
     """
     before = len(checker.problems)
     found = [checker.check(schema.GRES, f"{key}[{i}]", value) for i, value in enumerate(machine["gres"])]
@@ -108,7 +108,7 @@ def _gpu_keys(i: int, gres: Gres) -> Iterator[Problem]:
 
 
 def _counts(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
-    """Counts that are not those of the files (`_parse_gres_config`, `_build_shared_list`, MAX_GRES_BITMAP)."""
+    """Check that counts agree with the files (`_parse_gres_config`, `_build_shared_list`, MAX_GRES_BITMAP)."""
     total: Counter[str] = Counter()
     for i, gres in enumerate(found):
         files = len(expand(gres.get("file", "")))
@@ -125,7 +125,7 @@ def _counts(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _alike(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
-    """What all entries of a name have, or none.
+    """Check the keys that either all entries of a name have, or none.
 
     Places: `_foreach_gres_conf`, `_foreach_rebuild_topo`, `_handle_local_autodetect`, `_parse_gres_config`.
     """
@@ -150,7 +150,7 @@ def _detected_only(gres: Gres, other: Gres) -> bool:
 
 
 def _flags(i: int, gres: Gres) -> Iterator[Problem]:
-    """Flags that exclude each other, or do nothing (gres.conf(5), Flags).
+    """Find flags that exclude each other, or have no effect (gres.conf(5), Flags).
 
     Any flag of a GPU takes away the environment that it sets without one (`_parse_gres_config`), CUDA_VISIBLE_DEVICES.
     """
@@ -174,7 +174,7 @@ def _flags(i: int, gres: Gres) -> Iterator[Problem]:
 
 
 def _devices(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
-    """Device files that are in two entries of a name; a GPU and its shares have the same."""
+    """Find device files that are in two entries of a name; a GPU and its shares have the same files."""
     seen: set[tuple[str, str]] = set()
     for i, gres in enumerate(found):
         name = gres["name"] if gres["name"] in SHARED_GRES else ""
@@ -208,7 +208,7 @@ def _shares(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _cores(found: list[Gres], machine: dict[str, Any]) -> Iterator[Problem]:
-    """Cores that the machine has not, or that are part of a socket (`_check_core_range_matches_sock`)."""
+    """Find cores that the machine lacks, or that are only a part of a socket (`_check_core_range_matches_sock`)."""
     if "sockets" not in machine or "cores_per_socket" not in machine:
         return
     size = machine["cores_per_socket"]

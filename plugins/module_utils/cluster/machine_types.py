@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Machine types of a cluster file: that of a node, and its generic resources."""
+"""The machine type of a node in a cluster file, and its generic resources."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def machine_of(node: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]
 
 
 def gres_kinds(gres: Mapping[str, Any]) -> list[tuple[str | None, int]]:
-    """The types of a generic resource and how many there are of each; None without a type.
+    """The number of devices of a generic resource by type; the type is None if it has none.
 
     One for each device file, or else the count, or else one. A GPU with a MIG layout has the instances of the layout
     instead of itself; their type is that of the GPU and the profile, as Slurm's NVML plugin joins them
@@ -48,5 +48,5 @@ def gres_kinds(gres: Mapping[str, Any]) -> list[tuple[str | None, int]]:
 
 
 def gres_count(gres: Mapping[str, Any]) -> int:
-    """How many of a generic resource there are, of all types."""
+    """The number of devices of a generic resource, of all types."""
     return sum(count for _kind, count in gres_kinds(gres))

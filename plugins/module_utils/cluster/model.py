@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The cluster file: checked as a whole, and resolved into groups and variables.
 
-All problems of a file are reported at once, so that it is put right in one go.
+All problems of a file are reported at once, so that all can be corrected together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 
 
 class ModelError(ValueError):
-    """All that is wrong with a cluster file, a line each: `FILE: KEY: what was found, what is allowed`."""
+    """All problems of a cluster file, a line each: `FILE: KEY: what was found, what is allowed`."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -38,18 +38,18 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML file as it was read."""
+    """The content of a YAML file."""
 
     file: str
     """Its name, for messages."""
     data: Any
     problems: list[tuple[str, str]] = field(default_factory=list)
-    """What is wrong with it as YAML, as (key, problem)."""
+    """Its problems as YAML, as (key, problem)."""
 
 
 @dataclass(frozen=True)
 class DeclaredCluster:
-    """A cluster file that is right."""
+    """The content of a valid cluster file."""
 
     groups: dict[str, list[str]]
     """The hosts of each group of Ansible."""
@@ -64,7 +64,7 @@ SLURM_GROUPS = ("slurm_controller", "slurm_database", "slurm_login", "slurm_regi
 
 
 def hardware_file(cluster_file: str) -> str:
-    """Where the measured hardware of a cluster file is kept: `my.cluster.yml` -> `my.hardware.yml`, beside it."""
+    """The file with the measured hardware of a cluster file: `my.cluster.yml` -> `my.hardware.yml`, beside it."""
     return re.sub(r"cluster(\.ya?ml)$", r"hardware\1", cluster_file)
 
 
@@ -76,7 +76,7 @@ def group_name(prefix: str, name: str) -> str:
 def load(document: Document, measured: Document | None = None) -> DeclaredCluster:
     """Check and resolve a cluster file, and the file of its measured hardware if there is one.
 
-    Raises ModelError with everything that is wrong in both.
+    Raises ModelError with all problems of both.
     """
     problems: list[str] = []
     checker = _checker(document, problems)
@@ -172,7 +172,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The parts that a cluster file and the shared variables have in common, without the wrong ones."""
+    """The valid part of the data that a cluster file and the shared variables have in common."""
 
     controllers: list[str]
     hardware: dict[str, dict[str, Any]]
@@ -222,7 +222,7 @@ def check_state_location(checker: Checker, slurm_conf: Mapping[str, Any], contro
 
 
 def _checker(document: Document, problems: list[str]) -> Checker:
-    """A checker of a document, which has noted what is wrong with it as YAML."""
+    """A checker of a document, which already has its problems as YAML."""
     checker = Checker(document.file, problems)
     for key, what in document.problems:
         checker.problem(key, what)
@@ -283,7 +283,7 @@ def _specialized(
     hardware: dict[str, dict[str, Any]],
     slurm_conf: dict[str, Any],
 ) -> None:
-    """What nodes set aside for the system, on each of the machine types that they have."""
+    """Check the cores and memory that nodes set aside for the system, on each of their machine types."""
     select = slurm_conf.get("SelectTypeParameters")
     for i, node in enumerate(nodes):
         hosts = expand(node.get("hosts", ""))
@@ -300,7 +300,7 @@ def _specialized(
 
 
 def _unique_hosts(checker: Checker, nodes: list[dict[str, Any]]) -> list[str]:
-    """The hosts of all nodes, in order; none may be in two entries."""
+    """The hosts of all nodes, in order. A host must not be in two entries."""
     entry: dict[str, int] = {}
     for i, node in enumerate(nodes):
         hosts = expand(node.get("hosts", ""))
@@ -337,7 +337,7 @@ def _partitions(checker: Checker, found: list[Any], node_hosts: list[str] | None
 
 
 def _settings(checker: Checker, kind: schema.Kind, key: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Slurm's parameters as they were given; None stays, since it removes one of the collection's own."""
+    """Slurm's parameters as they were given. None is kept, since it removes a parameter that the collection sets."""
     checker.check(kind, key, found)
     for name in found:
         # The validator does not see a key without a value.

@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From data to lines of Slurm's configuration files.
+"""Write the lines of Slurm's configuration files from data.
 
-The data are the shared variables (`docs/design/map.md`), whether the inventory plugin or a person wrote them.
+The data are the shared variables (`docs/design/map.md`), from the inventory plugin or written by hand.
 Equal nodes become one line, in the order in which they first appear. All problems are ValueErrors that name the entry.
 """
 
@@ -35,10 +35,10 @@ HARDWARE_KEYS = (
 """Keys of a machine type that are not spelled as Slurm spells them: the model writes those parameters itself."""
 
 NODE_KEYS = ("hosts", "hardware", "address")
-"""Likewise the keys of a node entry."""
+"""Keys of a node entry that are not spelled as Slurm spells them."""
 
 PARTITION_KEYS = ("name", "nodes", "default")
-"""Likewise the keys of a partition."""
+"""Keys of a partition that are not spelled as Slurm spells them."""
 
 _REPEATED = {key.lower() for key in REPEATED}
 
@@ -54,7 +54,7 @@ def _line(parameters: Mapping[str, Any]) -> str:
 
 
 def _text(lines: Iterable[str]) -> str:
-    """Lines as text, each ended."""
+    """Lines as text, each with a newline."""
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -71,9 +71,9 @@ def _by_type(
     hardware: Mapping[str, Mapping[str, Any]],
     function: Callable[[Mapping[str, Any]], Made],
 ) -> Iterator[tuple[Mapping[str, Any], Made]]:
-    """Each node entry with what a function makes of its machine type.
+    """Each node entry with the result of a function of its machine type.
 
-    The function is called once for each type: in a template, what it reads costs Ansible a look at each value.
+    The function is called once for each type, since in a template Ansible processes each value that it reads.
     """
     made: dict[str, Made] = {}
     for node in nodes:
@@ -96,8 +96,8 @@ def _gres(machine: Mapping[str, Any]) -> str | None:
 def _gres_records(gres: Mapping[str, Any]) -> list[str]:
     """The lines of an entry in gres.conf, without the nodes.
 
-    What AutoDetect finds needs no line of its own: slurm.conf says how many of which type (`_merge_gres2` in
-    `src/interfaces/gres.c`). Only what it cannot find, which files to take and flags, is written.
+    Devices that AutoDetect finds need no line of their own: slurm.conf has their number by type (`_merge_gres2` in
+    `src/interfaces/gres.c`). Only settings that it cannot find are written: the files to use, and flags.
     """
     autodetect, files = gres.get("autodetect"), gres.get("file")
     if autodetect and not files and not gres.get("flags"):
@@ -120,12 +120,12 @@ def _gres_records(gres: Mapping[str, Any]) -> list[str]:
 
 
 def _machine_records(machine: Mapping[str, Any]) -> list[str]:
-    """The lines of a machine type in gres.conf, without the nodes, none twice."""
+    """The lines of a machine type in gres.conf, without the nodes and without duplicates."""
     return list(dict.fromkeys(line for gres in machine.get("gres") or () for line in _gres_records(gres)))
 
 
 def _machine_parameters(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """What a NodeName line has of the machine type."""
+    """The parameters of a NodeName line that come from the machine type."""
     sockets, boards = int(required(machine, "sockets")), int(machine.get("boards") or 1)
     # With more than one board, Slurm reads Sockets as sockets per board.
     topology = {"Boards": boards, "SocketsPerBoard": sockets // boards} if boards > 1 else {"Sockets": sockets}
@@ -145,7 +145,7 @@ def node_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mappin
     # Nodes with and without an address cannot share a line: NodeAddr must have as many entries as NodeName.
     equal: dict[tuple[str, bool], tuple[list[str], list[str]]] = {}
     for node, machine in _by_type(nodes, hardware, _machine_parameters):
-        # What the node entry says wins over its machine type.
+        # Values of the node entry replace those of its machine type.
         parameters = _line({**machine, **_others(node, NODE_KEYS)})
         names, addresses = equal.setdefault((parameters, bool(node.get("address"))), ([], []))
         if node.get("address"):
@@ -187,8 +187,9 @@ def partition_lines(partitions: Iterable[Mapping[str, Any]]) -> str:
 def slurm_conf(*layers: Mapping[str, Any] | None) -> str:
     """`Key=value` lines of slurm.conf, cgroup.conf and the like.
 
-    A later layer wins; keys are compared without case, as Slurm does; None removes a key. A list is joined by commas,
-    or has a line for each element where Slurm wants one (REPEATED). An element that is a mapping is a line of several
+    A later layer replaces values of an earlier one; keys are compared without case, as Slurm does; None removes a key.
+    A list is joined by commas, or has a line for each element where Slurm wants one (REPEATED). An element that is a
+    mapping is a line of several
     parameters: `NodeSet: {NodeSet: fast, Feature: h100}`.
     """
     merged: dict[str, tuple[str, Any]] = {}

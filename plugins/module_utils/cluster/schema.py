@@ -1,10 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The structure of the cluster file: which keys each of its mappings has, and what their values are.
+"""The structure of the cluster file: the keys of each mapping, and the types of their values.
 
-Structure, types and unknown keys are checked by Ansible's own ArgumentSpecValidator; a Checker puts what it finds into
-words that name the file, the key, what was found and what is allowed.
+Structure, types and unknown keys are checked by Ansible's own ArgumentSpecValidator; a Checker turns its errors into
+messages with the file, the key, the found value and the allowed values.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _NO_HOSTS = ("all", "default")  # words that mean something else where Slurm and
 
 
 AUTODETECT = ("nvml", "nvidia", "rsmi", "oneapi", "nrt")
-"""What AutoDetect may be; `off` only undoes a line for all nodes, which is never written."""
+"""The values of AutoDetect; `off` only undoes a line for all nodes, which is never written."""
 
 GPU_ENVIRONMENT = ("nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env")
 SHARING = ("one_sharing", "all_sharing")
 GRES_FLAGS = ("CountOnly", "explicit", *SHARING, *GPU_ENVIRONMENT, "no_gpu_env")
-"""What Flags of gres.conf may hold; Slurm ignores any other word (`gres_flags_parse` in `src/interfaces/gres.c`)."""
+"""The values of Flags in gres.conf; Slurm ignores any other word (`gres_flags_parse` in `src/interfaces/gres.c`)."""
 
 
-# The types. Each is a callable, as Ansible's argument specs allow: it gives the value, or raises ValueError with what
-# is allowed or wrong.
+# The types. Each is a callable, as Ansible's argument specs allow: it returns the value, or raises ValueError with the
+# allowed values or the problem.
 
 
 def text(value: Any) -> str:
@@ -89,9 +89,9 @@ def _hostlist(value: Any, pattern: re.Pattern[str], allowed: str) -> str:
     seen = set()
     for host in expand(text(value)):
         if not pattern.fullmatch(host) or host.lower() in _NO_HOSTS:
-            raise ValueError(f"{host!r} is no name of a host, allowed: {allowed}")
+            raise ValueError(f"{host!r} is not a host name, allowed: {allowed}")
         if host in seen:
-            raise ValueError(f"{host} is in it twice")
+            raise ValueError(f"{host} is listed twice")
         seen.add(host)
     if not seen:
         raise ValueError(f"allowed: {allowed}")
@@ -114,7 +114,7 @@ def addresses(value: Any) -> str:
     """A hostlist of addresses, none twice: IP addresses, or names that resolve."""
     for address in expand(_hostlist(value, _ADDRESS, "a list of addresses such as 10.1.0.[1-16]")):
         if _IP.fullmatch(address):
-            ip_address(address)  # its ValueError says what is wrong
+            ip_address(address)  # its ValueError names the problem
     return str(value)
 
 
@@ -148,7 +148,7 @@ def cores(value: Any) -> str:
     words = ",".join(map(text, value)) if isinstance(value, list) else text(value)
     if not _INDEXES.fullmatch(words):
         raise ValueError("allowed: indexes of cores such as 0-3,8-11")
-    expand(f"[{words}]")  # its ValueError says what is wrong
+    expand(f"[{words}]")  # its ValueError names the problem
     return words
 
 
@@ -162,13 +162,13 @@ def links(value: Any) -> str:
 
 
 def mig(value: Any) -> dict[str, int]:
-    """The layout of a GPU: how many instances of which profile; a GPU has seven compute slices at most.
+    """The layout of a GPU, the number of instances by profile; a GPU has seven compute slices at most.
 
     Without any instance it is a whole GPU, whose MIG is off.
     """
     for profile, instances in mapping(value).items():
         if not _PROFILE.fullmatch(str(profile)):
-            raise ValueError(f"{profile!r} is no profile, allowed: profiles of nvidia-smi such as 1g.10gb")
+            raise ValueError(f"{profile!r} is not a profile, allowed: profiles of nvidia-smi such as 1g.10gb")
         count(instances)
     slices = sum(int(str(profile)[0]) * instances for profile, instances in value.items())
     if slices > 7:
@@ -216,7 +216,10 @@ def parameter(value: Any) -> Any:
 
 
 def parameter_of(table: str, key: str) -> Callable[[Any], Any]:
-    """The type of a Slurm parameter: what no release takes is refused; the release of the cluster is not known here."""
+    """The type of a Slurm parameter: values that no release accepts are refused.
+
+    The cluster's release is unknown here.
+    """
 
     def typed(value: Any) -> Any:
         """The value, as it was given."""
@@ -242,18 +245,18 @@ def parameter_lines(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a kind of mapping may hold."""
+    """The allowed content of a kind of mapping."""
 
     own: dict[str, dict[str, Any]]
     """The keys of the cluster file itself, as an argument spec."""
     slurm: frozenset[str] = frozenset()
-    """Slurm's parameters that may be there too."""
+    """Slurm's parameters that are also allowed."""
     slurm_file: str = ""
-    """What Slurm calls them."""
+    """The name of the parameters in messages."""
     table: str = ""
-    """Which of `parameters.FILES` they are."""
+    """Their key in `parameters.FILES`."""
     made: dict[str, str] = field(default_factory=dict)
-    """Slurm's parameters that are made from other keys, and which: they are refused."""
+    """Slurm's parameters that are derived from other keys, with these keys. They are refused."""
 
     @cached_property
     def spec(self) -> dict[str, dict[str, Any]]:
@@ -266,12 +269,12 @@ class Kind:
 
     @cached_property
     def validator(self) -> ArgumentSpecValidator:
-        """What checks it."""
+        """Its validator."""
         return ArgumentSpecValidator(self.spec)
 
     @cached_property
     def allowed(self) -> str:
-        """All of it in words."""
+        """The allowed keys in words."""
         slurm = [f"the parameters of {self.slurm_file}"] if self.slurm_file else []
         return " and ".join([*([", ".join(self.own)] if self.own else []), *slurm])
 
@@ -431,17 +434,17 @@ _FIRST = re.compile(r"^(accounting\.)?\w+")
 """The part of a key for which there is a variable."""
 
 _TYPE_MESSAGE = re.compile(r"argument '(.*?)' is of type .*? and we were unable to convert to \w+: (.*)", re.DOTALL)
-"""How the validator words an ArgumentTypeError: the key, and the message of the type."""
+"""The validator's message for an ArgumentTypeError: the key, and the message of the type."""
 
 
 def shown(found: Any) -> str:
-    """What was found, cut where it is long."""
+    """The found value, cut if it is long."""
     words = repr(found)
     return words if len(words) <= 80 else f"{words[:77]}..."
 
 
 def unknown(what: str, found: str, names: Iterable[str], allowed: str) -> str:
-    """What to say of an unknown name: the nearest known one, and what is allowed."""
+    """The message for an unknown name: the nearest known one, and the allowed names."""
     match = spelling.nearest(found, names)
     return f"unknown {what}, {f'did you mean {match!r}? ' if match else ''}allowed: {allowed}"
 
@@ -467,7 +470,7 @@ class Checker:
         return _FIRST.sub(lambda match: self._names.get(match[0], match[0]), key, count=1)
 
     def check(self, kind: Kind, key: str, found: Any) -> dict[str, Any]:
-        """Check a mapping and give the part of it that is right; keys without a value are as if they were not there."""
+        """Check a mapping and return its valid part. Keys without a value are treated as missing."""
         if not isinstance(found, Mapping):
             self.problem(key, f"found {shown(found)}, allowed: a mapping with {kind.allowed}")
             return {}
@@ -491,11 +494,11 @@ class Checker:
         return {name: value for name, value in right.items() if value is not None and name not in wrong}
 
     def _unknown(self, kind: Kind, key: str) -> str:
-        """What to say of a key that a kind has not."""
+        """The message for a key that a kind does not have."""
         made = {parameter.lower(): keys for parameter, keys in kind.made.items()}
         if key.lower() in made:
             keys = " ".join(map(self.key, made[key.lower()].split(" ")))
-            return f"Slurm's {key} is made from {keys}: set that"
+            return f"Slurm's {key} is derived from {keys}: set that"
         return unknown("key", key, kind.spec, kind.allowed)
 
 

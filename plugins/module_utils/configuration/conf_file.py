@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's configuration files as data: what they say, and in what two versions of them differ.
+"""Slurm's configuration files as data, and the differences between two versions of them.
 
-Order, blanks, comments and how lines are folded do not matter: two files that say the same do not differ.
+Order, blanks, comments and continued lines do not matter: two files with the same settings do not differ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEFAULT = "DEFAULT"
 
 
 class ConfigurationError(ValueError):
-    """A line that Slurm's parser would not take."""
+    """A line that Slurm's parser would not accept."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class ConfigurationChange:
     file: str
     """The table of parameters that the key is in: a file, NodeName or PartitionName."""
     subject: str
-    """Which nodes (a hostlist) or which partition; empty for a parameter of the whole file."""
+    """The nodes (a hostlist) or the partition; empty for a parameter of the whole file."""
     key: str
     before: str | None
     after: str | None
-    """The values; None: not there. That of NodeName and PartitionName is the subject itself."""
+    """The values; None if it is missing. The value of NodeName and PartitionName is the subject itself."""
 
 
 @dataclass
 class Configuration:
-    """What a set of files says."""
+    """The settings in a set of files."""
 
     settings: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """Key as it is spelled and value, by file and key in small letters; a line of plugstack.conf by its plugin."""
@@ -93,7 +93,7 @@ def _pairs(file: str, number: int, line: str) -> Pairs:
 
 
 def read(files: Mapping[str, str]) -> Configuration:
-    """What files say, by name and text.
+    """The settings of files, given by name and text.
 
     Raises:
         ConfigurationError: a line cannot be read.
@@ -180,15 +180,17 @@ def value_text(value: Any) -> str:
     text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     blank = not text or any(character.isspace() for character in text)
     if "\n" in text or "\r" in text:
-        raise ValueError(f"{text!r} is no value for a Slurm configuration: it has more than one line")
+        raise ValueError(f"{text!r} is not a valid value in a Slurm configuration: it has more than one line")
     if '"' in text and (blank or text.startswith('"')):
-        raise ValueError(f"{text!r} is no value for a Slurm configuration: it has quotes and would have to be quoted")
+        raise ValueError(
+            f"{text!r} is not a valid value in a Slurm configuration: it has quotes and would have to be quoted"
+        )
     text = text.replace("\\", "\\\\").replace("#", "\\#")
     return f'"{text}"' if blank else text
 
 
 def changes(old: Configuration, new: Configuration) -> list[ConfigurationChange]:
-    """In what two configurations differ: parameters, nodes, partitions, generic resources."""
+    """The differences of two configurations: parameters, nodes, partitions, generic resources."""
     return [
         *_settings(old, new),
         *_nodes(old, new),
@@ -198,7 +200,7 @@ def changes(old: Configuration, new: Configuration) -> list[ConfigurationChange]
 
 
 def _settings(old: Configuration, new: Configuration) -> Iterator[ConfigurationChange]:
-    """Parameters that have another value, are new, or are gone."""
+    """Parameters that are changed, added or removed."""
     for place in dict.fromkeys([*new.settings, *old.settings]):
         before, after = old.settings.get(place), new.settings.get(place)
         if (before and before[1]) != (after and after[1]):
@@ -207,7 +209,7 @@ def _settings(old: Configuration, new: Configuration) -> Iterator[ConfigurationC
 
 
 def _nodes(old: Configuration, new: Configuration) -> Iterator[ConfigurationChange]:
-    """Nodes that are new, gone, or have other settings; what is the same of several is one change."""
+    """Nodes that are added, removed, or have other settings. Equal changes of several nodes are one change."""
     gone = [name for name in old.nodes if name not in new.nodes]
     added = [name for name in new.nodes if name not in old.nodes]
     if gone:
@@ -239,7 +241,7 @@ def _different(old: Pairs, new: Pairs) -> Iterator[tuple[str, str | None, str | 
 
 
 def _partitions(old: Configuration, new: Configuration) -> Iterator[ConfigurationChange]:
-    """Partitions that are new, gone, or have other settings."""
+    """Partitions that are added, removed, or have other settings."""
     for name in dict.fromkeys([*new.partitions, *old.partitions]):
         before, after = old.partitions.get(name), new.partitions.get(name)
         if before is None or after is None:
@@ -256,7 +258,10 @@ def _partitions(old: Configuration, new: Configuration) -> Iterator[Configuratio
 
 
 def _gres(old: Configuration, new: Configuration) -> Iterator[ConfigurationChange]:
-    """Lines of gres.conf of nodes that are in both configurations; those of others come and go with them."""
+    """Lines of gres.conf of nodes that are in both configurations.
+
+    Lines of other nodes are added and removed with them.
+    """
     found: dict[tuple[str | None, str | None], list[str]] = {}
     for name in dict.fromkeys([*new.gres, *old.gres]):
         before, after = old.gres.get(name), new.gres.get(name)

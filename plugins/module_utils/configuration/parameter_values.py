@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What values Slurm's parameters may have, by the second column of `parameter_tables`.
+"""The values that Slurm's parameters can have, by the second column of `parameter_tables`.
 
-Each check takes a value as text and gives what is wrong with it, or nothing. What Slurm accepts has nothing wrong.
+Each check takes a value as text and returns its problem, or nothing. A value that Slurm accepts has no problem.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import n
 REFUSED = "refused"
 """Slurm does not start with it; a running one keeps its old configuration."""
 IGNORED = "ignored"
-"""Slurm does without it, with or without a warning."""
+"""Slurm ignores it, with or without a warning."""
 FOREIGN = "foreign"
-"""Slurm does not come with it and refuses it, unless the site has added it."""
+"""It is not part of Slurm, which refuses it unless the site has added it."""
 
 Verdict = tuple[str, str]
-"""One of the three, and what is allowed instead."""
+"""One of these three effects, and the allowed values."""
 
 TEXTS = ("text", "host", "hosts", "user", "path", "dir", "program")
 """Kinds of any text, of which the words are for a reader."""
@@ -88,7 +88,7 @@ def words(text: str) -> Mapping[str, Span]:
 
 
 def check_value(kind: str, value: str, release: str) -> Iterator[Verdict]:
-    """What is wrong with a value.
+    """The problem of a value.
 
     Args:
         kind: the second column of a table, such as `u16 s`.
@@ -207,7 +207,7 @@ def _plugins(values: Iterable[str], known: Mapping[str, Span], release: str) -> 
 
 
 def _unknown(word: str, known: Mapping[str, Span], release: str) -> str:
-    """What to say of an unknown word, after the word."""
+    """The message for an unknown word, after the word."""
     allowed = [name for name, span in known.items() if release in span]
     match = nearest(word, allowed)
     return f"{f'did you mean {match!r}? ' if match else ''}allowed: {', '.join(allowed) or 'none'}"

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's parameters: what they may hold, which releases have them, and what a change of one needs.
+"""Slurm's parameters: their values, the releases that have them, and the actions that a change needs.
 
 The facts are in `parameter_tables`, one line for each parameter, in columns that two blanks or more part:
 
@@ -75,24 +75,27 @@ __all__ = [
 
 
 class Problem(NamedTuple):
-    """What is wrong with a parameter."""
+    """The problem of a parameter."""
 
     key: str
     text: str
-    """What was found, what is allowed, and the nearest that is."""
+    """The found value, the allowed values, and the nearest of them."""
     effect: str
     """REFUSED, IGNORED or FOREIGN."""
 
 
 class Needs(NamedTuple):
-    """What a change of a parameter needs before Slurm obeys it."""
+    """The actions that a change of a parameter needs before Slurm uses the new value."""
 
     reconfigure: bool
     """`scontrol reconfigure`; a restart makes it unnecessary."""
     restart: tuple[str, ...]
     """The daemons to restart, in this order."""
     idle: str
-    """What must have no job meanwhile: `nodes` (those that the change is about), `cluster`, or nothing."""
+    """The part of the cluster that must have no job meanwhile:
+
+    `nodes` (those that the change is about), `cluster`, or nothing.
+    """
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ class Parameter:
     defunct: Span | None
     refused: Span | None
     instead: str
-    """What replaces it, with the first release that has it where this is not the first of all; or nothing."""
+    """The parameter that replaces it, with its first release unless all releases have it; or nothing."""
 
 
 def _parameter(line: str) -> Parameter:
@@ -201,7 +204,7 @@ def find(file: str, key: str) -> Parameter | None:
 
 
 def needs(file: str, key: str, version: str) -> Needs:
-    """What a change of a parameter needs. An unknown one needs a restart of all daemons.
+    """The actions that a change of a parameter needs. An unknown one needs a restart of all daemons.
 
     Raises:
         ValueError: see `release_of`.
@@ -223,7 +226,7 @@ def needs(file: str, key: str, version: str) -> Needs:
 
 
 def refused_everywhere(file: str, key: str, value: str) -> str:
-    """What is allowed instead of a value that every release with the parameter refuses; nothing for another value."""
+    """The allowed values for a value that every release with the parameter refuses; nothing for other values."""
     parameter = FILES[file][key.lower()]
     verdicts = [
         [*check_value(parameter.value, value, release)] for release in RELEASES if release in parameter.releases
@@ -233,7 +236,7 @@ def refused_everywhere(file: str, key: str, value: str) -> str:
 
 
 def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list[Problem]:
-    """What a release would refuse or ignore of the parameters of a file, or of a line with several.
+    """The parameters of a file, or of a line with several, that a release would refuse or ignore.
 
     Args:
         file: a key of FILES.
@@ -255,10 +258,10 @@ def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list
             continue
         if key.lower() in seen and file != "plugstack.conf":
             if key.lower() not in _REPEATED:
-                found.append(Problem(key, "is there more than once: Slurm takes the last", IGNORED))
+                found.append(Problem(key, "is set more than once: Slurm uses the last", IGNORED))
             elif parameter.name in _SCRIPTS and release < SCRIPTS_REPEATED:
                 # A site's own program and one of a role: neither may be lost silently.
-                what = f"is there more than once: Slurm {release} runs the last alone, {SCRIPTS_REPEATED}+ all"
+                what = f"is set more than once: Slurm {release} runs only the last, {SCRIPTS_REPEATED}+ all"
                 found.append(Problem(key, what, REFUSED))
         seen.add(key.lower())
         found.extend(_of_release(parameter, release) or _of_value(parameter, value, release))
@@ -279,7 +282,7 @@ def _of_release(parameter: Parameter, release: str) -> list[Problem]:
 
 
 def _of_value(parameter: Parameter, value: str, release: str) -> list[Problem]:
-    """Whether a release takes a value."""
+    """Whether a release accepts a value."""
     shown = value if len(value) <= 60 else f"{value[:57]}..."
     instead = f", use {parameter.instead}" if parameter.instead else ""
     return [

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""SPANK plugins: the lines that name them, and for which release of Slurm one was built, read from the file itself.
+"""SPANK plugins: the lines that name them, and the release of Slurm that a plugin file was built for.
 
 Each plugin of Slurm has a symbol `plugin_version`, SLURM_VERSION_NUMBER of the headers it was compiled with: a byte
 each for major, minor and micro. Slurm loads a SPANK plugin if major and minor are its own (`_verify_syms` in
@@ -26,8 +26,8 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 def plugstack_lines(plugins: Iterable[Mapping[str, Any]]) -> str:
     """The lines of plugstack.conf for plugins with their `plugin`, `arguments` and whether they are `required`.
 
-    Slurm parts words by blanks, takes `#` for a comment everywhere and knows no quotes (`_plugin_stack_parse_line` in
-    `src/common/spank.c`). A plugin that is named twice runs twice.
+    Slurm separates words by blanks, reads `#` as the start of a comment everywhere and has no quotes
+    (`_plugin_stack_parse_line` in `src/common/spank.c`). A plugin that is named twice runs twice.
 
     Raises:
         ValueError: names the plugin and the word that Slurm would not take as it is, or that it is named twice.
@@ -40,18 +40,18 @@ def plugstack_lines(plugins: Iterable[Mapping[str, Any]]) -> str:
             if not word or "#" in word or word.split() != [word]:
                 raise ValueError(f"slurm_plugstack: {plugin}: found {word!r}, allowed: a word without blanks and '#'")
         if plugin in lines:
-            raise ValueError(f"slurm_plugstack: {plugin} is there twice, and would run twice")
+            raise ValueError(f"slurm_plugstack: {plugin} is listed twice, and would run twice")
         lines[plugin] = " ".join(["required" if entry.get("required") else "optional", *words])
     return "\n".join(lines.values())
 
 
 class PluginError(Exception):
-    """The file is no plugin of Slurm, or one that cannot be read."""
+    """The file is not a Slurm plugin, or cannot be read."""
 
 
 @dataclass(frozen=True)
 class _Section:
-    """What matters of an entry of the table of sections."""
+    """The used fields of an entry in the table of sections."""
 
     kind: int
     address: int
@@ -82,7 +82,7 @@ def _sections(data: bytes) -> Iterator[_Section]:
     """The table of sections."""
     magic, width, order, offset, size, count, _names = _HEADER.unpack_from(data)
     if (magic, width, order) != (b"\x7fELF", 2, 1):
-        raise PluginError("no shared object of 64 bits, little endian")
+        raise PluginError("not a 64-bit little-endian shared object")
     for number in range(count):
         _name, kind, _flags, address, start, length, link, *_rest = _SECTION.unpack_from(data, offset + number * size)
         yield _Section(kind, address, start, length, link)
@@ -97,4 +97,4 @@ def _find(data: bytes, sections: list[_Section]) -> tuple[int, int]:
             start = names + name
             if section and data[start : data.index(b"\0", start)] == SYMBOL:
                 return value, section
-    raise PluginError("no plugin of Slurm: it has no symbol plugin_version")
+    raise PluginError("not a Slurm plugin: it has no symbol plugin_version")

@@ -1,11 +1,11 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What changes of Slurm's configuration need, and which jobs they touch.
+"""The actions that changes of Slurm's configuration need, and the jobs that they end.
 
-What a change needs is in the tables of parameters. Which jobs end with it is in `_sync_jobs_to_conf` in
-`src/slurmctld/read_config.c`: those on nodes that are gone or have other sockets, cores or threads, those with generic
-resources on nodes whose generic resources changed, and those in partitions that are gone.
+The tables of parameters have the actions that a change needs. The jobs that it ends follow from `_sync_jobs_to_conf` in
+`src/slurmctld/read_config.c`: jobs on nodes that are removed or have other sockets, cores or threads, those with
+generic resources on nodes whose generic resources changed, and those in partitions that are gone.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _SHARED = {"communicationparameters", "hashplugin", "port", "slurmctldport", "sl
 
 @dataclass(frozen=True)
 class JobPlacement:
-    """Where a job is that has not ended, from squeue."""
+    """A job that has not ended, from squeue."""
 
     number: str
     partition: str
     """One, or several of a pending job."""
     nodes: frozenset[str]
-    """Where it runs; empty while it is pending."""
+    """Its nodes; empty while it is pending."""
     gres: bool
     """Whether it has asked for generic resources."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A change, and what comes with it."""
+    """A change, with its actions and the jobs that it ends."""
 
     change: ConfigurationChange
     needs: parameters.Needs
@@ -61,7 +61,7 @@ class Step:
 
     @property
     def action(self) -> str:
-        """What it needs in words."""
+        """Its actions in words."""
         words = [f"restart {', '.join(self.needs.restart)}"] if self.needs.restart else []
         words += ["reconfigure"] if self.needs.reconfigure else []
         words += (
@@ -71,14 +71,14 @@ class Step:
 
 
 def steps(changes: Iterable[ConfigurationChange], jobs: Sequence[JobPlacement], version: str) -> list[Step]:
-    """What each change needs with a version of Slurm, and which jobs it would end."""
+    """The actions that each change needs with a version of Slurm, and the jobs that it would end."""
     found = [(change, _needs(change.file, change.key, version)) for change in changes]
     return [Step(change, needs, tuple(_ends(change, needs, jobs))) for change, needs in found]
 
 
 @functools.cache
 def _needs(file: str, key: str, version: str) -> parameters.Needs:
-    """What a change of a key needs; lines such as `NodeSet=fast` are settings, too."""
+    """The actions that a change of a key needs; lines such as `NodeSet=fast` are settings, too."""
     return parameters.needs(file, key.partition("=")[0], version)
 
 
@@ -104,7 +104,7 @@ def parts_daemons(found: Iterable[Step]) -> bool:
 
 
 def read_at_start(configuration: Configuration, daemon: str, version: str) -> str:
-    """What a daemon takes from the files when it starts, and only then: settings, and a digest of node lines.
+    """The settings that a daemon reads from the files only when it starts, and a digest of node lines.
 
     It differs if and only if a change needs a restart of the daemon.
     """
@@ -126,14 +126,14 @@ def read_at_start(configuration: Configuration, daemon: str, version: str) -> st
 
 
 def removed_nodes(found: Iterable[Step]) -> set[str]:
-    """The nodes that are in the configuration no more."""
+    """The nodes that are no longer in the configuration."""
     changes = (step.change for step in found)
     gone = (change.subject for change in changes if change.key == change.file == "NodeName" and change.after is None)
     return {node for nodes in gone for node in expand(nodes)}
 
 
 def table(found: Iterable[Step]) -> list[str]:
-    """The plan, a line for each change: what, from what to what, what it needs, which jobs it would end."""
+    """The plan, a line for each change: its name, old and new value, the action it needs, the jobs it would end."""
     rows = []
     for step in found:
         before, after = (_shown(value) for value in (step.change.before, step.change.after))

@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's files checked together, and against the host of slurmctld: what each of them by itself does not show.
+"""Check Slurm's files together and against the host of slurmctld, for problems that no single file shows.
 
-Each value is right by itself before (`parameters`). What is refused here keeps slurmctld or slurmd from its start,
+Each value has been checked by itself before (`parameters`). Refused findings prevent the start of slurmctld or slurmd,
 makes nodes INVAL, or makes Slurm wait; the rest is ignored by Slurm, or does not do what it says. Each rule names its
 place in Slurm's source or manual.
 """
@@ -34,32 +34,32 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import n
 
 
 class Finding(NamedTuple):
-    """What does not go together."""
+    """A contradiction."""
 
     place: str
     """The file, and the line in it: `slurm.conf: PartitionName=gpu`."""
     key: str
     text: str
-    """What was found, what is allowed, and the nearest that is."""
+    """The found value, the allowed values, and the nearest of them."""
     effect: str
     """REFUSED or IGNORED."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """What the host of slurmctld has besides the files that are checked."""
+    """The properties of slurmctld's host, apart from the checked files."""
 
     text: Callable[[str], str | None]
     """The text of another file, by its path or its name beside slurm.conf; None: it is not there."""
     plugins: Callable[[str], frozenset[str] | None]
     """The plugins (`auth_munge`) in a PluginDir, or in that of the installed Slurm for ''; None: not known."""
     unresolved: Callable[[Iterable[str]], Iterable[str]]
-    """Those of many host names that have no address here."""
+    """Of many host names, those that have no address here."""
 
 
 @dataclass(frozen=True)
 class ConfiguredCluster:
-    """What the files say together."""
+    """The settings of all files together."""
 
     says: Configuration
     lines: list[tuple[str, str, dict[str, str]]]
@@ -97,7 +97,7 @@ class ConfiguredCluster:
 
 
 def cross_check(files: Mapping[str, str], host: Host) -> tuple[list[str], list[str]]:
-    """What Slurm would refuse of files, and what it would ignore, a line for each.
+    """The findings that Slurm would refuse, and those that it would ignore, a line for each.
 
     Args:
         files: the text of each file by name, as `whole` gives it.
@@ -146,7 +146,7 @@ _CLUSTER_NAME = re.compile(r"^\s*ClusterName\s*=\s*(\S+)", re.IGNORECASE | re.MU
 
 
 def whole(files: Mapping[str, str], host: Host) -> tuple[dict[str, str], list[str], list[str]]:
-    """Files with what they include in its place, and what Slurm would refuse and ignore of that.
+    """Files with their included files inserted, and the findings that Slurm would refuse and ignore.
 
     Those of CHECKED_FILES that are not given are asked from the host.
 
@@ -259,7 +259,7 @@ _NUMERIC = re.compile(r"[0-9.]+|[0-9a-f.]*:[0-9a-f:.]*", re.IGNORECASE)
 
 
 def _address(name: str, values: Mapping[str, str]) -> str:
-    """Where slurmctld looks for a node (`_check_callback` in `src/common/read_config.c`)."""
+    """The host name or address by which slurmctld reaches a node (`_check_callback` in `src/common/read_config.c`)."""
     return values.get("nodeaddr") or values.get("nodehostname") or name
 
 
@@ -368,7 +368,7 @@ _NOT_LOADED = {
     "TaskPlugin",
     "UrlParserType",
 }
-"""Parameters whose plugins slurmctld starts without: clients and slurmd load them, or nobody any more."""
+"""Parameters whose plugins slurmctld does not need to start: clients and slurmd load them, or no program any more."""
 
 _PREFIX = {
     "energy": "acct_gather_energy",
@@ -380,7 +380,7 @@ _PREFIX = {
 """How plugins are called whose kind has another name in the tables of parameters."""
 
 _OTHER_NAMES = {"cred/slurm", "topology/default"}
-"""What stands for another plugin (`cred_g_init`, `topology_g_init`)."""
+"""Names that stand for another plugin (`cred_g_init`, `topology_g_init`)."""
 
 
 def _plugins(cluster: ConfiguredCluster) -> Iterator[Finding]:
@@ -411,17 +411,17 @@ def _plugins(cluster: ConfiguredCluster) -> Iterator[Finding]:
 # -- accounting ------------------------------------------------------------------------------------------------------
 
 _TRES = ("billing", "cpu", "energy", "fs/disk", "mem", "node", "pages", "vmem")
-"""What is counted without a database, too (`_init_tres` in `src/slurmctld/controller.c`)."""
+"""TRES that are also counted without a database (`_init_tres` in `src/slurmctld/controller.c`)."""
 
 _TRES_KINDS = ("bb/", "fs/", "gres/", "ic/", "license/")
-"""What else can be counted."""
+"""Other TRES that can be counted."""
 
 _NEEDS_SLURMDBD = ("AccountingStorageEnforce", "PriorityWeightAge", "PriorityWeightFairshare")
-"""What slurmctld takes away without a database (`main` there, `init` in priority_multifactor.c)."""
+"""Settings that slurmctld removes without a database (`main` there, `init` in priority_multifactor.c)."""
 
 
 def _accounting(cluster: ConfiguredCluster) -> Iterator[Finding]:
-    """What needs a database, and resources that are not there to be counted."""
+    """Find settings that need a database, and counted resources that do not exist."""
     gres_types = {*cluster.words("GresTypes")}
     for word in cluster.words("AccountingStorageTRES"):
         tres = word.lower()
@@ -444,16 +444,17 @@ def _accounting(cluster: ConfiguredCluster) -> Iterator[Finding]:
             what = f"found {value!r}, allowed: with AccountingStorageType=accounting_storage/slurmdbd"
             yield Finding("slurm.conf", key, what, IGNORED)
     if cluster.get("AccountingStorageType").lower().endswith("/slurmdbd") and not cluster.get("AccountingStorageHost"):
-        yield Finding("slurm.conf", "AccountingStorageHost", "missing: Slurm takes localhost", IGNORED)
+        yield Finding("slurm.conf", "AccountingStorageHost", "missing: Slurm uses localhost", IGNORED)
 
 
 # -- memory and cores ------------------------------------------------------------------------------------------------
 
 
 def _limits(cluster: ConfiguredCluster) -> Iterator[Finding]:
-    """What limits jobs, without that which enforces it (`cgroup_memcg_job_confinement` in `src/interfaces/cgroup.c`).
+    """Find limits of jobs without the setting that enforces them.
 
-    What memory is to a release without SelectTypeParameters is not checked: 22.05 and 24.11 differ.
+    Place: `cgroup_memcg_job_confinement` in `src/interfaces/cgroup.c`. The meaning of memory to a release without
+    SelectTypeParameters is not checked: 22.05 and 24.11 differ.
     """
     confined = "task/cgroup" in cluster.get("TaskPlugin")
     constrained = {
@@ -570,7 +571,7 @@ _Problem = tuple[str, str, str, str]
 
 
 def _not_in_types(name: str, types: list[str]) -> str:
-    """What to say of a name that GresTypes has not."""
+    """The message for a name that is not in GresTypes."""
     return f"found {name!r}, allowed: {', '.join(types) or 'nothing'}, the GresTypes{_guess(name, types)}"
 
 
@@ -585,11 +586,11 @@ def _gres_names(value: str, types: list[str]) -> Iterator[_Problem]:
 
 
 def _gres_files(value: str, own: tuple[str, ...], everywhere: tuple[str, ...]) -> Iterator[_Problem]:
-    """What slurmd makes of the Gres of a node and its lines in gres.conf (`_merge_gres2`, `_find_fileless_gres`).
+    """Compare the Gres of a node with its lines in gres.conf, as slurmd does (`_merge_gres2`, `_find_fileless_gres`).
 
     It leaves out GPUs without a file: the node has fewer than configured, and becomes INVAL. So does one whose types
-    are spelled otherwise, which slurmctld tells apart (not that of 22.05). What slurmd detects only the node knows.
-    Shares are spread over GPUs, so that their lines have counts of their own.
+    are spelled otherwise, which slurmctld tells apart (not that of 22.05). Only the node knows the devices that slurmd
+    detects. Shares are spread over GPUs, so that their lines have counts of their own.
     """
     if any(re.search(r"\bautodetect=(?!off\b)", text, re.IGNORECASE) for text in (*own, *everywhere)):
         return

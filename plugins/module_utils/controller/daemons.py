@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""slurmctld and slurmdbd on this host: what they say, and how they take a configuration."""
+"""slurmctld and slurmdbd on this host: their state, and how they load a configuration."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ Nodes = Mapping[str, "tuple[str, str]"]
 
 
 class Before(NamedTuple):
-    """What a daemon had before a change."""
+    """The state of a daemon before a change."""
 
     nodes: Nodes
     """The nodes that could be reached."""
     unlike: frozenset[str]
-    """Where it was not as its files said."""
+    """Its differences from its files."""
 
 
 class ConfigError(Exception):
@@ -60,11 +60,11 @@ class ConfigError(Exception):
 
 
 class NotYetError(ConfigError):
-    """A daemon runs and does not answer; it may be about to."""
+    """A daemon runs and does not answer; it may answer later."""
 
 
 def ask(*command: str) -> str:
-    """What a command prints. Raises ConfigError with the words of one that fails."""
+    """The output of a command. Raises ConfigError with its message if it fails."""
     try:
         return output(command)
     except CommandError as error:
@@ -83,11 +83,11 @@ class Daemon:
     owner, mode = "root", 0o644
     """Of its files."""
     reconfigures = True
-    """Whether it can take files without a restart."""
+    """Whether it can load files without a restart."""
     interruptible = True
     """Whether it may be restarted while it starts."""
     host: Host | None = None
-    """What its files must go together with."""
+    """Properties of this host that its files must agree with."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.patience: int = module.params["patience"]
@@ -112,11 +112,14 @@ class Daemon:
         raise NotImplementedError
 
     def last_words(self) -> str:
-        """What it has said last."""
+        """The end of its log."""
         return run(["journalctl", "--no-pager", "--output=cat", "--lines=8", f"--unit={self.name}"]).output
 
     def act(self, action: str, configuration: Configuration) -> None:
-        """Start, restart or reconfigure it. Raises ConfigError with the words of the command and of the daemon."""
+        """Start, restart or reconfigure it.
+
+        Raises ConfigError with the output of the command and the end of the log.
+        """
         self._act(action)
         if action != "reconfigure" and self.reconfigures:
             self.wait(configuration)
@@ -141,32 +144,35 @@ class Daemon:
                 raise NotYetError(f"{self.name} does not answer after {patience} s")
             time.sleep(1)
 
-    # What not each daemon has.
+    # Methods that some daemons override.
 
     def jobs(self) -> list[JobPlacement]:
         """The jobs that have not ended."""
         return []
 
     def possible_jobs(self, _configuration: Configuration) -> list[JobPlacement]:
-        """Those that there may be while it does not answer."""
+        """The jobs that can exist while it does not answer."""
         return []
 
     def before(self, _configuration: Configuration) -> Before:
-        """What it has now."""
+        """Its present state."""
         return Before({}, frozenset())
 
     def try_files(self, directory: str) -> None:
-        """Let Slurm check the files in a directory. Raises ConfigError with its words."""
+        """Let Slurm check the files in a directory. Raises ConfigError with its message."""
 
     def verify(self, configuration: Configuration, plan: Sequence[Step], before: Before) -> None:
-        """See that it does as its files say, and has the nodes that it had before. Raises ConfigError if not."""
+        """Check that its files are in force, and that it has the nodes that it had before.
+
+        Raises ConfigError if not.
+        """
 
     def resume(self, configuration: Configuration, before: Before) -> None:
-        """Resume nodes that were drained by files that are gone again."""
+        """Resume nodes that were drained because of files that have been rolled back."""
 
 
 class Slurmdbd(Daemon):
-    """The database daemon. While it is away slurmctld keeps what it would book."""
+    """The database daemon. While it is stopped, slurmctld keeps the accounting records."""
 
     name, conf = "slurmdbd", "slurmdbd.conf"
     owner, mode = "slurm", 0o600  # slurmdbd refuses another one's, and others' eyes (slurmdbd.conf(5))
@@ -248,7 +254,7 @@ class Slurmctld(Daemon):
         return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3}
 
     def unlike(self, configuration: Configuration) -> list[str]:
-        """In what it is not as its files say. Raises ConfigError where it does not tell."""
+        """Its differences from its files. Raises ConfigError if it does not answer."""
         config = ask("scontrol", "show", "config")
         nodes = ask("scontrol", "--all", "--future", "--oneliner", "show", "node")
         partitions = ask("scontrol", "--all", "--oneliner", "show", "partition")
@@ -273,9 +279,9 @@ class Slurmctld(Daemon):
         while missing := sorted(wanted - those_up(nodes := self.states())):
             # They will not be up again by themselves.
             if refused := [node for node in missing if node in nodes and is_refused(*nodes[node])]:
-                raise ConfigError(f"Slurm takes {fold(refused)} no more: {nodes[refused[0]][1]}")
+                raise ConfigError(f"Slurm no longer accepts {fold(refused)}: {nodes[refused[0]][1]}")
             if time.monotonic() > deadline:
-                raise ConfigError(f"{fold(missing)} were up and are not after {self.patience} s")
+                raise ConfigError(f"{fold(missing)} were up before, and are not up again after {self.patience} s")
             time.sleep(1)
 
     def resume(self, configuration: Configuration, before: Before) -> None:
@@ -312,7 +318,7 @@ def those_up(nodes: Nodes) -> set[str]:
 
 
 def is_refused(state: str, reason: str) -> bool:
-    """Whether Slurm does not take a node as it has registered."""
+    """Whether Slurm has refused a node when it registered."""
     return state.startswith("inval") or ("drain" in state and bool(REFUSED.match(reason)))
 
 

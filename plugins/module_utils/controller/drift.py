@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether slurmctld has in force what the files say.
+"""Find differences between the files and the settings in force in slurmctld.
 
-A value is compared by what it means to Slurm: `KillWait=0x1e` is shown as `30 sec`, `DebugFlags=net` as `Network`.
+A value is compared by its meaning to Slurm: `KillWait=0x1e` is shown as `30 sec`, `DebugFlags=net` as `Network`.
 How it is shown: `slurm_ctl_conf_2_key_pairs` in `src/api/config_info.c`, `slurm_sprint_node_table` and
 `slurm_sprint_partition_info` in `node_info.c` and `partition_info.c` beside it.
 
@@ -49,11 +49,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 Wanted = Mapping[str, str]
-"""What a file says, by key in small letters."""
+"""The settings of a file, by key in lower case."""
 Shown = Mapping[str, str]
 """What slurmctld shows of itself, of a node or of a partition, likewise."""
 Difference = tuple[str, str, str]
-"""A key, what the file has, what slurmctld has."""
+"""A key, its value in the file, its value in slurmctld."""
 
 
 _NOTHING = ("", "(null)", "(null type)", "n/a", "none", "unknown")
@@ -71,7 +71,7 @@ _GRES = re.compile(r"([^:(]+)(?::([^:(]*[^\d:(][^:(]*))??(?::no_consume)?(?::(\d
 
 
 def differences(configuration: Configuration, config: str, nodes: str, partitions: str, version: str) -> list[str]:
-    """In what slurmctld differs from the files, a line for each difference.
+    """The differences of slurmctld from the files, a line for each.
 
     Args:
         configuration: what the files say.
@@ -117,7 +117,7 @@ def shown_lines(kind: str, text: str) -> dict[str, dict[str, str]]:
 
 
 def _settings(conf: Wanted, shown: Shown, nodes: int, release: str) -> Iterator[str]:
-    """Parameters of slurm.conf that differ, but for numbers that Slurm corrects, `_validate_and_set_defaults` there."""
+    """Parameters of slurm.conf that differ, except numbers that Slurm corrects, `_validate_and_set_defaults` there."""
     bounds = {
         **_BOUNDS,
         "maxjobcount": (
@@ -150,7 +150,7 @@ _BOUNDS = {
     "schedulertimeslice": (5, _ANY),
     "treewidth": (1, _ANY),
 }
-"""From where to where Slurm takes numbers as they are."""
+"""The ranges in which Slurm does not correct numbers."""
 
 
 def _nodes(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
@@ -250,7 +250,7 @@ def _partitions(configuration: Configuration, conf: Wanted, shown: Mapping[str, 
 
 
 def _exclusive(wanted: dict[str, str]) -> dict[str, str]:
-    """What 26.05 shows of four parameters: one of them, and never that two of them are set."""
+    """The one of four parameters that 26.05 shows; it never shows that two of them are set."""
     modes = {
         "TOPO": _yes(wanted.get("exclusivetopo", "")),
         "NODE": wanted.get("oversubscribe", "").upper() == "EXCLUSIVE",
@@ -265,7 +265,7 @@ def _exclusive(wanted: dict[str, str]) -> dict[str, str]:
 
 
 def _members(partition: str, wanted: str, found: str, configuration: Configuration) -> Iterator[str]:
-    """In what the nodes of a partition differ. Nodes that the file does not have are another matter."""
+    """The differences in the nodes of a partition. Nodes that the file does not have are compared elsewhere."""
     if wanted == found:
         return
     sets = {
@@ -316,7 +316,7 @@ _RULED = {weak: strong for strong, weak in RIVALS.items()}
 
 
 def _found(table: str, key: str, shown: Shown) -> str | None:
-    """What is shown of a parameter; None: nothing that could be compared."""
+    """The shown value of a parameter; None if it cannot be compared."""
     name = SHOWN_AS[table].get(key, key)
     if name == "jobdefaults":
         defaults = dict(pair.split("=") for pair in shown.get(name, "").lower().split(",") if "=" in pair)
@@ -355,7 +355,7 @@ def _same(table: str, key: str, wanted: str, found: str, release: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _meaning(table: str, key: str, value: str, release: str) -> object:
-    """What a value means to Slurm, whether it is from a file or shown."""
+    """The meaning of a value to Slurm, from a file or as shown."""
     kind, _blank, rest = FILES[table][key].value.partition(" ")
     kind = COMPARED_AS.get(key, kind)
     text = value.strip()

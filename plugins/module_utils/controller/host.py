@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the host of slurmctld has besides its files: plugins, and addresses of other hosts."""
+"""The properties of slurmctld's host besides its files: plugins, and addresses of other hosts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE = 15
 def this_host(module: AnsibleModule, directory: str) -> Host:
     """The host that a module runs on, with Slurm's files in a directory.
 
-    In check mode every name has an address: what writes /etc/hosts has not done so.
+    In check mode every name has an address, since /etc/hosts has not been written yet.
     """
 
     def plugins(plugin_dir: str) -> frozenset[str] | None:
@@ -45,7 +45,7 @@ def this_host(module: AnsibleModule, directory: str) -> Host:
 
 
 def text(path: str) -> str | None:
-    """The text of a file; None: it is not there."""
+    """The text of a file; None if it does not exist."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -54,7 +54,7 @@ def text(path: str) -> str | None:
 
 
 def installed(plugin_dir: str) -> frozenset[str] | None:
-    """The plugins in directories that are parted by colons; None: one of them cannot be listed."""
+    """The plugins in directories that are separated by colons; None if one of them cannot be listed."""
     try:
         files = [file for directory in plugin_dir.split(":") for file in os.listdir(directory)]
     except OSError:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""StateSaveLocation of several controllers: where it is mounted on a host, and whether it is one directory for all.
+"""StateSaveLocation of several controllers: its mount on a host, and the check that all have the same directory.
 
 A slurmctld that takes over reads the jobs from the files that the other one has written there (slurm.conf(5)). With a
 directory of its own, since a mount is missing, it starts without error and knows no job.
@@ -41,7 +41,7 @@ _NAME = re.compile(re.escape(_PREFIX) + "[0-9a-f]{16}")
 
 
 _Answer = Mapping[str, Any]
-"""What module slurm_state_directory returns."""
+"""The result of the module slurm_state_directory."""
 
 
 class StateDirectoryError(Exception):
@@ -87,7 +87,7 @@ def _within(path: str, top: str) -> bool:
 
 
 def mount_of(mountinfo: str, number: int, root: int) -> dict[str, Any]:
-    """What a directory's mount is, as module slurm_state_directory documents it.
+    """The mount of a directory, as the module slurm_state_directory documents it.
 
     Args:
         mountinfo: the content of /proc/self/mountinfo.
@@ -126,7 +126,7 @@ def look(path: str) -> dict[str, Any]:
         StateDirectoryError: its path is relative.
     """
     if not path.startswith("/"):
-        raise StateDirectoryError(f"{path!r} is no absolute path")
+        raise StateDirectoryError(f"{path!r} is not an absolute path")
     wanted = place = path.rstrip("/") or "/"
     # These flags mount what an automount has unmounted, and need no right to read the directory (path_resolution(7)).
     flags = os.O_PATH | os.O_DIRECTORY
@@ -216,8 +216,8 @@ def state_directory_errors(written: Mapping[str, _Answer], seen: Mapping[str, _A
     of a shared file system, and may be so by chance on others.
 
     Args:
-        written: what module slurm_state_directory has answered to `write`, by host.
-        seen: what it has answered to `see`, by host.
+        written: the results of the module slurm_state_directory with `write`, by host. seen: its results with `see`, by
+        host.
         path: the directory.
     """
     found = f"{KEY}: found {path}, which"
@@ -247,7 +247,7 @@ def _those(answers: Mapping[str, _Answer], attribute: Callable[[_Answer], bool])
 
 
 def _difference(written: Mapping[str, _Answer], seen: Mapping[str, _Answer]) -> str:
-    """In what the directories of hosts differ; empty if they do not, as far as it was shown."""
+    """The differences between the directories of hosts; empty if none were found."""
     inodes = {host: answer["inode"] for host, answer in written.items()}
     writers = {answer["file"]: host for host, answer in written.items() if answer["file"]}
     if None in inodes.values() and {*inodes.values()} != {None}:
@@ -270,7 +270,7 @@ def _difference(written: Mapping[str, _Answer], seen: Mapping[str, _Answer]) -> 
 
 
 def as_user(user_id: int, work: Callable[[], dict[str, Any]], seconds: float = PATIENCE) -> dict[str, Any]:
-    """What `work` returns in a process of its own, with the rights of a user, who need not be there yet.
+    """The result of `work` in a process of its own, with the rights of a user, which need not exist yet.
 
     root has less of them than slurm where a server of NFS takes root for nobody (`root_squash` in exports(5)). `work`
     imports nothing, encodings other than UTF-8 included: the user may be unable to read Python's library.

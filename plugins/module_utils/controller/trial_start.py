@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A second slurmctld for a moment, to see whether it starts with new files.
+"""Start a second slurmctld for a moment, to find out whether it starts with new files.
 
-Slurm has no test of its own: its parser does not know whether plugins, partitions and nodes go together.
+Slurm has no test of its own: its parser does not check whether plugins, partitions and nodes agree with each other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 
 # Seconds to start or to refuse.
 PATIENCE = 60
-# What a second slurmctld must not have: accounting, state and logs of the first one, programs that it would run.
+# Settings that a second slurmctld must not have: accounting, state and logs of the first one, programs that it would
+# run.
 NOT_TRIED = {
     "accountingstorageenforce",
     "accountingstoragetres",
@@ -51,7 +52,7 @@ NOT_TRIED = {
     "suspendtime",
 }
 
-# What slurmctld says when it serves, and when it waits for a file that is missing, for a minute, and then ends.
+# slurmctld's messages when it serves, and when it waits for a missing file, for a minute, before it exits.
 STARTED = "Running as primary controller"
 WAITING = "cannot stat file"
 
@@ -62,11 +63,11 @@ def short_name(host: str) -> str:
 
 
 class TrialError(Exception):
-    """What slurmctld said instead of starting."""
+    """The message of a slurmctld that did not start."""
 
 
 def trial_conf(text: str, directory: str) -> str:
-    """slurm.conf for a second slurmctld, which reaches no node: that knows of no job would be a danger to all.
+    """slurm.conf for a second slurmctld, which must not reach any node: it knows no jobs, so it could end all of them.
 
     It is the only controller. As the second one it would wait for the first.
     """
@@ -101,8 +102,7 @@ def _is_controller(pair: tuple[str, str], host: str) -> bool:
 def try_out(directory: str, user: str) -> None:
     """Start a second slurmctld with the files, until it runs or refuses them.
 
-    Raises:
-        TrialError: it refuses them; with its words.
+    Raises: TrialError: it refuses them; with its message.
     """
     path = os.path.join(directory, "slurm.conf")
     with open(path, encoding="utf-8") as file:

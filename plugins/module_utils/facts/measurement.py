@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measures a machine as `slurmd -C` would, and its GPUs: what modules return as the fact `slurm_hardware`."""
+"""Measures a machine as `slurmd -C` would, and its GPUs, for the fact `slurm_hardware`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MeasurementError(Exception):
 
 
 def ask(module: AnsibleModule, command: str, *arguments: str) -> str:
-    """What a command of the host prints; nothing if it is not installed. A command that fails is a warning."""
+    """The output of a command on the host; nothing if it is not installed. A command that fails is a warning."""
     path = module.get_bin_path(command, opt_dirs=["/usr/sbin", "/usr/local/sbin", "/opt/slurm/sbin"])
     if path is None:
         return ""
@@ -62,7 +62,7 @@ def measure(
     tmp_fs: str = "/tmp",
     sysroot: str = "/",
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The fact `slurm_hardware`, and where `slurmd -C` says something else, which is a warning of the module as well.
+    """The fact `slurm_hardware`, and its differences from `slurmd -C`, which are also a warning of the module.
 
     Raises:
         MeasurementError: the machine's files make no topology, or an option is wrong.
@@ -94,5 +94,5 @@ def measure(
     }
     found = differences({**facts, **plain.numbers}, words)
     for item in found:
-        module.warn(f"{item['name']}: {item['measured']} was measured, slurmd says {item['slurmd']}")
+        module.warn(f"{item['name']}: measured {item['measured']}, slurmd reports {item['slurmd']}")
     return facts, found

@@ -83,7 +83,7 @@ def number(text: str | None) -> int | None:
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked of a host besides what always is."""
+    """The optional facts to collect about a host."""
 
     packages: Sequence[str] = ()
     """Names of packages: which are installed."""
@@ -102,7 +102,7 @@ class Questions:
 
 
 def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
-    """What there is on a host: the fact `slurm_host`, whose keys the module slurm_host_facts documents."""
+    """The facts about a host: the fact `slurm_host`, whose keys the module slurm_host_facts documents."""
     packages = installed(run([*DPKG_QUERY, SLURM_PACKAGE, *questions.packages]))
     own = distribution(tree.text("/etc/os-release") or "")
     policy = _policy(run, packages, questions.candidates)
@@ -151,7 +151,7 @@ def _policy(run: Command, packages: dict[str, str], names: Sequence[str]) -> dic
 
 
 def _mirror(codename: str, run: Command) -> str:
-    """Where the host has its own release of Debian from. Others name theirs after it, too."""
+    """The URL from which the host has its own release of Debian. Other archives can have the same release name."""
     wanted = ["Created-By: Packages", "Origin: Debian", f"Codename: {codename}"]
     return (run(["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]).splitlines() or [""])[0]
 

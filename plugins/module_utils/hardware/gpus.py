@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The NVIDIA GPUs of a machine, from PCI, from their driver and from what nvidia-smi prints."""
+"""The NVIDIA GPUs of a machine, from PCI, from their driver and from the output of nvidia-smi."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _VARIANTS = {"ti", "super", "ada", "d"}
 
 @dataclass(frozen=True)
 class Usage:
-    """What nvidia-smi knows of a GPU: its memory in MiB, and its MIG instances."""
+    """Data of nvidia-smi about a GPU: its memory in MiB, and its MIG instances."""
 
     memory: int | None = None
     mig: list[dict[str, str]] = field(default_factory=list)
@@ -84,7 +84,7 @@ def pci_address(text: str) -> str:
 
 
 def parse_usage(query: str, listing: str) -> dict[str, Usage]:
-    """What nvidia-smi prints for QUERY and for LIST, by PCI address. A value that it does not know is none."""
+    """The output of nvidia-smi for QUERY and for LIST, by PCI address. A value that it does not know is None."""
     mig: dict[str, list[dict[str, str]]] = {}
     instances: list[dict[str, str]] = []
     for line in listing.splitlines():

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the kernel says of a machine in /sys and /proc, read from the machine itself or from a dump of another one.
+"""The kernel's data about a machine in /sys and /proc, read from the machine itself or from a dump of another one.
 
 Sets of CPUs are integers, a bit for each CPU: CPU 0 is bit 0.
 """
@@ -84,7 +84,7 @@ class Tree:
             return []
 
     def text(self, name: str) -> str | None:
-        """What a file holds, without blanks around it."""
+        """The content of a file, without blanks around it."""
         try:
             with open(self.path(name), encoding="utf-8", errors="replace") as file:
                 return file.read().strip()

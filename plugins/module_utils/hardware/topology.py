@@ -636,7 +636,7 @@ def fast_cpus(tree: Tree, cpus: int) -> int:
 
 @dataclass(frozen=True)
 class View:
-    """What the cluster's SlurmdParameters make of a machine, beyond what C(slurmd -C) says, which knows none."""
+    """The effects of the cluster's SlurmdParameters on a machine. C(slurmd -C) does not use them."""
 
     l3cache_as_socket: bool = False
     numa_node_as_socket: bool = False
@@ -655,7 +655,7 @@ def parse_view(parameters: Sequence[str]) -> View:
 
 
 def first_with_memory(part: Object) -> Object | None:
-    """What the first NUMA node is attached to: parts come before the whole (hwloc_list_special_objects)."""
+    """The object that the first NUMA node is attached to: parts come before the whole (hwloc_list_special_objects)."""
     return next(filter(None, map(first_with_memory, part.children)), part if part.nodes else None)
 
 
@@ -697,7 +697,7 @@ def count(root: Object, view: View) -> Topology:
 
 
 def read_topology(tree: Tree, slurmd_parameters: Sequence[str] = ()) -> Topology:
-    """What slurmd sees of the machine's CPUs, offline ones left out.
+    """The machine's CPUs as slurmd counts them, without those that are offline.
 
     Args:
         tree: the machine's files.
@@ -746,7 +746,7 @@ def parse_node_line(text: str) -> dict[str, int]:
 
 
 def differences(facts: dict[str, Any], words: dict[str, int]) -> list[dict[str, Any]]:
-    """Where slurmd says something else than the facts."""
+    """The facts for which slurmd reports other values."""
     return [
         {"name": name, "measured": facts[name], "slurmd": value}
         for name, value in words.items()

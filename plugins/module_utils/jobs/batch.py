@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Jobs, many at a time: what to tell sbatch, what squeue and sacct answer, and whether that is what was expected."""
+"""Many jobs at a time: sbatch commands, answers of squeue and sacct, and the comparison with the expected ends."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SQUEUE += ["--Format", ",".join(f"{field}:|" for field in SQUEUE_FIELDS)]
 
 @dataclass(frozen=True)
 class JobRecord:
-    """What Slurm says of a job, or of one task of an array."""
+    """The state of a job, or of one task of an array, in Slurm."""
 
     job_id: int
     task: str = ""
@@ -93,7 +93,7 @@ def batch_script(job: Mapping[str, Any]) -> str:
 
 
 def refusal(stderr: str) -> str:
-    """Slurm's own words of why it refused a job, on one line."""
+    """Slurm's reason for the refusal of a job, on one line."""
     lines = (re.sub(r"^sbatch: (error|fatal): ", "", line.strip()) for line in stderr.splitlines())
     return "; ".join(line.replace("Batch job submission failed: ", "") for line in lines if line)
 
@@ -144,14 +144,14 @@ def parse_sacct(text: str) -> list[JobRecord]:
 
 
 Known = dict[tuple[int, str], JobRecord]
-"""What is known of our jobs, by job and array index."""
+"""The records of our jobs, by job and array index."""
 
 
 def updated(known: Known, answer: Iterable[JobRecord], job_ids: Iterable[int]) -> Known:
-    """What is known of these jobs after a full answer of squeue.
+    """The records of these jobs after a full answer of squeue.
 
     A record that has ended stays, because slurmctld forgets jobs some time after their end (`MinJobAge`).
-    A job that is not in the answer and was not seen to end has ended nobody knows how.
+    If a job is not in the answer and its end was not seen, its final state is unknown.
     """
     ours = set(job_ids)
     news = {(record.job_id, record.task): record for record in answer if record.job_id in ours}
@@ -180,10 +180,10 @@ def whole(records: list[JobRecord]) -> JobRecord:
 
 
 def booked(seen: list[JobRecord], answer: list[JobRecord]) -> list[JobRecord] | None:
-    """What accounting has of a job that squeue saw end; None while it does not have all of it, with its end.
+    """The accounting record of a job whose end squeue has shown; None while the record is not complete.
 
     `answer` is sacct's answer for this job. An older job of the same number is told by its time of submission.
-    Accounting does not keep why a job ended: the reason is squeue's.
+    Accounting does not store the reason of the end, so it is squeue's.
     """
     reasons = {record.task: record.reason for record in seen if record.submitted}
     times = {record.submitted for record in seen if record.submitted}
@@ -214,7 +214,7 @@ def status_of(job: Mapping[str, Any], record: JobRecord, waited: int) -> tuple[s
     if not record.ended:
         return "failed", f"has not ended in {waited} s: {record.state} on {record.nodes or 'no node'}{reason}"
     if record.state == UNKNOWN:
-        return "failed", "squeue shows it no more, and there is no accounting: its end is not known"
+        return "failed", "squeue no longer shows it, and there is no accounting: its end is unknown"
     if record.state != expected:
         code = f" (exit code {record.exit_code})" if record.exit_code else ""
         return "failed", f"{record.state}{code}, expected {expected}{reason}"

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Validation of a cluster with jobs: which jobs there are to be, and what their ends say of the cluster."""
+"""Validation of a cluster with jobs: the jobs to run, and the evaluation of their results."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ JOB_MEMORY = 64
 """MiB for a job. Slurm's confinement does not go below 30 (`MinRAMSpace`, cgroup.conf)."""
 
 TOO_MUCH_MEMORY = "ulimit -v 1048576; exec tail /dev/zero"
-"""Takes memory until it is killed, or, where nothing confines it, until it has 1 GiB and fails."""
+"""Uses memory until it is killed, or, if nothing limits it, until it has 1 GiB and fails."""
 
 TOO_MANY_NODES = 65_536
-"""As many as Slurm can know (`MAX_SLURM_NODES`, slurm.h): no cluster has them."""
+"""The maximum number of nodes in Slurm (`MAX_SLURM_NODES`, slurm.h), which no cluster has."""
 
 TOO_MANY_REFUSED = (
     "More processors requested than permitted|Node count specification invalid"
@@ -48,7 +48,7 @@ COLUMNS = {
 
 
 def _gpus(node: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]]) -> int:
-    """How many GPUs a node has, from its machine type."""
+    """The number of GPUs of a node, from its machine type."""
     gres = hardware.get(node.get("hardware", ""), {}).get("gres", [])
     return sum(gres_count(entry) for entry in gres if entry["name"] == "gpu")
 
@@ -125,7 +125,7 @@ def _why_waiting(job: Mapping[str, Any]) -> str:
 
 
 def validation_summary(jobs: Iterable[Mapping[str, Any]], may_wait: Iterable[str]) -> dict[str, Any]:
-    """What the results of `slurm_job` say of the cluster: `ok`, the number of jobs of each status, and the `jobs`.
+    """The evaluation of the results of `slurm_job`: `ok`, the number of jobs of each status, and the `jobs`.
 
     A job is `ok` if it passed, or if it waits for one of the causes in `may_wait` (`busy`, `unavailable`).
     """
@@ -139,7 +139,7 @@ def validation_summary(jobs: Iterable[Mapping[str, Any]], may_wait: Iterable[str
 
 
 def validation_table(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The results of `slurm_job` as the lines of a table. A job with nothing to say of it shows Slurm's reason."""
+    """The results of `slurm_job` as the lines of a table. A job without a message shows Slurm's reason."""
     rows = [list(COLUMNS)]
     for job in jobs:
         shown = {**job, "message": job["message"] or job["reason"]}

@@ -1,10 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measured hardware as machine types: what the playbook discover writes into NAME.hardware.yml.
+"""Derive machine types from measured hardware, for NAME.hardware.yml, which the playbook discover writes.
 
-Equal machines are one type. A type that is in the file already stays as it is, with its name and what a person added
-to it, as long as it is right.
+Equal machines are one type. A type that is already in the file is not changed, including its name and keys added by
+hand, as long as it fits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Machine = dict[str, Any]
 """A machine type, as the cluster file has it."""
 
 MARGIN = 256
-"""This part of the memory is kept off RealMemory: MemTotal moves a little with the kernel and what it sets aside."""
+"""RealMemory is smaller by this part, since MemTotal varies a little with the kernel and its reserved memory."""
 
 ALIKE = 100
 """Machines whose memory differs by less than this part are of one type, with the least of it."""
@@ -39,7 +39,7 @@ def discover(
     reserved: Iterable[str],
     nodes: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Bring the hardware file up to date.
+    """Update the hardware file.
 
     Args:
         measured: the facts of the hosts that were measured; the others keep the type that they have.
@@ -100,18 +100,18 @@ class _Type:
         )
 
     def take(self, host: str, machine: Machine) -> None:
-        """Put a host into the type, which gets the least memory of its hosts."""
+        """Add a host to the type, which gets the smallest memory of its hosts."""
         self.hosts.append(host)
         self.machine["real_memory"] = min(self.machine["real_memory"], machine["real_memory"])
 
 
 def _near(one: int, other: int) -> bool:
-    """Whether machines with so much memory are alike."""
+    """Whether machines with these sizes of memory are of one type."""
     return abs(one - other) * ALIKE <= max(one, other)
 
 
 def _gpu_entries(machine: Machine) -> list[Machine]:
-    """The GPUs of a machine type; what else it has is not measured."""
+    """The GPUs of a machine type. Other generic resources are not measured."""
     return [entry for entry in machine.get("gres") or () if entry["name"] == "gpu"]
 
 
@@ -165,7 +165,7 @@ def machine_type(facts: Facts) -> tuple[Machine | None, list[str]]:
 
 
 def _gres(found: list[Mapping[str, Any]], machine: Machine) -> tuple[list[Machine], list[str]]:
-    """The entries for GPUs, and what is odd about them."""
+    """The entries for GPUs, and unusual findings about them."""
     driven = [gpu for gpu in found if gpu["minor"] is not None]
     notes: list[str] = []
     if found and not driven:
@@ -251,7 +251,7 @@ def _card(entry: Machine) -> str:
 
 
 def _cards(machine: Machine) -> Counter[str]:
-    """How many GPUs of which type a machine has; MIG instances are not counted."""
+    """The number of a machine's GPUs by type; MIG instances are not counted."""
     cards: Counter[str] = Counter()
     for entry in _gpu_entries(machine):
         cards[_card(entry)] += int(entry["count"]) if "mig" in entry else gres_count(entry)
@@ -259,7 +259,7 @@ def _cards(machine: Machine) -> Counter[str]:
 
 
 def _oddities(kind: _Type, types: list[_Type]) -> list[str]:
-    """What a few machines lack that most of their like have: memory, GPUs, cores, threads."""
+    """The hardware that a few machines lack and most similar ones have: memory, GPUs, cores, threads."""
     like = [
         (alike, len(other.hosts), other)
         for other in types
@@ -272,7 +272,7 @@ def _oddities(kind: _Type, types: list[_Type]) -> list[str]:
 
 
 def _traits(machine: Machine) -> tuple[Any, ...]:
-    """What machines are compared by: cores, threads, memory (as far as it is the same), GPUs."""
+    """The traits by which machines are compared: cores, threads, memory (as far as it is the same), GPUs."""
     return (
         machine["sockets"] * machine["cores_per_socket"],
         machine["threads_per_core"],
@@ -288,7 +288,7 @@ def _likeness(one: Machine, other: Machine) -> int:
 
 
 def _lacks(one: Machine, other: Machine) -> list[str]:
-    """What one machine has less of than another, in words that "than NAME" follows."""
+    """The traits of which one machine has less than another, in words that "than NAME" follows."""
     (cores, threads, memory, cards), theirs = _traits(one), _traits(other)
     words = []
     for count, more, what in ((cores, theirs[0], "cores"), (threads, theirs[1], "threads per core")):

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the health checks of a node have to know of the cluster file: the environment that they run in."""
+"""The environment of the health checks of a node, derived from the cluster file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registratio
 
 
 def _gpus(gres: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The device files of all makers' GPUs, and how many of NVIDIA's there are, whole or with MIG instances."""
+    """The device files of all GPUs, the number of NVIDIA GPUs, and the number of MIG instances."""
     entries = [entry for entry in gres if entry["name"] == "gpu"]
     files = [file for entry in entries for file in expand(entry.get("file") or "")]
     detected = [entry for entry in entries if entry.get("autodetect") in ("nvml", "nvidia") and not entry.get("file")]
@@ -32,10 +32,10 @@ def health_environment(
     hardware: Mapping[str, Mapping[str, Any]],
     slurm_conf: Mapping[str, Any],
 ) -> dict[str, dict[str, str]]:
-    """What the checks of each node get to know, by host; of equal nodes it is the same object.
+    """The environment of the checks of each node, by host. Equal nodes share one object.
 
-    `HEALTH_MEMORY` is in MiB: what slurmctld would take a node with (`node_reg_mem_percent`). Raises ValueError where
-    the hardware of a node is not known.
+    `HEALTH_MEMORY` is in MiB, the memory with which slurmctld would accept a node (`node_reg_mem_percent`). Raises
+    ValueError if the hardware of a node is not known.
     """
     result = {}
     for node in nodes:

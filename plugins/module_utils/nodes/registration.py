@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What slurmctld would say to nodes that register: declared hardware against measured hardware.
+"""Predict whether slurmctld accepts nodes that register, from their declared and measured hardware.
 
 The rules are those of `validate_node_specs` in `src/slurmctld/node_mgr.c` and of slurmd's start; each names its place.
 Less than configured is refused, more is not.
@@ -18,7 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 Facts = Mapping[str, Any]
-"""What the module slurm_hardware_facts measures."""
+"""The facts that the module slurm_hardware_facts returns."""
 
 Machine = Mapping[str, Any]
 """A machine type."""
@@ -45,7 +45,7 @@ def check_registration(
         slurm_conf: the shared variable slurm_conf.
 
     Returns:
-        `refused`: what keeps nodes from work, and `odd`: what Slurm accepts although it is not as declared. Each is a
+        `refused`: differences for which Slurm refuses nodes, and `odd`: differences that Slurm accepts. Each is a
         list of messages, equal ones of several hosts folded into one.
 
     Raises:
@@ -79,7 +79,7 @@ def _setting(slurm_conf: Mapping[str, Any], key: str) -> str:
 
 
 def _node(machine: Machine, facts: Facts, memory_percent: float) -> Iterator[tuple[str, str]]:
-    """What is to be said of one node, as (effect, what)."""
+    """The findings of one node, as (effect, difference)."""
     yield from _cpus(machine, facts)
     yield from _memory(machine, facts, memory_percent)
     if facts.get("tmp_disk") is not None and facts["tmp_disk"] < machine.get("tmp_disk", 0):
@@ -90,7 +90,7 @@ def _node(machine: Machine, facts: Facts, memory_percent: float) -> Iterator[tup
 
 
 def _too_high(name: str, configured: int, present: int, allowed: int) -> str:
-    """What to say of a number that is configured too high."""
+    """The message for a number that is configured too high."""
     return f"{name} {configured} configured, {present} present; lower it to {allowed} or run discover"
 
 
@@ -126,7 +126,7 @@ def _cpus(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def memory_percent(node: Mapping[str, Any], slurm_conf: Mapping[str, Any]) -> float:
-    """How much of RealMemory a node must have (SlurmctldParameters in slurm.conf(5), node_reg_mem_percent)."""
+    """The part of RealMemory that a node must have (SlurmctldParameters in slurm.conf(5), node_reg_mem_percent)."""
     for parameter in _setting(slurm_conf, "SlurmctldParameters").split(","):
         name, found, value = parameter.strip().partition("=")
         if name == "node_reg_mem_percent" and found:

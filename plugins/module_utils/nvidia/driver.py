@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NVIDIA's driver: which one a machine needs, from which packages, and whether what it has is whole.
+"""NVIDIA's driver: the one that a machine needs, its packages, and checks that the installed one is complete.
 
 Everything here is a function of what was read: of PCI ids, of apt's files and words, of a table of platforms (role
 nvidia_driver, `vars/main.yml`).
@@ -53,7 +53,7 @@ WantedBy=slurmd.service
 
 
 class DriverError(Exception):
-    """Something that has no driver, with what there is instead."""
+    """The wanted driver cannot be chosen or installed; with the reason, or the possible choices."""
 
 
 # -- generations -----------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Choice:
 
     branch: str
     modules: str
-    """Kind of the kernel modules; empty where the kernel is somebody else's."""
+    """Kind of the kernel modules; empty if the kernel is that of the container's host."""
     components: list[str]
     """Of the distribution's archive, beside main."""
     driver: list[str]
@@ -166,7 +166,7 @@ def choose(
         kernel: the release of the kernel that runs; empty where no module is to be built for it.
 
     Raises:
-        DriverError: the platform has no such driver, or the GPUs have none there; with what there is.
+        DriverError: the platform has no such driver, or the GPUs have none there; with the possible choices.
     """
     if platform not in platforms:
         raise DriverError(f"{platform}: no platform with a known driver; known are {', '.join(platforms)}")
@@ -350,7 +350,7 @@ def _option(text: str) -> str:
 
 
 TARGETS = "$(REPO_URI) $(RELEASE) $(ORIGIN)"
-"""What to ask `apt-get indextargets` for."""
+"""The format argument for `apt-get indextargets`."""
 
 
 def own(targets: str, platform: str) -> set[tuple[str, str]]:

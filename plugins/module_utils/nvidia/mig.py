@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""MIG: what instances the GPUs of a host have, what they are to have, and nvidia-smi's commands between the two.
+"""MIG: the present and the wanted instances of a host's GPUs, and the nvidia-smi commands for the changes.
 
 The rules are those of NVIDIA's MIG user guide: instances are gone after a boot; a GPU whose mode was changed may wait
 for a reset ("pending"); an instance must have no compute instances before it is destroyed. This file needs Python's own
@@ -19,7 +19,7 @@ QUERY = ("--query-gpu=index,name,mig.mode.current,mig.mode.pending", "--format=c
 LIST = ("-L",)
 INSTANCES = ("mig", "-lgi")
 NONE = re.compile(r"No (GPU instances|MIG-enabled devices) found")
-"""What nvidia-smi says, and fails, where there are no instances."""
+"""The message with which nvidia-smi fails if there are no instances."""
 COMMAND = 120
 """Seconds that a command may take: a reset takes many."""
 ROUNDS = 6
@@ -34,7 +34,7 @@ Profiles = tuple[str, ...]
 
 
 class MigError(Exception):
-    """A layout that the GPUs cannot have, or a command that failed, with its words."""
+    """A layout that the GPUs cannot have, or a command that failed, with its message."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class Gpu:
     instances: Profiles = ()
     """Its GPU instances."""
     devices: Profiles = ()
-    """What programs can use of them: GPU instances with their compute instances."""
+    """The instances that programs can use: GPU instances with their compute instances."""
 
     def has(self, wanted: Profiles) -> bool:
         """Whether it is as wanted."""
         return self == self.given(wanted)
 
     def given(self, wanted: Profiles) -> Gpu:
-        """What it is when it is as wanted."""
+        """Its wanted state."""
         mode = bool(wanted)
         return replace(self, enabled=mode, pending=mode, instances=wanted, devices=wanted)
 
@@ -108,8 +108,8 @@ def parse(query: str, listing: str, instances: str) -> list[Gpu]:
 def layouts(gres: Iterable[Mapping[str, Any]]) -> list[tuple[str, int, Profiles]]:
     """The layouts that a machine type declares: type, how many GPUs, instances of each.
 
-    None where no GPU has the key `mig`: then nobody has said how the GPUs are to be. The others of such a machine are
-    whole. Raises MigError for profiles that leave a part of their GPU instance unused.
+    None if no GPU has the key `mig`: then no layout is declared. Other GPUs of a machine with layouts are whole. Raises
+    MigError for profiles that leave a part of their GPU instance unused.
     """
     entries = [entry for entry in gres if entry["name"] == "gpu"]
     if not any("mig" in entry for entry in entries):
@@ -143,17 +143,17 @@ def assign(gpus: Sequence[Gpu], wanted: Iterable[Sequence[Any]]) -> dict[int, Pr
         kind, profiles = open_ones[0]
         there = ", ".join(f"{gpu.index}: {gpu.name}{'' if gpu.capable else ' (no MIG)'}" for gpu in gpus) or "none"
         what = f"with {' '.join(profiles)}" if profiles else "without MIG"
-        raise MigError(f"{len(open_ones)} GPUs '{kind}' {what} are declared and not there; GPUs: {there}")
+        raise MigError(f"{len(open_ones)} GPUs '{kind}' {what} are declared but missing; GPUs: {there}")
     return dict(sorted(result.items()))
 
 
 def _size(profile: str) -> tuple[int, str]:
-    """What GPU instances are made by, the largest first: small ones would take the places that large ones need."""
+    """The order in which GPU instances are created: the largest first, since small ones could take their places."""
     return -int(profile[0]), profile
 
 
 def commands(gpu: Gpu, wanted: Profiles) -> Iterator[Command]:
-    """What can be done now to make a GPU as wanted; what more there is shows when one looks again."""
+    """The commands that can be run now to reach the wanted state of a GPU; further ones follow from a later look."""
     index = str(gpu.index)
     if gpu.has(wanted):
         return
@@ -170,7 +170,7 @@ def commands(gpu: Gpu, wanted: Profiles) -> Iterator[Command]:
 
 
 def look(run: Run) -> list[Gpu]:
-    """The GPUs of the host. Raises MigError with nvidia-smi's words."""
+    """The GPUs of the host. Raises MigError with nvidia-smi's message."""
     outputs = []
     for command in (QUERY, LIST, INSTANCES):
         status, output = run(command)
@@ -181,7 +181,7 @@ def look(run: Run) -> list[Gpu]:
 
 
 def set_layouts(run: Run, wanted: Sequence[Sequence[Any]], change: bool = True) -> tuple[list[Gpu], list[Gpu]]:
-    """Make the GPUs as wanted. No program may use them.
+    """Create the wanted instances. No program may be using the GPUs.
 
     Args:
         run: runs nvidia-smi.
@@ -212,6 +212,6 @@ def set_layouts(run: Run, wanted: Sequence[Sequence[Any]], change: bool = True) 
     still = [gpu for gpu in now if gpu.index in goal and not gpu.has(goal[gpu.index])]
     if still:
         shown = ", ".join(f"GPU {gpu.index}: {gpu.shown}" for gpu in still)
-        raise MigError(f"nvidia-smi said nothing, but the GPUs are not as wanted: {shown}")
+        raise MigError(f"nvidia-smi reported no error, but the GPUs do not have the wanted instances: {shown}")
     places = {gpu.index for gpu in wrong}
     return wrong, [gpu for gpu in now if gpu.index in places]

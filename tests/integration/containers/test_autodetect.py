@@ -171,7 +171,7 @@ def test_a_wrong_declaration_is_refused_and_slurm_refuses_it(checked: dict[str, 
     # Slurm checks likewise if it is let, and the old files are put back.
     failed = str(checked[f"{name} by Slurm"].failed["front"])
     counts = WRONG[name][1]
-    assert f"Slurm takes {NODE} no more: gres/gpu count reported lower than configured {counts}" in failed
+    assert f"Slurm no longer accepts {NODE}: gres/gpu count reported lower than configured {counts}" in failed
     assert "Rolled back: the old files are in force again." in failed
 
 

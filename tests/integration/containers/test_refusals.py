@@ -103,7 +103,7 @@ REFUSED = {
     ),
     "package: no plugin": (
         packages({"file": "enroot_4.1.2-1_all.deb"}, slurm_release="24.11"),
-        "enroot_4.1.2-1_all.deb: it holds no plugin of Slurm",
+        "enroot_4.1.2-1_all.deb: it contains no Slurm plugin",
     ),
     "package: a plugin for another release": (
         packages({"file": "nvslurm-plugin-pyxis_0.22.0-1_all.deb"}, slurm_release="24.11"),

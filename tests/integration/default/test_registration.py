@@ -61,7 +61,7 @@ def test_slurm_agrees(lab: Lab, memory: int, tmp_path: Path) -> None:
 
     run = too_much.playbook("site", "--tags=controller", "--skip-tags=preflight")
     low = f"Low RealMemory (reported:{memory} < 100.00% of configured:{memory + 1})"
-    assert f"Slurm takes compute02 no more: {low}" in str(run.failed["head"])
+    assert f"Slurm no longer accepts compute02: {low}" in str(run.failed["head"])
     assert "Rolled back: the old files are in force again." in str(run.failed["head"])
     lab.wait_until_idle("head", "compute02")
 

@@ -122,7 +122,7 @@ def test_slurm_refuses_a_node_that_has_less_memory_and_the_run_takes_it_back(
     too_much = with_hardware(lab, tmp_path, node, {"real_memory": memory + 1})
     run = too_much.playbook("site", "--tags=controller", "--skip-tags=preflight")
     low = f"Low RealMemory (reported:{memory} < 100.00% of configured:{memory + 1})"
-    assert f"Slurm takes {node} no more: {low}" in str(run.failed[head])
+    assert f"Slurm no longer accepts {node}: {low}" in str(run.failed[head])
     assert "Rolled back: the old files are in force again." in str(run.failed[head])
     assert lab.command(head, "cat /etc/slurm/*.conf") == before
     lab.wait_until_idle(head, node)

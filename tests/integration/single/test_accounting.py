@@ -174,7 +174,7 @@ POLICIES = [POLICY, MOVED, POLICY, {}]
 WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     "circle": (
         {"accounts": [{"name": "a", "Parent": "b"}, {"name": "b", "Parent": "a"}], "users": [{"name": "u"}]},
-        ["account a: is in itself: a in b in a", "user u: has no account"],
+        ["account a: is its own ancestor: a in b in a", "user u: has no account"],
     ),
     "names": (
         {"qos": [{"name": "new"}], "accounts": [{"name": "a", "Parent": "scince", "QOS": "ugent"}]},

@@ -54,10 +54,10 @@ BAD = {
     "n1]": "bad hostlist 'n1]': its brackets do not match",
     "n[[1]]": "bad hostlist 'n[[1]]': its brackets do not match",
     "n[3-1]": "bad hostlist 'n[3-1]': the range '3-1' ends before it starts",
-    "n[a-b]": "bad hostlist 'n[a-b]': 'a-b' is no number and no range like 01-16",
-    "n[]": "bad hostlist 'n[]': '' is no number and no range like 01-16",
-    "n[1,]": "bad hostlist 'n[1,]': '' is no number and no range like 01-16",
-    "n[-1]": "bad hostlist 'n[-1]': '-1' is no number and no range like 01-16",
+    "n[a-b]": "bad hostlist 'n[a-b]': 'a-b' is neither a number nor a range like 01-16",
+    "n[]": "bad hostlist 'n[]': '' is neither a number nor a range like 01-16",
+    "n[1,]": "bad hostlist 'n[1,]': '' is neither a number nor a range like 01-16",
+    "n[-1]": "bad hostlist 'n[-1]': '-1' is neither a number nor a range like 01-16",
     "n[1-65537]": "bad hostlist 'n[1-65537]': the range '1-65537' has more than 65536 hosts",
 }
 
@@ -82,7 +82,7 @@ def test_bad_hostlist(hostlist: str, message: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "n 1", "n,1", "n[1]"])
 def test_bad_name(name: str) -> None:
-    with pytest.raises(ValueError, match="is no host name"):
+    with pytest.raises(ValueError, match="is not a host name"):
         fold(["n1", name])
 
 

@@ -55,7 +55,7 @@ def test_slurmd_disagrees(tmp_path: Path) -> None:
     (difference,) = (item for item in result["differences"] if item["name"] == "cpus")
     assert difference["slurmd"] == 9999
     assert difference["measured"] == result["facts"]["cpus"]
-    assert "slurmd says 9999" in module.warn.call_args_list[0][0][0]
+    assert "slurmd reports 9999" in module.warn.call_args_list[0][0][0]
 
 
 def test_slurmd_fails(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_what_slurm_takes_without_effect_is_told() -> None:
             """Report success."""
             return False, f"{lines[-1]}: well" if load else ""
 
-    words = r"Account - 'a0': well\n(.*\n)*After that, this is still to do:\naccount a0  new"
+    words = r"Account - 'a0': well\n(.*\n)*These changes have not been made:\naccount a0  new"
     with pytest.raises(AccountingError, match=words):
         apply(Deaf(), policy_of(10))
 

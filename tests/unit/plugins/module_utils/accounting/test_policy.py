@@ -65,17 +65,17 @@ FULL = after(POLICY, EMPTY)
     [
         ({"qos": [{"name": "a", "Priorty": 1}]}, "qos a: Priorty: unknown to Slurm, did you mean 'Priority'?"),
         ({"qos": [{"name": "a", "MaxWall": "x"}]}, "qos a: MaxWall: found 'x', allowed: a time"),
-        ({"qos": [{"name": "a"}, {"name": "A"}]}, "qos a: is there twice"),
+        ({"qos": [{"name": "a"}, {"name": "A"}]}, "qos a: is listed twice"),
         ({"qos": [{"name": "a b"}]}, "qos: name: found 'a b', allowed: a name"),
         ({"qos": [{"Priority": 1}]}, "qos: name: found '', allowed: a name"),
         ({"qos": [{"name": "a", "Preempt": "nromal"}]}, "qos a: Preempt: 'nromal' is unknown, did you mean 'normal'?"),
         ({"accounts": [{"name": "a", "QOS": "x"}]}, "account a: QOS: 'x' is unknown"),
         ({"accounts": [{"name": "a", "GrpTRES": "gpu=1"}]}, "account a: GrpTRES: 'gpu' is unknown"),
         ({"accounts": [{"name": "a", "Parent": "b"}]}, "account a: Parent: 'b' is unknown"),
-        ({"accounts": [{"name": "a", "Parent": "a"}]}, "account a: is in itself: a in a"),
+        ({"accounts": [{"name": "a", "Parent": "a"}]}, "account a: is its own ancestor: a in a"),
         (
             {"accounts": [{"name": "a", "Parent": "b"}, {"name": "b", "Parent": "c"}, {"name": "c", "Parent": "a"}]},
-            "account b: is in itself: b in c in a in b",
+            "account b: is its own ancestor: b in c in a in b",
         ),
         (
             {"accounts": [{"name": "a", "accounts": [{"name": "b", "Parent": "root"}]}]},
@@ -83,7 +83,7 @@ FULL = after(POLICY, EMPTY)
         ),
         ({"users": [{"name": "u"}]}, "user u: has no account; name its DefaultAccount, or accounts"),
         ({"users": [{"name": "u", "accounts": ["x"]}]}, "user u in x: account: 'x' is unknown"),
-        ({"users": [{"name": "u", "accounts": ["root", "root"]}]}, "user u in root: is there twice"),
+        ({"users": [{"name": "u", "accounts": ["root", "root"]}]}, "user u in root: is listed twice"),
         (
             {"users": [{"name": "u", "accounts": [{"name": "root", "partition": "a\ndelete qos b"}]}]},
             "user u: partition: found 'a\\ndelete qos b', allowed: a name",
@@ -268,7 +268,9 @@ def test_without_slurm_what_is_not_named_may_be_there() -> None:
         "user u in there: account: 'there' is unknown",
         "user u in there: QOS: 'there' is unknown",
     ]
-    assert problems({"accounts": [{"name": "a", "Parent": "a"}]}, False, {}) == ["account a: is in itself: a in a"]
+    assert problems({"accounts": [{"name": "a", "Parent": "a"}]}, False, {}) == [
+        "account a: is its own ancestor: a in a"
+    ]
 
 
 def test_the_table_has_a_line_for_what_is_the_same() -> None:

@@ -193,7 +193,7 @@ WRONG: dict[str, tuple[list[Gres], list[str]]] = {
             f"[0].links: found '1,2', {LINKS}",
             f"[0].flags: found ['nvidia'], allowed: {FLAGS}",
             "[0].autodetect: found 'nvm', allowed: nvml, nvidia, rsmi, oneapi, nrt",
-            "[0].mig: found {'1g': 1}, '1g' is no profile, allowed: profiles of nvidia-smi such as 1g.10gb",
+            "[0].mig: found {'1g': 1}, '1g' is not a profile, allowed: profiles of nvidia-smi such as 1g.10gb",
             "[1].cores: found '3-1', bad hostlist '[3-1]': the range '3-1' ends before it starts",
             f"[1].links: found [-1, -1], {LINKS}",
             f"[1].flags: found [], allowed: {FLAGS}",
@@ -356,7 +356,7 @@ def test_what_is_no_entry_says_nothing_about_others() -> None:
     document = file({"name": "nic", "file": "dev/nic0"}, gpu())
     document.data["hardware"]["b"] = {**MACHINE, "gres": [{"name": "nic", "file": "/dev/nic0"}]}
     assert problems(document) == [
-        "hardware.a.gres[0].file: found 'dev/nic0', 'dev/nic0' is no name of a host, "
+        "hardware.a.gres[0].file: found 'dev/nic0', 'dev/nic0' is not a host name, "
         "allowed: device files such as /dev/nvidia[0-7]"
     ]
 

@@ -218,10 +218,10 @@ def partitions(*entries: Any) -> str:
 WRONG: dict[str, tuple[str, list[str]]] = {
     "empty": ("", [f"found None, allowed: a mapping with {', '.join(schema.CLUSTER.own)}"]),
     "no mapping": ("[a]", [f"found ['a'], allowed: a mapping with {', '.join(schema.CLUSTER.own)}"]),
-    "no YAML": ("a: [", ["line 2: no YAML that can be read here: did not find expected node content"]),
+    "no YAML": ("a: [", ["line 2: cannot be read as YAML: did not find expected node content"]),
     "vault": (
         "a: !vault x",
-        ["line 1: no YAML that can be read here: could not determine a constructor for the tag '!vault'"],
+        ["line 1: cannot be read as YAML: could not determine a constructor for the tag '!vault'"],
     ),
     "other plugin": (
         changed(plugin="constructed"),
@@ -265,11 +265,11 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "bad host": (
         changed(controllers="he;ad"),
-        ["controllers: found 'he;ad', 'he;ad' is no name of a host, allowed: a hostlist such as compute[01-16]"],
+        ["controllers: found 'he;ad', 'he;ad' is not a host name, allowed: a hostlist such as compute[01-16]"],
     ),
     "host twice in a list": (
         changed(controllers="head,head"),
-        ["controllers: found 'head,head', head is in it twice"],
+        ["controllers: found 'head,head', head is listed twice"],
     ),
     "two databases": (changed(database="db[1-2]"), ["database: found 'db[1-2]', allowed: one host"]),
     "template": (
@@ -304,15 +304,16 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "node: made parameter": (
         nodes({"hosts": "a", "hardware": "n1-t4", "NodeAddr": "1.2.3.4", "gres": "gpu:2"}),
         [
-            "nodes[2].NodeAddr: Slurm's NodeAddr is made from address: set that",
-            "nodes[2].gres: Slurm's gres is made from gres of its hardware: set that",
+            "nodes[2].NodeAddr: Slurm's NodeAddr is derived from address: set that",
+            "nodes[2].gres: Slurm's gres is derived from gres of its hardware: set that",
         ],
     ),
     "node: no mapping": (nodes("a"), [f"nodes[2]: found 'a', allowed: a mapping with {NODE_KEYS}"]),
     "node: parameter of a wrong type": (
         nodes({"hosts": "a", "hardware": "n1-t4", "Weight": {"a": 1}, "Reason": "a\nb"}),
         [
-            "nodes[2].Reason: found 'a\\nb', 'a\\nb' is no value for a Slurm configuration: it has more than one line",
+            "nodes[2].Reason: found 'a\\nb', 'a\\nb' "
+            "is not a valid value in a Slurm configuration: it has more than one line",
             "nodes[2].Weight: found {'a': 1}, allowed: a value, or a list of values",
         ],
     ),
@@ -338,7 +339,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "bad address": (
         nodes({"hosts": "a", "hardware": "n1-t4", "address": "10.0.0.1/8"}),
         [
-            "nodes[2].address: found '10.0.0.1/8', '10.0.0.1/8' is no name of a host, "
+            "nodes[2].address: found '10.0.0.1/8', '10.0.0.1/8' is not a host name, "
             "allowed: a list of addresses such as 10.1.0.[1-16]"
         ],
     ),
@@ -375,7 +376,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "machine: made parameter": (
         hardware(a={**MACHINE, "CPUs": 4}),
-        ["hardware.a.CPUs: Slurm's CPUs is made from sockets, cores_per_socket and threads_per_core: set that"],
+        ["hardware.a.CPUs: Slurm's CPUs is derived from sockets, cores_per_socket and threads_per_core: set that"],
     ),
     "machine: unknown key": (
         hardware(a={**MACHINE, "Wieght": 4}),
@@ -440,7 +441,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "partition: keys": (
         partitions({"name": "p", "nodes": "head", "maxtime": 1, "Default": True, "default": "maybe"}),
         [
-            "partitions[3].Default: Slurm's Default is made from default: set that",
+            "partitions[3].Default: Slurm's Default is derived from default: set that",
             "partitions[3].maxtime: unknown key, did you mean 'MaxTime'? "
             "allowed: name, nodes, default and the parameters of a PartitionName line",
             "partitions[3].default: found 'maybe', allowed: true or false",
@@ -449,10 +450,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "slurm_conf: keys": (
         changed(slurm_conf={"ClusterName": "x", "GresTypes": "gpu", "KilWait": 3, "Nope": None, "nodename": "x"}),
         [
-            "slurm_conf.ClusterName: Slurm's ClusterName is made from name: set that",
-            "slurm_conf.GresTypes: Slurm's GresTypes is made from gres of hardware: set that",
+            "slurm_conf.ClusterName: Slurm's ClusterName is derived from name: set that",
+            "slurm_conf.GresTypes: Slurm's GresTypes is derived from gres of hardware: set that",
             "slurm_conf.KilWait: unknown key, did you mean 'KillWait'? allowed: the parameters of slurm.conf",
-            "slurm_conf.nodename: Slurm's nodename is made from nodes: set that",
+            "slurm_conf.nodename: Slurm's nodename is derived from nodes: set that",
             "slurm_conf.Nope: unknown key, allowed: the parameters of slurm.conf",
         ],
     ),
@@ -515,8 +516,8 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "allowed: limits, qos, accounts, users, reservations, purge",
             "accounting: account b: GrpTRS: unknown to Slurm, did you mean 'GrpTRES'?",
             "accounting: user u: has no account; name its DefaultAccount, or accounts",
-            "accounting: account a: is in itself: a in b in a",
-            "accounting: account b: is in itself: b in a in b",
+            "accounting: account a: is its own ancestor: a in b in a",
+            "accounting: account b: is its own ancestor: b in a in b",
             "accounting.reservations[0]: Node: unknown to Slurm, did you mean 'Nodes'?",
             "accounting.reservations[0]: Duration: found 'long', allowed: a time such as 1-12:00:00 (in quotes), "
             "or minutes",
@@ -605,7 +606,7 @@ def in_variables(problem: str) -> str:
         r"^(hardware|cgroup_conf|name|controllers|database|nodes|partitions)\b": r"slurm_\1",
         r"\b(first in |allowed: |see )(nodes|partitions|hardware)([\[.])": r"\1slurm_\2\3",
         r"(: |and )(partitions\[\d+\]) is": r"\1slurm_\2 is",
-        r"(made from (?:.*)?)\b(name|nodes|hardware)\b": r"\1slurm_\2",
+        r"(derived from (?:.*)?)\b(name|nodes|hardware)\b": r"\1slurm_\2",
         r"slurm_name\b": "slurm_cluster_name",
         r"slurm_hardware\b": "slurm_hardware_types",
     }.items():

@@ -190,11 +190,11 @@ ERRORS = [
     ),
     (
         lambda: render.slurm_conf({"Prolog": "a\nb"}),
-        "'a\\nb' is no value for a Slurm configuration: it has more than one line",
+        "'a\\nb' is not a valid value in a Slurm configuration: it has more than one line",
     ),
     (
         lambda: render.slurm_conf({"Prolog": 'a "b"'}),
-        "'a \"b\"' is no value for a Slurm configuration: it has quotes and would have to be quoted",
+        "'a \"b\"' is not a valid value in a Slurm configuration: it has quotes and would have to be quoted",
     ),
 ]
 

@@ -411,7 +411,7 @@ def test_resources_that_slurmctld_does_not_count(lines: str, what: str) -> None:
         ),
         (
             "AccountingStorageType=accounting_storage/slurmdbd",
-            "AccountingStorageHost: missing: Slurm takes localhost",
+            "AccountingStorageHost: missing: Slurm uses localhost",
         ),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["state", "./state", ""])
 def test_a_relative_path_leads_nowhere(path: str) -> None:
-    with pytest.raises(StateDirectoryError, match="is no absolute path"):
+    with pytest.raises(StateDirectoryError, match="is not an absolute path"):
         look(path)
 
 

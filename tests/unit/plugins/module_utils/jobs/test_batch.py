@@ -204,7 +204,7 @@ REFUSED = JobRecord(0, state="REFUSED", reason="Node count specification invalid
         ),
         ({}, JobRecord(1, state="PENDING", reason="Resources"), "waiting", "has not started in 9 s: Resources"),
         ({}, JobRecord(1, state="RUNNING", nodes="n1"), "failed", "has not ended in 9 s: RUNNING on n1"),
-        ({}, JobRecord(1), "failed", "squeue shows it no more, and there is no accounting: its end is not known"),
+        ({}, JobRecord(1), "failed", "squeue no longer shows it, and there is no accounting: its end is unknown"),
     ],
 )
 def test_status(job: dict[str, Any], record: JobRecord, status: str, message: str) -> None:

@@ -166,9 +166,9 @@ def test_which_gpu_gets_which_layout(
         (
             [gpu(0)],
             ("h100", 2, ("7g.80gb",)),
-            "1 GPUs 'h100' with 7g.80gb are declared and not there; GPUs: 0: " + H100,
+            "1 GPUs 'h100' with 7g.80gb are declared but missing; GPUs: 0: " + H100,
         ),
-        ([gpu(0)], ("a100", 1, ()), "1 GPUs 'a100' without MIG are declared and not there"),
+        ([gpu(0)], ("a100", 1, ()), "1 GPUs 'a100' without MIG are declared but missing"),
         ([gpu(0, name="Tesla T4", capable=False)], ("t4", 1, ("1g.5gb",)), r"GPUs: 0: Tesla T4 \(no MIG\)"),
         ([], ("t4", 1, ()), "GPUs: none"),
     ],
@@ -232,7 +232,9 @@ def test_a_command_that_does_nothing_is_noticed() -> None:
     def run(command: Command) -> tuple[int, str]:
         return (0, "") if "-mig" in command else machine.run(command)
 
-    with pytest.raises(MigError, match="said nothing, but the GPUs are not as wanted: GPU 0: MIG off"):
+    with pytest.raises(
+        MigError, match="reported no error, but the GPUs do not have the wanted instances: GPU 0: MIG off"
+    ):
         mig.set_layouts(run, [("h100", 1, ("3g.40gb",))])
 
 
