@@ -46,7 +46,7 @@ class _Work:
     created: bool
     removed: bool
     settings: tuple[tuple[Limit, str], ...]
-    """Limits, and what Slurm is told for each."""
+    """Limits, and the value that Slurm gets for each."""
 
     @property
     def words(self) -> str:
@@ -108,7 +108,7 @@ _Command = tuple[str, str, str]
 
 
 def _joined(commands: Iterable[_Command]) -> list[str]:
-    """Commands, those that are equal but for the name as one with a list of names, where the first of them was."""
+    """The commands; those that differ only in the name are one with a list of names, in the place of the first."""
     lists: dict[tuple[str, str], dict[str, None]] = {}
     for start, name, end in commands:
         lists.setdefault((start, end), {})[name] = None

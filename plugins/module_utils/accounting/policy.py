@@ -249,7 +249,7 @@ def problems(policy: Mapping[str, Any], purge: bool, partitions: Partitions) -> 
 
 
 def _all(entity: Entity, settings: Settings) -> Settings:
-    """The settings with those that are not named, but for words, which are never unset."""
+    """The settings with those that are not named, except words, which are never unset."""
     unset = {name: limit.default for name, limit in LIMITS[entity.kind].items() if limit.kind != "text"}
     return settings if entity.kind == "cluster" else {**unset, **settings}
 

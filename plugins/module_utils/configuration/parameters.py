@@ -16,8 +16,8 @@ The value is one of these; what Slurm's parser accepts is accepted here (`src/co
   the parameter's own name is not repeated.
 
 The change is one of these. Since 23.11 a reconfigure starts slurmctld and every slurmd anew, with the state and the
-sockets of the old ones (`_try_to_reconfig` in `src/slurmctld/controller.c` and `src/slurmd/slurmd/slurmd.c`): what
-needed a restart before needs a reconfigure since, but for what an exclamation mark follows.
+sockets of the old ones (`_try_to_reconfig` in `src/slurmctld/controller.c` and `src/slurmd/slurmd/slurmd.c`). A
+change that needed a restart before needs only a reconfigure since then, unless an exclamation mark follows it.
 
 - `client`: nothing, commands read it.
 - `reconfigure`: `scontrol reconfigure`.

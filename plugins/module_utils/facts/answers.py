@@ -3,12 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Checks the answers of a host: types, patterns and sizes of facts and results, and the characters of all texts.
 
-Somebody may have taken over a compute node. What it says of itself is data that is written into files of the control
-host, shown to people and compared with that of other hosts: an answer of another type, or one that is not written as
-such answers are, is nobody's measurement.
+An attacker may control a compute node. Its answers are written into files of the control host, shown to people and
+compared with those of other hosts. So an answer of another type or form is refused.
 
 Ansible takes more than data from the result of a module. `ansible_facts` are variables of the host, which win over
-those of the inventory and the defaults of roles (unless `inject_facts_as_vars` is off), `ansible_stats` are told the
+those of the inventory and the defaults of roles (unless `inject_facts_as_vars` is off), `ansible_stats` go to the
 caller of the run, and texts are shown as they are. So each result passes `checked`.
 """
 

@@ -182,7 +182,7 @@ def whole(records: list[JobRecord]) -> JobRecord:
 def booked(seen: list[JobRecord], answer: list[JobRecord]) -> list[JobRecord] | None:
     """The accounting record of a job whose end squeue has shown; None while the record is not complete.
 
-    `answer` is sacct's answer for this job. An older job of the same number is told by its time of submission.
+    `answer` is sacct's answer for this job. An older job of the same number has an earlier time of submission.
     Accounting does not store the reason of the end, so it is squeue's.
     """
     reasons = {record.task: record.reason for record in seen if record.submitted}

@@ -92,7 +92,7 @@ class _Type:
         self.most = int(machine["real_memory"])  # what it was made with: the window does not move with the least
 
     def fits(self, machine: Machine) -> bool:
-        """Whether a machine is of this type: equal but for a little memory, and for what a person added to the type."""
+        """Whether a machine is of this type: equal except for a little memory and keys that a person added."""
         return (
             [self.machine.get(key, 1) for key in _SHAPE] == [machine.get(key, 1) for key in _SHAPE]
             and _gpu_entries(self.machine) == _gpu_entries(machine)

@@ -4,7 +4,7 @@
 """The words that values are made of, and the releases that know them.
 
 `word` is known to every release, `word{23.02+}` from 23.02 on, `word{-24.11}` up to 24.11, `word{23.11-25.11}` between.
-Slurm compares them without case, but for the names of resource limits.
+Slurm compares them without case, except the names of resource limits.
 """
 
 from __future__ import annotations
