@@ -444,7 +444,7 @@ def fact_problems(host: str, facts: Mapping[str, Any]) -> str:
         facts: `ansible_facts` of the host.
     """
     if names := replaced_variables(facts):
-        what = f"a fact named {_found(names[0])[1:-1]}, which is a variable of this collection"
+        what = f"a fact named {_found(names[0])[1:-1]}, which is a variable of this collection or of a connection"
     elif wrong := [f"{name}: {error}" for name in FACTS if name in facts and (error := FACTS[name](facts[name]))]:
         what = f"a wrong fact, {wrong[0]}"
     else:
