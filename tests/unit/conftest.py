@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 from ansible.plugins.loader import init_plugin_loader
+from hypothesis import HealthCheck, settings
 from programs import StandIn
 
 # This has to run before any import from ansible_collections: after one, Ansible's own importer is no longer used.
 init_plugin_loader()
+
+# A busy machine must not fail a test for its speed.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture
