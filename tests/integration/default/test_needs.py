@@ -24,7 +24,8 @@ def test_slurm_needs_what_the_tables_say(lab: Lab) -> None:
     def run(script: str, data: bytes) -> str:
         """Run a script on the controller. A login may have a third of the threads of its host (TasksMax), too few."""
         command = f"systemd-run --quiet --scope --property=TasksMax=infinity sh -c {shlex.quote(script)}"
-        return lab.script(lab.controller, command, data).decode()
+        output: bytes = lab.script(lab.controller, command, data)
+        return output.decode()
 
     version, findings = compare(run, programs, every=False)
     print(summary(version, findings))
