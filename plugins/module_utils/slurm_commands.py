@@ -55,6 +55,7 @@ def run(command: Sequence[str], stdin: str = "", seconds: float = SECONDS, conf:
         conf: path of a slurm.conf instead of the host's own.
     """
     try:
+        # The module's run_command has no limit of time.
         done = subprocess.run(  # pylint: disable=ansible-bad-function
             command,
             input=stdin,

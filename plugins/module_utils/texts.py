@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 
-# Controls except tab and newline, what changes the direction of writing, what ends a line elsewhere, half characters.
+# Controls except tab and newline, changes of the direction of writing, other ends of lines, half characters.
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 
 def visible(text: str) -> str:
-    """A text without characters that a terminal obeys: `\\x1b[2J` in the place of what would clear it."""
+    """A text without characters that a terminal obeys: `\\x1b[2J` in the place of a clear screen."""
     return _INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 

@@ -29,6 +29,7 @@ from ansible.vars.manager import VariableManager
 
 init_plugin_loader()
 
+# Imports of the collection need the plugin loader, hence E402.
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import changes, read  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import JobPlacement, steps, table  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, cross_check  # noqa: E402

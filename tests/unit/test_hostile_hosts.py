@@ -82,7 +82,7 @@ def variables(secret: Path) -> dict[str, Any]:
 
 
 def lies(secret: Path) -> list[tuple[str, Any]]:
-    """A module, and what a host says in its place. All of them are told in one run."""
+    """A module, and the answer of a host in its place. One run has all of them."""
     said, facts = honest("n"), variables(secret)
     look = said["slurm_host_facts"]
     hardware, host = (look["ansible_facts"][name] for name in ("slurm_hardware", "slurm_host"))
@@ -107,7 +107,7 @@ def lies(secret: Path) -> list[tuple[str, Any]]:
 
 
 def more_lies(secret: Path) -> list[tuple[str, Any]]:
-    """Lies that are told to the check alone, since a run is slow; `test_answers` has more."""
+    """Lies for the check alone, since a run is slow; `test_answers` has more."""
     said, facts = honest("n"), variables(secret)
     look = said["slurm_host_facts"]
     hardware, host = (look["ansible_facts"][name] for name in ("slurm_hardware", "slurm_host"))

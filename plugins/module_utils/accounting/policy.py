@@ -66,7 +66,7 @@ def qos_of_partitions(policy: Mapping[str, Any], partitions: Partitions) -> dict
 
 @dataclass
 class _Reader:
-    """Takes a policy in, and keeps what is wrong with it."""
+    """Reads a policy, and collects its errors."""
 
     state: State
     purge: bool
@@ -171,7 +171,7 @@ class _Reader:
         return {entity.name for entity in (*self.wanted, *stays, *OWN) if entity.kind == kind}
 
     def references(self) -> None:
-        """What is named somewhere must be known: to the policy, or to Slurm if it stays there."""
+        """Check that each name is known: to the policy, or to Slurm if the object stays there."""
         state = self.state
         known = {kind: self.known(kind) for kind in ("qos", "account")}
         for entity, settings in self.wanted.items():

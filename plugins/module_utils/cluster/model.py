@@ -29,7 +29,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 
 
 class ModelError(ValueError):
-    """All problems of a cluster file, a line each: `FILE: KEY: what was found, what is allowed`."""
+    """All problems of a cluster file, a line each: `FILE: KEY: found VALUE, allowed: VALUES`."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))

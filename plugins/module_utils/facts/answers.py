@@ -39,7 +39,7 @@ TEXT = 2**25
 """Characters of all texts of a result. The plan of the largest clusters has some millions."""
 
 ITEM = 16
-"""What each value counts for, in characters, beside its text."""
+"""Characters that each value counts for, beside its text."""
 
 DEPTH = 24
 """How deep the values of a result may be nested."""
@@ -297,7 +297,7 @@ RESULTS: dict[str, dict[str, Check]] = {
     },
     "slurm_user": _ACCOUNTING,
 }
-"""What the modules of this collection return, by module."""
+"""The keys that the modules of this collection return, by module."""
 
 SOMETIMES = {
     "slurm_config": {"read_at_start"},
@@ -305,7 +305,7 @@ SOMETIMES = {
     "slurm_job": {"accounting"},
     "slurm_spank_plugin": {"former_line"},
 }
-"""What they do not return always. A module that fails need not return anything."""
+"""The keys that they do not always return. A module that fails need not return any."""
 
 COMMON: dict[str, Check] = {
     "changed": _truth,
@@ -327,20 +327,20 @@ COMMON: dict[str, Check] = {
     "finished": _anything,
     "results_file": _line,
 }
-"""What any module may return, and Ansible in its place. `msg` of some is no text."""
+"""The keys that any module may return, or Ansible in its place. `msg` of some modules is not a text."""
 
-# What the callback that shows a diff reads. It would print `prepared` as it is.
+# The callback that shows a diff reads these keys. It would print `prepared` unchanged.
 _DIFF = ("before", "after", "before_header", "after_header", "src_binary", "dst_binary", "src_larger", "dst_larger")
-# What is shown outside of what is marked as a host's.
+# Ansible shows these keys without a mark that they come from a host.
 _SHOWN = ("msg", "warnings", "deprecations", "exception")
 
 _PLAIN = (str, int, float, bool, type(None))
 
 
 def printed(text: str) -> str:
-    """What a command has printed on a host, visible, before Ansible reads it.
+    """The output of a command on a host, visible, before Ansible reads it.
 
-    Ansible shows some of it at once, for example the warnings of a module, and what it prints after its result. The
+    Ansible shows some of it at once, for example the warnings of a module, and output after its result. The
     result is JSON from the first line that begins with a brace.
     """
     if len(text) > 2 * TEXT:
@@ -395,7 +395,7 @@ def _too_large(value: Any) -> str:
 
 
 def _diff(value: Any) -> Any:
-    """A diff with what is shown of it; none where it is no diff."""
+    """The keys of a diff that are shown; none if it is not a diff."""
     if isinstance(value, Mapping):
         return {key: item for key, item in value.items() if key in _DIFF}
     return [_diff(item) for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
@@ -404,13 +404,13 @@ def _diff(value: Any) -> Any:
 def checked(module: str, result: Any, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The result of a module as far as the control host takes it.
 
-    Facts that the module does not return, statistics, and what is not documented are not in it, and texts are visible.
+    It has no statistics, no undocumented keys and no facts that the module does not return, and its texts are visible.
     A result that is wrong is the failure of its host.
 
     Args:
         module: the module's name, without gpucluster.slurm if it is of this collection.
-        result: what the host has answered, as Ansible has read it, with what Ansible has added.
-        arguments: what the module was asked.
+        result: the answer of the host, as Ansible has read it, with the keys that Ansible has added.
+        arguments: the options of the module.
     """
     if wrong := result_errors(module, result, arguments or {}):
         what = "; ".join(wrong[:5])
@@ -428,16 +428,16 @@ def checked(module: str, result: Any, arguments: Mapping[str, Any] | None = None
         taken["diff"] = _diff(taken["diff"])
     taken = {key: _map_texts(value, visible) for key, value in taken.items()}
     taken |= {key: _map_texts(taken[key], indented) for key in _SHOWN if key in taken}
-    # Python takes more for the end of a line than what is one.
+    # Python ends a line at more characters than a terminal does.
     taken |= {f"{name}_lines": taken[name].splitlines() for name in ("stdout", "stderr") if name in taken}
     return taken
 
 
 def fact_problems(host: str, facts: Mapping[str, Any]) -> str:
-    """What is wrong with the facts that Ansible has of a host; empty if all is right.
+    """The error in the facts that Ansible has of a host; empty without one.
 
     Modules of other collections return facts without any check. If one has the name of a variable of this
-    collection, or is not what this collection's modules return, nothing more is sent to that host.
+    collection, or has not the form that this collection's modules return, nothing more is sent to that host.
 
     Args:
         host: its name, for the error.
@@ -456,7 +456,7 @@ def fact_problems(host: str, facts: Mapping[str, Any]) -> str:
 
 
 def result_errors(module: str, result: Any, arguments: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the result of a module, `KEY: what`; empty if all is right. Arguments as of `checked`."""
+    """The errors in the result of a module, as `KEY: error`; empty without any. Arguments as of `checked`."""
     if not isinstance(result, Mapping):
         return [f"found {_found(result)}, allowed: a mapping"]
     if strange := [name for name in result if not isinstance(name, str)]:
@@ -476,7 +476,7 @@ def result_errors(module: str, result: Any, arguments: Mapping[str, Any]) -> lis
 
 
 def _fact_errors(module: str, result: Mapping[str, Any], arguments: Mapping[str, Any] | None) -> list[str]:
-    """What is wrong with the facts in a result, of which some are wanted if there are arguments."""
+    """The errors in the facts of a result; some facts are required if there are arguments."""
     facts = {} if result.get("ansible_facts") is None else result["ansible_facts"]
     if not isinstance(facts, Mapping):
         return [f"ansible_facts: found {_found(facts)}, allowed: a mapping"]
@@ -486,7 +486,7 @@ def _fact_errors(module: str, result: Mapping[str, Any], arguments: Mapping[str,
         wanted = [name for name in own if name != "slurm_hardware" or len(own) == 1 or _is_true(arguments)]
     missing = [f"{name}: is missing" for name in wanted if name not in facts]
     wrong = [f"{name}: {what}" for name in own if name in facts and (what := FACTS[name](facts[name]))]
-    # Ansible adds what it has found out itself.
+    # Ansible adds the interpreter that it has found.
     strange = [name for name in facts if name not in own and not str(name).startswith("discovered_interpreter_")]
     return missing + wrong + [f"{_found(name)}: is no fact of this module" for name in strange[:5]]
 

@@ -30,7 +30,7 @@ SHOWN_AS: Mapping[str, Mapping[str, str]] = {
     "NodeName": {"cpus": "cputot", "feature": "availablefeatures", "features": "availablefeatures", "procs": "cputot"},
     "PartitionName": {"defcpupergpu": "jobdefaults", "defmempergpu": "jobdefaults", "shared": "oversubscribe"},
 }
-"""What is shown with another key."""
+"""Parameters that are shown with another key."""
 
 RIVALS = {
     "allowaccounts": "denyaccounts",
@@ -77,7 +77,7 @@ IF_NOT_SAID: Mapping[str, Mapping[str, str]] = {
         "rootonly": "NO",
     },
 }
-"""What is in force where a line of the file does not have these."""
+"""The values in force if a line of the file does not have these parameters."""
 
 COMPARED_AS = {
     "allocnodes": "hosts",
@@ -93,7 +93,7 @@ COMPARED_AS = {
     "port": "u16",
     "suspendtime": "u32",
 }
-"""What is compared as something else than the tables of parameters have it."""
+"""Parameters that are compared as another kind than in the tables of parameters."""
 
 _PRIVATE = "account,event,job,node,partition,reservation,usage,user"
 ALIASES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
