@@ -107,7 +107,7 @@ EXAMPLES = r"""
     name: munge
     files:
       - path: /etc/munge/munge.key
-        secret: "{{ lookup('ansible.builtin.file', 'munge.key', rstrip=false) | b64encode }}"
+        secret: "{{ lookup('gpucluster.slurm.base64_file', '/root/lab/munge.key') }}"
         owner: munge
         mode: "0400"
 
