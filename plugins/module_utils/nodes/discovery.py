@@ -4,7 +4,8 @@
 """Derive machine types from measured hardware, for NAME.hardware.yml, which the playbook discover writes.
 
 Equal machines are one type. A type that is already in the file is not changed, including its name and keys added by
-hand, as long as it fits.
+hand, as long as it fits. Generic resources that a person wrote stay with their hosts, unless they are measured or their
+removal is confirmed; what disappears is named.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, gres_kinds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import machine_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import bits, format_list, of, parse_list
@@ -30,6 +31,7 @@ ALIKE = 100
 """Machines whose memory differs by less than this part are of one type, with the least of it."""
 
 _SHAPE = ("boards", "sockets", "cores_per_socket", "threads_per_core")
+_MEASURED = (*_SHAPE, "real_memory")
 
 
 def discover(
@@ -38,6 +40,7 @@ def discover(
     hosts: Iterable[str],
     reserved: Iterable[str],
     nodes: Iterable[Mapping[str, Any]] = (),
+    remove_gres: bool = False,
 ) -> dict[str, Any]:
     """Update the hardware file.
 
@@ -48,6 +51,7 @@ def discover(
         reserved: names that new types must not have.
         nodes: the shared variable slurm_nodes. What the cluster file would refuse, with what an entry sets aside for
             the system, becomes no machine type: it would be refused for all hosts.
+        remove_gres: whether a host loses the generic resources of its type that were not measured.
 
     Returns:
         `hardware`: the machine types by name, in the order of their first host. `nodes`: an entry for each, with
@@ -57,17 +61,25 @@ def discover(
     order = list(hosts)
     entries = {host: node for node in nodes for host in expand(node["hosts"])}
     before = {host: str(node["hardware"]) for node in known.get("nodes") or () for host in expand(node["hosts"])}
-    types = [_Type(name, machine) for name, machine in (known.get("hardware") or {}).items()]
+    written: Mapping[str, Machine] = known.get("hardware") or {}
+    types = [_Type(name, machine) for name, machine in written.items()]
     by_name = {kind.name: kind for kind in types}
-    notes: list[str] = []
+    notes = _Notes()
     # Most memory first, so that the same hosts make the same types in whatever order they come.
     for host in sorted(filter(measured.__contains__, order), key=lambda host: -(measured[host]["real_memory"] or 0)):
         machine, odd = machine_type(measured[host])
-        notes += [f"{host}: {what}" for what in odd]
+        former = written.get(before.get(host, ""), {})
+        entry = dict(entries.get(host, {}))
+        if machine is not None and not remove_gres:
+            kept, unusual = _with_gres(machine, odd, former, measured[host])
+            # Written by a person, they may contradict what was measured.
+            if not machine_problems(kept, entry):
+                machine, odd = kept, unusual
+        notes.add(host, *odd)
         if machine is None:
             continue
-        if problems := machine_problems(machine, dict(entries.get(host, {}))):
-            notes.append(f"{host}: no node line can be made, since the cluster file would refuse {'; '.join(problems)}")
+        if problems := machine_problems(machine, entry):
+            notes.add(host, f"no node line can be made, since the cluster file would refuse {'; '.join(problems)}")
             continue
         fitting = [kind for kind in types if kind.fits(machine)]
         kind = next((kind for kind in fitting if kind.name == before.get(host)), fitting[0] if fitting else None)
@@ -75,11 +87,31 @@ def discover(
             kind = _Type("", machine)
             types.append(kind)
         kind.take(host, machine)
+        notes.add(host, *_disappeared(former, kind.machine, before.get(host, "")))
     taken = {host for kind in types for host in kind.hosts}
     for host in order:
         if host not in taken and host not in measured and before.get(host) in by_name:
             by_name[before[host]].hosts.append(host)
-    return _described(types, order, reserved, notes)
+    named = {str(node["hardware"]) for node in known.get("nodes") or ()}
+    unused = [f"hardware {name}: the file names no host for it, so it is left out" for name in by_name.keys() - named]
+    return _described(types, order, reserved, notes.lines(order) + sorted(unused))
+
+
+class _Notes:
+    """What is said of hosts: the same words are said once, of all of their hosts."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, list[str]] = {}
+
+    def add(self, host: str, *words: str) -> None:
+        """Say something of a host."""
+        for what in words:
+            self._hosts.setdefault(what, []).append(host)
+
+    def lines(self, order: list[str]) -> list[str]:
+        """Lines with the hosts in the order of the cluster."""
+        place = {host: i for i, host in enumerate(order)}
+        return [f"{fold(sorted(hosts, key=place.__getitem__))}: {what}" for what, hosts in self._hosts.items()]
 
 
 class _Type:
@@ -95,7 +127,8 @@ class _Type:
         """Whether a machine is of this type: equal except for a little memory and keys that a person added."""
         return (
             [self.machine.get(key, 1) for key in _SHAPE] == [machine.get(key, 1) for key in _SHAPE]
-            and _gpu_entries(self.machine) == _gpu_entries(machine)
+            and _measurable(self.machine) == _measurable(machine)
+            and all(entry in self.machine["gres"] for entry in _written_by_hand(machine))
             and _near(self.most, machine["real_memory"])
         )
 
@@ -111,8 +144,68 @@ def _near(one: int, other: int) -> bool:
 
 
 def _gpu_entries(machine: Machine) -> list[Machine]:
-    """The GPUs of a machine type. Other generic resources are not measured."""
+    """The GPUs of a machine type."""
     return [entry for entry in machine.get("gres") or () if entry["name"] == "gpu"]
+
+
+# -- generic resources that a person wrote ---------------------------------------------------------------------------
+
+
+def _is_measurable(entry: Machine) -> bool:
+    """Whether a measurement can find a generic resource: GPUs of NVIDIA, and GPUs without a sign of their maker."""
+    if entry["name"] != "gpu":
+        return False
+    if "autodetect" in entry:
+        return entry["autodetect"] in ("nvml", "nvidia")
+    return str(entry.get("file", "/dev/nvidia")).startswith("/dev/nvidia")
+
+
+def _measurable(machine: Machine) -> list[Machine]:
+    """The generic resources that a measurement can find."""
+    return [entry for entry in machine.get("gres") or () if _is_measurable(entry)]
+
+
+def _written_by_hand(machine: Machine) -> list[Machine]:
+    """The generic resources that no measurement finds: shards, network cards, GPUs of other makers."""
+    return [entry for entry in machine.get("gres") or () if not _is_measurable(entry)]
+
+
+def _with_gres(machine: Machine, odd: list[str], former: Machine, facts: Facts) -> tuple[Machine, list[str]]:
+    """A measured machine with the generic resources of its former type that the measurement does not disprove.
+
+    Without a GPU that has a driver, the GPUs of the former type stay: its driver may be broken.
+    """
+    found, formerly = _measurable(machine), _measurable(former)
+    if formerly not in ([], found) and all(gpu["minor"] is None for gpu in facts["gpus"]):
+        found = formerly
+        odd = [
+            f"no GPU with a driver was found, so {_words(found)} stays in its machine type; if the GPUs are gone, run "
+            "discover with -e hardware_remove_gres=true"
+        ]
+    entries = [*found, *_written_by_hand(former)]
+    return {**machine, **({"gres": entries} if entries else {})}, odd
+
+
+def _resources(machine: Machine) -> Counter[str]:
+    """The number of generic resources by name and type: `gpu:h100`."""
+    count: Counter[str] = Counter()
+    for entry in machine.get("gres") or ():
+        for kind, number in gres_kinds(entry):
+            count[":".join(filter(None, (entry["name"], kind)))] += number
+    return count
+
+
+def _words(entries: Iterable[Machine]) -> str:
+    """Generic resources in words, as Slurm writes them: `gpu:h100:8`."""
+    return ", ".join(f"{what}:{count}" for what, count in _resources({"gres": [*entries]}).items())
+
+
+def _disappeared(former: Machine, machine: Machine, name: str) -> list[str]:
+    """What a host has in its former type, and no longer in its machine type."""
+    now = _resources(machine)
+    fewer = [f"{what}:{count} (now {now[what]})" for what, count in _resources(former).items() if count > now[what]]
+    keys = [key for key in former if key not in (*_MEASURED, "gres") and former[key] != machine.get(key)]
+    return [f"no longer {name}, which had {', '.join(fewer + keys)}"] if fewer + keys else []
 
 
 def _described(types: list[_Type], order: list[str], reserved: Iterable[str], notes: list[str]) -> dict[str, Any]:

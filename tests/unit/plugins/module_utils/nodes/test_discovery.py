@@ -129,6 +129,77 @@ def test_what_a_person_changed_stays() -> None:
     assert found({"n1": facts(), "n3": facts(2065000)}, known)["hardware"] == known["hardware"]
 
 
+KEPT = "n1: no GPU with a driver was found, so gpu:h100:8 stays in its machine type"
+SHARDS = {"name": "shard", "count": 64}
+AMD = {"name": "gpu", "type": "mi300", "file": "/dev/dri/renderD[128-131]"}
+AMD_NEAR = {**AMD, "cores": "0-55"}
+
+
+def with_entries(known: dict[str, Any], *more: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    """The hardware file, in which a person has added generic resources and other keys to each type."""
+    types = known["hardware"].items()
+    changed = {name: {**machine, "gres": [*machine.get("gres", []), *more], **keys} for name, machine in types}
+    return {**known, "hardware": changed}
+
+
+@pytest.mark.parametrize("cards", [[], [gpu(None, model=None) for _ in range(8)]], ids=["none", "no driver"])
+def test_gpus_that_are_not_found_stay_and_are_named(cards: list[dict[str, Any]]) -> None:
+    known = found({"n1": facts(), "n2": facts()})
+    result = found({"n1": facts(gpus=cards), "n2": facts()}, known)
+    assert (result["hardware"], entries(result)) == (known["hardware"], entries(known))
+    assert [note.startswith(KEPT) for note in result["notes"]] == [True]
+    assert "hardware_remove_gres=true" in result["notes"][0]
+
+
+def test_gpus_that_are_not_found_stay_with_another_memory() -> None:
+    result = found({"n1": facts(1032000, cards=0)}, with_entries(found({"n1": facts()}), SHARDS, Features=["ib"]))
+    (machine,) = result["hardware"].values()
+    assert machine["gres"] == [*machine_type(facts())[0]["gres"], SHARDS]  # type: ignore[index]
+    assert result["notes"][0].startswith(KEPT)
+    assert result["notes"][1:] == ["n1: no longer 8xh100-224c-2008g, which had Features"]
+
+
+def test_gpus_that_are_not_found_disappear_where_that_is_confirmed() -> None:
+    known = found({"n1": facts(), "n2": facts()})
+    gone = {f"n{number}": facts(cards=0) for number in (1, 2)}
+    result = discover(gone, known, ["n1", "n2"], [], remove_gres=True)
+    assert [machine.get("gres") for machine in result["hardware"].values()] == [None]
+    assert result["notes"][0] == "n[1-2]: no longer 8xh100-224c-2008g, which had gpu:h100:8 (now 0)"
+
+
+def test_a_gpu_that_is_missing_among_others_is_named() -> None:
+    known = found({"n1": facts(), "n2": facts(), "n3": facts()})
+    notes = found({"n1": facts(cards=7)}, known)["notes"]
+    assert notes[0] == "n1: no longer 8xh100-224c-2008g, which had gpu:h100:8 (now 7)"
+
+
+@pytest.mark.parametrize(
+    ("cards", "entry"), [(8, SHARDS), (0, AMD), (0, {"name": "gpu", "count": 4, "autodetect": "rsmi"}), (8, AMD_NEAR)]
+)
+def test_what_cannot_be_measured_stays_with_its_host(cards: int, entry: dict[str, Any]) -> None:
+    known = with_entries(found({"n1": facts(cards=cards)}), entry)
+    for memory in (2064000, 1032000):
+        result = found({"n1": facts(memory, cards=cards)}, known)
+        (machine,) = result["hardware"].values()
+        assert machine["gres"] == [*(machine_type(facts(cards=cards))[0] or {}).get("gres", []), entry]
+        assert result["notes"] == []
+
+
+def test_what_contradicts_the_measurement_is_named() -> None:
+    """Either all or none of the GPUs of a machine have cores, and the measured ones have."""
+    known = with_entries(found({"n1": facts()}), AMD)
+    notes = found({"n1": facts(1032000)}, known)["notes"]
+    assert notes == ["n1: no longer 8xh100-224c-2008g, which had gpu:mi300:4 (now 0)"]
+
+
+def test_a_type_that_no_host_has_is_named() -> None:
+    known = found({"n1": facts()})
+    known["hardware"]["planned"] = known["hardware"]["8xh100-224c-2008g"] | {"real_memory": 100000}
+    assert found({"n1": facts()}, known)["notes"] == [
+        "hardware planned: the file names no host for it, so it is left out"
+    ]
+
+
 def test_a_type_whose_memory_is_wrong_is_made_anew() -> None:
     known = found({"n1": facts()})
     assert entries(found({"n1": facts(1032000)}, known)) == {"n1": "8xh100-224c-1004g"}
