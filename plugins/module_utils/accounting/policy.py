@@ -34,6 +34,11 @@ Partitions = Mapping[str, Iterable[tuple[str, Any]]]
 
 _QOS_OF_PARTITIONS = ("qos", "allowqos", "denyqos")
 """Parameters in small letters. slurmctld ends where a QOS is not there (`_build_single_partitionline_info`)."""
+_IN_PARTITIONS = {"qos": _QOS_OF_PARTITIONS, "account": ("allowaccounts", "denyaccounts")}
+"""The parameters of partitions that name entities, by their kind."""
+
+_LISTS = {"qos": "qos", "account": "accounts"}
+"""The keys of a policy that list the entities of a kind."""
 
 
 class PolicyError(ValueError):
@@ -70,6 +75,8 @@ class _Reader:
 
     state: State
     purge: bool
+    way_out: str = ""
+    """What to do about an unknown name that is right."""
     wanted: Wanted = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
@@ -157,26 +164,26 @@ class _Reader:
                 special = self.settings(where.words, place, ["name", "partition"], "association")["association"]
                 self.add(where, {**settings["association"], **special})
 
-    def partitions(self, partitions: Partitions) -> None:
-        """The QOS that partitions name, which are known to the policy or to Slurm."""
-        known = self.known("qos")
+    def partitions(self, partitions: Partitions, kinds: Iterable[str]) -> None:
+        """Check that each name in partitions is known: to the policy, or to Slurm."""
+        keys = {key: self.known(kind) for kind in kinds for key in _IN_PARTITIONS[kind]}
         for name, parameters in partitions.items():
             for key, value in parameters:
-                if key.lower() in _QOS_OF_PARTITIONS:
-                    self._known(f"partition {name}: {key}", _names(value), known)
+                if key.lower() in keys:
+                    self._known(f"partition {name}: {key}", _names(value), keys[key.lower()])
 
     def known(self, kind: str) -> set[str]:
         """The names that there are after the change."""
         stays = () if self.purge else self.state.entities
         return {entity.name for entity in (*self.wanted, *stays, *OWN) if entity.kind == kind}
 
-    def references(self) -> None:
-        """Check that each name is known: to the policy, or to Slurm if the object stays there."""
+    def references(self, kinds: Iterable[str] = tuple(_LISTS)) -> None:
+        """Check that each name of these kinds is known: to the policy, or to Slurm if the object stays there."""
         state = self.state
-        known = {kind: self.known(kind) for kind in ("qos", "account")}
+        known = {kind: self.known(kind) for kind in kinds}
         for entity, settings in self.wanted.items():
             if entity.kind == "association":
-                self._known(f"{entity.words}: account", [entity.account], known["account"])
+                self._known(f"{entity.words}: account", [entity.account], known.get("account"))
             for key, value in settings.items():
                 if LIMITS[entity.kind][key].kind == "tres" and state.tres:
                     resources = [pair.partition("=")[0] for pair in value.split(",") if pair]
@@ -184,9 +191,9 @@ class _Reader:
                         resources = [resource for resource in resources if "/" not in resource]
                     self._known(f"{entity.words}: {key}", resources, state.tres)
                 elif key in ("QOS", "DefaultQOS", "Preempt"):
-                    self._known(f"{entity.words}: {key}", filter(None, value.split(",")), known["qos"])
+                    self._known(f"{entity.words}: {key}", filter(None, value.split(",")), known.get("qos"))
                 elif key == "Parent":
-                    self._known(f"{entity.words}: {key}", [value], known["account"])
+                    self._known(f"{entity.words}: {key}", [value], known.get("account"))
 
     def circles(self) -> None:
         """Check that no account is its own ancestor."""
@@ -195,13 +202,16 @@ class _Reader:
             if entity.kind == "account" and (circle := _circle(entity.name, parents)):
                 self.errors.append(f"{entity.words}: is its own ancestor: {' in '.join(circle)}")
 
-    def _known(self, where: str, names: Iterable[str], known: Iterable[str]) -> None:
-        """Report names that are not known."""
+    def _known(self, where: str, names: Iterable[str], known: Iterable[str] | None) -> None:
+        """Report names that are not known. None: what is known cannot be told."""
+        if known is None:
+            return
         known = [*known]
         for name in names:
             if name not in known:
                 meant = nearest(name, known)
-                self.errors.append(f"{where}: {name!r} is unknown" + (f", did you mean {meant!r}?" if meant else ""))
+                hint = f", did you mean {meant!r}?" if meant else ""
+                self.errors.append(f"{where}: {name!r} is unknown{hint}{self.way_out}")
 
 
 def _circle(account: str, parents: Mapping[str, str]) -> list[str]:
@@ -227,7 +237,7 @@ def read(
     reader = _Reader(state, purge)
     reader.policy(policy, cluster)
     reader.references()
-    reader.partitions(partitions or {})
+    reader.partitions(partitions or {}, ["qos"])
     reader.circles()
     if reader.errors:
         raise PolicyError("\n".join(reader.errors))
@@ -237,13 +247,15 @@ def read(
 def problems(policy: Mapping[str, Any], purge: bool, partitions: Partitions) -> list[str]:
     """The errors of a policy that do not depend on Slurm's data.
 
-    Without `purge`, what it does not know may be there.
+    With `purge` there is nothing that the policy does not name. Without it, Slurm may have more accounts and QOS, which
+    are not known before slurmdbd runs. So a policy that lists any accounts has to list all that it refers to; the same
+    holds for QOS. An entry with nothing but a name leaves an account or QOS as it is.
     """
-    reader = _Reader(State(), purge)
+    reader = _Reader(State(), purge, "" if purge else " (if Slurm has it already, list it by its name)")
     reader.policy(policy, "")
-    if purge:
-        reader.references()
-        reader.partitions(partitions)
+    kinds = [kind for kind, key in _LISTS.items() if purge or policy.get(key)]
+    reader.references(kinds)
+    reader.partitions(partitions, kinds)
     reader.circles()
     return reader.errors
 

@@ -261,6 +261,48 @@ def test_what_there_is_as_a_policy_changes_nothing(purge: bool) -> None:
     assert compare(FULL, wanted, surplus(FULL, wanted) if purge else []) == []
 
 
+HINT = " (if Slurm has it already, list it by its name)"
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (
+            {"accounts": ["physics"], "users": [{"name": "u", "DefaultAccount": "physic"}]},
+            "user u in physic: account: 'physic' is unknown, did you mean 'physics'?",
+        ),
+        (
+            {"accounts": ["physics"], "users": [{"name": "u", "accounts": ["physics", "geology"]}]},
+            "user u in geology: account: 'geology' is unknown",
+        ),
+        ({"accounts": ["a", {"name": "b", "Parent": "c"}]}, "account b: Parent: 'c' is unknown"),
+        ({"qos": ["high"], "accounts": [{"name": "a", "QOS": "x"}]}, "account a: QOS: 'x' is unknown"),
+        ({"qos": ["high", {"name": "low", "Preempt": "x"}]}, "qos low: Preempt: 'x' is unknown"),
+    ],
+)
+def test_without_slurm_a_name_is_in_the_list_of_the_policy(policy: dict[str, Any], words: str) -> None:
+    """What is found here would otherwise be found after the cluster has been built, in stage policy."""
+    assert problems(policy, False, {}) == [words + HINT]
+    assert problems(policy, True, {}) == [words]
+
+
+def test_slurms_own_names_are_known_without_slurm() -> None:
+    users = [{"name": "root", "DefaultAccount": "root", "QOS": "normal"}]
+    assert problems({"accounts": ["a"], "qos": ["high"], "users": users}, False, {}) == []
+
+
+def test_an_account_that_is_listed_by_its_name_stays_as_it_is() -> None:
+    assert compare(FULL, read({"accounts": ["physics"], "qos": ["urgent"]}, "lab", FULL)) == []
+
+
+@pytest.mark.parametrize("key", ["AllowAccounts", "denyaccounts"])
+def test_an_account_of_a_partition_is_in_the_list_of_the_policy(key: str) -> None:
+    partitions = {"gpu": [(key, ["physics", "physic"])]}
+    words = f"partition gpu: {key}: 'physic' is unknown, did you mean 'physics'?"
+    assert problems({"accounts": ["physics"]}, False, partitions) == [words + HINT]
+    assert problems({"qos": ["high"]}, False, partitions) == []
+
+
 def test_without_slurm_what_is_not_named_may_be_there() -> None:
     users = {"users": [{"name": "u", "DefaultAccount": "there", "QOS": "there", "GrpTRES": "gres/there=1"}]}
     assert problems(users, False, {}) == []
@@ -305,7 +347,8 @@ def test_a_qos_of_a_partition_is_known(key: str) -> None:
         read(policy, "lab", EMPTY, partitions=partitions)
     assert str(caught.value) == words
     assert problems(policy, True, partitions) == [words]
-    assert problems(policy, False, partitions) == []
+    assert problems(policy, False, partitions) == [words + HINT]
+    assert problems({}, False, partitions) == []
 
 
 def test_a_check_does_not_know_what_resources_slurmctld_will_bring() -> None:

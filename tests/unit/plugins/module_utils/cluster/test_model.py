@@ -506,7 +506,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         changed(
             accounting={
                 "qso": [],
-                "accounts": [{"name": "a", "Parent": "b"}, {"name": "b", "Parent": "a", "GrpTRS": 1}],
+                "accounts": [{"name": "a", "Parent": "b"}, {"name": "b", "Parent": "a", "GrpTRS": 1}, "vision"],
                 "users": [{"name": "u"}],
                 "reservations": [{"name": "r", "Node": "ALL", "Duration": "long"}, "s"],
             }
@@ -535,7 +535,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "accounting without a database": (
-        changed(database=None, accounting={"accounts": ["a"]}),
+        changed(database=None, accounting={"accounts": ["vision"]}),
         ["accounting: needs a database"],
     ),
     "one group for two names": (
@@ -619,7 +619,7 @@ def test_the_guide_as_variables_is_right() -> None:
 
 
 def test_what_the_plugin_makes_of_a_right_file_is_right() -> None:
-    accounting = {"accounts": ["a"], "users": [{"name": "u", "DefaultAccount": "a"}]}
+    accounting = {"accounts": ["vision"], "users": [{"name": "u", "DefaultAccount": "vision"}]}
     cluster = load_text(changed(accounting=accounting))
     assert model_errors(cluster.variables, [*cluster.addresses]) == []
 
