@@ -62,6 +62,19 @@ options:
     description: Seconds to wait for the daemon to answer, and for nodes that were up to be up again.
     type: int
     default: 60
+  hosts:
+    description:
+      - All hosts of the cluster, as a hostlist. The module keeps their names in C(/var/lib/gpucluster-slurm/hosts).
+      - A kept host that is neither in this list nor a node of the files has left the cluster. RV(remarks) names it in
+        each run, since it still has the munge key, and perhaps a slurmd that runs, until it is in O(cleaned_hosts).
+    type: str
+    default: ""
+    version_added: 0.2.0
+  cleaned_hosts:
+    description: Hosts that have left the cluster, and that a person has cleaned, as a hostlist.
+    type: str
+    default: ""
+    version_added: 0.2.0
 extends_documentation_fragment: [gpucluster.slurm.changing]
 seealso:
   - module: gpucluster.slurm.slurm_service
@@ -142,7 +155,7 @@ in_force:
   returned: success
   sample: {cgroup.conf: "ConstrainCores=yes\n"}
 remarks:
-  description: Settings that Slurm ignores, and other notes for the administrator.
+  description: Settings that Slurm ignores, O(hosts) that have left, and other notes for the administrator.
   type: list
   elements: str
   returned: always
@@ -168,7 +181,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     read,
     table_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import cross_checks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import cross_checks, departed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     Step,
     read_at_start,
@@ -182,10 +195,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     NotYetError,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
 RUN = "/run/gpucluster-slurm"
 KEPT = "/var/lib/gpucluster-slurm"
 GOOD = f"{KEPT}/good"
+HOSTS = f"{KEPT}/hosts"
 
 
 # -- validate --------------------------------------------------------------------------------------------------------
@@ -406,6 +421,21 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     return result
 
 
+def known_hosts(module: AnsibleModule) -> tuple[list[str], list[str]]:
+    """The names of hosts to keep, and those of them that have left the cluster; none without O(hosts).
+
+    Raises:
+        ValueError: a hostlist is wrong.
+        ConfigurationError: a file is wrong.
+    """
+    hosts, cleaned = expand(module.params["hosts"]), expand(module.params["cleaned_hosts"])
+    if not hosts:
+        return [], []
+    in_force = understood(last_good(module, ["slurm.conf"]))[0]
+    before = [*departed.recorded(HOSTS), *in_force.nodes]
+    return departed.known_hosts(before, [*hosts, *read(module.params["files"]).nodes], cleaned)
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -415,6 +445,8 @@ def main() -> None:
             "secrets": {"type": "dict", "default": {}, "no_log": True},
             "end_jobs": {"type": "bool", "default": False},
             "patience": {"type": "int", "default": 60},
+            "hosts": {"type": "str", "default": ""},
+            "cleaned_hosts": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
@@ -422,7 +454,11 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with alone():
+            names, gone = known_hosts(module)
             result = configure(module, DAEMONS[module.params["daemon"]](module))
+            result["remarks"] += departed.remarks(gone)
+            if names and not module.check_mode:
+                departed.record(HOSTS, names)
     except (ConfigError, ConfigurationError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)

@@ -228,3 +228,24 @@ def test_each_step_goes_by_the_files_that_are_in_force_then(tmp_path: Path, fail
 )
 def test_nodes_that_can_have_jobs(state: str, reason: str, up: bool) -> None:
     assert those_up({"n1": (state, reason)}) == ({"n1"} if up else set())
+
+
+def test_hosts_that_left_are_known_from_the_kept_names_and_the_files_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files in force know those that left before the names were kept."""
+    monkeypatch.setattr(slurm_config, "GOOD", str(tmp_path))
+    monkeypatch.setattr(slurm_config, "HOSTS", str(tmp_path / "hosts"))
+    (tmp_path / "slurm.conf").write_text("NodeName=n[1-3]\n")
+    (tmp_path / "hosts").write_text("head\nlogin9\n")
+    params = {"files": {"slurm.conf": "NodeName=n1\nNodeName=cloud1 State=CLOUD\n"}, "directory": "/none"}
+
+    def known(hosts: str, cleaned: str = "") -> tuple[list[str], list[str]]:
+        module: Any = SimpleNamespace(params={**params, "hosts": hosts, "cleaned_hosts": cleaned})
+        return slurm_config.known_hosts(module)
+
+    assert known("head,n1") == (["head", "n1", "cloud1", "login9", "n2", "n3"], ["login9", "n2", "n3"])
+    assert known("head,n1", "n[2-3]")[1] == ["login9"]
+    assert known("") == ([], [])
+    with pytest.raises(ValueError, match=r"n\[2"):
+        known("head", "n[2")

@@ -1,0 +1,41 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import departed
+
+
+@pytest.mark.parametrize(
+    ("before", "present", "cleaned", "kept", "gone"),
+    [
+        ("", "head n1", "", "head n1", ""),
+        ("head n1 n2", "head n1", "", "head n1 n2", "n2"),
+        ("head n1 n2", "head n1 n2", "", "head n1 n2", ""),
+        ("head n1 n2 n3", "head n1", "n2", "head n1 n3", "n3"),
+        ("head n1", "head n1", "n1", "head n1", ""),
+        ("head n1", "head", "n7", "head n1", "n1"),
+    ],
+    ids=["first run", "left", "came back", "one is cleaned", "is here", "another name"],
+)
+def test_hosts_that_left(before: str, present: str, cleaned: str, kept: str, gone: str) -> None:
+    found = departed.known_hosts(before.split(), present.split(), cleaned.split())
+    assert found == (kept.split(), gone.split())
+
+
+def test_they_are_kept_between_runs(tmp_path: Path) -> None:
+    path = str(tmp_path / "kept/hosts")
+    assert departed.recorded(path) == []
+    departed.record(path, ["head", "n2"])
+    assert departed.recorded(path) == ["head", "n2"]
+
+
+def test_the_remark_names_them_and_the_way_out() -> None:
+    (remark,) = departed.remarks(["n2", "n3"])
+    assert remark.startswith("n[2-3]: no longer in the cluster")
+    assert remark.endswith("-e slurmctld_cleaned_hosts='n[2-3]'")
+    assert departed.remarks([]) == []
