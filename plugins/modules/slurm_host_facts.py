@@ -30,6 +30,14 @@ options:
     type: list
     elements: str
     default: []
+  policy_users:
+    description:
+      - Users that have to exist on the host, by name. The module asks for all of them with one call of getent, and
+        warns of those that do not exist. No fact depends on it, since a directory service may be down.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
   directories:
     description: Directories to look for.
     type: list
@@ -194,6 +202,7 @@ differences:
   returned: with O(hardware)
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -203,7 +212,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement
     MeasurementError,
     measure,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions, look
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions, look, unknown_users
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 
 
@@ -219,6 +228,8 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
     part = params["part"] or {"path": "", "marker": ""}
     questions = Questions(**lists, part=(part["path"], part["marker"]), serving_controller=params["serving_controller"])
     result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
+    for words in unknown_users(params["policy_users"]):
+        module.warn(f"{os.uname().nodename}: {words}")
     if params["hardware"]:
         hardware, differences = measure(module, **{name: params[name] for name in OPTIONS})
         result["ansible_facts"]["slurm_hardware"] = hardware
@@ -235,6 +246,7 @@ def main() -> None:
             "packages": names,
             "candidates": names,
             "users": names,
+            "policy_users": names,
             "directories": paths,
             "files": paths,
             "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": text}},

@@ -75,8 +75,8 @@ class _Reader:
 
     state: State
     purge: bool
-    way_out: str = ""
-    """What to do about an unknown name that is right."""
+    blind: bool = False
+    """Whether Slurm may have more than `state`."""
     wanted: Wanted = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
@@ -211,7 +211,8 @@ class _Reader:
             if name not in known:
                 meant = nearest(name, known)
                 hint = f", did you mean {meant!r}?" if meant else ""
-                self.errors.append(f"{where}: {name!r} is unknown{hint}{self.way_out}")
+                way_out = f" (if Slurm has it already, list it as {{name: {name}}})" if self.blind else ""
+                self.errors.append(f"{where}: {name!r} is unknown{hint}{way_out}")
 
 
 def _circle(account: str, parents: Mapping[str, str]) -> list[str]:
@@ -251,7 +252,7 @@ def problems(policy: Mapping[str, Any], purge: bool, partitions: Partitions) -> 
     are not known before slurmdbd runs. So a policy that lists any accounts has to list all that it refers to; the same
     holds for QOS. An entry with nothing but a name leaves an account or QOS as it is.
     """
-    reader = _Reader(State(), purge, "" if purge else " (if Slurm has it already, list it by its name)")
+    reader = _Reader(State(), purge, blind=not purge)
     reader.policy(policy, "")
     kinds = [kind for kind, key in _LISTS.items() if purge or policy.get(key)]
     reader.references(kinds)

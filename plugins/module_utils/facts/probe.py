@@ -17,6 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import serving
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NO_ANSWER, NOT_STARTED, run
 
 SLURM_PACKAGE = "slurm-wlm-basic-plugins"
 """All of Debian's packages of Slurm depend on this one, so that its version is theirs."""
@@ -32,6 +33,12 @@ DPKG_QUERY = ("dpkg-query", "--show", "--showformat=${Package} ${db:Status-Statu
 
 NONE = "(none)"
 """apt-cache's word for a version that there is not."""
+
+GETENT_SECONDS = 20
+"""The time limit for all names together. A directory service that does not answer takes long for each of them."""
+
+SHOWN = 20
+"""The number of names that a warning has."""
 
 Command = Callable[[Sequence[str]], str]
 """Runs a command, and returns what it prints, whether it succeeds or not; an empty text if it is not installed."""
@@ -182,3 +189,23 @@ def _content(tree: Tree, name: str) -> bytes | None:
             return file.read()
     except OSError:
         return None
+
+
+def unknown_users(names: Sequence[str]) -> list[str]:
+    """The users that this host does not know, in words, by one call of getent; nothing where it knows all of them.
+
+    Slurm finds their ids in the same way (`uid_from_string` in `src/common/uid.c`), and takes no job of a user without
+    one. A directory service may be down, so this is no error.
+    """
+    if not names:
+        return []
+    wanted = [name.lower() for name in names]  # as Slurm keeps the names of users
+    status, output, _errors = run(["getent", "passwd", "--", *wanted], seconds=GETENT_SECONDS)
+    if status == NOT_STARTED:
+        return []
+    if status == NO_ANSWER:
+        return [f"getent has not found the {len(wanted)} users of the policy within {GETENT_SECONDS} s"]
+    known = {line.partition(":")[0].lower() for line in output.splitlines()}
+    unknown = [name for name in wanted if name not in known]
+    more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
+    return [f"users of the policy who do not exist: {', '.join(unknown[:SHOWN])}{more}"] if unknown else []

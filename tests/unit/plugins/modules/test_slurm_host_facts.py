@@ -16,6 +16,7 @@ ASKED: dict[str, Any] = {
     "packages": [],
     "candidates": [],
     "users": ["root"],
+    "policy_users": [],
     "directories": ["/etc"],
     "files": [],
     "part": None,
@@ -52,3 +53,18 @@ def test_hardware_is_measured_with_it() -> None:
     result = found(hardware=True)
     assert result["ansible_facts"]["slurm_hardware"]["cpus"] >= 1
     assert result["differences"] == []
+
+
+@pytest.mark.parametrize(
+    ("users", "words"),
+    [
+        ([], []),
+        (["root", "Daemon"], []),
+        (["root", "nobody-of-this-name", "x"], ["users of the policy who do not exist: nobody-of-this-name, x"]),
+    ],
+)
+def test_users_who_do_not_exist_are_warned_of(users: list[str], words: list[str]) -> None:
+    module = Mock(params=ASKED | {"policy_users": users})
+    module.get_bin_path.return_value = None
+    slurm_host_facts.facts(module)
+    assert [call.args[0] for call in module.warn.call_args_list] == [f"{os.uname().nodename}: {text}" for text in words]

@@ -261,7 +261,7 @@ def test_what_there_is_as_a_policy_changes_nothing(purge: bool) -> None:
     assert compare(FULL, wanted, surplus(FULL, wanted) if purge else []) == []
 
 
-HINT = " (if Slurm has it already, list it by its name)"
+HINT = " (if Slurm has it already, list it as {{name: {}}})"
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,8 @@ HINT = " (if Slurm has it already, list it by its name)"
 )
 def test_without_slurm_a_name_is_in_the_list_of_the_policy(policy: dict[str, Any], words: str) -> None:
     """What is found here would otherwise be found after the cluster has been built, in stage policy."""
-    assert problems(policy, False, {}) == [words + HINT]
+    unknown = words.partition(" is unknown")[0].rpartition(" ")[2].strip("'")
+    assert problems(policy, False, {}) == [words + HINT.format(unknown)]
     assert problems(policy, True, {}) == [words]
 
 
@@ -299,7 +300,7 @@ def test_an_account_that_is_listed_by_its_name_stays_as_it_is() -> None:
 def test_an_account_of_a_partition_is_in_the_list_of_the_policy(key: str) -> None:
     partitions = {"gpu": [(key, ["physics", "physic"])]}
     words = f"partition gpu: {key}: 'physic' is unknown, did you mean 'physics'?"
-    assert problems({"accounts": ["physics"]}, False, partitions) == [words + HINT]
+    assert problems({"accounts": ["physics"]}, False, partitions) == [words + HINT.format("physic")]
     assert problems({"qos": ["high"]}, False, partitions) == []
 
 
@@ -347,7 +348,7 @@ def test_a_qos_of_a_partition_is_known(key: str) -> None:
         read(policy, "lab", EMPTY, partitions=partitions)
     assert str(caught.value) == words
     assert problems(policy, True, partitions) == [words]
-    assert problems(policy, False, partitions) == [words + HINT]
+    assert problems(policy, False, partitions) == [words + HINT.format("urgnt")]
     assert problems({}, False, partitions) == []
 
 

@@ -16,6 +16,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import probe
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from programs import StandIn
 
 DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nID=debian\nVERSION_ID="13"\nVERSION_CODENAME=trixie\n'
 BARE = "slurm-wlm-basic-plugins:\n  Installed: (none)\n  Candidate: 24.11.5-4\n  Version table:\n     24.11.5-4 500\n"
@@ -141,3 +142,25 @@ def test_settings_of_the_kernel(tmp_path: Path) -> None:
         "unprivileged_userns_clone": 1,
         "apparmor_restrict_unprivileged_userns": None,
     }
+
+
+def test_users_are_asked_for_in_one_call(stand_in: StandIn, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    stand_in("getent", f"echo call >>{calls}\nshift 2\necho 'u1:x:1001:1001::/home/u1:/bin/sh'\nexit 2")
+    (words,) = probe.unknown_users([f"u{number}" for number in range(1, 3001)])
+    assert words.startswith("users of the policy who do not exist: u2, u3, ")
+    assert words.endswith("u21 and 2979 more")
+    assert calls.read_text() == "call\n"
+
+
+def test_a_directory_service_that_does_not_answer_is_no_error(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "GETENT_SECONDS", 0.1)
+    stand_in("getent", "exec sleep 60")
+    assert probe.unknown_users(["u1", "u2"]) == ["getent has not found the 2 users of the policy within 0.1 s"]
+
+
+def test_a_host_without_getent_knows_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert probe.unknown_users(["u1"]) == []
