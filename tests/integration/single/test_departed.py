@@ -8,14 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab import Lab
-from plays import configuration, play, task
+from plays import Task, configuration, play, task
 
 
 def test_a_host_that_left_is_named_until_it_is_clean(lab: Lab, tmp_path: Path) -> None:
     host = lab.controller
     files = configuration(lab, host)
 
-    def run(name: str, hosts: str, **options: str | bool) -> dict[str, object]:
+    def run(name: str, hosts: str, **options: str | bool) -> Task:
         check = bool(options.pop("check", False))
         return task(name, "slurm_config", {"files": files, "hosts": hosts, **options}, check=check)
 
