@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+from collections.abc import Sequence
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     lines,
@@ -55,6 +56,8 @@ NOT_TRIED = {
 # slurmctld's messages when it serves, and when it waits for a missing file, for a minute, before it exits.
 STARTED = "Running as primary controller"
 WAITING = "cannot stat file"
+# Its errors because it has no accounting and no state.
+OWN_ERRORS = re.compile(r"used with SlurmDBD|information gathered, but not stored|state file|state save file")
 
 
 def short_name(host: str) -> str:
@@ -126,5 +129,14 @@ def try_out(directory: str, user: str) -> None:
                     break
         finally:
             os.killpg(process.pid, signal.SIGKILL)
-    words = [line for line in said if re.match(r"fatal|error", line)] or said[-3:]
-    raise TrialError("slurmctld does not start with these files: " + "; ".join(words))
+    raise TrialError(f"slurmctld does not start with these files: {cause(said)}")
+
+
+def cause(said: Sequence[str]) -> str:
+    """The line that ended slurmctld, and the errors next before it; or the last lines, if none is an error.
+
+    The line that ends it begins with `fatal` (`src/common/log.c`).
+    """
+    errors = [line for line in reversed(said) if re.match("fatal|error", line) and not OWN_ERRORS.search(line)]
+    errors.sort(key=lambda line: not line.startswith("fatal"))
+    return "; ".join(errors[:4] or said[-3:])

@@ -98,10 +98,9 @@ def test_a_job_survives_a_restart_of_every_daemon(lab: Lab, head: str) -> None:
 
 def test_files_that_slurmctld_does_not_start_with_are_not_written(lab: Lab, head: str) -> None:
     before = lab.command(head, CONFIGURATION)
-    # Only Slurm knows the names of its plugins, so the second slurmctld finds this.
-    run = lab.playbook("site", "--tags=controller", """--extra-vars={"slurm_conf": {"SchedulerType": "sched/none"}}""")
+    run = lab.playbook("site", "--tags=controller", """--extra-vars={"slurm_conf": {"Licenses": "a:x"}}""")
     (message,) = run.failed[head]
-    assert "slurmctld does not start with these files: " in message
+    assert "slurmctld does not start with these files: fatal: Invalid configured licenses: a:x" in message
     assert lab.command(head, CONFIGURATION) == before
 
 
