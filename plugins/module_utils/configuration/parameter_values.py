@@ -194,10 +194,15 @@ def _hints(value: str, known: Mapping[str, Span], release: str) -> Iterator[Verd
             yield IGNORED, f"Slurm {release} does not know {word!r}, {spans[-1]} {spans[-1].verb}"
 
 
+def without_version(plugin: str) -> str:
+    """The name of a plugin without its version: MPI's plugin `pmix_v5` is `pmix`."""
+    return re.sub(r"_v\d+$", "", plugin)
+
+
 def _plugins(values: Iterable[str], known: Mapping[str, Span], release: str) -> Iterator[Verdict]:
     """Plugins, with or without their kind before a slash. MPI's have versions, `pmix_v5`."""
     for value in values:
-        name = re.sub(r"_v\d+$", "", value.rpartition("/")[2])
+        name = without_version(value.rpartition("/")[2])
         if not name or (name in known and release in known[name]):
             continue
         if name in known:

@@ -23,6 +23,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     read,
     table_of,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import PLUGINS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
+    without_version,
+    words,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
     FILES,
     IGNORED,
@@ -55,6 +60,12 @@ class Host:
     """The plugins (`auth_munge`) in a PluginDir, or in that of the installed Slurm for ''; None: not known."""
     unresolved: Callable[[Iterable[str]], Iterable[str]]
     """Of many host names, those that have no address here."""
+    account: Callable[[str], str | None] = str
+    """The name of a user, by the name or the number; None: there is no such user."""
+    started_as: Callable[[str], str | None] = lambda _daemon: None
+    """The user as whom systemd starts a daemon; root can become any, as None is not known."""
+    writes: Callable[[str, str], bool] = lambda _account, _path: True
+    """Whether a user can write a directory, or it is not there."""
 
 
 @dataclass(frozen=True)
@@ -253,6 +264,29 @@ def _partitions(cluster: ConfiguredCluster) -> Iterator[Finding]:
             yield Finding(f"slurm.conf: PartitionName={name}", "Alternate", what, IGNORED)
 
 
+_NO_JOB = {
+    "maxtime": "a time, or UNLIMITED",
+    "maxnodes": "1 or more, or UNLIMITED",
+    "maxcpuspernode": "1 or more, or UNLIMITED",
+    "maxcpuspersocket": "1 or more, or UNLIMITED",
+}
+"""Limits of a partition of which 0 allows no job; of DefaultTime, it makes users give a time."""
+
+
+def _no_job(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """Limits under which a partition has no job, of which slurmctld says nothing.
+
+    `_valid_job_part` in `src/slurmctld/job_mgr.c`, `job_limits_check` there for jobs that have been taken, and
+    `_allocate_sc` in `src/plugins/select/cons_tres/job_test.c` for CPUs.
+    """
+    for name, values in cluster.partitions.items():
+        for key, allowed in _NO_JOB.items():
+            value = values.get(key, "1")
+            if re.fullmatch("[0:-]+", value):
+                what = f"found {value!r}, allowed: {allowed}; no job could start, for which there is State=DOWN"
+                yield Finding(f"slurm.conf: PartitionName={name}", FILES["PartitionName"][key].name, what, REFUSED)
+
+
 # -- addresses and ports ---------------------------------------------------------------------------------------------
 
 _NUMERIC = re.compile(r"[0-9.]+|[0-9a-f.]*:[0-9a-f:.]*", re.IGNORECASE)
@@ -350,6 +384,34 @@ def _srun_ports(cluster: ConfiguredCluster, daemons: list[tuple[str, range, set[
         yield Finding("slurm.conf", "SrunPortRange", what, IGNORED)
 
 
+# -- users -----------------------------------------------------------------------------------------------------------
+
+
+def _users(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """Users that do not exist, or as whom a daemon does not start.
+
+    Users must exist (`_validate_and_set_defaults`). slurmctld becomes SlurmUser, which only root can
+    (`become_slurm_user` in `src/slurmctld/controller.c`), and writes its state as that user (`set_slurmctld_state_loc`
+    there). slurmd ends if it runs as another user than SlurmdUser (`main` in `src/slurmd/slurmd/slurmd.c`); its unit
+    starts it as root.
+    """
+    host = cluster.host
+    name = cluster.get("SlurmUser", "root")
+    user, starter = host.account(name), host.started_as("slurmctld")
+    state = cluster.get("StateSaveLocation")
+    if user is None:
+        yield Finding("slurm.conf", "SlurmUser", f"found {name!r}, allowed: a user of this host", REFUSED)
+    elif starter not in (None, "root", user):
+        what = f"found {name!r}, allowed: {starter}, the user of slurmctld.service"
+        yield Finding("slurm.conf", "SlurmUser", what, REFUSED)
+    elif state and not host.writes(user, state):
+        what = f"found {state!r}, allowed: a directory that SlurmUser {name!r} can write"
+        yield Finding("slurm.conf", "StateSaveLocation", what, REFUSED)
+    daemon = cluster.get("SlurmdUser", "root")
+    if host.account(daemon) != "root":
+        yield Finding("slurm.conf", "SlurmdUser", f"found {daemon!r}, allowed: root, the user of slurmd", REFUSED)
+
+
 # -- plugins ---------------------------------------------------------------------------------------------------------
 
 _NOT_LOADED = {
@@ -368,7 +430,10 @@ _NOT_LOADED = {
     "TaskPlugin",
     "UrlParserType",
 }
-"""Parameters whose plugins slurmctld does not need to start: clients and slurmd load them, or no program any more."""
+"""Parameters whose plugins slurmctld does not need to start: clients and slurmd load them, or no program any more.
+
+The packages of Slurm have the plugins of one kind together, so that this host has those of Slurm itself, too.
+"""
 
 _PREFIX = {
     "energy": "acct_gather_energy",
@@ -379,6 +444,9 @@ _PREFIX = {
 }
 """How plugins are called whose kind has another name in the tables of parameters."""
 
+_NONE_IS_A_PLUGIN = {"auth", "cred", "crypto", "tls"}
+"""Kinds of which `none` is a plugin with a file of its own."""
+
 _OTHER_NAMES = {"cred/slurm", "topology/default"}
 """Names that stand for another plugin (`cred_g_init`, `topology_g_init`)."""
 
@@ -386,25 +454,30 @@ _OTHER_NAMES = {"cred/slurm", "topology/default"}
 def _plugins(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Plugins that slurmctld loads and that are not installed (`plugin_context_create` in `src/common/plugin.c`).
 
-    `none` needs no file, and some have no kind before a slash or another one. 22.05 starts without that of JobCompType.
+    `none` needs no file where the tables of parameters have it (`_validate_and_set_defaults` in
+    `src/common/read_config.c` removes the name); elsewhere slurmctld ends. Authentication by `none` is a plugin. Some
+    names have no kind before a slash, or another one. 22.05 starts without the plugin of JobCompType.
     """
     installed = cluster.host.plugins(cluster.get("PluginDir"))
     if not installed:
         return
     for (file, key), (_spelled, value) in cluster.says.settings.items():
         parameter = FILES["slurm.conf"].get(key)
-        if file != "slurm.conf" or not parameter or parameter.name in _NOT_LOADED:
-            continue
-        kind, _blank, rest = parameter.value.partition(" ")
-        if kind not in ("plugin", "plugins"):
+        kind, _blank, rest = parameter.value.partition(" ") if parameter else ("", "", "")
+        if file != "slurm.conf" or not parameter or kind not in ("plugin", "plugins"):
             continue
         prefix = _PREFIX.get(rest, rest)
+        own = words(PLUGINS[rest])
+        files = {file.removeprefix(f"{prefix}_") for file in installed if file.startswith(f"{prefix}_")}
+        there = files | ({"none"} & own.keys() if rest not in _NONE_IS_A_PLUGIN else set())
         for word in filter(None, map(str.strip, value.split(",") if kind == "plugins" else [value])):
             name = word.rpartition("/")[2]
-            if name == "none" or word in _OTHER_NAMES or installed & {f"{prefix}_{name}", word.replace("/", "_")}:
+            if name in there or word in _OTHER_NAMES or word.replace("/", "_") in installed:
                 continue
-            there = sorted(file.removeprefix(f"{prefix}_") for file in installed if file.startswith(f"{prefix}_"))
-            what = f"found {word!r}, which is not installed, allowed: {', '.join(there) or 'none'}{_guess(name, there)}"
+            if parameter.name in _NOT_LOADED and not (files and without_version(name) in own):
+                continue
+            allowed = ", ".join(sorted(there)) or "nothing"
+            what = f"found {word!r}, which is not installed, allowed: {allowed}{_guess(name, there)}"
             yield Finding("slurm.conf", parameter.name, what, REFUSED)
 
 
@@ -616,4 +689,16 @@ def _gres_files(value: str, own: tuple[str, ...], everywhere: tuple[str, ...]) -
             yield "gres.conf", "Name", what, IGNORED
 
 
-RULES = (_twice, _unknown_nodes, _partitions, _addresses, _ports, _plugins, _accounting, _limits, _gres)
+RULES = (
+    _twice,
+    _unknown_nodes,
+    _partitions,
+    _no_job,
+    _addresses,
+    _ports,
+    _users,
+    _plugins,
+    _accounting,
+    _limits,
+    _gres,
+)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import socket
 import tempfile
@@ -25,7 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import this_host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import account, this_host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import (
     TrialError,
     short_name,
@@ -235,7 +234,7 @@ class Slurmctld(Daemon):
             settings = read({"slurm.conf": file.read()}).settings
         user = settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
         try:
-            try_out(directory, pwd.getpwnam(user).pw_name)
+            try_out(directory, account(user) or user)
         except TrialError as error:
             raise ConfigError(str(error)) from None
 

@@ -1,11 +1,12 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The properties of slurmctld's host besides its files: plugins, and addresses of other hosts."""
+"""The properties of slurmctld's host besides its files: plugins, users, and addresses of other hosts."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import queue
 import re
 import socket
@@ -15,6 +16,10 @@ from collections.abc import Iterable
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import (
+    StateDirectoryError,
+    as_user,
+)
 
 HOSTS = "/etc/hosts"
 # How many names are looked up at once, and for how many seconds; those without an answer by then are not checked.
@@ -25,7 +30,8 @@ PATIENCE = 15
 def this_host(module: AnsibleModule, directory: str) -> Host:
     """The host that a module runs on, with Slurm's files in a directory.
 
-    In check mode every name has an address, since /etc/hosts has not been written yet.
+    In check mode every name has an address and every directory can be written, since stage base, which sees to both,
+    has not changed the host yet.
     """
 
     def plugins(plugin_dir: str) -> frozenset[str] | None:
@@ -37,10 +43,18 @@ def this_host(module: AnsibleModule, directory: str) -> Host:
             plugin_dir = library[1] if library else ""
         return installed(plugin_dir)
 
+    def started_as(daemon: str) -> str | None:
+        """The user in the unit of a daemon, root without one; None if systemd does not answer."""
+        status, output, _errors = module.run_command(["systemctl", "show", "--property=User", "--value", daemon])
+        return None if status else output.strip() or "root"
+
     return Host(
         text=lambda name: text(os.path.join(directory, name)),
         plugins=plugins,
         unresolved=lambda names: [] if module.check_mode else unresolved(names),
+        account=account,
+        started_as=started_as,
+        writes=lambda user, path: module.check_mode or writes(user, path),
     )
 
 
@@ -51,6 +65,36 @@ def text(path: str) -> str | None:
             return file.read()
     except FileNotFoundError:
         return None
+
+
+def account(user: str) -> str | None:
+    """The name of a user, who may be given by number (`uid_from_string` in `src/common/uid.c`); None: there is none."""
+    try:
+        return pwd.getpwnam(user).pw_name
+    except KeyError:
+        pass
+    try:
+        return pwd.getpwuid(int(user)).pw_name
+    except (KeyError, ValueError, OverflowError):
+        return None
+
+
+def writes(user: str, path: str) -> bool:
+    """Whether a user can read, write and enter a directory, or there is none, or its file system does not answer."""
+
+    def work() -> dict[str, bool]:
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            return {"writes": True}
+        except OSError:
+            return {"writes": False}
+        return {"writes": os.access(path, os.R_OK | os.W_OK | os.X_OK)}
+
+    try:
+        return bool(as_user(pwd.getpwnam(user).pw_uid, work)["writes"])
+    except StateDirectoryError:
+        return True
 
 
 def installed(plugin_dir: str) -> frozenset[str] | None:

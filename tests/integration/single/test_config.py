@@ -62,11 +62,27 @@ def change(name: str, files: Files, **keywords: Any) -> Task:
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "unknown key": ({"KillWait=30": "KilWait=30"}, "slurm.conf: KilWait: unknown to Slurm, did you mean 'KillWait'?"),
     "wrong value": ({"KillWait=30": "KillWait=soon"}, "slurm.conf: KillWait: found 'soon'"),
-    # A site can have plugins of its own, so only a second slurmctld can find this.
-    "no such plugin": ({"sched/backfill": "sched/none"}, "slurmctld does not start with these files: "),
+    "no such plugin": (
+        {"sched/backfill": "sched/none"},
+        "slurm.conf: SchedulerType: found 'sched/none', which is not installed, allowed: backfill, builtin",
+    ),
+    "plugin of commands": (
+        {"KillWait=30": "KillWait=30\nMpiDefault=pmix_v9"},
+        "slurm.conf: MpiDefault: found 'pmix_v9'",
+    ),
+    "another user": ({"SlurmUser=slurm": "SlurmUser=munge"}, "slurm.conf: SlurmUser: found 'munge', allowed: slurm"),
+    "no time": (
+        {"Default=YES": "Default=YES MaxTime=0"},
+        "slurm.conf: PartitionName=main: MaxTime: found '0', allowed: ",
+    ),
+    # Only a second slurmctld can find these; the line that ends it comes first.
     "no file of the plugin": (
         {"KillWait=30": "KillWait=30\nTopologyPlugin=topology/tree"},
-        "slurmctld does not start with these files: ",
+        "slurmctld does not start with these files: error: s_p_parse_file: cannot stat file topology.conf",
+    ),
+    "no number": (
+        {"KillWait=30": "KillWait=30\nLicenses=a:x"},
+        "slurmctld does not start with these files: fatal: Invalid configured licenses: a:x",
     ),
     "the job's GPU": ({" Gres=gpu:h100:1": "", "NodeName=single Name=gpu Type=h100": "#"}, "ENDS JOBS {job}"),
     "the job's cores": ({"CoresPerSocket=2": "CoresPerSocket=1"}, "ENDS JOBS {job}"),

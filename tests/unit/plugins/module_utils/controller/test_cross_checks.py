@@ -31,6 +31,7 @@ INSTALLED = frozenset(
         *(f"cred_{name}" for name in ("munge", "none")),
         *(f"jobacct_gather_{name}" for name in ("cgroup", "linux")),
         *(f"jobcomp_{name}" for name in ("filetxt", "script")),
+        *(f"mpi_{name}" for name in ("pmi2", "pmix", "pmix_v5")),
         *(f"sched_{name}" for name in ("backfill", "builtin")),
         *(f"select_{name}" for name in ("cons_tres", "linear")),
         "job_submit_lua",
@@ -50,11 +51,21 @@ def verdict(
     there: Mapping[str, str] | None = None,
     plugins: frozenset[str] | None = None,
     unresolved: tuple[str, ...] = (),
+    started_as: str = "root",
+    unwritable: tuple[tuple[str, str], ...] = (),
     **files: str,
 ) -> tuple[list[str], list[str]]:
     """The refused and the ignored settings; `gres_conf=` is the text of gres.conf."""
     texts = {"slurm.conf": slurm_conf, **{name.replace("_", "."): text for name, text in files.items()}}
-    host = Host((there or {}).get, lambda _plugin_dir: plugins, {*unresolved}.intersection)
+    accounts = {"root": "root", "0": "root", "slurm": "slurm", "64030": "slurm", "munge": "munge", "nobody": "nobody"}
+    host = Host(
+        (there or {}).get,
+        lambda _plugin_dir: plugins,
+        {*unresolved}.intersection,
+        account=accounts.get,
+        started_as={"slurmctld": started_as}.get,
+        writes=lambda account, path: (account, path) not in unwritable,
+    )
     texts, refusals, remarks = whole(texts, host)
     if refusals:
         return refusals, remarks
@@ -271,6 +282,45 @@ def test_a_range_for_srun_that_is_large_enough() -> None:
     assert right("SrunPortRange=60000-60007\nNodeName=n[1-100] NodeAddr=10.0.0.[1-100]\n")
 
 
+# -- users -----------------------------------------------------------------------------------------------------------
+
+STATE = "StateSaveLocation=/var/lib/slurm/slurmctld\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "started_as", "what"),
+    [
+        # error: Invalid user for SlurmUser slrum, ignored; fatal: Unable to process configuration file
+        ("SlurmUser=slrum", "slurm", "SlurmUser: found 'slrum', allowed: a user of this host"),
+        # fatal: Failed to set GID; fatal: Can not set uid
+        ("SlurmUser=munge", "slurm", "SlurmUser: found 'munge', allowed: slurm, the user of slurmctld.service"),
+        ("SlurmUser=root", "slurm", "SlurmUser: found 'root', allowed: slurm, the user of slurmctld.service"),
+        # fatal: You are running slurmd as something other than user nobody(65534)
+        ("SlurmUser=slurm\nSlurmdUser=nobody", "root", "SlurmdUser: found 'nobody', allowed: root, the user of slurmd"),
+        ("SlurmUser=slurm\nSlurmdUser=rot", "root", "SlurmdUser: found 'rot', allowed: root, the user of slurmd"),
+        # fatal: Incorrect permissions on state save loc: /var/lib/slurm/slurmctld
+        (
+            "SlurmUser=munge",
+            "root",
+            "StateSaveLocation: found '/var/lib/slurm/slurmctld', allowed: a directory that SlurmUser 'munge' can"
+            " write",
+        ),
+    ],
+)
+def test_users_as_which_a_daemon_does_not_start(line: str, started_as: str, what: str) -> None:
+    unwritable = (("munge", "/var/lib/slurm/slurmctld"),)
+    found = refused(f"{STATE}{line}\n", started_as=started_as, unwritable=unwritable)
+    assert found == f"slurm.conf: {what}"
+
+
+@pytest.mark.parametrize(
+    ("line", "started_as"),
+    [("SlurmUser=slurm", "slurm"), ("SlurmUser=64030", "slurm"), ("SlurmUser=slurm\nSlurmdUser=root", "root")],
+)
+def test_users_as_which_the_daemons_start(line: str, started_as: str) -> None:
+    assert right(f"{STATE}{line}\n", started_as=started_as)
+
+
 # -- plugins ---------------------------------------------------------------------------------------------------------
 
 
@@ -285,16 +335,37 @@ def test_a_range_for_srun_that_is_large_enough() -> None:
         # fatal: failed to initialize mcs plugin, after slurmctld has said that it runs
         (
             "MCSPlugin=mcs/usr",
-            "MCSPlugin: found 'mcs/usr', which is not installed, allowed: user, did you mean 'user'?",
+            "MCSPlugin: found 'mcs/usr', which is not installed, allowed: none, user, did you mean 'user'?",
         ),
         ("JobSubmitPlugins=lua,tru", "JobSubmitPlugins: found 'tru', which is not installed, allowed: lua"),
         (
             "JobCompType=jobcomp/elasticsearch",
-            "JobCompType: found 'jobcomp/elasticsearch', which is not installed, allowed: filetxt, script",
+            "JobCompType: found 'jobcomp/elasticsearch', which is not installed, allowed: filetxt, none, script",
         ),
         (
             "SwitchType=switch/hpe_slingshot",
             "SwitchType: found 'switch/hpe_slingshot', which is not installed, allowed: none",
+        ),
+        # srun: error: Couldn't find the specified plugin name for mpi/pmix_v9
+        (
+            "MpiDefault=pmix_v9",
+            "MpiDefault: found 'pmix_v9', which is not installed, allowed: none, pmi2, pmix, pmix_v5, did you mean"
+            " 'pmix_v5'?",
+        ),
+        # fatal: Can't find plugin for priority/none, and likewise
+        (
+            "PriorityType=priority/none",
+            "PriorityType: found 'priority/none', which is not installed, allowed: basic, multifactor",
+        ),
+        ("SchedulerType=none", "SchedulerType: found 'none', which is not installed, allowed: backfill, builtin"),
+        ("PrEpPlugins=none", "PrEpPlugins: found 'none', which is not installed, allowed: nothing"),
+        ("JobSubmitPlugins=lua,none", "JobSubmitPlugins: found 'none', which is not installed, allowed: lua"),
+        ("BurstBufferType=none", "BurstBufferType: found 'none', which is not installed, allowed: nothing"),
+        ("NodeFeaturesPlugins=none", "NodeFeaturesPlugins: found 'none', which is not installed, allowed: nothing"),
+        ("CertmgrType=none", "CertmgrType: found 'none', which is not installed, allowed: nothing"),
+        (
+            "SelectType=select/none",
+            "SelectType: found 'select/none', which is not installed, allowed: cons_tres, linear",
         ),
     ],
 )
@@ -311,11 +382,17 @@ def test_plugins_that_are_not_installed(line: str, what: str) -> None:
         "JobSubmitPlugins=job_submit/lua",
         "PreemptType=preempt/none",
         "TopologyPlugin=topology/default",
-        # Clients and slurmd load these.
+        "JobCompType=jobcomp/none",
+        "MCSPlugin=mcs/none",
+        "AccountingStorageType=accounting_storage/none",
+        "MpiDefault=none",
+        "MpiDefault=pmix_v5",
+        # Clients and slurmd load these: a site's own are where it wants them, Slurm's may have a package of their own.
         "TaskPlugin=task/own",
         "ProctrackType=proctrack/own",
-        "MpiDefault=pmix",
+        "MpiDefault=own",
         "CliFilterPlugins=own",
+        "TaskPlugin=task/affinity,task/cgroup",
     ],
 )
 def test_plugins_that_slurmctld_does_not_miss(line: str) -> None:
@@ -324,6 +401,34 @@ def test_plugins_that_slurmctld_does_not_miss(line: str) -> None:
 
 def test_plugins_are_not_checked_where_the_installed_ones_are_not_known() -> None:
     assert right("AuthType=auth/mung\n")
+
+
+# -- limits that no job, or no node, can meet -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "what"),
+    [
+        ("MaxTime=0", "MaxTime: found '0', allowed: a time, or UNLIMITED"),
+        ("MaxTime=00:00:00", "MaxTime: found '00:00:00', allowed: a time, or UNLIMITED"),
+        ("MaxNodes=0", "MaxNodes: found '0', allowed: 1 or more, or UNLIMITED"),
+        ("MaxCPUsPerNode=0", "MaxCPUsPerNode: found '0', allowed: 1 or more, or UNLIMITED"),
+        ("MaxCPUsPerSocket=0", "MaxCPUsPerSocket: found '0', allowed: 1 or more, or UNLIMITED"),
+    ],
+)
+def test_limits_of_a_partition_that_allow_no_job(setting: str, what: str) -> None:
+    for lines in (
+        f"{NODES}PartitionName=p Nodes=ALL {setting}\n",
+        f"{NODES}PartitionName=DEFAULT {setting}\nPartitionName=p Nodes=ALL\n",
+    ):
+        assert refused(lines) == (
+            f"slurm.conf: PartitionName=p: {what}; no job could start, for which there is State=DOWN"
+        )
+
+
+@pytest.mark.parametrize("setting", ["MaxTime=0:30", "MaxTime=UNLIMITED", "MaxTime=-1", "MaxNodes=1", "DefaultTime=0"])
+def test_limits_of_a_partition_that_allow_jobs(setting: str) -> None:
+    assert right(f"{NODES}PartitionName=p Nodes=ALL {setting}\n")
 
 
 # -- includes --------------------------------------------------------------------------------------------------------

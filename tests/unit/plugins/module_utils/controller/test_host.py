@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import socket
 import threading
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +27,7 @@ LDD = """\
 
 
 class Module:
-    """The parts of AnsibleModule that are used; its only command is ldd."""
+    """The parts of AnsibleModule that are used; its commands are ldd and systemctl."""
 
     def __init__(self, output: str, check_mode: bool = False) -> None:
         self.output, self.check_mode = output, check_mode
@@ -35,8 +38,8 @@ class Module:
 
     def run_command(self, command: list[str]) -> tuple[int, str, str]:
         """Run a program."""
-        assert command == ["ldd", "/usr/sbin/slurmctld"]
-        return 0, self.output, ""
+        assert command in (["ldd", "/usr/sbin/slurmctld"], ["systemctl", "show", "--property=User", "--value", "x"])
+        return 0 if self.output else 1, self.output, ""
 
 
 def host(tmp_path: Path, output: str = "", check_mode: bool = False) -> Host:
@@ -67,6 +70,30 @@ def test_plugins_of_a_plugin_dir(tmp_path: Path) -> None:
     assert there.plugins(f"{tmp_path}/a:{tmp_path}/b") == frozenset({"auth_a", "auth_b"})
     assert there.plugins(f"{tmp_path}/a:{tmp_path}/c") is None
     assert there.plugins("") is None
+
+
+@pytest.mark.parametrize(("output", "user"), [("slurm\n", "slurm"), ("\n", "root"), ("", None)])
+def test_the_user_as_whom_systemd_starts_a_daemon(tmp_path: Path, output: str, user: str | None) -> None:
+    assert host(tmp_path, output).started_as("x") == user
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [("root", "root"), ("0", "root"), ("no-such-user", None), ("4294967294", None), ("9" * 30, None)]
+)
+def test_users_by_name_and_number(given: str, name: str | None) -> None:
+    assert controller_host.account(given) == name
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes the rights of another user")
+def test_directories_that_a_user_can_write(tmp_path: Path) -> None:
+    with TemporaryDirectory() as directory:  # tmp_path is closed to others
+        os.chmod(directory, 0o755)
+        os.mkdir(f"{directory}/own")
+        os.chown(f"{directory}/own", pwd.getpwnam("nobody").pw_uid, -1)
+        found = {name: controller_host.writes("nobody", f"{directory}/{name}") for name in ("own", "", "new")}
+        assert found == {"own": True, "": False, "new": True}
+        assert controller_host.writes("root", directory)
+        assert host(tmp_path, check_mode=True).writes("nobody", directory)
 
 
 @pytest.fixture
