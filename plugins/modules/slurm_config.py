@@ -376,7 +376,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     new = read(texts)
     at_start = read_at_start(new, "slurmd", version) if daemon.name == "slurmctld" else None
     running = daemon.answers(old)
-    plan = steps(changes(old, new), daemon.jobs() if running else daemon.possible_jobs(old), version)
+    plan = steps(changes(old, new), daemon.jobs() if running else daemon.possible_jobs(old), version, new)
     different = [file for file in files if file.changes]
     result = {
         "changed": bool(different) or good != wanted,

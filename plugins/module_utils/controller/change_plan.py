@@ -5,13 +5,15 @@
 
 The tables of parameters have the actions that a change needs. The jobs that it ends follow from `_sync_jobs_to_conf` in
 `src/slurmctld/read_config.c`: jobs on nodes that are removed or have other sockets, cores or threads, those with
-generic resources on nodes whose generic resources changed, and those in partitions that are gone.
+generic resources on nodes whose generic resources changed, and those in partitions that are gone. Shorter times end
+jobs as well; `parameter_tables/times.py` has them.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +22,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     Configuration,
     ConfigurationChange,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.times import (
+    ENDS_JOBS,
+    LEAST,
+    EndingTime,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import Span
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 _SHAPE = {"sockets", "socketsperboard", "boards", "corespersocket", "threadspercore", "cpus", "procs"}
@@ -39,6 +47,14 @@ class JobPlacement:
     """Its nodes; empty while it is pending."""
     gres: bool
     """Whether it has asked for generic resources."""
+    traits: frozenset[str] = frozenset()
+    """Any of TRAITS."""
+    seconds: int = 0
+    """The time since its start."""
+
+
+TRAITS = frozenset({"configuring", "interactive", "overdue", "reserved"})
+"""What some jobs are (`parameter_tables/times.py`)."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +65,8 @@ class Step:
     needs: parameters.Needs
     ends: tuple[str, ...]
     """Numbers of the jobs that would end."""
+    least: int = 0
+    """The least value of a time that would end none of them; 0: there is no such value."""
 
     @property
     def what(self) -> str:
@@ -67,13 +85,31 @@ class Step:
         words += (
             [{"nodes": "no job on these nodes", "cluster": "no job at all"}[self.needs.idle]] if self.needs.idle else []
         )
+        words += [f"ends no job from {self.least} on"] if self.least else []
         return ", ".join(words) or "nothing"
 
 
-def steps(changes: Iterable[ConfigurationChange], jobs: Sequence[JobPlacement], version: str) -> list[Step]:
-    """The actions that each change needs with a version of Slurm, and the jobs that it would end."""
-    found = [(change, _needs(change.file, change.key, version)) for change in changes]
-    return [Step(change, needs, tuple(_ends(change, needs, jobs))) for change, needs in found]
+def steps(
+    changes: Iterable[ConfigurationChange],
+    jobs: Sequence[JobPlacement],
+    version: str,
+    wanted: Configuration | None = None,
+) -> list[Step]:
+    """The actions that each change needs with a version of Slurm, and the jobs that it would end.
+
+    Args:
+        changes: the changes.
+        jobs: all jobs that have not ended.
+        version: such as 24.11.5.
+        wanted: the configuration with all of them, for times that depend on other times.
+    """
+    result = []
+    for change in changes:
+        needs = _needs(change.file, change.key, version)
+        ends = tuple(_ends(change, needs, jobs))
+        least, late = _shorter(change, jobs, version, wanted or Configuration())
+        result.append(Step(change, needs, ends or late, least if late else 0))
+    return result
 
 
 @functools.cache
@@ -96,6 +132,45 @@ def _ends(change: ConfigurationChange, needs: parameters.Needs, jobs: Sequence[J
     elif (change.file == "NodeName" and key == "gres") or change.file == "gres.conf":
         nodes = {*expand(change.subject)}
         yield from (job.number for job in running if job.gres and (not nodes or job.nodes & nodes))
+
+
+def _shorter(
+    change: ConfigurationChange, jobs: Sequence[JobPlacement], version: str, wanted: Configuration
+) -> tuple[int, tuple[str, ...]]:
+    """Numbers of the jobs that a shorter time can end, and the least time that would not end them."""
+    key = change.key.lower()
+    time = ENDS_JOBS.get(change.file, {}).get(key)
+    if time is None or parameters.release_of(version) not in Span.parse(time.releases):
+        return 0, ()
+    partition = change.subject if change.file == "PartitionName" else ""
+    unset = wanted.settings.get(("slurm.conf", key), ("", ""))[1] if partition else ""
+    before, after = (_time(value or unset, time) for value in (change.before, change.after))
+    least = 0 if partition else least_time(wanted, key)
+    if after >= before or (least and after >= least):
+        return 0, ()
+    meant = (job for job in jobs if job.nodes and partition in ("", job.partition) and _is(job, time.jobs, before))
+    return least, tuple(job.number for job in meant)
+
+
+def _is(job: JobPlacement, kind: str, before: float) -> bool:
+    """Whether a job is of a kind of EndingTime.jobs; the time was `before`."""
+    if kind == "starting":
+        return job.seconds < before + 10  # up to which `_purge_missing_jobs` adds of MessageTimeout
+    return kind == "running" or kind in job.traits
+
+
+def _time(value: str, time: EndingTime) -> float:
+    """A value of a time as a number; empty: the file does not have it."""
+    if value.upper() in (time.endless, "UNLIMITED", "INFINITE"):
+        return math.inf
+    return int(value) if value.isdecimal() else time.default
+
+
+def least_time(wanted: Configuration, key: str) -> int:
+    """The least that a time of slurm.conf should be; 0 for one without such a rule."""
+    factor, other, default = LEAST.get(key, (0, "", 0))
+    value = wanted.settings.get(("slurm.conf", other.lower()), ("", ""))[1]
+    return factor * (int(value) if value.isdecimal() else default)
 
 
 def parts_daemons(found: Iterable[Step]) -> bool:

@@ -24,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     table_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import PLUGINS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.times import LEAST
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
     without_version,
     words,
@@ -566,6 +567,29 @@ def _limits(cluster: ConfiguredCluster) -> Iterator[Finding]:
                 yield Finding(place, key, what, IGNORED)
 
 
+# -- times -----------------------------------------------------------------------------------------------------------
+
+_TOO_SHORT = {
+    "messagetimeout": "messages fail before their connection does",
+    "slurmdtimeout": "nodes are set down with their jobs if they answer later",
+    "unkillablesteptimeout": "nodes are drained if a step ends late",
+}
+"""What happens below the least times of `parameter_tables/times.py`."""
+
+
+def _times(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """Times that are short for other times."""
+    for key, (factor, other, default) in LEAST.items():
+        value, base = cluster.get(key), cluster.get(other, str(default))
+        if not (value.isdecimal() and base.isdecimal()) or (key == "slurmdtimeout" and int(value) == 0):
+            continue
+        least = factor * int(base)
+        if int(value) < least:
+            rule = f"{least} or more, {factor} x {other}" if factor > 1 else f"{least} or more, the {other}"
+            what = f"found {value!r}, allowed: {rule}: {_TOO_SHORT[key]}"
+            yield Finding("slurm.conf", FILES["slurm.conf"][key].name, what, IGNORED)
+
+
 # -- generic resources -----------------------------------------------------------------------------------------------
 
 
@@ -700,5 +724,6 @@ RULES = (
     _plugins,
     _accounting,
     _limits,
+    _times,
     _gres,
 )

@@ -15,8 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    Configuration,
+    read,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
+    TRAITS,
     JobPlacement,
     Step,
     parts_daemons,
@@ -215,16 +219,14 @@ class Slurmctld(Daemon):
         state = configuration.settings.get(("slurm.conf", "statesavelocation"), ("", "/var/spool"))[1]
         if not os.path.exists(os.path.join(state, "job_state")):  # it has never run
             return []
-        return [JobPlacement("unknown", ",".join(configuration.partitions), frozenset(configuration.nodes), True)]
+        partitions, nodes = ",".join(configuration.partitions), frozenset(configuration.nodes)
+        return [JobPlacement("unknown", partitions, nodes, True, TRAITS)]
 
     def jobs(self) -> list[JobPlacement]:
-        fields = ["JobArrayID", "Partition", "NodeList", "tres-per-job", "tres-per-node", "tres-per-task", "tres-alloc"]
+        fields = ["JobArrayID", "Partition", "NodeList", "TimeUsed", "StateCompact", "BatchFlag", "TimeLeft"]
+        fields += ["Reservation", "tres-per-job", "tres-per-node", "tres-per-task", "tres-alloc"]
         shown = ask("squeue", "--noheader", "--Format", ",".join(f"{field}:|" for field in fields))
-        rows = [line.split("|") for line in shown.splitlines()]
-        return [
-            JobPlacement(row[0], row[1], frozenset(expand(row[2])), any("gres" in field for field in row[3:]))
-            for row in rows
-        ]
+        return [placement(line.split("|")) for line in shown.splitlines()]
 
     def try_files(self, directory: str) -> None:
         answer = run(["sinfo", "--version"], conf=f"{directory}/slurm.conf")
@@ -293,6 +295,25 @@ class Slurmctld(Daemon):
                 return
             run(["scontrol", "update", f"nodename={fold(drained)}", "state=resume", f"reason={CLEARED}"])
             time.sleep(1)
+
+
+def placement(row: Sequence[str]) -> JobPlacement:
+    """A job, from the fields that Slurmctld.jobs() asks squeue for."""
+    number, partition, nodes, used, state, batch, left, reservation, *resources = row
+    days, _dash, clock = used.rpartition("-")
+    seconds = 0
+    for field in clock.split(":"):
+        seconds = 60 * seconds + (int(field) if field.isdecimal() else 0)
+    seconds += 24 * 3600 * int(days or 0)
+    traits = {
+        "configuring": state == "CF",
+        "interactive": batch == "0",
+        "overdue": left in ("0:00", "INVALID"),  # less than nothing is shown as the latter (`_print_secs`)
+        "reserved": reservation not in ("", "(null)", "N/A"),
+    }
+    found = frozenset(trait for trait, there in traits.items() if there)
+    gres = any("gres" in text for text in resources)
+    return JobPlacement(number, partition, frozenset(expand(nodes)), gres, found, seconds)
 
 
 def controllers(configuration: Configuration) -> list[str]:

@@ -85,6 +85,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
         "slurmctld does not start with these files: fatal: Invalid configured licenses: a:x",
     ),
     "the job's GPU": ({" Gres=gpu:h100:1": "", "NodeName=single Name=gpu Type=h100": "#"}, "ENDS JOBS {job}"),
+    "a node is lost at once": ({"SlurmdTimeout=300": "SlurmdTimeout=1"}, "ENDS JOBS {job}"),
     "the job's cores": ({"CoresPerSocket=2": "CoresPerSocket=1"}, "ENDS JOBS {job}"),
 }
 """Words of the files and their replacements, and the message of the module."""

@@ -19,6 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
     steps,
     table,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 from slurm_confs import OLD, edited
 
 JOBS = [
@@ -47,6 +48,104 @@ JOBS = [
 def test_jobs_that_a_change_would_end(replacements: list[tuple[str, str]], ends: tuple[str, ...]) -> None:
     found = steps(edited(*replacements), JOBS, "24.11.5")
     assert {number for step in found for number in step.ends} == set(ends)
+
+
+def job(number: str, seconds: int = 1000, *traits: str) -> JobPlacement:
+    """A job that runs in partition gpu."""
+    return JobPlacement(number, "gpu", frozenset({"n1"}), False, frozenset(traits), seconds)
+
+
+LATE = [
+    job("1", 15),
+    job("2", 1000, "interactive"),
+    job("3", 1000, "overdue"),
+    job("4", 1000, "reserved"),
+    job("5", 1000, "configuring"),
+    JobPlacement("6", "old", frozenset({"n5"}), False, frozenset({"overdue", "configuring"}), 1000),
+    JobPlacement("7", "gpu", frozenset(), False),
+]
+ALL = "1-6"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ends"),
+    [
+        # Lost nodes: a slurmd has a third of the time to answer.
+        ("SlurmdTimeout=300", "SlurmdTimeout=1", ALL),
+        ("SlurmdTimeout=300", "SlurmdTimeout=29", ALL),
+        ("SlurmdTimeout=300", "SlurmdTimeout=30", ""),
+        ("SlurmdTimeout=600", "SlurmdTimeout=300", ""),
+        ("SlurmdTimeout=0", "SlurmdTimeout=300", ""),
+        ("SlurmdTimeout=0", "SlurmdTimeout=5", ALL),
+        ("SlurmdTimeout=300", "SlurmdTimeout=0", ""),
+        ("SlurmdTimeout=1", "SlurmdTimeout=5", ""),
+        ("", "SlurmdTimeout=5", ALL),
+        ("SlurmdTimeout=5", "", ""),
+        ("MessageTimeout=50\nSlurmdTimeout=300", "MessageTimeout=50\nSlurmdTimeout=149", ALL),
+        ("SlurmdTimeout=300", "SlurmdTimeout=300\nMessageTimeout=150", ""),
+        ("", "MessageTimeout=1", ALL),
+        ("", "MessageTimeout=2", ""),
+        ("MessageTimeout=100", "MessageTimeout=5", ""),
+        # Jobs that have used more time than they have by the new value.
+        ("OverTimeLimit=10", "OverTimeLimit=5", "3,6"),
+        ("OverTimeLimit=UNLIMITED", "OverTimeLimit=60", "3,6"),
+        ("OverTimeLimit=10", "", "3,6"),
+        ("OverTimeLimit=5", "OverTimeLimit=UNLIMITED", ""),
+        ("ResvOverRun=60", "ResvOverRun=30", "4"),
+        ("ResumeTimeout=600", "ResumeTimeout=60", "5-6"),
+        ("", "BatchStartTimeout=5", "1"),
+        ("BatchStartTimeout=1200", "BatchStartTimeout=10", ALL),
+        # No job that runs.
+        ("KillWait=30", "KillWait=0", ""),
+        ("", "UnkillableStepTimeout=1", ""),
+        ("SlurmctldTimeout=120", "SlurmctldTimeout=1", ""),
+        ("", "PrologEpilogTimeout=1", ""),
+        ("", "HealthCheckInterval=1", ""),
+        ("PreemptExemptTime=1-0", "PreemptExemptTime=1", ""),
+        ("InactiveLimit=0", "InactiveLimit=60", ""),
+        # A word that is no number is refused elsewhere.
+        ("SlurmdTimeout=300", "SlurmdTimeout=soon", ""),
+    ],
+)
+def test_jobs_that_a_shorter_time_can_end(before: str, after: str, ends: str) -> None:
+    old, new = (read({"slurm.conf": f"{text}\n"}) for text in (before, after))
+    found = steps(changes(old, new), LATE, "24.11.5", new)
+    assert ",".join(fold_jobs(step.ends) for step in found if step.ends) == ends
+
+
+def fold_jobs(numbers: tuple[str, ...]) -> str:
+    """Numbers of jobs, folded as in the plan."""
+    return fold([*numbers]).strip("[]")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ends"),
+    [
+        ("MaxTime=10:00", "MaxTime=1", ""),
+        ("OverTimeLimit=10", "OverTimeLimit=5", "3"),
+        ("OverTimeLimit=10", "", "3"),
+        ("", "OverTimeLimit=5", "3"),
+        ("", "OverTimeLimit=8", ""),
+        ("ResumeTimeout=100", "ResumeTimeout=20", "5"),
+    ],
+)
+def test_jobs_that_a_shorter_time_of_a_partition_can_end(before: str, after: str, ends: str) -> None:
+    conf = "OverTimeLimit=7\nPartitionName=gpu Nodes=n1 {}\nPartitionName=old Nodes=n5\n"
+    old, new = (read({"slurm.conf": conf.format(text)}) for text in (before, after))
+    found = steps(changes(old, new), LATE, "24.11.5", new)
+    assert ",".join(fold_jobs(step.ends) for step in found if step.ends) == ends
+
+
+def test_a_reconfigure_before_23_11_forgets_no_inactivity() -> None:
+    old, new = (read({"slurm.conf": f"InactiveLimit={value}\n"}) for value in (0, 60))
+    assert [step.ends for step in steps(changes(old, new), LATE, "22.05.8", new)] == [("2",)]
+
+
+def test_the_plan_says_from_when_on_a_time_ends_no_job() -> None:
+    old, new = (read({"slurm.conf": f"SlurmdTimeout={value}\n"}) for value in (300, 1))
+    assert table(steps(changes(old, new), LATE, "24.11.5", new)) == [
+        "slurm.conf SlurmdTimeout  300 -> 1  reconfigure, ends no job from 30 on  ENDS JOBS [1-6]"
+    ]
 
 
 def test_nodes_that_are_removed() -> None:

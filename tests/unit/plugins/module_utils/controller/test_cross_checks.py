@@ -431,6 +431,34 @@ def test_limits_of_a_partition_that_allow_jobs(setting: str) -> None:
     assert right(f"{NODES}PartitionName=p Nodes=ALL {setting}\n")
 
 
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        (
+            "SlurmdTimeout=29",
+            "SlurmdTimeout: found '29', allowed: 30 or more, 3 x MessageTimeout: nodes are set down with their jobs if"
+            " they answer later",
+        ),
+        (
+            "MessageTimeout=60\nUnkillableStepTimeout=240",
+            "UnkillableStepTimeout: found '240', allowed: 300 or more, 5 x MessageTimeout: nodes are drained if a step"
+            " ends late",
+        ),
+        (
+            "MessageTimeout=1",
+            "MessageTimeout: found '1', allowed: 2 or more, the TCPTimeout: messages fail before their connection does",
+        ),
+    ],
+)
+def test_times_that_are_short_for_other_times(settings: str, what: str) -> None:
+    assert ignored(f"{settings}\n") == f"slurm.conf: {what}"
+
+
+@pytest.mark.parametrize("settings", ["SlurmdTimeout=0", "SlurmdTimeout=30", "UnkillableStepTimeout=50"])
+def test_times_that_are_long_enough(settings: str) -> None:
+    assert right(f"{settings}\n")
+
+
 # -- includes --------------------------------------------------------------------------------------------------------
 
 
