@@ -14,11 +14,12 @@ description:
     configuration together. Afterwards either all of them are in force, or none.
   - B(Validates) the files before anything is written. The installed release must know every key; if not, the error
     names the nearest known key. The files must agree with each other and with this host (nodes, partitions, generic
-    resources, addresses, ports, included files, installed plugins, accounting and limits). Slurm's own parser reads
-    them. A second slurmctld starts with them for a moment, with its own state directory and port, without accounting,
-    without programs to run, and with addresses at which it reaches no node.
+    resources, addresses, ports, included files, users, installed plugins, accounting, limits and times). Slurm's own
+    parser reads them. A second slurmctld starts with them for a moment, with its own state directory and port, without
+    accounting, without programs to run, and with addresses at which it reaches no node.
   - B(Plans) the changes by key, node and partition. The plan says whether a change needs C(scontrol reconfigure) or a
-    restart, and which jobs it would end. The jobs are those that Slurm reports.
+    restart, and which jobs it would end, also because a time becomes too short. The jobs are those that Slurm reports.
+    If the present files are not the last good ones, the values that slurmctld has in force decide.
   - B(Refuses) changes that would end jobs, unless O(end_jobs) allows them. While slurmctld does not answer, changes
     that could end jobs are refused as well.
   - B(Applies) the files. Either all files are written, or none. Then slurmctld is reconfigured or restarted, as the
@@ -169,6 +170,7 @@ import signal
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -194,6 +196,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     Daemon,
     NotYetError,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
@@ -270,18 +273,10 @@ def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
 # -- plan ------------------------------------------------------------------------------------------------------------
 
 
-def last_good(module: AnsibleModule, names: Sequence[str]) -> dict[str, str]:
-    """The files that were in force last: the kept ones, or the present ones if none were kept."""
-    found = {}
-    for name in names:
-        for directory in (GOOD, module.params["directory"]):
-            try:
-                with open(os.path.join(directory, name), encoding="utf-8") as file:
-                    found[name] = file.read()
-                    break
-            except FileNotFoundError:
-                continue
-    return found
+def texts_in(directory: str, names: Sequence[str]) -> dict[str, str]:
+    """The texts of those of the files that are in a directory."""
+    found = {name: text(os.path.join(directory, name)) for name in names}
+    return {name: there for name, there in found.items() if there is not None}
 
 
 def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
@@ -290,6 +285,34 @@ def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
         return read(files), []
     except ConfigurationError as error:
         return Configuration(), [f"the present files cannot be read, so the plan shows everything as new: {error}"]
+
+
+def planned(
+    daemon: Daemon, old: Configuration, present: Configuration | None, new: Configuration, version: str
+) -> list[Step]:
+    """The plan of a change.
+
+    Args:
+        daemon: knows the jobs, and what is in force.
+        old: the configuration that was in force last, as far as it is known.
+        present: that of the present files, if these are not the kept ones: somebody has edited them, or none are kept.
+            Then the daemon may have loaded either: what it shows decides. None: they are the kept ones.
+        new: the wanted configuration.
+        version: Slurm's.
+    """
+    found = changes(old, new)
+    if not daemon.answers(old):
+        return steps(found, daemon.possible_jobs(old), version, new)
+    if present is None:
+        return steps(found, daemon.jobs(), version, new)
+    places = {(change.file, change.subject, change.key.lower()) for change in found}
+    others = [
+        change for change in changes(present, new) if (change.file, change.subject, change.key.lower()) not in places
+    ]
+    backwards = {replace(change, before=change.after, after=change.before): change for change in others}
+    in_force = daemon.in_force([*found, *backwards])
+    loaded = [change for reverse, change in backwards.items() if reverse in in_force]
+    return steps([*found, *loaded], daemon.jobs(), version, new, in_force)
 
 
 # -- apply, verify, roll back ----------------------------------------------------------------------------------------
@@ -371,12 +394,13 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
         for name, text in wanted.items()
     ]
     version = daemon.version()
-    good = last_good(module, list(wanted))
+    kept, present = texts_in(GOOD, list(wanted)), texts_in(module.params["directory"], list(wanted))
+    good = present | kept
     old, remarks = understood({name: text for name, text in good.items() if name in texts})
     new = read(texts)
     at_start = read_at_start(new, "slurmd", version) if daemon.name == "slurmctld" else None
-    running = daemon.answers(old)
-    plan = steps(changes(old, new), daemon.jobs() if running else daemon.possible_jobs(old), version, new)
+    by_hand = None if present == kept else understood({name: present[name] for name in texts if name in present})[0]
+    plan = planned(daemon, old, by_hand, new, version)
     different = [file for file in files if file.changes]
     result = {
         "changed": bool(different) or good != wanted,
@@ -408,7 +432,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     ending = sorted({number for step in plan for number in step.ends})
     if ending and not module.params["end_jobs"]:
         shown = "\n".join(table([step for step in plan if step.ends]))
-        if not running:
+        if "unknown" in ending:
             raise ConfigError(
                 f"{daemon.name} does not answer, and this can end jobs: start it, or set end_jobs\n{shown}"
             )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
@@ -94,6 +94,7 @@ def steps(
     jobs: Sequence[JobPlacement],
     version: str,
     wanted: Configuration | None = None,
+    in_force: Collection[ConfigurationChange] = (),
 ) -> list[Step]:
     """The actions that each change needs with a version of Slurm, and the jobs that it would end.
 
@@ -102,9 +103,13 @@ def steps(
         jobs: all jobs that have not ended.
         version: such as 24.11.5.
         wanted: the configuration with all of them, for times that depend on other times.
+        in_force: those whose result is in force, so that only the files change.
     """
     result = []
     for change in changes:
+        if change in in_force:
+            result.append(Step(change, parameters.Needs(True, (), ""), ()))
+            continue
         needs = _needs(change.file, change.key, version)
         ends = tuple(_ends(change, needs, jobs))
         least, late = _shorter(change, jobs, version, wanted or Configuration())

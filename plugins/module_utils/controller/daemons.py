@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
+    ConfigurationChange,
     read,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
@@ -27,7 +28,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
     removed_nodes,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences, in_force
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import account, this_host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import (
     TrialError,
@@ -157,6 +158,10 @@ class Daemon:
         """The jobs that can exist while it does not answer."""
         return []
 
+    def in_force(self, _changes: Iterable[ConfigurationChange]) -> set[ConfigurationChange]:
+        """The changes whose result it already has in force, as far as it shows that. Raises ConfigError."""
+        return set()
+
     def before(self, _configuration: Configuration) -> Before:
         """Its present state."""
         return Before({}, frozenset())
@@ -256,10 +261,16 @@ class Slurmctld(Daemon):
 
     def unlike(self, configuration: Configuration) -> list[str]:
         """Its differences from its files. Raises ConfigError if it does not answer."""
+        return differences(configuration, *self.shown(), self.version())
+
+    def in_force(self, changes: Iterable[ConfigurationChange]) -> set[ConfigurationChange]:
+        return in_force(changes, *self.shown(), self.version())
+
+    def shown(self) -> tuple[str, str, str]:
+        """Its parameters, nodes and partitions, as it shows them. Raises ConfigError if it does not answer."""
         config = ask("scontrol", "show", "config")
         nodes = ask("scontrol", "--all", "--future", "--oneliner", "show", "node")
-        partitions = ask("scontrol", "--all", "--oneliner", "show", "partition")
-        return differences(configuration, config, nodes, partitions, self.version())
+        return config, nodes, ask("scontrol", "--all", "--oneliner", "show", "partition")
 
     def verify(self, configuration: Configuration, plan: Sequence[Step], before: Before) -> None:
         deadline = time.monotonic() + self.patience

@@ -20,10 +20,14 @@ slurm.conf includes are not read: with such ones, what it does not say itself ma
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration, Pairs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    Configuration,
+    ConfigurationChange,
+    Pairs,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
     BOOLEANS,
     LEVELS,
@@ -90,6 +94,40 @@ def differences(configuration: Configuration, config: str, nodes: str, partition
         *_nodes(configuration, conf, shown_lines("NodeName", nodes), release),
         *_partitions(configuration, conf, shown_lines("PartitionName", partitions), release),
     ]
+
+
+def in_force(
+    changes: Iterable[ConfigurationChange], config: str, nodes: str, partitions: str, version: str
+) -> set[ConfigurationChange]:
+    """The changes of slurm.conf whose result slurmctld already has in force. Args and Raises: as of `differences`.
+
+    What it does not show, and so any change of another file, is not among them. If a change removes a parameter, its
+    former value must not be in force.
+    """
+    release = release_of(version)
+    shown = {"NodeName": shown_lines("NodeName", nodes), "PartitionName": shown_lines("PartitionName", partitions)}
+    settings = shown_config(config)
+
+    def holds(change: ConfigurationChange, there: Shown | None) -> bool:
+        ((key, _value),) = _by_key(((change.key, ""),)).items()
+        if change.key == change.file:  # a node or a partition itself
+            return (there is None) == (change.after is None)
+        if there is None or key not in FILES[change.file] or key in NOT_COMPARED[change.file]:
+            return False
+        found = _found(change.file, key, there)
+        wanted = change.before if change.after is None else change.after
+        if found is None or wanted is None:
+            return False
+        return _same(change.file, key, wanted, found, release) == (change.after is not None)
+
+    def subjects(change: ConfigurationChange) -> list[Shown | None]:
+        if change.file == "slurm.conf":
+            return [settings]
+        names = expand(change.subject) if change.file == "NodeName" else [change.subject]
+        return [shown[change.file].get(name) for name in names]
+
+    compared = (change for change in changes if change.file in ("slurm.conf", "NodeName", "PartitionName"))
+    return {change for change in compared if all(holds(change, there) for there in subjects(change))}
 
 
 def shown_config(text: str) -> dict[str, str]:

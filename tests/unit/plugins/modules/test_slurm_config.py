@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     read,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
+    JobPlacement,
     steps,
+    table,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
     DAEMONS,
@@ -172,6 +175,61 @@ def test_files_are_checked_with_what_they_include(tmp_path: Path, included: str,
     with pytest.raises(ConfigError) as error:  # Slurm itself is not asked where the files are wrong already
         slurm_config.validate(module, Slurmctld(module), "24.11")
     assert str(error.value).startswith(what)
+
+
+class Loaded:
+    """A slurmctld with one job on n1, and a value of SelectType in force."""
+
+    name = "slurmctld"
+
+    def __init__(self, select_type: str) -> None:
+        self.select_type = select_type
+
+    def answers(self, _configuration: Configuration) -> bool:
+        """It serves."""
+        return True
+
+    def jobs(self) -> list[JobPlacement]:
+        """Its job."""
+        return [JobPlacement("7", "p", frozenset({"n1"}), False)]
+
+    def in_force(self, changes: Iterable[ConfigurationChange]) -> set[ConfigurationChange]:
+        """Of SelectType, it knows."""
+        return {change for change in changes if (change.key, change.after) == ("SelectType", self.select_type)}
+
+
+@pytest.mark.parametrize(
+    ("kept", "loaded", "line"),
+    [
+        # Nothing is kept: what is in force decides.
+        (None, "good", "slurm.conf SelectType  edited -> good  reconfigure"),
+        (
+            None,
+            "edited",
+            "slurm.conf SelectType  edited -> good  restart slurmdbd, slurmctld, slurmd, no job at all  ENDS JOBS 7",
+        ),
+        # The kept file is the wanted one, so that the edit is a change only if it is in force.
+        ("good", "good", None),
+        (
+            "good",
+            "edited",
+            "slurm.conf SelectType  edited -> good  restart slurmdbd, slurmctld, slurmd, no job at all  ENDS JOBS 7",
+        ),
+    ],
+)
+def test_an_edited_file_is_what_is_in_force_only_if_slurmctld_says_so(
+    kept: str | None, loaded: str, line: str | None
+) -> None:
+    good, edited = (read({"slurm.conf": f"SelectType={value}\n"}) for value in ("good", "edited"))
+    daemon = cast(Daemon, Loaded(loaded))
+    plan = slurm_config.planned(daemon, good if kept else edited, edited, good, "24.11.5")
+    assert table(plan) == ([line] if line else [])
+
+
+def test_without_edited_files_slurmctld_is_not_asked_for_its_values() -> None:
+    old, new = (read({"slurm.conf": f"SelectType={value}\n"}) for value in ("a", "b"))
+    (step,) = slurm_config.planned(cast(Daemon, Loaded("b")), old, None, new, "24.11.5")
+    assert step.ends == ("7",)
 
 
 class Answers:

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import read
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import changes, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences, in_force
 
 DATA = Path(__file__).parent / "data"
 CONF = (DATA / "drift.conf").read_text()
@@ -163,3 +163,37 @@ def test_ten_thousand_nodes() -> None:
     assert differences(configuration, config, many.replace("Weight=16", "Weight=1"), "", "24.11.5") == [
         "NodeName=n[00000-09999] Weight: the file has 16, slurmctld 1"
     ]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("right", "edited"),
+    [
+        ("KillWait=0x1e", "KillWait=60"),
+        ("SlurmdPort=6818", "SlurmdPort=6819"),
+        ("=DEFAULT CPUs=4", "=DEFAULT CPUs=2"),
+        ("Gres=gpu:t4:2", "Gres=gpu:t4:1"),
+        ("MaxTime=2-0", "MaxTime=3-0"),
+        ("KillWait=0x1e", ""),
+        ("NodeName=c[3-4]", "NodeName=d[3-4]"),
+        ("PartitionName=few ", "PartitionName=many "),
+    ],
+)
+def test_an_edit_that_slurmctld_has_not_loaded_is_no_change_of_it(release: str, right: str, edited: str) -> None:
+    good, by_hand = read({"slurm.conf": CONF}), read({"slurm.conf": CONF.replace(right, edited)})
+    repair, edit = changes(by_hand, good), changes(good, by_hand)
+    assert repair
+    assert edit
+    config, nodes, partitions = shown(release)
+    nodes_of_partitions = {change for change in repair if change.key == "Nodes"}  # other nodes have other names
+    assert in_force(repair, config, nodes, partitions, release) >= {*repair} - nodes_of_partitions
+    assert not in_force(edit, config, nodes, partitions, release)
+
+
+def test_what_slurmctld_does_not_show_is_not_known() -> None:
+    old = {"slurm.conf": "JobCompPass=a\nKillWait=30\n", "cgroup.conf": "CgroupPlugin=cgroup/v1\n"}
+    new = {"slurm.conf": "JobCompPass=b\nKillWait=30\n", "cgroup.conf": "CgroupPlugin=cgroup/v2\n"}
+    config, nodes, partitions = shown("24.11")
+    found = changes(read(old), read(new))
+    assert len(found) == 2
+    assert in_force(found, config, nodes, partitions, "24.11") == set()
