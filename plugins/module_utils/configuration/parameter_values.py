@@ -141,18 +141,21 @@ def _is_float(value: str) -> bool:
 
 def _whole(value: str, highest: int, limits: str, *, suffix: bool) -> Iterator[Verdict]:
     """A whole number; all but the short ones may be followed by `k`, times 1,024."""
-    match, limit = _WHOLE.fullmatch(value), _RANGE.fullmatch(limits)
+    limit = _RANGE.fullmatch(limits)
     lowest, highest_allowed = (int(limit[1]), int(limit[2] or highest)) if limit else (0, highest)
-    if value.lower() in _UNLIMITED:
-        number = highest
-    elif match and (suffix or not match["kibi"]):
-        digits = match["digits"].lower() or "0"
-        number = int(digits, 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10)
-        number *= 1024 if match["kibi"] else 1
-    else:
-        number = -1
+    number = highest if value.lower() in _UNLIMITED else whole_number(value, suffix=suffix)
     allowed = f"a whole number from {lowest} to {highest_allowed}"
     yield from _unless(lowest <= number <= highest_allowed, allowed if limit else f"{allowed}, or UNLIMITED")
+
+
+def whole_number(value: str, *, suffix: bool = False) -> int:
+    """A whole number in any base, as strtoul(3) reads it, optionally times 1,024 with a `k` behind; -1: it is none."""
+    match = _WHOLE.fullmatch(value)
+    if not match or (match["kibi"] and not suffix):
+        return -1
+    digits = match["digits"].lower() or "0"
+    number = int(digits, 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10)
+    return number * 1024 if match["kibi"] else number
 
 
 def _time(value: str, *, finite: bool) -> Iterator[Verdict]:

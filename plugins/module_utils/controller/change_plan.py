@@ -27,7 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     LEAST,
     EndingTime,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import Span
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import Span, whole_number
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 _SHAPE = {"sockets", "socketsperboard", "boards", "corespersocket", "threadspercore", "cpus", "procs"}
@@ -168,14 +168,14 @@ def _time(value: str, time: EndingTime) -> float:
     """A value of a time as a number; empty: the file does not have it."""
     if value.upper() in (time.endless, "UNLIMITED", "INFINITE"):
         return math.inf
-    return int(value) if value.isdecimal() else time.default
+    return whole_number(value) if value and whole_number(value) >= 0 else time.default
 
 
 def least_time(wanted: Configuration, key: str) -> int:
     """The least that a time of slurm.conf should be; 0 for one without such a rule."""
     factor, other, default = LEAST.get(key, (0, "", 0))
     value = wanted.settings.get(("slurm.conf", other.lower()), ("", ""))[1]
-    return factor * (int(value) if value.isdecimal() else default)
+    return factor * (whole_number(value) if value else default)
 
 
 def parts_daemons(found: Iterable[Step]) -> bool:

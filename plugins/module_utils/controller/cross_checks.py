@@ -26,6 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import PLUGINS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.times import LEAST
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
+    whole_number,
     without_version,
     words,
 )
@@ -580,11 +581,9 @@ _TOO_SHORT = {
 def _times(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Times that are short for other times."""
     for key, (factor, other, default) in LEAST.items():
-        value, base = cluster.get(key), cluster.get(other, str(default))
-        if not (value.isdecimal() and base.isdecimal()) or (key == "slurmdtimeout" and int(value) == 0):
-            continue
-        least = factor * int(base)
-        if int(value) < least:
+        value, least = cluster.get(key), factor * whole_number(cluster.get(other, str(default)))
+        lowest = 1 if key == "slurmdtimeout" else 0  # of which 0 is no limit
+        if value and lowest <= whole_number(value) < least:
             rule = f"{least} or more, {factor} x {other}" if factor > 1 else f"{least} or more, the {other}"
             what = f"found {value!r}, allowed: {rule}: {_TOO_SHORT[key]}"
             yield Finding("slurm.conf", FILES["slurm.conf"][key].name, what, IGNORED)

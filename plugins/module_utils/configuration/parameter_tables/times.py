@@ -31,8 +31,9 @@ LEAST: Mapping[str, tuple[int, str, int]] = {
 MessageTimeout is the limit of the answer to one message, TCPTimeout that of its connection. slurmctld looks at nodes at
 most each third of SlurmdTimeout, asks those of which it has not heard for that long, and sets a node down at the look
 after the one at which its last answer is older than SlurmdTimeout. So a slurmd that answers within a third is never set
-down. Since 24.05, Slurm names the least UnkillableStepTimeout in the log (`_validate_and_set_defaults` in
-`src/common/read_config.c`): with less, nodes are drained because of steps that end late.
+down; one that answers no more is set down earlier, with any shorter time. Since 24.05, Slurm names the least
+UnkillableStepTimeout in the log (`_validate_and_set_defaults` in `src/common/read_config.c`): with less, nodes are
+drained because of steps that end late.
 """
 
 
@@ -56,7 +57,7 @@ class EndingTime(NamedTuple):
 ENDS_JOBS: Mapping[str, Mapping[str, EndingTime]] = {
     "slurm.conf": {
         "batchstarttimeout": EndingTime("starting", 10),
-        # A reconfigure that starts slurmctld anew counts the time from then on (`_load_job_state`), and commands that
+        # A reconfigure that starts slurmctld anew counts the time from then on (`job_mgr_load_job_state`), and commands that
         # answer slurmctld are never inactive.
         "inactivelimit": EndingTime("interactive", 0, "0", "-23.02"),
         "messagetimeout": EndingTime("running", 10),

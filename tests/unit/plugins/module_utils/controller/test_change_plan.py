@@ -73,6 +73,8 @@ ALL = "1-6"
         # Lost nodes: a slurmd has a third of the time to answer.
         ("SlurmdTimeout=300", "SlurmdTimeout=1", ALL),
         ("SlurmdTimeout=300", "SlurmdTimeout=29", ALL),
+        ("SlurmdTimeout=300", "SlurmdTimeout=0x1", ALL),
+        ("SlurmdTimeout=300", "SlurmdTimeout=infinite", ""),
         ("SlurmdTimeout=300", "SlurmdTimeout=30", ""),
         ("SlurmdTimeout=600", "SlurmdTimeout=300", ""),
         ("SlurmdTimeout=0", "SlurmdTimeout=300", ""),

@@ -454,7 +454,9 @@ def test_times_that_are_short_for_other_times(settings: str, what: str) -> None:
     assert ignored(f"{settings}\n") == f"slurm.conf: {what}"
 
 
-@pytest.mark.parametrize("settings", ["SlurmdTimeout=0", "SlurmdTimeout=30", "UnkillableStepTimeout=50"])
+@pytest.mark.parametrize(
+    "settings", ["SlurmdTimeout=0", "SlurmdTimeout=30", "SlurmdTimeout=INFINITE", "UnkillableStepTimeout=50"]
+)
 def test_times_that_are_long_enough(settings: str) -> None:
     assert right(f"{settings}\n")
 
