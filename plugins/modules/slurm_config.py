@@ -455,7 +455,8 @@ def known_hosts(module: AnsibleModule) -> tuple[list[str], list[str]]:
     hosts, cleaned = expand(module.params["hosts"]), expand(module.params["cleaned_hosts"])
     if not hosts:
         return [], []
-    in_force = understood(last_good(module, ["slurm.conf"]))[0]
+    present, good = (texts_in(directory, ["slurm.conf"]) for directory in (module.params["directory"], GOOD))
+    in_force = understood(present | good)[0]
     before = [*departed.recorded(HOSTS), *in_force.nodes]
     return departed.known_hosts(before, [*hosts, *read(module.params["files"]).nodes], cleaned)
 
