@@ -57,8 +57,8 @@ class EndingTime(NamedTuple):
 ENDS_JOBS: Mapping[str, Mapping[str, EndingTime]] = {
     "slurm.conf": {
         "batchstarttimeout": EndingTime("starting", 10),
-        # A reconfigure that starts slurmctld anew counts the time from then on (`job_mgr_load_job_state`), and commands that
-        # answer slurmctld are never inactive.
+        # A reconfigure that starts slurmctld anew counts the time from then on (`job_mgr_load_job_state`), and commands
+        # that answer slurmctld are never inactive.
         "inactivelimit": EndingTime("interactive", 0, "0", "-23.02"),
         "messagetimeout": EndingTime("running", 10),
         "overtimelimit": EndingTime("overdue", 0),
