@@ -347,7 +347,7 @@ def slurm_says(asked: list[list[Case]], run: Runner) -> tuple[dict[str, str], li
 def _verdict(case: Case, answer: str) -> str:
     """The verdict in a daemon's output. It complains of a missing plugin only after it has accepted all parameters."""
     name = re.escape(case.parameter.name)
-    if re.search(rf'option "{name}" is defunct|{name} option is obsolete|{name} has been renamed', answer):
+    if re.search(rf'option "{name}" is defunct|{name} option is obsolete', answer):
         return WARNED
     return ACCEPTED if re.search(READ, answer, re.I) else REFUSED
 

@@ -46,7 +46,7 @@ _TIME = re.compile(r"\d+-\d*(:\d*){0,2}|\d*(:\d*){0,2}")  # `_is_valid_timespec`
 _AGE = re.compile(r"\d+(m|mo|mon|mont|month|months|h|ho|hou|hour|hours|d|da|day|days)?", re.I)  # `slurmdb_parse_purge`
 _PORTS = re.compile(r"\s*\+?(\d+)(-\s*\+?(\d+).*)?")
 _RANGE = re.compile(r"(\d+)\.\.(\d*)")
-_SPAN = re.compile(r"(?P<since>\d\d\.\d\d)\+|(?P<first>\d\d\.\d\d)?-(?P<last>\d\d\.\d\d)")
+_SPAN = re.compile(r"(?P<since>\d\d\.\d\d)(\.(?P<patch>\d+))?\+|(?P<first>\d\d\.\d\d)?-(?P<last>\d\d\.\d\d)")
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,17 @@ class Span:
 
     first: str = RELEASES[0]
     last: str = RELEASES[-1]
+    patch: int = 0
+    """The first of the patch releases of `first`, 1 of 23.02.1."""
 
     @classmethod
     def parse(cls, text: str) -> Span:
-        """`23.02+`, `-24.11`, `23.11-24.11`, or nothing: all. ValueError: it is none of these."""
+        """`23.02+`, `23.02.1+`, `-24.11`, `23.11-24.11`, or nothing: all. ValueError: it is none of these."""
         match = _SPAN.fullmatch(text)
         if text and not match:
             raise ValueError(f"{text!r} are no releases")
-        span = cls(match["since"] or match["first"] or cls.first, match["last"] or cls.last) if match else cls()
+        first = (match and (match["since"] or match["first"])) or cls.first
+        span = cls(first, (match and match["last"]) or cls.last, int((match and match["patch"]) or 0))
         if not {span.first, span.last} <= {*RELEASES} or span.first > span.last:
             raise ValueError(f"{text!r} are no releases")
         return span
@@ -70,9 +73,14 @@ class Span:
     def __contains__(self, release: str) -> bool:
         return RELEASES.index(self.first) <= RELEASES.index(release) <= RELEASES.index(self.last)
 
+    def has(self, release: str, patch: int | None) -> bool:
+        """Whether a patch release is among them, 0 of 23.02.0; None: any patch release, taken for the newest."""
+        return release in self and not (release == self.first and patch is not None and patch < self.patch)
+
     def __str__(self) -> str:
+        first = f"{self.first}.{self.patch}" if self.patch else self.first
         if self.last == RELEASES[-1]:
-            return "all releases" if self.first == RELEASES[0] else f"{self.first} and later"
+            return "all releases" if first == RELEASES[0] else f"{first} and later"
         return f"{self.first} to {self.last}" if self.first != self.last else self.first
 
     @property

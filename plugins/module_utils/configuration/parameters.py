@@ -25,7 +25,7 @@ change that needed a restart before needs only a reconfigure since then, unless 
 - `nodes`: likewise, while no job runs on the nodes that it is about.
 - `cluster`: a restart of all daemons while there is no job at all.
 
-The releases are `23.02+`, `-24.11` or `23.11-24.11`; none: all. `defunct 23.11+`: since then Slurm only says that it
+The releases are `23.02+`, `23.02.1+`, `-24.11` or `23.11-24.11`; none: all. `defunct 23.11+`: since then Slurm only says that it
 ignores the parameter. `refused 23.11+`: since then Slurm knows the parameter to refuse it. `use X` is what replaces it.
 """
 
@@ -198,6 +198,12 @@ def release_of(version: str) -> str:
     return max(release for release in RELEASES if release <= found)
 
 
+def _patch_of(version: str) -> int | None:
+    """The patch release, 5 of 24.11.5; None where the version does not say it."""
+    match = re.match(r"\d+\.\d+\.(\d+)", version)
+    return int(match[1]) if match else None
+
+
 def find(file: str, key: str) -> Parameter | None:
     """A parameter by its file and its name in any case; None if no release has it."""
     return FILES[file].get(key.lower())
@@ -246,7 +252,7 @@ def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list
     Raises:
         ValueError: see `release_of`.
     """
-    release = release_of(version)
+    release, patch = release_of(version), _patch_of(version)
     found: list[Problem] = []
     seen: set[str] = set()
     for key, value in values:
@@ -264,15 +270,16 @@ def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list
                 what = f"is set more than once: Slurm {release} runs only the last, {SCRIPTS_REPEATED}+ all"
                 found.append(Problem(key, what, REFUSED))
         seen.add(key.lower())
-        found.extend(_of_release(parameter, release) or _of_value(parameter, value, release))
+        found.extend(_of_release(parameter, release, patch) or _of_value(parameter, value, release))
     return found
 
 
-def _of_release(parameter: Parameter, release: str) -> list[Problem]:
+def _of_release(parameter: Parameter, release: str, patch: int | None) -> list[Problem]:
     """Whether a release has a parameter."""
     instead = f", use {parameter.instead}" if parameter.instead else ""
-    if release not in parameter.releases:
-        what = f"Slurm {release} does not have it, {parameter.releases} {parameter.releases.verb}{instead}"
+    if not parameter.releases.has(release, patch):
+        shown = f"{release}.{patch}" if release in parameter.releases else release
+        what = f"Slurm {shown} does not have it, {parameter.releases} {parameter.releases.verb}{instead}"
         return [Problem(parameter.name, what, REFUSED)]
     if parameter.refused and release in parameter.refused:
         return [Problem(parameter.name, f"Slurm {release} refuses it{instead or ': remove it'}", REFUSED)]

@@ -14,7 +14,7 @@ AllowedKmemSpace         float          reconfigure  -23.02
 AllowedRAMSpace          float %        reconfigure
 AllowedSwapSpace         float %        reconfigure
 CgroupAutomount          bool           slurmd       defunct 23.11+
-CgroupJobIdPaths         bool           nodes        26.05+
+CgroupJobIdPaths         bool           nodes        26.05.2+
 CgroupMountpoint         path           nodes
 CgroupPlugin             plugin cgroup  nodes
 CgroupReleaseAgentDir    text           reconfigure  -25.05; refused
@@ -24,7 +24,7 @@ ConstrainDevices         bool           reconfigure
 ConstrainKmemSpace       bool           reconfigure  -23.02
 ConstrainRAMSpace        bool           reconfigure
 ConstrainSwapSpace       bool           reconfigure
-EnableControllers        bool           slurmd       23.02+
+EnableControllers        bool           slurmd       23.02.1+
 EnableExtraControllers   text           slurmd       25.05+
 IgnoreSystemd            bool           nodes
 IgnoreSystemdOnFailure   bool           nodes

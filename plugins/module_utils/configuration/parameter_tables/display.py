@@ -26,6 +26,7 @@ SHOWN_AS: Mapping[str, Mapping[str, str]] = {
         "cryptotype": "credtype",
         "defcpupergpu": "jobdefaults",
         "defmempergpu": "jobdefaults",
+        "sbcastparameters": "bcastparameters",
     },
     "NodeName": {"cpus": "cputot", "feature": "availablefeatures", "features": "availablefeatures", "procs": "cputot"},
     "PartitionName": {"defcpupergpu": "jobdefaults", "defmempergpu": "jobdefaults", "shared": "oversubscribe"},
@@ -35,6 +36,7 @@ SHOWN_AS: Mapping[str, Mapping[str, str]] = {
 RIVALS = {
     "allowaccounts": "denyaccounts",
     "allowqos": "denyqos",
+    "bcastparameters": "sbcastparameters",
     "defmempernode": "defmempercpu",
     "maxmempernode": "maxmempercpu",
     "propagateresourcelimitsexcept": "propagateresourcelimits",

@@ -202,7 +202,7 @@ ResvProlog                      path                   reconfigure
 ReturnToService                 u16                    reconfigure
 RoutePlugin                     plugin route           daemons      use TopologyParam=RouteTree 23.11+
 SallocDefaultCommand            text                   client       refused; use LaunchParameters=use_interactive_step
-SbcastParameters                text                   client       defunct; use BcastParameters
+SbcastParameters                hints BcastParameters  client       use BcastParameters
 SchedulerAuth                   text                   reconfigure  -23.11; defunct
 SchedulerParameters             hints                  reconfigure
 SchedulerTimeSlice              u16 s                  reconfigure

@@ -87,6 +87,7 @@ def test_words_are_there_once_and_used(kind: str, sets: dict[str, str]) -> None:
         ("23.02+", ("23.02", "26.05")),
         ("-24.11", ("22.05", "24.11")),
         ("23.11-24.11", ("23.11", "24.11")),
+        ("23.02.1+", ("23.02", "26.05")),
     ],
 )
 def test_releases(text: str, expected: tuple[str, str]) -> None:
@@ -94,7 +95,7 @@ def test_releases(text: str, expected: tuple[str, str]) -> None:
     assert (span.first, span.last) == expected
 
 
-@pytest.mark.parametrize("text", ["24.11-23.02", "23.02", "23.03+", "later"])
+@pytest.mark.parametrize("text", ["24.11-23.02", "23.02", "23.03+", "23.02.+", "later"])
 def test_releases_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="are no releases"):
         Span.parse(text)
@@ -129,7 +130,12 @@ def test_release_of_what_is_too_old_or_none(version: str) -> None:
         ("slurm.conf", "MpiDefault", "pmix_v5", "24.11"),
         ("slurm.conf", "TaskPlugin", "task/affinity,cgroup", "24.11"),
         ("slurm.conf", "TopologyPlugin", "topology/default", "26.05"),
+        ("slurm.conf", "SbcastParameters", "send_libs", "26.05"),
         ("PartitionName", "OverSubscribe", "FORCE:2", "24.11"),
+        ("cgroup.conf", "EnableControllers", "yes", "23.02"),
+        ("cgroup.conf", "EnableControllers", "yes", "23.02.1"),
+        ("cgroup.conf", "EnableControllers", "yes", "23.11.0"),
+        ("cgroup.conf", "CgroupJobIdPaths", "yes", "26.05.2"),
         ("cgroup.conf", "AllowedRAMSpace", "98.5", "24.11"),
         ("slurmdbd.conf", "PurgeJobAfter", "12mo", "24.11"),
         ("plugstack.conf", "required", "/usr/lib/spank_pyxis.so runtime_path=/run", "24.11"),
@@ -167,6 +173,9 @@ def test_good_values(file: str, key: str, value: str, version: str) -> None:
         ("NodeName", "GresConf", "x", "24.11", REFUSED, "25.11 and later"),
         ("cgroup.conf", "TaskAffinity", "yes", "24.11", REFUSED, "unknown"),
         ("cgroup.conf", "CgroupReleaseAgentDir", "/x", "24.11", REFUSED, "refuses"),
+        ("cgroup.conf", "EnableControllers", "yes", "23.02.0", REFUSED, "Slurm 23.02.0 does not have it, 23.02.1 and later"),
+        ("cgroup.conf", "CgroupJobIdPaths", "yes", "26.05.1", REFUSED, "Slurm 26.05.1 does not have it, 26.05.2 and later"),
+        ("cgroup.conf", "CgroupJobIdPaths", "yes", "25.11.7", REFUSED, "Slurm 25.11 does not have it, 26.05.2 and later"),
         ("cgroup.conf", "AllowedRAMSpace", "all", "24.11", REFUSED, "number"),
         ("slurmdbd.conf", "PurgeJobAfter", "1year", "24.11", REFUSED, "12months"),
     ],

@@ -197,3 +197,17 @@ def test_what_slurmctld_does_not_show_is_not_known() -> None:
     found = changes(read(old), read(new))
     assert len(found) == 2
     assert in_force(found, config, nodes, partitions, "24.11") == set()
+
+
+def test_an_old_name_is_compared_with_the_new_one() -> None:
+    """`read_slurm_conf` takes SbcastParameters where BcastParameters is not given, and shows it under the new name."""
+    shown = "BcastParameters         = send_libs\n"
+
+    def found(text: str) -> list[str]:
+        return differences(read({"slurm.conf": text}), shown, "", "", "24.11.5")
+
+    assert found("SbcastParameters=send_libs\n") == []
+    assert found("SbcastParameters=none\nBcastParameters=send_libs\n") == []
+    assert found("SbcastParameters=Compression=lz4\n") == [
+        "slurm.conf SbcastParameters: the file has Compression=lz4, slurmctld send_libs"
+    ]
