@@ -74,7 +74,6 @@ SAMPLES = {
     "SlurmSchedLogFile": "/dev/null",
     "SlurmUser": "root",
     "SlurmdUser": "root",
-    "State": "DOWN",
     "StateSaveLocation": "@state@",
     "StorageType": "accounting_storage/mistake",
     "TRESBillingWeights": "CPU=1.0",
@@ -244,8 +243,9 @@ def good(parameter: Parameter) -> Iterator[str]:
         yield from ("7817", "7817-7818")
     elif kind == "purge":
         yield "12months"
-    elif kind == "one":
-        yield from (f"{word}2" if word.endswith(":") else word for word in CHOICES[rest].split())
+    elif kind in ("one", "word"):
+        words = [word.partition("{")[0].rstrip("*") for word in CHOICES[rest].split()]
+        yield from (f"{word}2" if word.endswith(":") else word for word in words)
     elif kind == "level":
         yield from (word for word in (*LEVELS, "0", "9") if parameter.name != "SlurmctldDebug" or word not in SILENT)
     elif kind == "flags":

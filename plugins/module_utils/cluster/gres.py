@@ -52,7 +52,7 @@ def _clouds(checker: schema.Checker, nodes: list[dict[str, Any]], hardware: dict
     for i, node in enumerate(nodes):
         entries = hardware.get(node.get("hardware", ""), {}).get("gres", [])
         state = str(node.get("State", "")).upper()
-        if state == "CLOUD" and any("autodetect" in gres for gres in entries):
+        if state.startswith("CLOUD") and any("autodetect" in gres for gres in entries):
             what = "Slurm detects nothing on nodes of a cloud: give the gres of their hardware a file"
             checker.problem(f"nodes[{i}].State", f"found '{node['State']}', {what}")
 

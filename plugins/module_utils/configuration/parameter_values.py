@@ -120,8 +120,8 @@ def check_value(kind: str, value: str, release: str) -> Iterator[Verdict]:
         yield from _unless(bool(_AGE.fullmatch(value)), "a number and hours, days or months, such as 12months")
     elif name == "level":
         yield from _unless(value[:1].isdigit() or value.lower() in LEVELS, f"{', '.join(LEVELS)}, or 0 to 9")
-    elif name == "one":
-        yield from _choice(value, words(CHOICES[rest]))
+    elif name in ("one", "word"):
+        yield from _choice(value, words(CHOICES[rest]), release, REFUSED if name == "one" else IGNORED)
     elif name == "flags":
         yield from _flags(value, words(FLAGS[rest]), release, cased=rest == "ResourceLimits")
     elif name == "hints":
@@ -176,11 +176,15 @@ def _time(value: str, *, finite: bool) -> Iterator[Verdict]:
         yield from _unless(is_time or value.lower() in (*_UNLIMITED, "-1"), f"{allowed}, or UNLIMITED")
 
 
-def _choice(value: str, known: Mapping[str, Span]) -> Iterator[Verdict]:
+def _choice(value: str, known: Mapping[str, Span], release: str, effect: str) -> Iterator[Verdict]:
     """One of a closed set."""
-    lower = [word.lower() for word in known]
-    right = value.lower() in lower or any(w.endswith(":") and value.lower().startswith(w) for w in lower)
-    yield from _unless(right, ", ".join(known))
+    there = {word.rstrip("*"): word for word, span in known.items() if release in span}
+    if not any(
+        value.lower() == name.lower() or (word.endswith((":", "*")) and value.lower().startswith(name.lower()))
+        for name, word in there.items()
+    ):
+        match = nearest(value, there)
+        yield effect, f"{f'did you mean {match!r}? ' if match else ''}allowed: {', '.join(there)}"
 
 
 def _flags(value: str, known: Mapping[str, Span], release: str, *, cased: bool) -> Iterator[Verdict]:

@@ -13,7 +13,7 @@ The value is one of these; what Slurm's parser accepts is accepted here (`src/co
 - `bool`; `u16`, `u32`, `u64`, `float`, with a unit or the limits `LOW..HIGH`; `minutes` and `seconds`: Slurm's times,
   stored in that unit; `ports`: one or a range; `level`: of a log; `purge`: an age in slurmdbd.conf.
 - `one SET`, `flags SET`, `hints SET`, `plugin KIND`, `plugins KIND`: words, see `parameter_tables/choices.py`. A set of
-  the parameter's own name is not repeated.
+  the parameter's own name is not repeated. `word SET` is `one SET` in a line that Slurm leaves out if it is another.
 
 The change is one of these. Since 23.11 a reconfigure starts slurmctld and every slurmd anew, with the state and the
 sockets of the old ones (`_try_to_reconfig` in `src/slurmctld/controller.c` and `src/slurmd/slurmd/slurmd.c`). A

@@ -131,7 +131,7 @@ def memory_percent(node: Mapping[str, Any], slurm_conf: Mapping[str, Any]) -> fl
         name, found, value = parameter.strip().partition("=")
         if name == "node_reg_mem_percent" and found:
             return float(value)
-    return _MEMORY_PERCENT_CLOUD if str(node.get("State", "")).upper() == "CLOUD" else _MEMORY_PERCENT
+    return _MEMORY_PERCENT_CLOUD if str(node.get("State", "")).upper().startswith("CLOUD") else _MEMORY_PERCENT
 
 
 def _memory(machine: Machine, facts: Facts, percent: float) -> Iterator[tuple[str, str]]:

@@ -14,12 +14,14 @@ CHOICES = {
     "Exclusive": "NO NODE NONE TOPO USER",
     "OverSubscribe": "EXCLUSIVE FORCE FORCE: NO YES YES:",
     "PartitionSelect": "CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory",
-    "PartitionState": "DOWN DRAIN INACTIVE UP",
+    "NodeState": "ALLOCATED CLOUD* DOWN DRAIN* EXTERNAL*{25.05+} FAIL* FUTURE IDLE MIXED UNKNOWN",
+    "PartitionState": "DOWN* DRAIN* INACTIVE* UP*",
     "PowerLocation": "slurmctld slurmd",
     "ResetPeriod": "daily monthly none now quarterly weekly yearly",
 }
 """Values that are one of a closed set: Slurm refuses another (`_validate_and_set_defaults`, `_parse_partitionname` in
-`src/common/read_config.c`). What ends with a colon is followed by a number."""
+`src/common/read_config.c`, `state_str2int` in `src/common/node_conf.c`). What ends with a colon is followed by a
+number, and what ends with a star by anything: DRAINED is DRAIN."""
 
 FLAGS = {
     "AccountingStorageEnforce": "1 2 all associations limits nojobs nosteps qos safe wckeys",

@@ -272,36 +272,36 @@ X11Parameters                   hints                  reconfigure
 """Lines of one parameter."""
 
 NODE = """
-BcastAddr              hosts    daemons
-Boards                 u16      nodes
-CoreSpecCount          u16      nodes
-CoresPerSocket         u16      nodes
-CpuBind                hints    daemons
-CPUs                   u16      nodes
-CPUSpecList            text     nodes
-Feature                text     reconfigure
-Features               text     reconfigure
-Gres                   text     nodes
-GresConf               text     nodes        25.11+
-MemSpecLimit           u64 MiB  daemons
-NodeAddr               hosts    daemons
-NodeHostname           hosts    daemons
-NodeName               hosts    daemons
-Parameters             text     daemons      25.11+
-Port                   text     slurmd!
-Procs                  u16      nodes        use CPUs
-RealMemory             u64 MiB  daemons
-Reason                 text     reconfigure
-RestrictedCoresPerGPU  u16      daemons      24.05+
-Sockets                u16      nodes
-SocketsPerBoard        u16      nodes
-State                  text     daemons
-SuspendTime            text     reconfigure  26.05+
-ThreadsPerCore         u16      nodes
-TmpDisk                u32 MiB  daemons
-Topology               text     reconfigure  25.05+
-TRESWeights            text     reconfigure
-Weight                 u32      reconfigure
+BcastAddr              hosts          daemons
+Boards                 u16            nodes
+CoreSpecCount          u16            nodes
+CoresPerSocket         u16            nodes
+CpuBind                hints          daemons
+CPUs                   u16            nodes
+CPUSpecList            text           nodes
+Feature                text           reconfigure
+Features               text           reconfigure
+Gres                   text           nodes
+GresConf               text           nodes        25.11+
+MemSpecLimit           u64 MiB        daemons
+NodeAddr               hosts          daemons
+NodeHostname           hosts          daemons
+NodeName               hosts          daemons
+Parameters             text           daemons      25.11+
+Port                   text           slurmd!
+Procs                  u16            nodes        use CPUs
+RealMemory             u64 MiB        daemons
+Reason                 text           reconfigure
+RestrictedCoresPerGPU  u16            daemons      24.05+
+Sockets                u16            nodes
+SocketsPerBoard        u16            nodes
+State                  one NodeState  daemons
+SuspendTime            text           reconfigure  26.05+
+ThreadsPerCore         u16            nodes
+TmpDisk                u32 MiB        daemons
+Topology               text           reconfigure  25.05+
+TRESWeights            text           reconfigure
+Weight                 u32            reconfigure
 """
 """Lines NodeName=. Jobs whose nodes get other cores or generic resources are aborted (`_sync_jobs_to_conf`)."""
 
@@ -358,9 +358,9 @@ TRESBillingWeights    text                        reconfigure
 """Lines PartitionName=."""
 
 DOWN_NODES = """
-DownNodes  hosts  slurmctld
-Reason     text   slurmctld
-State      text   slurmctld
+DownNodes  hosts           slurmctld
+Reason     text            slurmctld
+State      word NodeState  slurmctld
 """
 """Lines DownNodes=."""
 

@@ -132,6 +132,14 @@ def test_release_of_what_is_too_old_or_none(version: str) -> None:
         ("slurm.conf", "TopologyPlugin", "topology/default", "26.05"),
         ("slurm.conf", "SbcastParameters", "send_libs", "26.05"),
         ("PartitionName", "OverSubscribe", "FORCE:2", "24.11"),
+        *(
+            ("NodeName", "State", value, "24.11")
+            for value in ("unknown", "DOWN", "idle", "ALLOCATED", "MIXED", "FUTURE", "CLOUD+DRAIN", "DRAINED", "FAILING")
+        ),
+        ("NodeName", "State", "EXTERNAL", "25.05"),
+        ("DownNodes", "State", "Drain", "24.11"),
+        ("PartitionName", "State", "inactive", "24.11"),
+        ("PartitionName", "State", "DRAINING", "24.11"),  # compared with xstrncasecmp
         ("cgroup.conf", "EnableControllers", "yes", "23.02"),
         ("cgroup.conf", "EnableControllers", "yes", "23.02.1"),
         ("cgroup.conf", "EnableControllers", "yes", "23.11.0"),
@@ -170,6 +178,13 @@ def test_good_values(file: str, key: str, value: str, version: str) -> None:
         ("slurm.conf", "SlurmctldParameters", "enable_stepmgr", "22.05", IGNORED, "24.05 and later"),
         ("slurm.conf", "SelectType", "select/cons_res", "24.11", FOREIGN, "22.05 to 23.02 do"),
         ("slurm.conf", "JobSubmitPlugins", "lua,ours", "24.11", FOREIGN, "does not come with 'ours'"),
+        *(
+            ("NodeName", "State", value, "24.11", REFUSED, "allowed: ALLOCATED, CLOUD, DOWN, DRAIN, FAIL, FUTURE, IDLE")
+            for value in ("UP", "PLANNED", "POWERED_DOWN", "FUTURE+DRAIN", "bogus", "EXTERNAL", "")
+        ),
+        ("NodeName", "State", "FUTUR", "26.05", REFUSED, "did you mean 'FUTURE'?"),
+        ("DownNodes", "State", "UP", "24.11", IGNORED, "allowed: ALLOCATED, CLOUD"),
+        ("PartitionName", "State", "PLANNED", "24.11", REFUSED, "allowed: DOWN, DRAIN, INACTIVE, UP"),
         ("NodeName", "GresConf", "x", "24.11", REFUSED, "25.11 and later"),
         ("cgroup.conf", "TaskAffinity", "yes", "24.11", REFUSED, "unknown"),
         ("cgroup.conf", "CgroupReleaseAgentDir", "/x", "24.11", REFUSED, "refuses"),
