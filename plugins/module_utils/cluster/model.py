@@ -24,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     schema,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import node_sets, resolver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
@@ -68,9 +69,20 @@ def hardware_file(cluster_file: str) -> str:
     return re.sub(r"cluster(\.ya?ml)$", r"hardware\1", cluster_file)
 
 
-def group_name(prefix: str, name: str) -> str:
-    """The group of a machine type or a partition; what Ansible does not allow in a name is an underscore."""
-    return re.sub(r"[^A-Za-z0-9_]", "_", f"{prefix}_{name}")
+def group_names(prefix: str, names: Iterable[str]) -> dict[str, str]:
+    """The groups of machine types or partitions by name; what Ansible does not allow in a name is an underscore.
+
+    Where this makes two names equal, as `gpu_a` and `gpu-a`, the second gets one more underscore. A name in which
+    nothing changes is always the first.
+    """
+    spelled = {name: re.sub(r"[^A-Za-z0-9_]", "_", f"{prefix}_{name}") for name in names}
+    groups: dict[str, str] = {}
+    for name in sorted(spelled, key=lambda name: spelled[name] != f"{prefix}_{name}"):
+        group = spelled[name]
+        while group in groups.values():
+            group += "_"
+        groups[name] = group
+    return groups
 
 
 def load(document: Document, measured: Document | None = None) -> DeclaredCluster:
@@ -99,7 +111,7 @@ def load(document: Document, measured: Document | None = None) -> DeclaredCluste
         dict.fromkeys([*parts.controllers, *expand(database), *login, *expand(registry), *parts.node_hosts]),
         "the hosts of controllers, database, login, registry and nodes",
     )
-    groups = _groups(checker, parts.nodes, types, parts.partitions, parts.node_hosts)
+    groups = _groups(parts, types)
     if problems:
         raise ModelError(problems)
 
@@ -180,6 +192,8 @@ class _Parts:
     nodes: list[dict[str, Any]]
     node_hosts: list[str]
     partitions: list[dict[str, Any]]
+    members: list[list[str]]
+    """The hosts of each partition."""
     slurm_conf: dict[str, Any]
     cgroup_conf: dict[str, Any]
     accounting: dict[str, Any]
@@ -198,15 +212,19 @@ def _parts(
     gres.check_cluster(checker, nodes, hardware)
     _specialized(checker, nodes, types, {**hardware, **measured_hardware}, file.get("slurm_conf", {}))
     node_hosts = _unique_hosts(checker, nodes)
-    complete = all("hosts" in node for node in nodes)
-    partitions = _partitions(checker, file.get("partitions", []), node_hosts if complete else None)
     slurm_conf = _settings(checker, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
+    partitions = [
+        checker.check(schema.PARTITION, f"partitions[{i}]", value) for i, value in enumerate(file.get("partitions", []))
+    ]
+    _names_and_default(checker, partitions)
+    entries = [entry for node in nodes for entry in _resolved({"hosts": "", "hardware": "", **node}, types)]
+    members = _members(checker, partitions, entries, {**hardware, **measured_hardware}, slurm_conf)
     cgroup_conf = _settings(checker, schema.CGROUP_CONF, "cgroup_conf", file.get("cgroup_conf", {}))
     accounting = _accounting(checker, file.get("accounting", {}), partitions, "database" in file)
 
     controllers = expand(file.get("controllers", ""))
     check_state_location(checker, slurm_conf, len(controllers))
-    return _Parts(controllers, hardware, nodes, node_hosts, partitions, slurm_conf, cgroup_conf, accounting)
+    return _Parts(controllers, hardware, nodes, node_hosts, partitions, members, slurm_conf, cgroup_conf, accounting)
 
 
 def check_state_location(checker: Checker, slurm_conf: Mapping[str, Any], controllers: int) -> None:
@@ -312,10 +330,8 @@ def _unique_hosts(checker: Checker, nodes: list[dict[str, Any]]) -> list[str]:
     return list(entry)
 
 
-def _partitions(checker: Checker, found: list[Any], node_hosts: list[str] | None) -> list[dict[str, Any]]:
-    """The partitions. None for the hosts of the nodes: they are not known, since an entry of theirs is wrong."""
-    partitions = [checker.check(schema.PARTITION, f"partitions[{i}]", value) for i, value in enumerate(found)]
-    known = {"ALL", *(node_hosts or [])}
+def _names_and_default(checker: Checker, partitions: list[dict[str, Any]]) -> None:
+    """Check that each partition has a name of its own, and that one is the default."""
     names: dict[str, int] = {}
     default: int | None = None
     for i, partition in enumerate(partitions):
@@ -329,11 +345,32 @@ def _partitions(checker: Checker, found: list[Any], node_hosts: list[str] | None
                 first_one = checker.key(f"partitions[{default}]")
                 checker.problem(f"{key}.default", f"{first_one} is the default already, allowed: one")
             default = i if default is None else default
-        strange = [host for host in expand(partition.get("nodes", "")) if host not in known]
-        if strange and node_hosts is not None:
-            what = unknown("node", strange[0], node_hosts, f"ALL, {fold(node_hosts)}")
-            checker.problem(f"{key}.nodes", f"found '{fold(strange)}', {what}")
-    return partitions
+
+
+def _members(
+    checker: Checker,
+    partitions: list[dict[str, Any]],
+    nodes: list[dict[str, Any]],
+    hardware: dict[str, dict[str, Any]],
+    slurm_conf: dict[str, Any],
+) -> list[list[str]]:
+    """The hosts of each partition. Unknown names are a problem, unless an entry of the nodes has lost its hosts."""
+    node_hosts = dict.fromkeys(host for node in nodes for host in expand(node["hosts"]))
+    resolve, sets = resolver(nodes, hardware, slurm_conf), [node_set.name for node_set in node_sets(slurm_conf)]
+    result = []
+    for i, partition in enumerate(partitions):
+        try:
+            names = resolve(partition.get("nodes", ""))
+        except ValueError as error:  # of a node set
+            checker.problem("slurm_conf.NodeSet", str(error))
+            names = []
+        strange = [name for name in names if name not in node_hosts]
+        if strange and all(node["hosts"] for node in nodes):
+            allowed = ", ".join(filter(None, ["ALL", *sets, fold([*node_hosts])]))
+            what = unknown("node", strange[0], [*node_hosts, *sets], allowed)
+            checker.problem(f"partitions[{i}].nodes", f"found '{fold(strange)}', {what}")
+        result.append([name for name in names if name in node_hosts])
+    return result
 
 
 def _settings(checker: Checker, kind: schema.Kind, key: str, found: dict[str, Any]) -> dict[str, Any]:
@@ -411,38 +448,26 @@ def _addressed(
 _ADDRESSES = schema.Kind(own={key: {**schema.NODE.own[key], "required": True} for key in ("hosts", "address")})
 
 
-def _groups(
-    checker: Checker,
-    nodes: list[dict[str, Any]],
-    types: dict[str, str],
-    partitions: list[dict[str, Any]],
-    node_hosts: list[str],
-) -> dict[str, list[str]]:
+def _groups(parts: _Parts, types: dict[str, str]) -> dict[str, list[str]]:
     """The groups of machine types and partitions.
 
     A host whose hardware is measured is in `hardware_detected`, and in that of its type once this is known.
     """
-    groups: dict[str, list[str]] = {}
-    names: dict[str, str] = {}
-
-    def extend(kind: str, name: str, hosts: Iterable[str]) -> None:
-        """Put hosts into the group of a name."""
-        group = group_name(kind, name)
-        if names.setdefault(group, name) != name:
-            checker.problem(f"{kind}", f"'{name}' and '{names[group]}' are one group, {group}: rename one")
-        groups.setdefault(group, []).extend(hosts)
-
-    for node in nodes:
+    machines: dict[str, list[str]] = {}
+    for node in parts.nodes:
         hosts = expand(node.get("hosts", ""))
-        extend("hardware", node.get("hardware", ""), hosts)
+        machines.setdefault(node.get("hardware", ""), []).extend(hosts)
         if node.get("hardware") == DETECTED:
             for host in hosts:
                 if host in types:
-                    extend("hardware", types[host], [host])
-    for partition in partitions:
-        named = expand(partition.get("nodes", ""))
-        extend("partition", partition.get("name", ""), node_hosts if named == ["ALL"] else named)
-    return groups
+                    machines.setdefault(types[host], []).append(host)
+    partitions = {partition.get("name", ""): hosts for partition, hosts in zip(parts.partitions, parts.members)}
+    return {
+        groups[name]: hosts
+        for kind, of_kind in (("hardware", machines), ("partition", partitions))
+        for groups in [group_names(kind, of_kind)]
+        for name, hosts in of_kind.items()
+    }
 
 
 def _resolved(node: dict[str, Any], types: dict[str, str]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_t
     required,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import folded
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import REPEATED, SHARED_GRES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
@@ -175,7 +176,7 @@ def partition_lines(partitions: Iterable[Mapping[str, Any]]) -> str:
         _line(
             {
                 "PartitionName": required(partition, "name"),
-                "Nodes": fold(expand(required(partition, "nodes"))),
+                "Nodes": folded(required(partition, "nodes")) or None,
                 "Default": partition.get("default"),
                 **_others(partition, PARTITION_KEYS),
             }

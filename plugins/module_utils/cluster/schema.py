@@ -19,7 +19,7 @@ from typing import Any
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentTypeError, RequiredError, UnsupportedError
 from ansible_collections.gpucluster.slurm.plugins.module_utils import spelling
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import node_sets, parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
@@ -27,6 +27,7 @@ PLUGIN = "gpucluster.slurm.cluster"
 
 _CLUSTER = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PARTITION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]*")
 _IP = re.compile(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*")  # no name: all digits, or with a colon
 _INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
@@ -79,7 +80,9 @@ def name(value: Any) -> str:
 
 def partition_name(value: Any) -> str:
     """The name of a partition. PartitionName=DEFAULT gives defaults to the lines below it."""
-    if name(value).lower() == "default":
+    if not _PARTITION.fullmatch(text(value)):
+        raise ValueError("allowed: letters, digits, '.', '+', '-' and '_'")
+    if text(value).lower() == "default":
         raise ValueError("allowed: any other name, since this one means something else to Slurm")
     return text(value)
 
@@ -119,8 +122,18 @@ def addresses(value: Any) -> str:
 
 
 def partition_nodes(value: Any) -> str:
-    """A hostlist of nodes, or ALL."""
-    return "ALL" if value == "ALL" else hostlist(value)
+    """A hostlist of nodes and node sets, functions of the topology, ALL, or nothing."""
+    nodes = text(value)
+    if node_sets.is_all(nodes):
+        return "ALL"
+    for function, _argument in node_sets.functions(nodes):
+        if function not in node_sets.FUNCTIONS:
+            allowed = ", ".join(node_sets.FUNCTIONS)
+            raise ValueError(unknown("function", function, node_sets.FUNCTIONS, allowed))
+    names = ",".join(node_sets.names_in(nodes))
+    if names:
+        hostlist(names)
+    return nodes
 
 
 def files(value: Any) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import NodeSet
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 Pairs = tuple[tuple[str, str], ...]
@@ -53,6 +54,15 @@ class Configuration:
     partitions: dict[str, Pairs] = field(default_factory=dict)
     gres: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The lines of gres.conf by node; those for all nodes have the name ''."""
+
+    @property
+    def node_sets(self) -> list[NodeSet]:
+        """The node sets, in the order of the file."""
+        return [
+            NodeSet.of(pair.split("=", 1) for pair in re.split(r"\s+(?=\w+=)", f"{spelled} {text}".strip()))
+            for (file, key), (spelled, text) in self.settings.items()
+            if file == "slurm.conf" and key.startswith("nodeset ")
+        ]
 
 
 def lines(file: str, text: str) -> Iterator[Pairs]:

@@ -23,6 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     read,
     table_of,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import members
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import PLUGINS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.times import LEAST
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
@@ -225,32 +226,23 @@ def _twice(cluster: ConfiguredCluster) -> Iterator[Finding]:
 
 def _unknown_nodes(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Names that are no nodes; slurmctld refuses those of partitions only (`_build_part_bitmaps`)."""
-    nodesets = cluster.of_kind("NodeSet")
+    nodesets = cluster.says.node_sets
+    features = {
+        name: values.get("feature", values.get("features", "")).split(",") for name, values in cluster.nodes.items()
+    }
     places = [
-        (f"slurm.conf: PartitionName={name}", "Nodes", _members(values.get("nodes", ""), nodesets), REFUSED)
+        (f"slurm.conf: PartitionName={name}", "Nodes", members(values.get("nodes", ""), nodesets, features), REFUSED)
         for name, values in cluster.partitions.items()
     ]
-    places += [("slurm.conf", "DownNodes", _members(name, []), IGNORED) for name, _v in cluster.of_kind("DownNodes")]
+    places += [("slurm.conf", "DownNodes", expand(name), IGNORED) for name, _v in cluster.of_kind("DownNodes")]
     places.append(("gres.conf", "NodeName", [name for name in cluster.says.gres if name], IGNORED))
     for place, key, names, effect in places:
         strange = [name for name in names if name not in cluster.nodes]
         if strange:
-            sets = {name for name, _values in nodesets if key == "Nodes"} - {*strange}
+            sets = {node_set.name for node_set in nodesets if key == "Nodes"} - {*strange}
             allowed = f"{'nodes and nodesets' if sets else 'nodes'} of slurm.conf"
             what = f"found {fold(strange)!r}, allowed: {allowed}{_guess(strange[0], [*cluster.nodes, *sets])}"
             yield Finding(place, key, what, effect)
-
-
-def _members(nodes: str, nodesets: list[tuple[str, dict[str, str]]]) -> list[str]:
-    """The names that a list of nodes has, nodesets replaced one after the other (`nodespec_to_hostlist`)."""
-    if nodes.upper() == "ALL" or "{" in nodes:  # braces: a function of the topology
-        return []
-    names = dict.fromkeys(expand(nodes))
-    for nodeset, values in nodesets:
-        if nodeset in names:
-            del names[nodeset]
-            names.update(dict.fromkeys(_members(values.get("nodes", ""), [])))
-    return list(names)
 
 
 def _partitions(cluster: ConfiguredCluster) -> Iterator[Finding]:

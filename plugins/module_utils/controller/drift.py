@@ -28,6 +28,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     ConfigurationChange,
     Pairs,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import (
+    functions,
+    members,
+    names_in,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
     BOOLEANS,
     LEVELS,
@@ -306,21 +311,11 @@ def _members(partition: str, wanted: str, found: str, configuration: Configurati
     """The differences in the nodes of a partition. Nodes that the file does not have are compared elsewhere."""
     if wanted == found:
         return
-    sets = {
-        key.partition(" ")[2]: {pair.partition("=")[0].lower(): pair.partition("=")[2] for pair in text.split()}
-        for (file, key), (_name, text) in configuration.settings.items()
-        if file == "slurm.conf" and key.startswith("nodeset ")
-    }
-    names: set[str] = set()
-    for term in expand(wanted):
-        if term.upper() == "ALL":
-            names.update(configuration.nodes)
-        elif term.lower() in sets:
-            if "feature" in sets[term.lower()]:  # nodes get and lose features
-                return
-            names.update(expand(sets[term.lower()].get("nodes", "")))
-        else:
-            names.add(term)
+    sets = configuration.node_sets
+    # Nodes get and lose features, and slurmctld knows the topology.
+    if functions(wanted) or any(node_set.feature and node_set.name in names_in(wanted) for node_set in sets):
+        return
+    names = {*members(wanted, sets, dict.fromkeys(configuration.nodes, ()))}
     there = {name for name in expand(found if found.lower() not in _NOTHING else "") if name in configuration.nodes}
     for text, nodes in (("the file has", names - there), ("slurmctld has", there - names)):
         if nodes:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
 JOB_MEMORY = 64
@@ -83,19 +84,20 @@ def validation_jobs(
     partitions: Iterable[Mapping[str, Any]],
     nodes: Iterable[Mapping[str, Any]],
     hardware: Mapping[str, Mapping[str, Any]],
+    slurm_conf: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """The jobs that prove a cluster, for the module `slurm_job`.
 
-    One runs on every node of every partition. In the first partition, one is an array, one is cancelled, one is killed
+    One runs on every node of every partition. In the first partition that has nodes, one is an array, one is cancelled, one is killed
     for the memory that it takes, and one asks for more nodes than there are and is refused. Where a partition allows
     some accounts or QOS only, its jobs have the first of them.
     """
+    nodes, partitions = [*nodes], [*partitions]
     gpus = {name: _gpus(node, hardware) for node in nodes for name in expand(node["hosts"])}
-    partitions = [*partitions]
+    resolve = resolver(nodes, hardware, slurm_conf)
     restrictions = {partition["name"]: _restrictions(partition) for partition in partitions}
     members = {
-        partition["name"]: list(gpus) if partition["nodes"] == "ALL" else expand(partition["nodes"])
-        for partition in partitions
+        partition["name"]: [name for name in resolve(partition["nodes"]) if name in gpus] for partition in partitions
     }
     jobs = [_node_job(partition, node, gpus[node]) for partition, of_it in members.items() for node in of_it]
     special: list[dict[str, Any]] = [
@@ -110,10 +112,10 @@ def validation_jobs(
             "expect_reason": TOO_MANY_REFUSED,
         },
     ]
-    first = next(iter(members), None)
+    first = next((name for name, of_it in members.items() if of_it), None)
     return [
         {"memory": str(JOB_MEMORY), **restrictions.get(job["partition"], {}), **job}
-        for job in [*jobs, *({"partition": first, **job} for job in special)]
+        for job in [*jobs, *({"partition": first, **job} for job in special if first)]
     ]
 
 

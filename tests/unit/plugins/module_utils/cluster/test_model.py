@@ -142,6 +142,66 @@ def test_nodesets() -> None:
     assert load_text(changed(slurm_conf=conf)).variables["slurm_conf"] == conf
 
 
+@pytest.mark.parametrize(
+    ("nodes", "members"),
+    [
+        ("fast", ["compute01", "compute02"]),
+        ("head,fast", ["head", "compute01", "compute02"]),
+        ("own", ["head"]),
+        ("both", ["compute01", "compute02", "head"]),
+        ("all", ["head", "compute01", "compute02"]),
+        ("everything", ["head", "compute01", "compute02"]),
+        ("feature{t4}", ["compute01", "compute02"]),
+        ("switch{s1}", []),
+        ("head,switch{s1}", ["head"]),
+        ("dynamic", []),
+        ("", []),
+    ],
+)
+def test_nodes_of_partitions(nodes: str, members: list[str]) -> None:
+    """`nodespec_to_hostlist`: names, node sets by nodes or by a feature, functions, all in any case, or none."""
+    hardware = yaml.safe_load(GUIDE)["hardware"]
+    hardware["n1-t4"]["Features"] = ["t4", "turing"]
+    sets = [
+        {"NodeSet": "fast", "Feature": "t4"},
+        {"NodeSet": "own", "Nodes": "head"},
+        {"NodeSet": "both", "Feature": "turing", "Nodes": "head"},
+        {"NodeSet": "everything", "Nodes": "all"},
+        {"NodeSet": "dynamic", "Feature": "cloud"},
+    ]
+    text = changed(hardware=hardware, slurm_conf={"NodeSet": sets}, partitions=[{"name": "p", "nodes": nodes}])
+    cluster = load_text(text)
+    assert cluster.groups["partition_p"] == members
+    assert model_errors(cluster.variables, {host for hosts in cluster.groups.values() for host in hosts}) == []
+
+
+def test_the_features_of_a_node_replace_those_of_its_hardware() -> None:
+    hardware = yaml.safe_load(GUIDE)["hardware"]
+    hardware["n1-t4"]["Feature"] = "t4"
+    nodes = yaml.safe_load(GUIDE)["nodes"]
+    nodes[0]["Feature"] = "t4,head"
+    nodes[1]["Feature"] = "none"
+    conf = {"NodeSet": {"NodeSet": "fast", "Feature": "t4"}}
+    text = changed(hardware=hardware, nodes=nodes, slurm_conf=conf, partitions=[{"name": "p", "nodes": "fast"}])
+    assert load_text(text).groups["partition_p"] == ["head"]
+
+
+def test_a_cluster_of_dynamic_nodes() -> None:
+    conf = {"MaxNodeCount": 10, "NodeSet": {"NodeSet": "cloud", "Feature": "cloud"}}
+    text = changed(nodes=[], hardware=None, slurm_conf=conf, partitions=[{"name": "p", "nodes": "cloud"}])
+    assert load_text(text).groups["partition_p"] == []
+
+
+def test_names_of_partitions_whose_groups_would_be_equal() -> None:
+    """Ansible's groups have letters, digits and underscores; Slurm tells `gpu-all`, `gpu_all` and `gpu+all` apart."""
+    names = ("gpu-all", "gpu+all", "gpu_all")
+    entries = [{"name": name, "nodes": node} for name, node in zip(names, ("head", "compute01", "compute02"))]
+    groups = load_text(changed(partitions=entries)).groups
+    assert groups["partition_gpu_all"] == ["compute02"]
+    assert groups["partition_gpu_all_"] == ["head"]
+    assert groups["partition_gpu_all__"] == ["compute01"]
+
+
 DETECTED_NODES: list[dict[str, Any]] = [
     {"hosts": "head", "hardware": "e2-standard-4"},
     {"hosts": "g[1-5]", "hardware": "detected", "address": "10.0.0.[1-5]", "Weight": 9},
@@ -538,9 +598,23 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         changed(database=None, accounting={"accounts": ["vision"]}),
         ["accounting: needs a database"],
     ),
-    "one group for two names": (
-        partitions({"name": "gpu_all", "nodes": "head"}),
-        ["partition: 'gpu_all' and 'gpu-all' are one group, partition_gpu_all: rename one"],
+    "a node set that is none": (
+        changed(
+            slurm_conf={"NodeSet": {"NodeSet": "fast", "Nodes": "compute09"}},
+            partitions=[
+                {"name": "a", "nodes": "fats"},
+                {"name": "b", "nodes": "fast"},
+                {"name": "c", "nodes": "blocks{b1}"},
+            ],
+        ),
+        [
+            "partitions[2].nodes: found 'blocks{b1}', unknown function, did you mean 'block'? "
+            "allowed: block, blockwith, feature, switch, switchwith",
+            "partitions[0].nodes: found 'fats', unknown node, did you mean 'fast'? "
+            "allowed: ALL, fast, head,compute[01-02]",
+            "partitions[1].nodes: found 'compute09', unknown node, did you mean 'compute02'? "
+            "allowed: ALL, fast, head,compute[01-02]",
+        ],
     ),
 }
 

@@ -105,11 +105,15 @@ def test_partition_lines() -> None:
             "QOS": None,
         },
         {"name": "all", "nodes": "ALL", "Hidden": True},
+        {"name": "cloud", "nodes": ""},
+        {"name": "rack", "nodes": "n1,switch{s1,s2},n2"},
     ]
     assert render.partition_lines(partitions).splitlines() == [
         "PartitionName=cpu Nodes=head Default=YES",
         "PartitionName=gpu Nodes=n[1-2] Default=NO MaxTime=2-00:00:00 AllowAccounts=a,b",
         "PartitionName=all Nodes=ALL Hidden=YES",
+        "PartitionName=cloud",
+        "PartitionName=rack Nodes=n[1-2],switch{s1,s2}",
     ]
 
 

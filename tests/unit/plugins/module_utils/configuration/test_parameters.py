@@ -134,7 +134,17 @@ def test_release_of_what_is_too_old_or_none(version: str) -> None:
         ("PartitionName", "OverSubscribe", "FORCE:2", "24.11"),
         *(
             ("NodeName", "State", value, "24.11")
-            for value in ("unknown", "DOWN", "idle", "ALLOCATED", "MIXED", "FUTURE", "CLOUD+DRAIN", "DRAINED", "FAILING")
+            for value in (
+                "unknown",
+                "DOWN",
+                "idle",
+                "ALLOCATED",
+                "MIXED",
+                "FUTURE",
+                "CLOUD+DRAIN",
+                "DRAINED",
+                "FAILING",
+            )
         ),
         ("NodeName", "State", "EXTERNAL", "25.05"),
         ("DownNodes", "State", "Drain", "24.11"),
@@ -188,9 +198,30 @@ def test_good_values(file: str, key: str, value: str, version: str) -> None:
         ("NodeName", "GresConf", "x", "24.11", REFUSED, "25.11 and later"),
         ("cgroup.conf", "TaskAffinity", "yes", "24.11", REFUSED, "unknown"),
         ("cgroup.conf", "CgroupReleaseAgentDir", "/x", "24.11", REFUSED, "refuses"),
-        ("cgroup.conf", "EnableControllers", "yes", "23.02.0", REFUSED, "Slurm 23.02.0 does not have it, 23.02.1 and later"),
-        ("cgroup.conf", "CgroupJobIdPaths", "yes", "26.05.1", REFUSED, "Slurm 26.05.1 does not have it, 26.05.2 and later"),
-        ("cgroup.conf", "CgroupJobIdPaths", "yes", "25.11.7", REFUSED, "Slurm 25.11 does not have it, 26.05.2 and later"),
+        (
+            "cgroup.conf",
+            "EnableControllers",
+            "yes",
+            "23.02.0",
+            REFUSED,
+            "Slurm 23.02.0 does not have it, 23.02.1 and later",
+        ),
+        (
+            "cgroup.conf",
+            "CgroupJobIdPaths",
+            "yes",
+            "26.05.1",
+            REFUSED,
+            "Slurm 26.05.1 does not have it, 26.05.2 and later",
+        ),
+        (
+            "cgroup.conf",
+            "CgroupJobIdPaths",
+            "yes",
+            "25.11.7",
+            REFUSED,
+            "Slurm 25.11 does not have it, 26.05.2 and later",
+        ),
         ("cgroup.conf", "AllowedRAMSpace", "all", "24.11", REFUSED, "number"),
         ("slurmdbd.conf", "PurgeJobAfter", "1year", "24.11", REFUSED, "12months"),
     ],

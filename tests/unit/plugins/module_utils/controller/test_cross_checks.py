@@ -145,6 +145,8 @@ def test_nodes_and_partitions_that_go_together() -> None:
         NODES + 'NodeSet=all Nodes=ALL\nPartitionName=p Nodes=all\nPartitionName=q\nPartitionName=r Nodes=""\n'
     )
     assert right(NODES)
+    by_feature = "NodeName=n[1-2] NodeAddr=10.0.0.[1-2] Feature=a,big\nNodeSet=big Feature=big\n"
+    assert right(by_feature + "PartitionName=p Nodes=big,feature{a}\nPartitionName=q Nodes=switch{s1,s2},n1\n")
 
 
 @pytest.mark.parametrize(

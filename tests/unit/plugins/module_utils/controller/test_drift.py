@@ -211,3 +211,17 @@ def test_an_old_name_is_compared_with_the_new_one() -> None:
     assert found("SbcastParameters=Compression=lz4\n") == [
         "slurm.conf SbcastParameters: the file has Compression=lz4, slurmctld send_libs"
     ]
+
+
+def test_members_that_slurmctld_finds_are_not_compared() -> None:
+    """It knows the topology, and nodes get and lose features."""
+    nodes = "NodeName=n1 State=IDLE\nNodeName=n2 State=IDLE\n"
+
+    def found(partition: str) -> list[str]:
+        text = (
+            f"NodeName=n[1-2]\nNodeSet=big Feature=big\nNodeSet=two Nodes=n[1-2]\nPartitionName=p Nodes={partition}\n"
+        )
+        return differences(read({"slurm.conf": text}), "", nodes, "PartitionName=p Nodes=n1 State=UP\n", "24.11.5")
+
+    assert found("switch{s1}") == found("big") == found("n1,feature{big}") == []
+    assert found("two") == found("All") == ["PartitionName=p Nodes: only the file has n2"]

@@ -17,7 +17,7 @@ PARTITIONS = [{"name": "all", "nodes": "ALL"}, {"name": "gpu", "nodes": "compute
 
 
 def test_a_job_on_every_node_of_every_partition() -> None:
-    jobs = validation.validation_jobs(PARTITIONS, NODES, HARDWARE)
+    jobs = validation.validation_jobs(PARTITIONS, NODES, HARDWARE, {})
     on_nodes = [(job["partition"], job["nodelist"], job.get("gres")) for job in jobs if "nodelist" in job]
     assert on_nodes == [
         ("all", "head", None),
@@ -40,13 +40,30 @@ def test_jobs_have_what_their_partition_allows() -> None:
         {"name": "all", "nodes": "ALL", "AllowAccounts": "ALL", "AllowQos": ["normal", "high"]},
         {"name": "gpu", "nodes": "compute01", "AllowAccounts": ["vision", "speech"], "allowqos": "high, urgent"},
     ]
-    jobs = validation.validation_jobs(partitions, NODES, HARDWARE)
+    jobs = validation.validation_jobs(partitions, NODES, HARDWARE, {})
     found = {(job["partition"], job.get("account"), job.get("qos")) for job in jobs}
     assert found == {("all", None, None), ("gpu", "vision", "high")}
 
 
+def test_jobs_on_the_nodes_of_node_sets() -> None:
+    """Nodes that only slurmctld knows get no job, and the other jobs run in a partition that has nodes."""
+    partitions = [
+        {"name": "cloud", "nodes": "cloud"},
+        {"name": "empty", "nodes": ""},
+        {"name": "rack", "nodes": "switch{s1}"},
+        {"name": "gpu", "nodes": "fast,head"},
+        {"name": "every", "nodes": "all"},
+    ]
+    sets = [{"NodeSet": "cloud", "Feature": "cloud"}, {"NodeSet": "fast", "Nodes": "compute01"}]
+    jobs = validation.validation_jobs(partitions, NODES, HARDWARE, {"NodeSet": sets})
+    on_nodes = [f"{job['partition']}/{job['nodelist']}" for job in jobs if "nodelist" in job]
+    assert on_nodes == ["gpu/head", "gpu/compute01", "every/head", "every/compute01", "every/compute02"]
+    assert {job["partition"] for job in jobs if "nodelist" not in job} == {"gpu"}
+    assert validation.validation_jobs(partitions[:3], NODES, HARDWARE, {"NodeSet": sets}) == []
+
+
 def test_nodes_whose_hardware_is_not_known_have_no_gpus() -> None:
-    jobs = validation.validation_jobs(PARTITIONS[:1], [{"hosts": "n1", "hardware": "detected"}], {})
+    jobs = validation.validation_jobs(PARTITIONS[:1], [{"hosts": "n1", "hardware": "detected"}], {}, {})
     assert "gres" not in jobs[0]
 
 
@@ -56,7 +73,7 @@ def test_nodes_whose_hardware_is_not_known_have_no_gpus() -> None:
 )
 def test_the_command_of_a_gpu_node(node: str, devices: str, status: int) -> None:
     nodes = [{"hosts": "n1", "hardware": "t4"}]
-    command = validation.validation_jobs(PARTITIONS[:1], nodes, HARDWARE)[0]["command"]
+    command = validation.validation_jobs(PARTITIONS[:1], nodes, HARDWARE, {})[0]["command"]
     environment = {"SLURMD_NODENAME": node, "CUDA_VISIBLE_DEVICES": devices}
     assert subprocess.run(["/bin/sh", "-c", command], env=environment, check=False).returncode == status
 
