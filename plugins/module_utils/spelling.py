@@ -5,12 +5,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_PREFIX = re.compile(r"(?:(?P<no>no|disable)|enable)?_?(?P<rest>.*)", re.DOTALL)
+
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant: one that differs only in case, or else the most similar one, or None."""
-    lower = {candidate.lower(): candidate for candidate in sorted(names)}
+    """The name that was probably meant: one that differs only in case, or else the most similar one, or None.
+
+    The opposite of a name, as NO_FAIR_TREE of FAIR_TREE, is not meant.
+    """
+    lower = {
+        candidate.lower(): candidate for candidate in sorted(names) if not _opposite(name.lower(), candidate.lower())
+    }
     matches = get_close_matches(name.lower(), lower, n=1)
     return lower[matches[0]] if matches else None
+
+
+def _opposite(name: str, other: str) -> bool:
+    """Whether two names are equal, but one says no."""
+    one, another = _PREFIX.fullmatch(name), _PREFIX.fullmatch(other)
+    return bool(one and another and one["rest"] == another["rest"] and bool(one["no"]) != bool(another["no"]))

@@ -261,7 +261,7 @@ def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
         refused, more = check_parameters(files, version)
         ignored += more
     if not refused and daemon.host:
-        refused, more = cross_checks.cross_check(files, daemon.host)
+        refused, more = cross_checks.cross_check(files, daemon.host, version)
         ignored += more
     if refused:
         raise ConfigError("\n".join(refused))

@@ -144,7 +144,7 @@ def checked(directory: Path) -> float:
     """Seconds to check the files together."""
     files = {name: (directory / name).read_text() for name in ("slurm.conf", "gres.conf")}
     host = Host(files.get, lambda _plugin_dir: None, lambda _names: ())
-    return seconds(lambda: cross_check(files, host))
+    return seconds(lambda: cross_check(files, host, "24.11"))
 
 
 def main() -> None:

@@ -15,23 +15,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import sc
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
 
-def problems(
-    node: Mapping[str, Any], machine: Mapping[str, Any], select_type_parameters: Any
-) -> Iterator[tuple[str, str]]:
-    """The errors of a node entry with a machine type, as (key, problem); its own values replace those of the type.
-
-    select_type_parameters: the site's own SelectTypeParameters, None for the default, where memory is a resource.
-    """
+def problems(node: Mapping[str, Any], machine: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The errors of a node entry with a machine type, as (key, problem); its own values replace those of the type."""
     cores = int(machine["sockets"]) * int(machine["cores_per_socket"])
     core_count, cpu_list, memory = (
         node.get(key, machine.get(key)) for key in ("CoreSpecCount", "CPUSpecList", "MemSpecLimit")
     )
-    if memory and select_type_parameters and "memory" not in str(select_type_parameters).lower():
-        yield (
-            "MemSpecLimit",
-            f"needs memory as a resource, but slurm_conf.SelectTypeParameters is {select_type_parameters}: "
-            "CR_Core_Memory, for example, makes it one",
-        )
     if memory is not None:
         yield from _below("MemSpecLimit", memory, int(machine["real_memory"]), "the real_memory of the hardware")
     if core_count is not None:

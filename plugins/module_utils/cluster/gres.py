@@ -208,19 +208,13 @@ def _shares(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _cores(found: list[Gres], machine: dict[str, Any]) -> Iterator[Problem]:
-    """Find cores that the machine lacks, or that are only a part of a socket (`_check_core_range_matches_sock`)."""
+    """Find cores that the machine lacks.
+
+    Whether they may be a part of a socket depends on the release, which the cross-checks of the files know.
+    """
     if "sockets" not in machine or "cores_per_socket" not in machine:
         return
-    size = machine["cores_per_socket"]
-    last = machine["sockets"] * size - 1
+    last = machine["sockets"] * machine["cores_per_socket"] - 1
     for i, gres in enumerate(found):
-        cores = {int(core) for core in expand(f"[{gres['cores']}]")} if "cores" in gres else set()
-        sockets = {core // size for core in cores}
-        if cores and max(cores) > last:
+        if "cores" in gres and max(map(int, expand(f"[{gres['cores']}]"))) > last:
             yield i, "cores", f"found '{gres['cores']}', allowed: 0-{last}"
-        elif len(cores) != len(sockets) * size:
-            yield (
-                i,
-                "cores",
-                f"found '{gres['cores']}', allowed: all {size} cores of a socket together, such as 0-{size - 1}",
-            )

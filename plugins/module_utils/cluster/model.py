@@ -110,6 +110,7 @@ def load(document: Document, measured: Document | None = None) -> DeclaredCluste
         [(f"addresses.{hosts}", {"hosts": hosts, "address": address}) for hosts, address in addresses],
         dict.fromkeys([*parts.controllers, *expand(database), *login, *expand(registry), *parts.node_hosts]),
         "the hosts of controllers, database, login, registry and nodes",
+        parts.slurm_conf,
     )
     groups = _groups(parts, types)
     if problems:
@@ -171,6 +172,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
         [(f"addresses[{i}]", entry) for i, entry in enumerate(addresses)],
         dict.fromkeys([*hosts, *parts.node_hosts]),
         "the hosts of the inventory and of slurm_nodes",
+        parts.slurm_conf,
     )
     return problems
 
@@ -210,7 +212,7 @@ def _parts(
             what = unknown("machine type", node["hardware"], hardware, ", ".join({**hardware, DETECTED: None}))
             checker.problem(f"nodes[{i}].hardware", f"found '{node['hardware']}', {what}")
     gres.check_cluster(checker, nodes, hardware)
-    _specialized(checker, nodes, types, {**hardware, **measured_hardware}, file.get("slurm_conf", {}))
+    _specialized(checker, nodes, types, {**hardware, **measured_hardware})
     node_hosts = _unique_hosts(checker, nodes)
     slurm_conf = _settings(checker, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
     partitions = [
@@ -274,7 +276,7 @@ def machine_problems(machine: dict[str, Any], node: dict[str, Any]) -> list[str]
     checker = Checker("it", problems)
     name = "measured"
     _hardware(checker, {name: machine})
-    _specialized(checker, [{**node, "hardware": name}], {}, {name: machine}, {})
+    _specialized(checker, [{**node, "hardware": name}], {}, {name: machine})
     return problems
 
 
@@ -299,10 +301,8 @@ def _specialized(
     nodes: list[dict[str, Any]],
     types: dict[str, str],
     hardware: dict[str, dict[str, Any]],
-    slurm_conf: dict[str, Any],
 ) -> None:
     """Check the cores and memory that nodes set aside for the system, on each of their machine types."""
-    select = slurm_conf.get("SelectTypeParameters")
     for i, node in enumerate(nodes):
         hosts = expand(node.get("hosts", ""))
         names = {types.get(host) for host in hosts} if node.get("hardware") == DETECTED else {node.get("hardware")}
@@ -311,7 +311,7 @@ def _specialized(
             problem
             for machine in machines
             if machine.keys() >= schema.REQUIRED_OF_HARDWARE  # else it has a problem of its own
-            for problem in core_specialization.problems(node, machine, select)
+            for problem in core_specialization.problems(node, machine)
         ]
         for key, what in dict.fromkeys(found):
             checker.problem(f"nodes[{i}].{key}", what)
@@ -416,6 +416,7 @@ def _addressed(
     others: list[tuple[str, Any]],
     known: Collection[str],
     allowed: str,
+    slurm_conf: Mapping[str, Any],
 ) -> list[dict[str, str]]:
     """All hosts with an address, as `{hosts: HOSTLIST, address: HOSTLIST}`.
 
@@ -426,7 +427,9 @@ def _addressed(
     entries += [(key, checker.check(_ADDRESSES, key, entry)) for key, entry in others]
     host_of: dict[str, str] = {}
     address_of: dict[str, str] = {}
+    with_ports = {host for node in nodes if "Port" in node for host in expand(node.get("hosts", ""))}
     addressed = []
+    versions, wrong_version = _unused_versions(checker, slurm_conf), False
     for key, entry in entries:
         hosts, addresses = expand(entry.get("hosts", "")), expand(entry.get("address", ""))
         if len(hosts) != len(addresses):
@@ -438,11 +441,33 @@ def _addressed(
                 checker.problem(key, f"found '{host}', {what}")
             if address_of.setdefault(host, address) != address:
                 checker.problem(key, f"{host} has an address already, {address_of[host]}")
-            if host_of.setdefault(address, host) != host:
+            # Several slurmd of a host have one address, and ports of their own.
+            if host_of.setdefault(address, host) != host and not {host, host_of[address]} <= with_ports:
                 checker.problem(key, f"{address} is the address of {host_of[address]} already")
+            wrong = versions.get(schema.ip_version(address))
+            if wrong and not wrong_version:
+                wrong_version = True
+                checker.problem(key, f"found '{address}', {wrong}")
         if new:
             addressed.append({"hosts": entry.get("hosts", ""), "address": entry.get("address", "")})
     return addressed
+
+
+def _unused_versions(checker: Checker, slurm_conf: Mapping[str, Any]) -> dict[int | None, str]:
+    """The versions of IP that Slurm does not use, with the problem of an address of that version.
+
+    It uses IPv4 unless CommunicationParameters has DisableIPv4, and IPv6 only with EnableIPv6 (`xgetaddrinfo` in
+    `src/common/util-net.c`), anywhere in the value. slurmdbd has a file of its own (`src/slurmdbd/read_config.c`).
+    """
+    key = checker.key("slurm_conf") + ".CommunicationParameters"
+    words = str(slurm_conf.get("CommunicationParameters") or "").lower()
+    unused: dict[int | None, str] = {}
+    if "disableipv4" in words:
+        unused[4] = f"an IPv4 address, allowed: IPv6 addresses, since {key} has DisableIPv4"
+    if "enableipv6" not in words:
+        where = f"EnableIPv6 in {key} and in that of slurmdbd.conf"
+        unused[6] = f"an IPv6 address, allowed: IPv4 addresses, or {where}"
+    return unused
 
 
 _ADDRESSES = schema.Kind(own={key: {**schema.NODE.own[key], "required": True} for key in ("hosts", "address")})

@@ -25,7 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 
 PLUGIN = "gpucluster.slurm.cluster"
 
-_CLUSTER = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_CLUSTER = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PARTITION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]*")
@@ -67,7 +67,7 @@ def plugin(value: Any) -> str:
 def cluster_name(value: Any) -> str:
     """The name of a cluster. Slurm lowers it, so that upper case would have two spellings."""
     if not _CLUSTER.fullmatch(text(value)):
-        raise ValueError("allowed: lower case letters, digits, '-' and '_', such as hpc-demo")
+        raise ValueError("allowed: lower case letters, digits, '.', '-' and '_', such as hpc-demo")
     return text(value)
 
 
@@ -87,13 +87,13 @@ def partition_name(value: Any) -> str:
     return text(value)
 
 
-def _hostlist(value: Any, pattern: re.Pattern[str], allowed: str) -> str:
-    """A hostlist with at least one name, all of a pattern, none twice."""
+def _hostlist(value: Any, pattern: re.Pattern[str], allowed: str, *, repeated: bool = False) -> str:
+    """A hostlist with at least one name, all of a pattern, none twice unless they may be repeated."""
     seen = set()
     for host in expand(text(value)):
         if not pattern.fullmatch(host) or host.lower() in _NO_HOSTS:
             raise ValueError(f"{host!r} is not a host name, allowed: {allowed}")
-        if host in seen:
+        if host in seen and not repeated:
             raise ValueError(f"{host} is listed twice")
         seen.add(host)
     if not seen:
@@ -114,11 +114,15 @@ def host(value: Any) -> str:
 
 
 def addresses(value: Any) -> str:
-    """A hostlist of addresses, none twice: IP addresses, or names that resolve."""
-    for address in expand(_hostlist(value, _ADDRESS, "a list of addresses such as 10.1.0.[1-16]")):
-        if _IP.fullmatch(address):
-            ip_address(address)  # its ValueError names the problem
+    """A hostlist of addresses: IP addresses, or names that resolve. The model checks whether one may be repeated."""
+    for address in expand(_hostlist(value, _ADDRESS, "a list of addresses such as 10.1.0.[1-16]", repeated=True)):
+        ip_version(address)
     return str(value)
+
+
+def ip_version(address: str) -> int | None:
+    """4 or 6 for an IP address; None for a name. Raises ValueError for what is neither."""
+    return ip_address(address).version if _IP.fullmatch(address) else None
 
 
 def partition_nodes(value: Any) -> str:

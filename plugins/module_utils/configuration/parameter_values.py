@@ -20,6 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     HINTS,
     LEVELS,
     PLUGINS,
+    WHOLE,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
@@ -201,7 +202,7 @@ def _flags(value: str, known: Mapping[str, Span], release: str, *, cased: bool) 
 def _hints(value: str, known: Mapping[str, Span], release: str) -> Iterator[Verdict]:
     """Words that Slurm looks for anywhere in the value."""
     for word in filter(None, value.split(",")):
-        spans = [span for name, span in known.items() if name.lower() in word.lower()]
+        spans = [span for name, span in known.items() if _finds(name, word)]
         if not spans:
             name = word.partition("=")[0]
             yield IGNORED, f"{name!r} is unknown, {_unknown(name, known, release)}"
@@ -214,10 +215,16 @@ def without_version(plugin: str) -> str:
     return re.sub(r"_v\d+$", "", plugin)
 
 
+def _finds(name: str, word: str) -> bool:
+    """Whether Slurm finds a hint in a word."""
+    return name.lower() == word.lower() if name in WHOLE else name.lower() in word.lower()
+
+
 def _plugins(values: Iterable[str], known: Mapping[str, Span], release: str) -> Iterator[Verdict]:
     """Plugins, with or without their kind before a slash. MPI's have versions, `pmix_v5`."""
     for value in values:
         name = without_version(value.rpartition("/")[2])
+        name = "none" if name.lower() == "none" else name
         if not name or (name in known and release in known[name]):
             continue
         if name in known:

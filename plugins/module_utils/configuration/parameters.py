@@ -25,8 +25,9 @@ change that needed a restart before needs only a reconfigure since then, unless 
 - `nodes`: likewise, while no job runs on the nodes that it is about.
 - `cluster`: a restart of all daemons while there is no job at all.
 
-The releases are `23.02+`, `23.02.1+`, `-24.11` or `23.11-24.11`; none: all. `defunct 23.11+`: since then Slurm only says that it
-ignores the parameter. `refused 23.11+`: since then Slurm knows the parameter to refuse it. `use X` is what replaces it.
+The releases are `23.02+`, `23.02.1+`, `-24.11` or `23.11-24.11`; none: all. `defunct 23.11+`: since then Slurm only
+says that it ignores the parameter. `refused 23.11+`: since then Slurm knows the parameter to refuse it. `use X` is what
+replaces it.
 """
 
 from __future__ import annotations

@@ -23,8 +23,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     read,
     table_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import members
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import PLUGINS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import functions, members
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import releases
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
+    NONE_IN_ANY_CASE,
+    PLUGINS,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.times import LEAST
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
     whole_number,
@@ -36,6 +40,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     IGNORED,
     REFUSED,
     SHARED_GRES,
+    release_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
@@ -81,6 +86,8 @@ class ConfiguredCluster:
     gres_conf: bool
     """Whether there is a gres.conf."""
     host: Host
+    release: str
+    """The release of Slurm, such as 24.11."""
 
     def get(self, key: str, default: str = "", file: str = "slurm.conf") -> str:
         """The value of a parameter."""
@@ -110,16 +117,17 @@ class ConfiguredCluster:
         return self.get("AccountingStorageType").lower().endswith(("/slurmdbd", "/ctld_relay"))
 
 
-def cross_check(files: Mapping[str, str], host: Host) -> tuple[list[str], list[str]]:
+def cross_check(files: Mapping[str, str], host: Host, version: str) -> tuple[list[str], list[str]]:
     """The findings that Slurm would refuse, and those that it would ignore, a line for each.
 
     Args:
         files: the text of each file by name, as `whole` gives it.
         host: where slurmctld runs.
+        version: of its Slurm, such as 24.11.5.
 
     Raises:
         ConfigurationError: a line cannot be read.
-        ValueError: a list of hosts is none.
+        ValueError: a list of hosts is none, or see `release_of`.
     """
     keyed = [
         (kind, pairs[0][1], {key.lower(): value for key, value in pairs[1:]})
@@ -127,7 +135,7 @@ def cross_check(files: Mapping[str, str], host: Host) -> tuple[list[str], list[s
         if (kind := table_of("slurm.conf", pairs)) != "slurm.conf"
     ]
     says = read({name: files[name] for name in CHECKED_FILES if name in files})
-    cluster = ConfiguredCluster(says, keyed, "gres.conf" in files, host)
+    cluster = ConfiguredCluster(says, keyed, "gres.conf" in files, host, release_of(version))
     return _sorted(finding for rule in RULES for finding in rule(cluster))
 
 
@@ -243,6 +251,12 @@ def _unknown_nodes(cluster: ConfiguredCluster) -> Iterator[Finding]:
             allowed = f"{'nodes and nodesets' if sets else 'nodes'} of slurm.conf"
             what = f"found {fold(strange)!r}, allowed: {allowed}{_guess(strange[0], [*cluster.nodes, *sets])}"
             yield Finding(place, key, what, effect)
+    for name, values in cluster.partitions.items():
+        found = functions(values.get("nodes", "")) if cluster.release < releases.FUNCTIONS_OF_NODES else []
+        if found:
+            what = f"found '{found[0][0]}{{{found[0][1]}}}', allowed: nodes and nodesets; Slurm {cluster.release}"
+            since = f"has no functions, {releases.FUNCTIONS_OF_NODES} and later do"
+            yield Finding(f"slurm.conf: PartitionName={name}", "Nodes", f"{what} {since}", REFUSED)
 
 
 def _partitions(cluster: ConfiguredCluster) -> Iterator[Finding]:
@@ -315,6 +329,15 @@ def _addresses(cluster: ConfiguredCluster) -> Iterator[Finding]:
             what = f"found {place[0]!r} port {place[1]}, which {first[place]} has, allowed: one of its own; one is down"
             yield Finding(f"slurm.conf: NodeName={name}", "NodeAddr", what, IGNORED)
             return
+
+
+def _controllers(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """Controllers at an IPv6 address, from which hosts of older releases get no files (`src/common/fetch_config.c`)."""
+    found = [word for word in re.findall(r"\(([^()]*)\)", cluster.get("SlurmctldHost")) if ":" in word]
+    configless = "enable_configless" in cluster.get("SlurmctldParameters").lower()
+    if found and configless and cluster.release < releases.CONFIGLESS_IPV6:
+        what = f"found {found[0]!r}, allowed: an IPv4 address; configless hosts of Slurm {cluster.release} use no other"
+        yield Finding("slurm.conf", "SlurmctldHost", what, REFUSED)
 
 
 def _range(text: str) -> range:
@@ -466,6 +489,8 @@ def _plugins(cluster: ConfiguredCluster) -> Iterator[Finding]:
         there = files | ({"none"} & own.keys() if rest not in _NONE_IS_A_PLUGIN else set())
         for word in filter(None, map(str.strip, value.split(",") if kind == "plugins" else [value])):
             name = word.rpartition("/")[2]
+            any_case = parameter.name in NONE_IN_ANY_CASE and cluster.release >= releases.NONE_IN_ANY_CASE
+            name = "none" if any_case and name.lower() == "none" else name
             if name in there or word in _OTHER_NAMES or word.replace("/", "_") in installed:
                 continue
             if parameter.name in _NOT_LOADED and not (files and without_version(name) in own):
@@ -523,7 +548,7 @@ def _limits(cluster: ConfiguredCluster) -> Iterator[Finding]:
     Place: `cgroup_memcg_job_confinement` in `src/interfaces/cgroup.c`. The meaning of memory to a release without
     SelectTypeParameters is not checked: 22.05 and 24.11 differ.
     """
-    confined = "task/cgroup" in cluster.get("TaskPlugin")
+    confined = "cgroup" in cluster.get("TaskPlugin")
     constrained = {
         key: _yes(cluster.get(key, file="cgroup.conf"))
         for key in ("ConstrainCores", "ConstrainDevices", "ConstrainRAMSpace", "ConstrainSwapSpace")
@@ -532,7 +557,8 @@ def _limits(cluster: ConfiguredCluster) -> Iterator[Finding]:
         if on and not confined:
             yield Finding("cgroup.conf", key, "found 'YES', allowed: with TaskPlugin=task/cgroup", IGNORED)
     memory = confined and (constrained["ConstrainRAMSpace"] or constrained["ConstrainSwapSpace"])
-    if memory and "overmemorykill" in cluster.get("JobAcctGatherParams").lower():  # `read_slurm_conf`
+    killed = "overmemorykill" in map(str.lower, cluster.words("JobAcctGatherParams"))
+    if memory and killed:  # `read_slurm_conf`
         what = "found 'OverMemoryKill', allowed: without ConstrainRAMSpace and ConstrainSwapSpace in cgroup.conf"
         yield Finding("slurm.conf", "JobAcctGatherParams", what, REFUSED)
     for keys, enforced, needed in (
@@ -552,6 +578,13 @@ def _limits(cluster: ConfiguredCluster) -> Iterator[Finding]:
             for name, values in cluster.partitions.items()
             for key in ("DefMemPerCPU", "DefMemPerGPU", "DefMemPerNode")
             if "memory" not in values.get("selecttypeparameters", "").lower()
+        ]
+        reserved: dict[str, list[str]] = {}
+        for name, values in cluster.nodes.items():
+            reserved.setdefault(values.get("memspeclimit", ""), []).append(name)
+        given += [
+            (f"slurm.conf: NodeName={fold(names)}", "MemSpecLimit", value if memory else "")
+            for value, names in reserved.items()
         ]
         given += [("cgroup.conf", key, "YES") for key, on in constrained.items() if on and key.endswith("Space")]
         for place, key, value in given:
@@ -704,12 +737,48 @@ def _gres_files(value: str, own: tuple[str, ...], everywhere: tuple[str, ...]) -
             yield "gres.conf", "Name", what, IGNORED
 
 
+_CORES = re.compile(r"\b(?:Cores|CPUs)=([\d,-]+)", re.IGNORECASE)
+_NAME = re.compile(r"\bName=(\S+)", re.IGNORECASE)
+
+
+def _gres_cores(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """Cores that are a part of a socket, for which slurmctld sets the node down (`_check_core_range_matches_sock`)."""
+    if cluster.release < releases.GRES_SOCKETS:
+        return
+    found: dict[tuple[str, int, int], list[str]] = {}
+    for name, values in cluster.nodes.items():
+        names = {gres.name for gres in _of_node(values.get("gres", ""))}
+        for text in (*cluster.says.gres.get(name, ()), *cluster.says.gres.get("", ())) if names else ():
+            cores, kind = _CORES.search(text), _NAME.search(text)
+            if cores and kind and kind[1] in names and "corespersocket" in values:
+                found.setdefault((cores[1], _sockets(values), int(values["corespersocket"])), []).append(name)
+    for (cores_text, sockets, size), hosts in found.items():
+        cores = {int(core) for core in expand(f"[{cores_text}]")}
+        touched = {core // size for core in cores}
+        one = cluster.release >= releases.GRES_ONE_SOCKET
+        if len(cores) != len(touched) * size or (one and len(touched) not in (1, sockets)):
+            allowed = f"all {size} cores of {'one' if one else 'a'} socket, such as 0-{size - 1}"
+            allowed += f", or all cores, 0-{sockets * size - 1}" if one and sockets > 1 else ""
+            what = f"found {cores_text!r}, allowed: {allowed}, with Slurm {cluster.release}"
+            yield Finding(f"gres.conf: NodeName={fold(hosts)}", "Cores", what, REFUSED)
+
+
+def _sockets(values: Mapping[str, str]) -> int:
+    """The sockets of a node, those of all its boards (`_parse_nodename` in `src/common/read_config.c`)."""
+    boards, of_board = int(values.get("boards", "1")), values.get("socketsperboard")
+    if of_board is not None:
+        return boards * int(of_board)
+    cores = int(values["corespersocket"]) * int(values.get("threadspercore", "1"))
+    return int(values.get("sockets", "0")) or int(values.get("cpus", values.get("procs", "0"))) // cores or 1
+
+
 RULES = (
     _twice,
     _unknown_nodes,
     _partitions,
     _no_job,
     _addresses,
+    _controllers,
     _ports,
     _users,
     _plugins,
@@ -717,4 +786,5 @@ RULES = (
     _limits,
     _times,
     _gres,
+    _gres_cores,
 )

@@ -88,9 +88,9 @@ def validation_jobs(
 ) -> list[dict[str, Any]]:
     """The jobs that prove a cluster, for the module `slurm_job`.
 
-    One runs on every node of every partition. In the first partition that has nodes, one is an array, one is cancelled, one is killed
-    for the memory that it takes, and one asks for more nodes than there are and is refused. Where a partition allows
-    some accounts or QOS only, its jobs have the first of them.
+    One runs on every node of every partition. In the first partition that has nodes, one is an array, one is cancelled,
+    one is killed for the memory that it takes, and one asks for more nodes than there are and is refused. Where a
+    partition allows some accounts or QOS only, its jobs have the first of them.
     """
     nodes, partitions = [*nodes], [*partitions]
     gpus = {name: _gpus(node, hardware) for node in nodes for name in expand(node["hosts"])}

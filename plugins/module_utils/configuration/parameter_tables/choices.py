@@ -143,6 +143,26 @@ HINTS = {
 mostly silently (`xstrcasestr(slurm_conf.sched_params, ...)` in the code that obeys the word). A word with an
 equals sign is looked for with it."""
 
+WHOLE = ("ALLOC", "ANY", "CYCLE", "IDLE", "MIXED", "NONDRAINED_IDLE", "OverMemoryKill", "REBOOT_ONLY", "START_ONLY")
+"""Hints that Slurm compares as a whole (`xstrcasecmp` in `_health_node_state` and `_validate_and_set_defaults` in
+`src/common/read_config.c`)."""
+
+NONE_IN_ANY_CASE = (
+    "AccountingStorageType",
+    "AcctGatherEnergyType",
+    "AcctGatherFilesystemType",
+    "AcctGatherInfinibandType",
+    "AcctGatherInterconnectType",
+    "AcctGatherProfileType",
+    "JobAcctGatherType",
+    "JobCompType",
+    "MCSPlugin",
+    "PrioritySiteFactorPlugin",
+    "SwitchType",
+    "TopologyPlugin",
+)
+"""Parameters whose plugin `none` can have any case since 23.11 (`_validate_and_set_defaults`)."""
+
 PLUGINS = {
     "auth": "jwt munge none slurm{23.11+}",
     "burst_buffer": "datawarp lua",

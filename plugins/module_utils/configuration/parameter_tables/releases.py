@@ -17,5 +17,20 @@ SCRIPTS_REPEATED = "24.05"
 RECONFIGURE_RESTARTS = "23.11"
 """The first release whose reconfigure starts the daemons anew (`parameters.py`)."""
 
+NONE_IN_ANY_CASE = "23.11"
+"""The first release that takes `None` for the plugin `none` (`choices.py` has the parameters)."""
+
+GRES_SOCKETS = "24.11"
+"""The first release that sets nodes down if the Cores of gres.conf are a part of a socket."""
+
+GRES_ONE_SOCKET = "25.11"
+"""The first release that sets nodes down if they are neither one socket nor all cores."""
+
+CONFIGLESS_IPV6 = "24.11"
+"""The first release whose hosts get their files from a controller by IPv6 (`_init_minimal_conf_server_config`)."""
+
+FUNCTIONS_OF_NODES = "24.11"
+"""The first release with functions in lists of nodes, such as `switch{s1}`."""
+
 NO_NORMAL_APART = "26.05"
 """The first release that shows which of the PriorityFlags NO_NORMAL_... are set; those before show one as all."""

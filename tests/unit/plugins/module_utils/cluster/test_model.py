@@ -317,7 +317,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "upper case name": (
         changed(name="HPC"),
-        ["name: found 'HPC', allowed: lower case letters, digits, '-' and '_', such as hpc-demo"],
+        ["name: found 'HPC', allowed: lower case letters, digits, '.', '-' and '_', such as hpc-demo"],
     ),
     "bad hostlist": (
         changed(controllers="head[1-"),
@@ -727,22 +727,57 @@ def test_wrong_addresses_in_variables() -> None:
     ]
 
 
-@pytest.mark.parametrize(("select", "wrong"), [(None, False), ("CR_Socket_Memory", False), ("CR_Core", True)])
-def test_memory_is_set_aside_where_it_is_a_resource(select: str | None, wrong: bool) -> None:
+def test_memory_is_set_aside_also_where_it_is_no_resource() -> None:
+    """slurmd keeps to MemSpecLimit with CR_Core, too; the cross-checks of the files say what jobs may take."""
+    nodes = [{"hosts": "head", "hardware": "e2-standard-4", "MemSpecLimit": 1}]
+    conf = {"SelectTypeParameters": "CR_Core"}
+    text = changed(nodes=nodes, partitions=[{"name": "p", "nodes": "ALL"}], addresses=None, slurm_conf=conf)
+    assert load_text(text).variables["slurm_nodes"] == nodes
+
+
+def test_a_cluster_with_a_dot_in_its_name() -> None:
+    assert load_text(changed(name="hpc.demo")).variables["slurm_cluster_name"] == "hpc.demo"
+
+
+def test_several_nodes_of_one_host() -> None:
+    """Two slurmd on a host have one address and ports of their own."""
+    hardware = yaml.safe_load(GUIDE)["hardware"]
+    nodes = [
+        {"hosts": "head", "hardware": "n1-t4", "address": "10.0.0.1", "Port": 6900},
+        {"hosts": "n[1-2]", "hardware": "n1-t4", "address": "10.0.0.1,10.0.0.1", "Port": "[6901-6902]"},
+    ]
+    text = changed(hardware=hardware, nodes=nodes, partitions=[{"name": "p", "nodes": "ALL"}])
+    assert load_text(text).addresses == {**dict.fromkeys(("head", "n1", "n2"), "10.0.0.1"), "login1": "10.182.0.9"}
+
+
+@pytest.mark.parametrize(
+    ("words", "node_address", "login_address", "wrong"),
+    [
+        (None, "fd00::1", "10.0.0.1", "nodes[0].address: found 'fd00::1', {6}"),
+        (["NoAddrCache"], "10.0.0.1", "fd00::2", "addresses.login1: found 'fd00::2', {6}"),
+        ("NoAddrCache,EnableIPv6", "fd00::1", "10.0.0.1", ""),
+        (["enableipv6"], "FD00::1", "fd00::2", ""),
+        ("EnableIPv6,DisableIPv4", "fd00::1", "login.example", ""),
+        ("EnableIPv6,DisableIPv4", "fd00::1", "10.0.0.1", "addresses.login1: found '10.0.0.1', {4}"),
+    ],
+)
+def test_addresses_that_slurm_does_not_use(words: Any, node_address: str, login_address: str, wrong: str) -> None:
+    """Slurm asks the resolver for the kinds of addresses that CommunicationParameters allows (`xgetaddrinfo`)."""
     text = changed(
-        hardware={"m": {**MACHINE, "MemSpecLimit": 1}},
-        nodes=[{"hosts": "head", "hardware": "m"}],
+        nodes=[{"hosts": "head", "hardware": "n1-t4", "address": node_address}],
         partitions=[{"name": "p", "nodes": "ALL"}],
-        addresses=None,
-        slurm_conf={"SelectTypeParameters": select},
+        addresses={"login1": login_address},
+        slurm_conf={"CommunicationParameters": words} if words else {},
     )
     if not wrong:
         load_text(text)
         return
-    assert problems(text) == [
-        "my.cluster.yml: nodes[0].MemSpecLimit: needs memory as a resource, but "
-        "slurm_conf.SelectTypeParameters is CR_Core: CR_Core_Memory, for example, makes it one"
-    ]
+    kinds = {
+        "{6}": "an IPv6 address, allowed: IPv4 addresses, or EnableIPv6 in slurm_conf.CommunicationParameters and in "
+        "that of slurmdbd.conf",
+        "{4}": "an IPv4 address, allowed: IPv6 addresses, since slurm_conf.CommunicationParameters has DisableIPv4",
+    }
+    assert problems(text) == [f"my.cluster.yml: {wrong.replace(wrong[-3:], kinds[wrong[-3:]])}"]
 
 
 def test_problems_of_the_hardware_file_name_it() -> None:

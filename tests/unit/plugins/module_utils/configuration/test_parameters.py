@@ -130,6 +130,8 @@ def test_release_of_what_is_too_old_or_none(version: str) -> None:
         ("slurm.conf", "MpiDefault", "pmix_v5", "24.11"),
         ("slurm.conf", "TaskPlugin", "task/affinity,cgroup", "24.11"),
         ("slurm.conf", "TopologyPlugin", "topology/default", "26.05"),
+        ("slurm.conf", "JobAcctGatherParams", "overmemorykill,UsePss", "26.05"),
+        ("slurm.conf", "JobCompType", "jobcomp/None", "24.11"),
         ("slurm.conf", "SbcastParameters", "send_libs", "26.05"),
         ("PartitionName", "OverSubscribe", "FORCE:2", "24.11"),
         *(
@@ -186,6 +188,23 @@ def test_good_values(file: str, key: str, value: str, version: str) -> None:
         ("slurm.conf", "SlurmdDebug", "loud", "24.11", REFUSED, "quiet, fatal"),
         ("slurm.conf", "SlurmctldParameters", "enable_configles", "24.11", IGNORED, "'enable_configless'?"),
         ("slurm.conf", "SlurmctldParameters", "enable_stepmgr", "22.05", IGNORED, "24.05 and later"),
+        (
+            "slurm.conf",
+            "JobAcctGatherParams",
+            "NoOverMemoryKill",
+            "24.11",
+            IGNORED,
+            "'NoOverMemoryKill' is unknown, all",
+        ),
+        ("slurm.conf", "HealthCheckNodeState", "NOTIDLE", "24.11", IGNORED, "'NOTIDLE' is unknown"),
+        (
+            "slurm.conf",
+            "PriorityFlags",
+            "FAIR_TREE",
+            "24.11",
+            IGNORED,
+            "'FAIR_TREE' is unknown, allowed: ACCRUE_ALWAYS",
+        ),
         ("slurm.conf", "SelectType", "select/cons_res", "24.11", FOREIGN, "22.05 to 23.02 do"),
         ("slurm.conf", "JobSubmitPlugins", "lua,ours", "24.11", FOREIGN, "does not come with 'ours'"),
         *(
@@ -307,3 +326,18 @@ def test_what_the_model_makes_is_a_parameter() -> None:
 )
 def test_nearest(name: str, expected: str | None) -> None:
     assert spelling.nearest(name, parameters.SLURM_CONF) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "expected"),
+    [
+        ("FAIR_TREE", ["NO_FAIR_TREE"], None),
+        ("no_fair_tree2", ["NO_FAIR_TREE"], "NO_FAIR_TREE"),
+        ("NoOverMemoryKill", ["OverMemoryKill"], None),
+        ("disable_user_top", ["enable_user_top"], None),
+        ("NoShare", ["NoShared"], "NoShared"),
+        ("Shared", ["NoShared", "Share"], "Share"),
+    ],
+)
+def test_the_opposite_is_not_meant(name: str, known: list[str], expected: str | None) -> None:
+    assert spelling.nearest(name, known) == expected

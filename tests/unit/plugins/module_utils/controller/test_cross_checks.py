@@ -53,6 +53,9 @@ def verdict(
     unresolved: tuple[str, ...] = (),
     started_as: str = "root",
     unwritable: tuple[tuple[str, str], ...] = (),
+
+
+    version: str = "24.11.5",
     **files: str,
 ) -> tuple[list[str], list[str]]:
     """The refused and the ignored settings; `gres_conf=` is the text of gres.conf."""
@@ -69,7 +72,7 @@ def verdict(
     texts, refusals, remarks = whole(texts, host)
     if refusals:
         return refusals, remarks
-    refusals, more = cross_check(texts, host)
+    refusals, more = cross_check(texts, host, version)
     return refusals, remarks + more
 
 
@@ -118,7 +121,10 @@ def written(path: Path) -> dict[str, str]:
 
 def quiet(files: dict[str, str]) -> bool:
     """Whether nothing is refused or ignored on a host that has exactly the plugins and files that are named."""
-    return cross_check(files, Host(files.get, lambda _plugin_dir: INSTALLED, set[str]().intersection)) == ([], [])
+    return cross_check(files, Host(files.get, lambda _plugin_dir: INSTALLED, set[str]().intersection), "24.11.5") == (
+        [],
+        [],
+    )
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.parent.name for path in EXAMPLES])
@@ -146,7 +152,12 @@ def test_nodes_and_partitions_that_go_together() -> None:
     )
     assert right(NODES)
     by_feature = "NodeName=n[1-2] NodeAddr=10.0.0.[1-2] Feature=a,big\nNodeSet=big Feature=big\n"
-    assert right(by_feature + "PartitionName=p Nodes=big,feature{a}\nPartitionName=q Nodes=switch{s1,s2},n1\n")
+    functions = by_feature + "PartitionName=p Nodes=big,feature{a}\nPartitionName=q Nodes=switch{s1,s2},n1\n"
+    assert right(functions)
+    assert verdict(functions, version="24.05.8")[0][0] == (
+        "slurm.conf: PartitionName=p: Nodes: found 'feature{a}', allowed: nodes and nodesets; "
+        "Slurm 24.05 has no functions, 24.11 and later do"
+    )
 
 
 @pytest.mark.parametrize(
@@ -401,6 +412,18 @@ def test_plugins_that_slurmctld_does_not_miss(line: str) -> None:
     assert verdict(f"{line}\n", plugins=INSTALLED) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("line", "version", "accepted"),
+    [
+        ("JobCompType=jobcomp/None", "23.11.0", True),
+        ("JobCompType=jobcomp/None", "23.02.7", False),
+        ("PreemptType=preempt/None", "26.05.5", False),  # `xstrcmp`
+    ],
+)
+def test_no_plugin_in_other_letters(line: str, version: str, accepted: bool) -> None:
+    assert bool(verdict(f"{line}\n", plugins=INSTALLED, version=version)[0]) != accepted
+
+
 def test_plugins_are_not_checked_where_the_installed_ones_are_not_known() -> None:
     assert right("AuthType=auth/mung\n")
 
@@ -612,6 +635,27 @@ def test_memory_that_two_enforce() -> None:
     assert refused(conf, cgroup_conf=CGROUP) == f"slurm.conf: JobAcctGatherParams: {what}"
 
 
+def test_words_that_only_look_like_another() -> None:
+    """Slurm compares OverMemoryKill as a whole word, in any case; of TaskPlugin it looks for `cgroup`."""
+    memory = "SelectTypeParameters=CR_Core_Memory\nTaskPlugin=affinity,cgroup\n"
+    assert right(f"{memory}JobAcctGatherParams=NoOverMemoryKill,UsePss\n", cgroup_conf=CGROUP)
+    assert "OverMemoryKill" in refused(f"{memory}JobAcctGatherParams=UsePss,overmemorykill\n", cgroup_conf=CGROUP)
+
+
+def test_a_reserve_of_memory_that_is_no_resource() -> None:
+    """slurmd keeps to MemSpecLimit (`_memory_spec_init`), but jobs may take all memory of the node."""
+    reserve = RESERVE.replace(" CoreSpecCount=1", "")
+    conf = f"TaskPlugin=task/cgroup\nSelectTypeParameters=CR_Core\n{reserve}"
+    what = "found '100', but memory is no resource, allowed: with CR_Core_Memory, found 'CR_Core'"
+    assert verdict(conf, cgroup_conf="ConstrainCores=yes\nConstrainSwapSpace=no\nConstrainRAMSpace=yes\n") == (
+        [],
+        [
+            f"slurm.conf: NodeName=n[1-2]: MemSpecLimit: {what}",
+            f"cgroup.conf: ConstrainRAMSpace: {what.replace('100', 'YES')}",
+        ],
+    )
+
+
 # -- generic resources -----------------------------------------------------------------------------------------------
 
 
@@ -714,3 +758,46 @@ def test_without_gres_conf_the_nodes_have_their_own() -> None:
 def test_without_grestypes_there_are_no_generic_resources() -> None:
     what = "slurm.conf: NodeName=n1: Gres: found 'gpu', allowed: nothing, the GresTypes"
     assert ignored("NodeName=n1 NodeAddr=10.0.0.1 Gres=gpu:1\n") == what
+
+
+MACHINE = (
+    "NodeName=n[1-2] NodeAddr=10.0.0.[1-2] Sockets=4 CoresPerSocket=4 ThreadsPerCore=2 Gres=gpu:1\nGresTypes=gpu\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("cores", "version", "allowed"),
+    [
+        ("0-1", "24.05.8", ""),
+        ("0-1", "24.11.0", "all 4 cores of a socket, such as 0-3, with Slurm 24.11"),
+        ("0-3", "24.11.5", ""),
+        ("0-7", "25.05.3", ""),
+        ("0-5", "25.05.3", "all 4 cores of a socket, such as 0-3, with Slurm 25.05"),
+        ("0-3", "26.05.5", ""),
+        ("4,5,6-7", "26.05.5", ""),
+        ("0-15", "26.05.5", ""),
+        ("0-7", "25.11.0", "all 4 cores of one socket, such as 0-3, or all cores, 0-15, with Slurm 25.11"),
+        ("0-2", "26.05.5", "all 4 cores of one socket, such as 0-3, or all cores, 0-15, with Slurm 26.05"),
+    ],
+)
+def test_cores_of_generic_resources_by_release(cores: str, version: str, allowed: str) -> None:
+    found = verdict(MACHINE, gres_conf=f"NodeName=n[1-2] Name=gpu File=/dev/zero Cores={cores}\n", version=version)
+    text = f"gres.conf: NodeName=n[1-2]: Cores: found {cores!r}, allowed: {allowed}"
+    assert found == ([text] if allowed else [], [])
+
+
+@pytest.mark.parametrize(
+    "machine", ["Boards=2 SocketsPerBoard=1 CoresPerSocket=2", "CPUs=8 CoresPerSocket=2 ThreadsPerCore=2"]
+)
+def test_all_cores_of_two_sockets(machine: str) -> None:
+    nodes = f"NodeName=n1 NodeAddr=10.0.0.1 {machine} Gres=gpu:1\nGresTypes=gpu\n"
+    lines = "Name=gpu File=/dev/zero Cores=0-3\nName=mps Count=100 Cores=0\n"
+    assert verdict(nodes, gres_conf=lines, version="26.05.5")[0] == []
+
+
+def test_controllers_that_configless_hosts_do_not_reach() -> None:
+    conf = "SlurmctldHost=head(fd00::1)\nCommunicationParameters=EnableIPv6\nSlurmctldParameters=enable_configless\n"
+    what = "found 'fd00::1', allowed: an IPv4 address; configless hosts of Slurm 22.05 use no other"
+    assert refused(conf, version="22.05.8") == f"slurm.conf: SlurmctldHost: {what}"
+    assert right(conf, version="24.11.5")
+    assert right(conf.replace("fd00::1", "10.0.0.9"), version="22.05.8")
