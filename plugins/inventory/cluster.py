@@ -14,7 +14,8 @@ description:
   - Reads one file that describes a Slurm cluster. Its name ends in C(cluster.yml) or C(cluster.yaml).
   - Creates the groups C(slurm_cluster) with the children C(slurm_controller), C(slurm_database), C(slurm_login),
     C(slurm_registry) and C(slurm_compute), a group C(hardware_NAME) for each machine type and C(partition_NAME) for
-    each partition. In these names, characters other than letters, digits and underscores become underscores.
+    each partition. In these names, characters other than letters, digits and underscores become underscores. If two
+    names become equal by this, the second gets one more underscore at its end.
   - Sets the variables that the roles of this collection share (C(slurm_cluster_name), C(slurm_nodes) and so on) on the
     group C(slurm_cluster), and C(ansible_host) on hosts with an address. C(group_vars) and C(host_vars) beside the file
     win over them as always.
@@ -66,7 +67,8 @@ options:
         have a type, or none.
       - C(file), the device files, a hostlist. GPUs need it, or C(autodetect).
       - C(count), their number. By default the number of files in C(file), or 1 without C(file).
-      - C(cores), Slurm's indexes of the nearest cores, such as V(0-55). They must be all cores of a socket.
+      - C(cores), Slurm's indexes of the nearest cores, such as V(0-55). From Slurm 24.11 on they must be all cores of a
+        socket or of several sockets, from 25.11 on those of one socket or of the whole machine.
       - C(links), the connections of one device to all devices, such as V([-1, 16]).
       - C(flags), a list out of C(CountOnly), C(explicit), C(one_sharing), C(all_sharing), C(nvidia_gpu_env),
         C(amd_gpu_env), C(intel_gpu_env), C(opencl_env) and C(no_gpu_env). The flags of a C(gpu) must include an
@@ -89,6 +91,8 @@ options:
     description:
       - The compute nodes, a list of entries with C(hosts) (a hostlist), C(hardware) (a machine type), optionally
         C(address) (a hostlist of the same length), and any parameter of a C(NodeName) line.
+      - An IPv6 address needs V(EnableIPv6) in C(CommunicationParameters) of O(slurm_conf) and of slurmdbd.conf. Several
+        nodes can have one address if they have a C(Port).
       - The hardware V(detected) is measured and kept beside this file, in C(my.hardware.yml) for C(my.cluster.yml),
         which has the keys C(hardware) and C(nodes) of this file. Until the measurement, the hosts are in the inventory,
         but have no node lines.
@@ -97,8 +101,11 @@ options:
     required: true
   partitions:
     description:
-      - A list of entries with C(name), C(nodes) (a hostlist of O(nodes), or V(ALL)), optionally C(default) (a boolean,
-        true for one of them), and any parameter of a C(PartitionName) line.
+      - A list of entries with C(name), C(nodes), optionally C(default) (a boolean, true for one of them), and any
+        parameter of a C(PartitionName) line.
+      - C(nodes) is V(ALL), or a list of hosts of O(nodes), of node sets (C(NodeSet) in O(slurm_conf)) and of Slurm's
+        functions, such as V(switch{s1}). It can be empty. A host is in the group of the partition, and is validated,
+        unless only slurmctld knows that it belongs to the partition, as it does for a switch and for dynamic nodes.
     type: list
     elements: dict
     required: true

@@ -59,7 +59,7 @@ class Configuration:
     def node_sets(self) -> list[NodeSet]:
         """The node sets, in the order of the file."""
         return [
-            NodeSet.of(pair.split("=", 1) for pair in re.split(r"\s+(?=\w+=)", f"{spelled} {text}".strip()))
+            NodeSet.of(pair.partition("=")[::2] for pair in re.split(r"\s+(?=\w+=)", f"{spelled} {text}".strip()))
             for (file, key), (spelled, text) in self.settings.items()
             if file == "slurm.conf" and key.startswith("nodeset ")
         ]

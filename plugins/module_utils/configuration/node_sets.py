@@ -31,7 +31,7 @@ class NodeSet(NamedTuple):
     """A hostlist of more nodes, or ALL."""
 
     @classmethod
-    def of(cls, values: Iterable[tuple[Any, Any]]) -> NodeSet:
+    def of(cls, values: Iterable[tuple[Any, ...]]) -> NodeSet:
         """The node set of a line, whose keys can have any case."""
         given = {str(key).lower(): "" if value is None else str(value) for key, value in values}
         return cls(given.get("nodeset", ""), given.get("feature", ""), given.get("nodes", ""))

@@ -753,10 +753,10 @@ def _gres_cores(cluster: ConfiguredCluster) -> Iterator[Finding]:
             if cores and kind and kind[1] in names and "corespersocket" in values:
                 found.setdefault((cores[1], _sockets(values), int(values["corespersocket"])), []).append(name)
     for (cores_text, sockets, size), hosts in found.items():
-        cores = {int(core) for core in expand(f"[{cores_text}]")}
-        touched = {core // size for core in cores}
+        indexes = {int(core) for core in expand(f"[{cores_text}]")}
+        touched = {index // size for index in indexes}
         one = cluster.release >= releases.GRES_ONE_SOCKET
-        if len(cores) != len(touched) * size or (one and len(touched) not in (1, sockets)):
+        if len(indexes) != len(touched) * size or (one and len(touched) not in (1, sockets)):
             allowed = f"all {size} cores of {'one' if one else 'a'} socket, such as 0-{size - 1}"
             allowed += f", or all cores, 0-{sockets * size - 1}" if one and sockets > 1 else ""
             what = f"found {cores_text!r}, allowed: {allowed}, with Slurm {cluster.release}"

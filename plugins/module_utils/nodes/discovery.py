@@ -295,14 +295,15 @@ def _file_entries(found: list[Mapping[str, Any]], machine: Machine) -> list[Mach
 
 
 def _sockets(cores: str, machine: Machine) -> str:
-    """Cores, widened to whole sockets, since Slurm takes no part of one (`_check_core_range_matches_sock` in gres.c).
+    """Cores, widened to a whole socket, since Slurm takes no part of one (`_check_core_range_matches_sock` in gres.c).
 
     None for cores that Slurm does not know: a socket of an irregular machine has more than the average, which counts.
+    None for a part of the sockets, which no release from 25.11 on takes.
     """
     size, known = machine["cores_per_socket"], machine["sockets"] * machine["cores_per_socket"]
     sockets = {core // size for core in bits(parse_list(cores))}
     wide = of(core for socket in sockets for core in range(socket * size, (socket + 1) * size))
-    return "" if wide >> known else format_list(wide)
+    return "" if wide >> known or len(sockets) not in (1, machine["sockets"]) else format_list(wide)
 
 
 def _mig_entries(found: list[Mapping[str, Any]]) -> list[Machine]:

@@ -257,6 +257,15 @@ def test_cores_are_widened_to_sockets() -> None:
     assert [entry["cores"] for entry in machine["gres"]] == ["0-55", "56-111"]
 
 
+def test_cores_of_a_part_of_the_sockets_are_left_out() -> None:
+    """No release from 25.11 on takes them (`_check_core_range_matches_sock`); one socket and all cores are taken."""
+    four = {"sockets_per_board": 4, "cores_per_socket": 28}
+    (machine,) = found({"n1": facts(gpus=[gpu(0, "0-55"), gpu(1, "56-83")], **four)})["hardware"].values()
+    assert "cores" not in machine["gres"][0]
+    (machine,) = found({"n1": facts(gpus=[gpu(0, "0-111"), gpu(1, "56-83")], **four)})["hardware"].values()
+    assert [entry["cores"] for entry in machine["gres"]] == ["0-111", "56-83"]
+
+
 def test_a_host_that_slurm_cannot_use() -> None:
     result = found({"n1": facts(cores_per_socket=0)})
     assert (result["hardware"], result["nodes"]) == ({}, [])
