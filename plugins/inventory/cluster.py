@@ -91,8 +91,8 @@ options:
     description:
       - The compute nodes, a list of entries with C(hosts) (a hostlist), C(hardware) (a machine type), optionally
         C(address) (a hostlist of the same length), and any parameter of a C(NodeName) line.
-      - An IPv6 address needs V(EnableIPv6) in C(CommunicationParameters) of O(slurm_conf) and of slurmdbd.conf. Several
-        nodes can have one address if they have a C(Port).
+      - An IPv6 address needs V(EnableIPv6) in C(CommunicationParameters) of O(slurm_conf). Several nodes can have one
+        address if they have a C(Port).
       - The hardware V(detected) is measured and kept beside this file, in C(my.hardware.yml) for C(my.cluster.yml),
         which has the keys C(hardware) and C(nodes) of this file. Until the measurement, the hosts are in the inventory,
         but have no node lines.

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
 ROOT = Path(__file__).parents[2]
 ROLES = sorted(path for path in (ROOT / "roles").iterdir() if path.is_dir())
@@ -31,6 +33,25 @@ def test_argument_specs_equal_the_defaults(role: Path) -> None:
 def test_every_option_is_required_or_has_a_default(role: Path) -> None:
     options = load(role / "meta/argument_specs.yml")["argument_specs"]["main"].get("options", {})
     assert [name for name, option in options.items() if bool(option.get("required")) == ("default" in option)] == []
+
+
+@pytest.mark.parametrize(
+    ("slurm_conf", "expected"),
+    [
+        ({}, None),
+        ({"CommunicationParameters": "NoAddrCache"}, None),
+        ({"CommunicationParameters": "NoAddrCache,EnableIPv6"}, "EnableIPv6"),
+        ({"CommunicationParameters": ["enableipv6", "DisableIPv4"]}, "enableipv6,DisableIPv4"),
+    ],
+)
+def test_slurmdbd_uses_the_versions_of_ip_of_the_other_daemons(
+    slurm_conf: dict[str, Any], expected: str | None
+) -> None:
+    """It has a file of its own (`src/slurmdbd/read_config.c`)."""
+    path = ROOT / "roles/slurmdbd/vars/main.yml"
+    text = load(path)["__slurmdbd_conf_defaults"]["CommunicationParameters"]
+    templar = Templar(DataLoader(), variables={"slurm_conf": slurm_conf})
+    assert templar.template(trust_as_template(text)) == expected
 
 
 def test_platforms_say_the_same_things() -> None:

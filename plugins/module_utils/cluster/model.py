@@ -457,7 +457,7 @@ def _unused_versions(checker: Checker, slurm_conf: Mapping[str, Any]) -> dict[in
     """The versions of IP that Slurm does not use, with the problem of an address of that version.
 
     It uses IPv4 unless CommunicationParameters has DisableIPv4, and IPv6 only with EnableIPv6 (`xgetaddrinfo` in
-    `src/common/util-net.c`), anywhere in the value. slurmdbd has a file of its own (`src/slurmdbd/read_config.c`).
+    `src/common/util-net.c`), anywhere in the value. Role slurmdbd gives both words to slurmdbd, too.
     """
     key = checker.key("slurm_conf") + ".CommunicationParameters"
     words = str(slurm_conf.get("CommunicationParameters") or "").lower()
@@ -465,8 +465,7 @@ def _unused_versions(checker: Checker, slurm_conf: Mapping[str, Any]) -> dict[in
     if "disableipv4" in words:
         unused[4] = f"an IPv4 address, allowed: IPv6 addresses, since {key} has DisableIPv4"
     if "enableipv6" not in words:
-        where = f"EnableIPv6 in {key} and in that of slurmdbd.conf"
-        unused[6] = f"an IPv6 address, allowed: IPv4 addresses, or {where}"
+        unused[6] = f"an IPv6 address, allowed: IPv4 addresses, or EnableIPv6 in {key}"
     return unused
 
 

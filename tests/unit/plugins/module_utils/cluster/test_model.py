@@ -773,8 +773,7 @@ def test_addresses_that_slurm_does_not_use(words: Any, node_address: str, login_
         load_text(text)
         return
     kinds = {
-        "{6}": "an IPv6 address, allowed: IPv4 addresses, or EnableIPv6 in slurm_conf.CommunicationParameters and in "
-        "that of slurmdbd.conf",
+        "{6}": "an IPv6 address, allowed: IPv4 addresses, or EnableIPv6 in slurm_conf.CommunicationParameters",
         "{4}": "an IPv4 address, allowed: IPv6 addresses, since slurm_conf.CommunicationParameters has DisableIPv4",
     }
     assert problems(text) == [f"my.cluster.yml: {wrong.replace(wrong[-3:], kinds[wrong[-3:]])}"]
