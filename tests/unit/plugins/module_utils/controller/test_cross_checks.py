@@ -53,8 +53,6 @@ def verdict(
     unresolved: tuple[str, ...] = (),
     started_as: str = "root",
     unwritable: tuple[tuple[str, str], ...] = (),
-
-
     version: str = "24.11.5",
     **files: str,
 ) -> tuple[list[str], list[str]]:
