@@ -19,10 +19,16 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 Pairs = tuple[tuple[str, str], ...]
 """Keys and values of a line, in order."""
 
-# parse_config.c: a key, perhaps an operator, a value that is quoted or has no blanks.
-_PAIR = re.compile(r'([\w.]+)\s*[-+*/]?=\s*(?:"([^"]*)"|(\S+))(?:\s+|$)')
-_COMMENT = re.compile(r"(?<!\\)#.*")
-_INCLUDE = re.compile(r"include\s+(\S+)", re.IGNORECASE)
+# parse_config.c: a key, perhaps an operator, a value that is quoted or has no blanks. Blanks are those of ASCII.
+_PAIR = re.compile(r'([\w.]+)\s*[-+*/]?=\s*(?:"([^"]*)"|(\S+))(?:\s+|$)', re.ASCII)
+# Two backslashes are one that is meant, a single one escapes the next character (`_strip_comments`,
+# `_strip_continuation` and `_strip_escapes` there, the same in all releases).
+_COMMENT = re.compile(r"(?<!\\)((?:\\\\)*)#.*", re.DOTALL)
+_CONTINUED = re.compile(r"(?<!\\)((?:\\\\)*)\\\s*\Z", re.ASCII)
+_ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
+_INCLUDE = re.compile(r"include\s+(\S+)", re.IGNORECASE | re.ASCII)
+_BLANKS = " \t\n\v\f\r"
+"""Blanks of C (isspace(3)). Python takes more characters for blanks, and for ends of lines, such as U+2028."""
 _DEFAULT = "DEFAULT"
 
 
@@ -71,22 +77,37 @@ def lines(file: str, text: str) -> Iterator[Pairs]:
     Raises:
         ConfigurationError: names the file, the line and its text.
     """
-    start, joined = 1, ""
-    for number, raw in enumerate(text.splitlines(), 1):
-        part = _COMMENT.sub("", raw).rstrip()
-        start = start if joined else number
-        joined += part[:-1] if part.endswith("\\") else part
-        if part.endswith("\\"):
-            continue
-        line, joined = joined.strip(), ""
+    if file == "plugstack.conf":  # no file of Key=value and no escapes (`_plugin_stack_parse_line` in spank.c)
+        for words in (line.partition("#")[0].strip(_BLANKS) for line in text.split("\n")):
+            if words:
+                word, _blank, rest = words.replace("\t", " ").partition(" ")
+                yield ((word, rest.strip(_BLANKS)),)
+        return
+    for number, line in _joined(text):
+        line = line.strip(_BLANKS)
         included = _INCLUDE.fullmatch(line)
-        if line and file == "plugstack.conf":  # no file of Key=value: see its table of parameters
-            word, _blank, rest = line.replace("\t", " ").partition(" ")
-            yield ((word, rest.strip()),)
-        elif included:
+        if included:
             yield (("Include", included[1]),)
         elif line:
-            yield _pairs(file, start, line)
+            yield _pairs(file, number, line)
+
+
+def _joined(text: str) -> Iterator[tuple[int, str]]:
+    """The lines without comments and escapes, each with its number.
+
+    A line that ends in an odd number of backslashes goes on in the next one (`_get_next_line` in parse_config.c).
+    """
+    start, parts = 1, []
+    for number, raw in enumerate(text.split("\n"), 1):
+        part = _COMMENT.sub(r"\1", raw)
+        start = start if parts else number
+        goes_on = _CONTINUED.search(part)
+        parts.append(part[: goes_on.end(1)] if goes_on else part)
+        if not goes_on:
+            yield start, _ESCAPED.sub(r"\1", "".join(parts))
+            parts = []
+    if parts:  # the text ends where its last line would go on
+        yield start, _ESCAPED.sub(r"\1", "".join(parts))
 
 
 def _pairs(file: str, number: int, line: str) -> Pairs:
@@ -96,8 +117,7 @@ def _pairs(file: str, number: int, line: str) -> Pairs:
         match = _PAIR.match(line, place)
         if not match:
             raise ConfigurationError(f"{file}: line {number}: found {line[place:]!r}, allowed: Key=value")
-        value = match[2] if match[3] is None else match[3]
-        pairs.append((match[1], value.replace("\\#", "#").replace("\\\\", "\\")))
+        pairs.append((match[1], match[2] if match[3] is None else match[3]))
         place = match.end()
     return tuple(pairs)
 
@@ -106,13 +126,16 @@ def read(files: Mapping[str, str]) -> Configuration:
     """The settings of files, given by name and text.
 
     Raises:
-        ConfigurationError: a line cannot be read.
+        ConfigurationError: a line, or a hostlist in it, cannot be read.
     """
     result = Configuration()
     for file, text in files.items():
         defaults: dict[str, Pairs] = {}
         for pairs in lines(file, text):
-            _add(result, file, pairs, defaults)
+            try:
+                _add(result, file, pairs, defaults)
+            except ValueError as error:
+                raise ConfigurationError(f"{file}: {'='.join(pairs[0])}: {error}") from None
     return result
 
 
@@ -160,12 +183,25 @@ _SEVERAL = {"slurmctldhost", "prolog", "epilog", "prologslurmctld", "epilogslurm
 def _add_nodes(result: Configuration, hosts: str, settings: Pairs) -> None:
     """Nodes of a line. Equal ones share their settings, so that they are compared once; addresses are their own."""
     names = expand(hosts)
+    if not names:
+        raise ValueError("allowed: a hostlist such as compute[01-16]")
     own = [pair for pair in settings if pair[0].lower() in ("nodeaddr", "nodehostname", "port")]
     shared = tuple(sorted((pair for pair in settings if pair not in own), key=lambda pair: pair[0].lower()))
-    columns = [(key, expand(f"[{values}]" if values[0].isdigit() and key == "Port" else values)) for key, values in own]
+    columns = [(key, _column(key, values)) for key, values in own if values or key.lower() != "port"]
     for i, name in enumerate(names):
         mine = tuple((key, values[i] if len(values) == len(names) else values[0]) for key, values in columns)
         result.nodes[name] = (*shared, *mine) if mine else shared
+
+
+def _column(key: str, values: str) -> list[str]:
+    """Addresses, names or ports of a line, one for each node or one for all (`expand_nodeline_info` in node_conf.c).
+
+    An empty Port is none, an empty address is fatal.
+    """
+    found = expand(f"[{values}]" if key.lower() == "port" and values[0] != "[" else values)
+    if not found:
+        raise ValueError(f"{key}: found {values!r}, allowed: a hostlist")
+    return found
 
 
 def _over(defaults: Pairs, pairs: Pairs) -> Pairs:
@@ -182,15 +218,21 @@ def _text(pairs: Iterator[tuple[str, str]] | Pairs) -> str:
 def value_text(value: Any) -> str:
     """A value as Slurm's parser reads it (`src/common/parse_config.c`).
 
-    Booleans are YES or NO, lists are joined by commas. A backslash escapes, a `#` starts a comment even in quotes, a
-    value with blanks is quoted and cannot hold a quote.
+    Booleans are YES or NO, lists are joined by commas. A backslash escapes, and continues the line at its end. A `#`
+    starts a comment even in quotes, a value with blanks is quoted and cannot hold a quote.
     """
     if isinstance(value, bool):
         return "YES" if value else "NO"
-    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    elements = value if isinstance(value, (list, tuple)) else [value]
+    # YAML reads words such as `on` as booleans: in a list, they were names.
+    if not all(isinstance(element, (str, int, float)) and not isinstance(element, bool) for element in elements):
+        raise ValueError(f"{value!r} is not a valid value in a Slurm configuration: write each element in quotes")
+    text = ",".join(map(str, elements))
     blank = not text or any(character.isspace() for character in text)
-    if "\n" in text or "\r" in text:
+    if re.search(r"[\n\r\0]", text):
         raise ValueError(f"{text!r} is not a valid value in a Slurm configuration: it has more than one line")
+    if text.endswith("\\"):
+        raise ValueError(f"{text!r} is not a valid value in a Slurm configuration: it ends in a backslash")
     if '"' in text and (blank or text.startswith('"')):
         raise ValueError(
             f"{text!r} is not a valid value in a Slurm configuration: it has quotes and would have to be quoted"

@@ -136,7 +136,7 @@ def _parameter(line: str) -> Parameter:
 
 def _table(text: str) -> dict[str, Parameter]:
     """A table by the names in lower case, in its order."""
-    return {parameter.name.lower(): parameter for parameter in map(_parameter, text.strip().splitlines())}
+    return {parameter.name.lower(): parameter for parameter in map(_parameter, text.strip().split("\n"))}
 
 
 FILES: Mapping[str, Mapping[str, Parameter]] = {

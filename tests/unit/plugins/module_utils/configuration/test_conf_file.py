@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     changes,
     lines,
     read,
+    value_text,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 from hypothesis import given
@@ -36,6 +37,67 @@ def test_lines() -> None:
 def test_a_line_that_slurm_would_not_take() -> None:
     with pytest.raises(ConfigurationError, match=r"slurm.conf: line 3: found 'KillWait 30', allowed: Key=value"):
         read({"slurm.conf": "A=1\n\nKillWait 30\n"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A=x\\\nB=1\n", [("A", "xB=1")]),
+        ("A=x\\\\\nB=1\n", [("A", "x\\"), ("B", "1")]),
+        ("A=x\\\\\\\ny\n", [("A", "x\\y")]),
+        ("A=x \\ \t\r\nB=1\n", [("A", "x"), ("B", "1")]),
+        ("A=x \\ # not the end\nB=1\n", [("A", "x"), ("B", "1")]),
+        ("A=x \\", [("A", "x")]),
+        ("A=x\\#y\n", [("A", "x#y")]),
+        ("A=x\\\\#y\n", [("A", "x\\")]),
+        ("A=x\\y\n", [("A", "xy")]),
+        ("A=x\r\nB=1\r\n", [("A", "x"), ("B", "1")]),
+    ],
+)
+def test_backslashes_and_comments_are_read_as_slurm_reads_them(text: str, expected: list[tuple[str, str]]) -> None:
+    assert [pair for pairs in lines("slurm.conf", text) for pair in pairs] == expected
+
+
+@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\u0085", "\x1c", "\x1e"])
+def test_only_a_newline_ends_a_line(character: str) -> None:
+    """Python takes these characters for ends of lines, or for blanks."""
+    assert [*lines("slurm.conf", f"MailDomain=a{character}b\n")] == [(("MailDomain", f"a{character}b"),)]
+    assert [*lines("plugstack.conf", f"optional a.so x={character}b\n")] == [(("optional", f"a.so x={character}b"),)]
+
+
+@pytest.mark.parametrize("character", ["\f", "\v"])
+def test_other_blanks_of_c_part_words(character: str) -> None:
+    assert [*lines("slurm.conf", f"A=1{character}B=2\n")] == [(("A", "1"), ("B", "2"))]
+
+
+def test_plugstack_conf_has_no_escapes() -> None:
+    found = [*lines("plugstack.conf", "optional a.so x=\\\nrequired b.so y=\\#z\n")]
+    assert found == [(("optional", "a.so x=\\"),), (("required", "b.so y=\\"),)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("NodeName=n[\n", "slurm.conf: NodeName=n[: bad hostlist"),
+        ('NodeName=""\n', "slurm.conf: NodeName=: allowed: a hostlist such as compute[01-16]"),
+        ('NodeName=n1 NodeAddr=""\n', "slurm.conf: NodeName=n1: NodeAddr: found '', allowed: a hostlist"),
+        ("NodeName=n1 Port=x\n", "slurm.conf: NodeName=n1: bad hostlist"),
+    ],
+)
+def test_a_hostlist_that_cannot_be_read_names_its_line(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read({"slurm.conf": text})
+    assert str(caught.value).startswith(message)
+
+
+def test_an_empty_port_is_none() -> None:
+    assert read({"slurm.conf": 'NodeName=n[1-2] Port=""\n'}).nodes == {"n1": (), "n2": ()}
+
+
+@pytest.mark.parametrize("value", ["a\\", ["a", "b\\"], "a b\\", "a\0b", [True], ["a", None], [["a"]], None, {"a": 1}])
+def test_a_value_that_is_not_written(value: object) -> None:
+    with pytest.raises(ValueError, match="is not a valid value in a Slurm configuration"):
+        value_text(value)
 
 
 def test_what_the_files_say() -> None:
@@ -105,7 +167,7 @@ TYPES = st.fixed_dictionaries(
 NODES = st.lists(
     st.fixed_dictionaries(
         {"hardware": st.sampled_from(["a", "b", "c"]), "size": st.integers(1, 5), "addressed": st.booleans()},
-        optional={"Weight": st.integers(1, 9), "Reason": st.sampled_from(["a b", "c#d"])},
+        optional={"Weight": st.integers(1, 9), "Reason": st.sampled_from(["a b", "c#d", "a\\b", "a\\\\#\\c", "a\u2028b", "a\u0085\fb"])},
     ),
     min_size=1,
     max_size=8,
