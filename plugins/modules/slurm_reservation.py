@@ -88,6 +88,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import (
     ReservationError,
+    check_name,
     differences,
     over,
     updates,
@@ -99,7 +100,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands im
 
 def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:
     """Apply the wanted parameters, and return the plan. Raises ReservationError and CommandError."""
-    name, absent = module.params["name"], module.params["state"] == "absent"
+    name, absent = check_name(module.params["name"]), module.params["state"] == "absent"
     there = next((record for record in show("reservation") if record["ReservationName"] == name), None)
     named = f"ReservationName={name}"
     if absent:

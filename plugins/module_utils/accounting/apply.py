@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differ
     compare,
     contents,
     in_use,
+    not_removed,
     surplus,
     table,
 )
@@ -53,7 +54,9 @@ def apply_policy(
     wanted = read(policy, sacctmgr.cluster, state, purge, partitions)
     unwanted = surplus(state, wanted) if purge else [entity for entity in absent if entity in state.entities]
     # A cluster that is gone cannot be asked for its jobs.
-    kept = in_use(state, unwanted, sacctmgr.jobs()) if any(entity.kind != "cluster" for entity in unwanted) else {}
+    used = in_use(state, unwanted, sacctmgr.jobs()) if any(entity.kind != "cluster" for entity in unwanted) else {}
+    kept = {entity: f"has jobs {fold(numbers)}" for entity, numbers in used.items()}
+    kept |= not_removed(state, [entity for entity in unwanted if entity not in kept])
     _refuse(state, absent, kept)
     unwanted = [entity for entity in unwanted if entity not in kept]
     changes = compare(state, wanted, unwanted)
@@ -62,13 +65,13 @@ def apply_policy(
     return {
         **plan_result([{"what": change.what, "before": change.before, "after": change.after} for change in changes]),
         "table": table(changes),
-        "kept": [f"{entity.words}: has jobs {fold(numbers)}" for entity, numbers in kept.items()],
+        "kept": [f"{entity.words}: {reason}" for entity, reason in kept.items()],
     }
 
 
-def _refuse(state: State, absent: Iterable[Entity], kept: Mapping[Entity, Sequence[str]]) -> None:
+def _refuse(state: State, absent: Iterable[Entity], kept: Mapping[Entity, str]) -> None:
     """Raise PolicyError if an entity that must be absent cannot be removed."""
-    errors = [f"{entity.words}: has jobs {fold(list(kept[entity]))}" for entity in absent if entity in kept]
+    errors = [f"{entity.words}: {kept[entity]}" for entity in absent if entity in kept]
     for entity in absent:
         inside = contents(state, entity.name) if entity.kind == "account" else []
         if inside:

@@ -129,12 +129,15 @@ def _qos(works: Iterable[_Work]) -> list[str]:
 
 
 def _file(cluster: str, lines: Iterable[tuple[str, str]]) -> list[str]:
-    """A file to load, from lines with the account that each is in; empty without lines."""
+    """A file to load, from lines with the account that each is in; empty without lines.
+
+    A `#` starts a comment in it, even in quotes (`_strip_comments` in `src/sacctmgr/file_functions.c`).
+    """
     in_account: dict[str, list[str]] = {}
     for account, line in lines:
         in_account.setdefault(account, []).append(line)
     text = [line for account, own in in_account.items() for line in (f"Parent - '{account}'", *own)]
-    return [f"Cluster - '{cluster}'", *text] if text else []
+    return [f"Cluster - '{cluster}'", *(line.replace("#", "\\#") for line in text)] if text else []
 
 
 def _account_lines(trees: Iterable[_Work], parents: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
     State,
     parents_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, NAME
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 
 
@@ -83,6 +84,30 @@ def in_use(state: State, unwanted: Iterable[Entity], jobs: Iterable[JobAssociati
     return {entity: needed[entity] for entity in unwanted if entity in needed}
 
 
+def not_removed(state: State, unwanted: Iterable[Entity]) -> dict[Entity, str]:
+    """The entities that no command removes, or not alone, with the reason.
+
+    Since 23.11 slurmdbd removes accounts and users by `lineage like '%/NAME/%'`, where `_` is any character
+    (`as_mysql_remove_accts` and `as_mysql_remove_users` in `src/plugins/accounting_storage/mysql`): `a_b` also
+    removes `a-b`, with its users.
+    """
+    gone = {*unwanted}
+    stay: dict[tuple[str, int], list[str]] = {}
+    for entity in state.entities:
+        if entity not in gone:
+            stay.setdefault((entity.kind, len(entity.name)), []).append(entity.name)
+    reasons = {}
+    for entity in gone:
+        if not all(NAME.fullmatch(name) for name in filter(None, entity[1:])):
+            reasons[entity] = "has a name that no command can have"
+        elif entity.kind in ("account", "user") and "_" in entity.name:
+            alike = re.compile(re.escape(entity.name).replace("_", "."))
+            others = [name for name in stay.get((entity.kind, len(entity.name)), []) if alike.fullmatch(name)]
+            if others:
+                reasons[entity] = f"Slurm would remove {', '.join(others)} with it"
+    return reasons
+
+
 def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[Entity] = ()) -> list[AccountingChange]:
     """The differences of the state from the wanted one, and the entities that exist and are not wanted."""
     changes = []
@@ -108,6 +133,11 @@ def table(changes: Iterable[AccountingChange]) -> list[str]:
         becomes = f"{before or '-'} -> {after or '-'}" if change.key else "gone" if after is None else "new"
         same.setdefault((change.entity._replace(name=""), change.key, becomes), []).append(change.entity.name)
     return [
-        f"{entity._replace(name=fold(names)).words} {key}".strip() + f"  {becomes}"
+        f"{entity._replace(name=_folded(names)).words} {key}".strip() + f"  {becomes}"
         for (entity, key, becomes), names in same.items()
     ]
+
+
+def _folded(names: list[str]) -> str:
+    """Names in short; names that Slurm has, and that no hostlist can have, as they are."""
+    return fold(names) if all(map(NAME.fullmatch, names)) else ",".join(names)

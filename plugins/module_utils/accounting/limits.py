@@ -16,8 +16,22 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
-NAME = re.compile(r"[^\s\"'`=|,+-][^\s\"'`=|,]*")
-"""A name that can be in a list of names and on a line of commands."""
+NAME = re.compile(r"(?![+-])(?:(?![\"#%',=\[\\\]`|])[!-~]){1,255}")
+"""A name that means the same in commands of sacctmgr, in files that it loads, and in slurmdbd, in all releases.
+
+Commands expand brackets (`slurm_addto_char_list` in `src/common/slurm_protocol_defs.c`) and part lists and words at
+the other signs, files have escapes and comments (`_get_next_line` in `src/sacctmgr/file_functions.c`). slurmdbd loses
+backslashes, and looks for the accounts that it removes with `like`, for which `%` is any text. The database keeps 255
+bytes, and takes `cafe` and `caf\u00e9` for one name.
+"""
+
+NAMES = "a name of ASCII letters, digits and signs, without blanks and \" # % ' , = [ \\ ] ` |, + and - not at its start"
+"""NAME in words."""
+
+_COUNT = 2**32 - 3
+"""The highest number (uint32_t); the two above mean that nothing is set (NO_VAL and INFINITE in slurm.h)."""
+_TEXT = 1000
+"""Most bytes of a text; a line of a file to load has up to 4,096 (BUFFER_SIZE in file_functions.c)."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +64,8 @@ class Limit:
 def _count(value: Any) -> str:
     """A whole number."""
     text = str(value)
-    if isinstance(value, bool) or not re.fullmatch(r"\d+", text):
-        raise ValueError("a whole number")
+    if isinstance(value, bool) or not re.fullmatch(r"0*\d{1,10}", text) or int(text) > _COUNT:
+        raise ValueError(f"a whole number up to {_COUNT}")
     return str(int(text))
 
 
@@ -69,7 +83,7 @@ def _share(value: Any) -> str:
     try:
         return _count(value)
     except ValueError:
-        raise ValueError("a whole number or parent") from None
+        raise ValueError(f"a whole number up to {_COUNT}, or parent") from None
 
 
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
@@ -137,11 +151,23 @@ def _grace(value: Any) -> str:
 
 def _names(value: Any) -> str:
     """Names without order: a list, or text with commas. Slurm keeps those of accounts and QOS in small letters."""
-    given = value if isinstance(value, (list, tuple)) else str(value).split(",")
-    names = [str(name).strip() for name in given]
-    if not all(NAME.fullmatch(name) for name in names if name):
-        raise ValueError("names")
+    given = value if isinstance(value, (list, tuple)) else value.split(",") if isinstance(value, str) else [value]
+    stripped = [name.strip(" ") if isinstance(name, str) else name for name in given]
+    names = [name_of(name) for name in stripped if name != ""]
     return ",".join(sorted({name.lower() for name in names if name}))
+
+
+def name_of(value: Any) -> str:
+    """A name, or a whole number that is one. YAML reads other words, such as `on`, `null` and `1.10`, as something else.
+
+    Raises:
+        ValueError: what is allowed.
+    """
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise ValueError(f"{NAMES}, in quotes where YAML reads it as something else")
+    if not NAME.fullmatch(str(value)):
+        raise ValueError(NAMES)
+    return str(value)
 
 
 def _word(value: Any) -> str:
@@ -154,10 +180,13 @@ def _word(value: Any) -> str:
 
 def _text(value: Any) -> str:
     """Words, which Slurm keeps in small letters (`strip_quotes`)."""
-    text = str(value)
-    if re.search(r'["|\n\r\\]', text) or not text.isprintable():
+    text = str(value).strip(" ")  # 26.05 does so
+    if isinstance(value, (bool, list, Mapping)) or re.search(r'["|\\]', text) or not text.isprintable():
         raise ValueError("text without quotation marks, bars, backslashes and line breaks")
-    return text.replace("'", "`").lower()
+    if len(text.encode()) > _TEXT:
+        raise ValueError(f"text of up to {_TEXT} bytes")
+    # tolower(3), which Slurm calls for each byte, leaves letters that are not in ASCII as they are.
+    return re.sub("[A-Z]+", lambda capitals: capitals[0].lower(), text.replace("'", "`"))
 
 
 KINDS: Mapping[str, Callable[[Any], str]] = {

@@ -22,9 +22,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import (
     LIMITS,
-    NAME,
     find,
     meaning,
+    name_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
@@ -82,10 +82,15 @@ class _Reader:
 
     def name(self, what: str, entry: Mapping[str, Any]) -> str:
         """The name of an entry, as Slurm keeps it."""
-        name = str(entry.get("name", ""))
-        if not NAME.fullmatch(name):
-            self.errors.append(f"{what}: name: found {name!r}, allowed: a name without blanks, commas and quotes")
-        return name.lower()
+        return self._name(what, "name", entry.get("name")).lower()
+
+    def _name(self, what: str, key: str, found: Any) -> str:
+        """A name; as text if it is none, which is an error."""
+        try:
+            return name_of(found)
+        except ValueError as error:
+            self.errors.append(f"{what}: {key}: " + ("missing" if found is None else f"found {found!r}, allowed: {error}"))
+            return str(found)
 
     def settings(
         self, what: str, entry: Mapping[str, Any], own: Sequence[str], *kinds: str
@@ -96,7 +101,7 @@ class _Reader:
             if key in own:
                 continue
             try:
-                kind, limit = find(kinds, key, own)
+                kind, limit = find(kinds, str(key), own)
                 found[kind][limit.name] = meaning(limit, value)
             except ValueError as error:
                 self.errors.append(f"{what}: {error}")
@@ -157,9 +162,8 @@ class _Reader:
                 continue
             self.add(entity, settings["user"])
             for place in places if default in names else [{"name": default}, *places]:
-                account, partition = self.name(entity.words, place), str(place.get("partition") or "")
-                if partition and not NAME.fullmatch(partition):
-                    self.errors.append(f"{entity.words}: partition: found {partition!r}, allowed: a name")
+                account, partition = self.name(entity.words, place), place.get("partition")
+                partition = "" if partition in (None, "") else self._name(entity.words, "partition", partition)
                 where = Entity("association", entity.name, account, partition)
                 special = self.settings(where.words, place, ["name", "partition"], "association")["association"]
                 self.add(where, {**settings["association"], **special})

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import KINDS, seconds
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import KINDS, name_of, seconds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
@@ -40,7 +40,14 @@ RESERVATION = {
 
 _DERIVED = {"SPEC_NODES", "ALL_NODES"}
 """Flags that follow from Nodes."""
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d)(:\d\d)?)?")
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d)(:\d\d)?)?", re.ASCII)
+# `parse_time` in `src/common/parse_time.c`: words, times and dates one after the other.
+_WORD = r"today|tomorrow|midnight|noon|elevenses|fika|teatime"
+_NOW = r"now(?:[+-]\d+(?:second|minute|hour|day|week)?s?)?"
+_CLOCK = r"(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?:[ap]m)?"
+_DAY = r"(?:0?[1-9]|1[0-2])[./]?(?:0?[1-9]|[12]\d|3[01])(?:[./]?\d\d)?"
+_DATE = rf"\d{{4}}-(?:0?[1-9]|1[0-2])-(?:0?[1-9]|[12]\d|3[01])|{_DAY}"
+_OTHER_MOMENT = re.compile(rf"uts\d{{7,}}|(?:(?:{_WORD}|{_NOW}|{_CLOCK}|{_DATE})[T-]?)+", re.ASCII | re.IGNORECASE)
 
 
 def _meaning(kind: str, value: str) -> str:
@@ -51,7 +58,11 @@ def _meaning(kind: str, value: str) -> str:
         return ",".join(sorted({*value.upper().split(",")} - _DERIVED - {""}))
     if kind == "moment":
         match = _MOMENT.fullmatch(value)
-        return f"{match[1]}T{match[2] or '00:00'}{match[3] or ':00'}" if match else ""
+        if match:
+            return datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}{match[3] or ':00'}").isoformat()
+        if value and not _OTHER_MOMENT.fullmatch(value):
+            raise ValueError("a time such as 2027-03-01T09:00, 09:00, tomorrow or now+1hour")
+        return ""
     if kind == "duration":
         return value.upper() if value.upper() in ("INFINITE", "UNLIMITED") else KINDS["minutes"](value)
     if kind == "names":
@@ -60,10 +71,20 @@ def _meaning(kind: str, value: str) -> str:
 
 
 def _given(value: Any) -> str:
-    """A value as text: lists may be lists, and YAML makes times of some texts."""
+    """A value as text: lists may be lists, and YAML makes times of some texts.
+
+    Raises:
+        ValueError: it is something else, such as a boolean that YAML made of a name.
+    """
     if isinstance(value, date):
         return value.isoformat()
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    elements = value if isinstance(value, list) else [value]
+    if not all(isinstance(element, (str, int, float)) and not isinstance(element, bool) for element in elements):
+        raise ValueError("texts and numbers; in quotes where YAML reads them as something else")
+    text = ",".join(map(str, elements))
+    if re.search(r"[\s\"']", text) or not text.isprintable():
+        raise ValueError("a value without blanks and quotation marks")
+    return text
 
 
 _RECURRING = {"HOURLY", "DAILY", "WEEKDAY", "WEEKEND", "WEEKLY"}
@@ -91,6 +112,14 @@ class ReservationChange(NamedTuple):
     """As it was given."""
 
 
+def check_name(name: Any) -> str:
+    """The name of a reservation. Raises ReservationError: what is allowed."""
+    try:
+        return name_of(name)
+    except ValueError as error:
+        raise ReservationError(f"name: found {name!r}, allowed: {error}") from None
+
+
 def differences(wanted: Mapping[str, Any], there: Mapping[str, str] | None) -> list[ReservationChange]:
     """The differences of a reservation from the wanted one. Times such as V(now+1hour) are used only for a new one.
 
@@ -102,15 +131,16 @@ def differences(wanted: Mapping[str, Any], there: Mapping[str, str] | None) -> l
     errors, found = [], []
     names = {name.lower(): name for name in RESERVATION}
     for key, value in wanted.items():
-        given = _given(value)
-        name = names.get(key.lower())
-        if name is None or re.search(r"[\s\"']", given):
-            meant = nearest(key, RESERVATION) if name is None else None
-            hint = f", did you mean {meant!r}?" if meant else ""
-            errors.append(f"{key}: unknown to Slurm{hint}" if name is None else f"{key}: found {value!r}")
+        name = names.get(str(key).lower())
+        if name is None:
+            meant = nearest(str(key), RESERVATION)
+            errors.append(f"{key}: unknown to Slurm" + (f", did you mean {meant!r}?" if meant else ""))
             continue
         kind = RESERVATION[name]
         try:
+            given = _given(value)
+            for word in filter(None, given.split(",") if name in ("Accounts", "Groups", "Users") else ()):
+                name_of(word.removeprefix("-"))  # all others, scontrol(1)
             after = _meaning(kind, given)
             before = "" if there is None or not there.get(name) else _meaning(kind, there[name])
         except ValueError as error:

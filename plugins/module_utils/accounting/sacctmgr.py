@@ -19,7 +19,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
     State,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, NAME, Limit, meaning
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    Configuration,
+    value_text,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 PATIENCE = 3600
@@ -67,7 +70,7 @@ def questions(cluster: str) -> dict[str, list[str]]:
 def _rows(name: str, text: str) -> list[Row]:
     """The lines of an answer."""
     columns = _QUESTIONS[name][1]
-    return [dict(zip(columns, line.split("|", len(columns) - 1))) for line in text.splitlines()]
+    return [dict(zip(columns, line.split("|", len(columns) - 1))) for line in text.split("\n") if line]
 
 
 def _shown(limit: Limit, value: str) -> str:
@@ -131,7 +134,7 @@ def conf_for_sacctmgr(wanted: Configuration) -> str:
     """The part of a slurm.conf that sacctmgr needs."""
     needed = {key.lower() for key in _NEEDED}
     return "".join(
-        f"{name}={part}\n"
+        f"{name}={value_text(part)}\n"
         for (_file, key), (name, value) in wanted.settings.items()
         if key in needed
         for part in value.split()  # several hosts of slurmctld have a line each
@@ -175,7 +178,7 @@ class Sacctmgr:
         elsewhere = [f"--clusters={self.cluster}"] if len(self.clusters) > 1 else []
         answer = self._ask(["squeue", *elsewhere, "--all", "--noheader", "--format=%A|%u|%a|%q"])
         # With --clusters there is a line that names the cluster.
-        return [JobAssociation(*line.split("|")) for line in dict.fromkeys(answer.splitlines()) if "|" in line]
+        return [JobAssociation(*line.split("|")) for line in dict.fromkeys(answer.split("\n")) if "|" in line]
 
     def run(self, lines: Sequence[str], load: bool = False) -> tuple[bool, str]:
         """Give one process commands, or a file to load. Whether one has failed, which ends no other, and what it says.
@@ -193,7 +196,7 @@ class Sacctmgr:
         # It repeats the commands that it reads.
         said = [
             line.strip()
-            for line in f"{answer.errors}{answer.output}".splitlines()
+            for line in f"{answer.errors}{answer.output}".split("\n")
             if not line.startswith("sacctmgr: ") or "error" in line
         ]
         return bool(

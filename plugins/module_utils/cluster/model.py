@@ -16,6 +16,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import problems as policy_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import (
     ReservationError,
+    check_name,
     differences,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
@@ -400,13 +401,14 @@ def _accounting(
 
 def _reservation(checker: Checker, key: str, found: Any) -> None:
     """A reservation: its name, and parameters that Slurm knows."""
-    if not isinstance(found, Mapping) or not found.get("name"):
+    if not isinstance(found, Mapping) or found.get("name") in (None, ""):
         checker.problem(key, "allowed: a mapping with name and parameters of a reservation")
         return
     try:
+        check_name(found["name"])
         differences({name: value for name, value in found.items() if name not in ("name", "state")}, None)
     except ReservationError as error:
-        for line in str(error).splitlines():
+        for line in str(error).split("\n"):
             checker.problem(key, line)
 
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, find, meaning, told
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import (
+    LIMITS,
+    find,
+    meaning,
+    name_of,
+    told,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +43,9 @@ QOS, ACCOUNT = LIMITS["qos"], LIMITS["account"]
         (ACCOUNT["MaxJobs"], [None, -1, "-1", ""], ""),
         (ACCOUNT["MaxJobs"], [0, "0"], "0"),
         (ACCOUNT["QOS"], [[], "", None], ""),
-        (ACCOUNT["Description"], ["Bob's Lab"], "bob`s lab"),
+        (ACCOUNT["Description"], ["Bob's Lab", " Bob's Lab "], "bob`s lab"),
+        (ACCOUNT["Description"], ["GPU #1: \u00c4"], "gpu #1: \u00c4"),
+        (ACCOUNT["QOS"], [2024, "2024", [2024]], "2024"),
         (LIMITS["user"]["AdminLevel"], ["operator"], "Operator"),
     ],
 )
@@ -56,13 +64,22 @@ def test_values_with_one_meaning_are_one_text(limit: Any, values: list[Any], tex
         (QOS["GrpTRES"], {"cpu set": 1}, "resources"),
         (QOS["Priority"], -5, "a whole number"),
         (QOS["Priority"], True, "a whole number"),
+        (QOS["Priority"], 2**32, "a whole number up to 4294967293"),
+        (QOS["Preempt"], True, "a name"),
+        (QOS["Preempt"], ["low", None], "a name"),
+        (QOS["Preempt"], [["low"]], "a name"),
+        (ACCOUNT["Parent"], 1.1, "a name"),
+        (ACCOUNT["Description"], True, "text"),
+        (ACCOUNT["Description"], ["a"], "text"),
+        (ACCOUNT["Description"], "a\u2028b", "text"),
+        (ACCOUNT["Description"], "\u00e9" * 501, "text of up to 1000 bytes"),
         (QOS["UsageFactor"], "x", "a number"),
         (QOS["Flags"], "NoReserves", "DenyOnLimit, "),
-        (QOS["Preempt"], "a b", "names"),
+        (QOS["Preempt"], "a b", "a name"),
         (QOS["Description"], 'a "b"', "text without"),
         (QOS["Description"], "a\ndelete qos b", "text without"),
         (ACCOUNT["Parent"], "a,b", "one name"),
-        (ACCOUNT["Fairshare"], "parents", "a whole number or parent"),
+        (ACCOUNT["Fairshare"], "parents", "a whole number up to 4294967293, or parent"),
     ],
 )
 def test_what_slurm_would_not_take_is_refused(limit: Any, value: Any, allowed: str) -> None:
@@ -126,3 +143,21 @@ def test_keys_are_found_by_each_of_slurms_terms() -> None:
         find(["qos"], "MaxWal")
     with pytest.raises(ValueError, match=r"acounts: unknown to Slurm, did you mean 'accounts'\?"):
         find(["user"], "acounts", ["name", "accounts"])
+
+
+SIGNS = "!$&()*+-./:;<>?@^_{}~"
+"""Those that sacctmgr 24.11 took in names, in commands and in a file, for accounts, users and QOS."""
+
+
+def test_all_other_signs_are_refused_in_names() -> None:
+    taken = [sign for sign in map(chr, range(256)) if not sign.isalnum() and _is_name(f"a{sign}b")]
+    assert "".join(taken) == SIGNS
+    assert [name for name in ("", "+a", "-a", "caf\u00e9", "a" * 256) if _is_name(name)] == []
+
+
+def _is_name(name: str) -> bool:
+    """Whether it is a name."""
+    try:
+        return name_of(name) == name
+    except ValueError:
+        return False

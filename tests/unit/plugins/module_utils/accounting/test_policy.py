@@ -14,6 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differ
     compare,
     contents,
     in_use,
+    not_removed,
     surplus,
     table,
 )
@@ -67,7 +68,17 @@ FULL = after(POLICY, EMPTY)
         ({"qos": [{"name": "a", "MaxWall": "x"}]}, "qos a: MaxWall: found 'x', allowed: a time"),
         ({"qos": [{"name": "a"}, {"name": "A"}]}, "qos a: is listed twice"),
         ({"qos": [{"name": "a b"}]}, "qos: name: found 'a b', allowed: a name"),
-        ({"qos": [{"Priority": 1}]}, "qos: name: found '', allowed: a name"),
+        ({"qos": [{"Priority": 1}]}, "qos: name: missing"),
+        ({"qos": [None]}, "qos: name: missing"),
+        ({"accounts": [False]}, "account: name: found False, allowed: a name"),
+        ({"accounts": [[[1]]]}, "account: name: found [[1]], allowed: a name"),
+        ({"accounts": ["a#b"]}, "account: name: found 'a#b', allowed: a name"),
+        ({"accounts": ["a\\b"]}, "account: name: found 'a\\\\b', allowed: a name"),
+        ({"users": [{"name": "u[1]", "accounts": ["root"]}]}, "user: name: found 'u[1]', allowed: a name"),
+        ({"users": [{"name": "u", "accounts": [None]}]}, "user u: name: missing"),
+        ({"users": [{"name": "u", "accounts": [{"name": "root", "partition": True}]}]}, "partition: found True"),
+        ({"qos": [{"name": "a", 1: 2}]}, "qos a: 1: unknown to Slurm"),
+        ({"limits": {1: 2}}, "cluster lab: 1: unknown to Slurm"),
         ({"qos": [{"name": "a", "Preempt": "nromal"}]}, "qos a: Preempt: 'nromal' is unknown, did you mean 'normal'?"),
         ({"accounts": [{"name": "a", "QOS": "x"}]}, "account a: QOS: 'x' is unknown"),
         ({"accounts": [{"name": "a", "GrpTRES": "gpu=1"}]}, "account a: GrpTRES: 'gpu' is unknown"),
@@ -238,6 +249,29 @@ def test_what_has_jobs_stays() -> None:
         "account optics": ["7", "8"],
         "user bob": ["7", "8"],
     }
+
+
+def test_a_number_sign_in_a_text_is_no_comment_in_a_file() -> None:
+    """sacctmgr would take the rest of the line for a comment, and make nothing of the file."""
+    policy = {"accounts": [{"name": "a", "Description": "GPU #1"}]}
+    changes = compare(EMPTY, read(policy, "lab", EMPTY))
+    assert [batch.lines[-1] for batch in batches(EMPTY, changes, "lab")] == ["Account - 'a':Description='gpu \\#1'"]
+
+
+def test_what_no_command_can_name_and_what_would_take_others_along_stays() -> None:
+    names = ("a[1]", "a1", "a_b", "a-b", "c_d", "a_bb")
+    state = State({Entity("account", name): {"Parent": "root"} for name in names} | {Entity("user", "a-b"): {}})
+    unwanted = [Entity("account", name) for name in ("a[1]", "a_b", "c_d", "a_bb")]
+    assert not_removed(state, unwanted) == {
+        Entity("account", "a[1]"): "has a name that no command can have",
+        Entity("account", "a_b"): "Slurm would remove a-b with it",
+    }
+    assert not_removed(state, [*unwanted[1:], Entity("account", "a-b")]) == {}
+
+
+def test_the_table_has_names_that_no_hostlist_can_have() -> None:
+    state = State({Entity("account", name): {"Parent": "root"} for name in ("a[1]", "b,c")})
+    assert table(compare(state, {}, [*state.entities])) == ["account a[1],b,c  gone"]
 
 
 def test_slurms_own_is_no_surplus() -> None:

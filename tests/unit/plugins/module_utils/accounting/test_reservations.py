@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import (
     ReservationError,
+    check_name,
     differences,
     over,
     updates,
@@ -83,6 +84,42 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         "Accounts",
     ]
     assert "did you mean 'Users'?" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"StartTime": "bogus"}, "StartTime: found 'bogus', allowed: a time such as"),
+        ({"StartTime": "2027-13-45"}, "StartTime: found '2027-13-45', allowed: month"),
+        ({"StartTime": "25:00"}, "StartTime: found '25:00', allowed: a time such as"),
+        ({"StartTime": "now+"}, "StartTime: found 'now+', allowed: a time such as"),
+        ({"Users": None}, "Users: found None, allowed: texts"),
+        ({"Users": [True]}, "Users: found [True], allowed: texts"),
+        ({"Accounts": [["a"]]}, "Accounts: found [['a']], allowed: texts"),
+        ({"Accounts": "a#b"}, "Accounts: found 'a#b', allowed: a name"),
+        ({"Users": "alice,-b[1]"}, "Users: found 'alice,-b[1]', allowed: a name"),
+        ({1: "a"}, "1: unknown to Slurm"),
+    ],
+)
+def test_what_slurm_would_not_take_is_refused(wanted: dict[Any, Any], words: str) -> None:
+    with pytest.raises(ReservationError) as error:
+        differences(wanted, None)
+    assert str(error.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["now", "NOW+5minutes", "now-1day", "today", "tomorrowT9:30", "noon", "16:00", "4:00pm", "uts1700000000", "1224"]
+    + ["12/24", "12.24.27", "12/24/27-08:00", "2027-3-1T9:00", "2027-03-01T09:00:00", "midnight-tomorrow", "now+90"],
+)
+def test_times_that_slurm_takes(moment: str) -> None:
+    assert differences({"StartTime": moment}, None)[0].key == "StartTime"
+
+
+@pytest.mark.parametrize("name", ["a,b", "a b", "a[1]", "", True, None])
+def test_the_name_of_a_reservation(name: Any) -> None:
+    with pytest.raises(ReservationError, match="name: found .*, allowed: a name"):
+        check_name(name)
 
 
 @pytest.mark.parametrize(

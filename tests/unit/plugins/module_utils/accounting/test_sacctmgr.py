@@ -181,3 +181,8 @@ def test_sacctmgr_needs_little_of_a_slurm_conf() -> None:
     )
     kept = "ClusterName=lab\nSlurmctldHost=a(10.0.0.1)\nSlurmctldHost=b\nAuthType=auth/munge\n"
     assert conf_for_sacctmgr(conf_file.read({"slurm.conf": text})) == kept
+
+
+def test_values_for_sacctmgr_are_escaped() -> None:
+    conf = conf_file.read({"slurm.conf": "AuthInfo=socket=/run/a\\#b\n"})
+    assert conf_for_sacctmgr(conf) == "AuthInfo=socket=/run/a\\#b\n"
