@@ -240,7 +240,7 @@ def good(parameter: Parameter) -> Iterator[str]:
     elif kind in ("minutes", "seconds"):
         yield from ("90", "1-02:03:04", *([] if rest else ["UNLIMITED"]))
     elif kind == "ports":
-        yield from ("7817", "7817-7818")
+        yield from ("7817",) if rest else ("7817", "7817-7818")
     elif kind == "purge":
         yield "12months"
     elif kind in ("one", "word"):

@@ -27,6 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import node_sets, resolver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 
@@ -265,6 +266,9 @@ def _hardware(checker: Checker, found: dict[str, Any]) -> dict[str, dict[str, An
         sockets, boards = machine.get("sockets", 0), machine.get("boards", 1)
         if sockets % boards:
             checker.problem(f"{key}.sockets", f"found {sockets}, allowed: a multiple of boards, {boards}")
+        cpus = sockets * machine.get("cores_per_socket", 1) * machine.get("threads_per_core", 1)
+        if cpus > LIMITS["u16"]:  # slurm_conf_node_t in read_config.h
+            checker.problem(key, f"found {cpus} CPUs, allowed: up to {LIMITS['u16']}")
         if "gres" in machine:
             machine["gres"] = gres.check_machine(checker, f"{key}.gres", machine)
         hardware[str(name)] = machine

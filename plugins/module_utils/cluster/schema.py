@@ -21,6 +21,7 @@ from ansible.module_utils.errors import ArgumentTypeError, RequiredError, Unsupp
 from ansible_collections.gpucluster.slurm.plugins.module_utils import spelling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import node_sets, parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS, TEXTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
 PLUGIN = "gpucluster.slurm.cluster"
@@ -108,8 +109,8 @@ def hostlist(value: Any) -> str:
 
 def host(value: Any) -> str:
     """One host."""
-    if len(expand(hostlist(value))) != 1:
-        raise ValueError("allowed: one host")
+    if expand(hostlist(value)) != [str(value)]:
+        raise ValueError("allowed: the name of one host")
     return str(value)
 
 
@@ -173,7 +174,7 @@ def links(value: Any) -> str:
     """The connections of a device to all devices, a list or a text with commas (`gres_links_validate` in Slurm)."""
     words = ",".join(map(text, value)) if isinstance(value, list) else text(value)
     numbers = words.split(",")
-    if numbers.count("-1") != 1 or not all(number == "-1" or number.isdecimal() for number in numbers):
+    if numbers.count("-1") != 1 or not all(re.fullmatch("-1|[0-9]+", number) for number in numbers):
         raise ValueError("allowed: a number from 0 for each device, and -1 for the device itself, such as -1,16,16")
     return words
 
@@ -198,6 +199,23 @@ def count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("allowed: a whole number from 1")
     return value
+
+
+def up_to(highest: int) -> Callable[[Any], int]:
+    """The type of a whole number from 1 that Slurm keeps in so many bits."""
+
+    def typed(value: Any) -> int:
+        """The number."""
+        if count(value) > highest:
+            raise ValueError(f"allowed: a whole number from 1 to {highest}")
+        return count(value)
+
+    return typed
+
+
+def number_of(key: str) -> Callable[[Any], int]:
+    """The type of a number that becomes a parameter of a NodeName line."""
+    return up_to(LIMITS[parameters.FILES["NodeName"][key.lower()].value.partition(" ")[0]])
 
 
 def flag(value: Any) -> bool:
@@ -240,6 +258,8 @@ def parameter_of(table: str, key: str) -> Callable[[Any], Any]:
 
     def typed(value: Any) -> Any:
         """The value, as it was given."""
+        if isinstance(value, bool) and parameters.FILES[table][key.lower()].value in TEXTS:
+            raise ValueError("allowed: a text; YAML reads it as a boolean, so write it in quotes")
         repeated = isinstance(parameter(value), list) and key in parameters.REPEATED
         for element in value if repeated else [value]:
             allowed = parameters.refused_everywhere(table, key, value_text(element).strip('"'))
@@ -250,14 +270,26 @@ def parameter_of(table: str, key: str) -> Callable[[Any], Any]:
     return typed
 
 
-def parameter_lines(value: Any) -> Any:
-    """The value of a Slurm parameter whose lines have parameters of their own: mappings, a line each."""
-    for line in value if isinstance(value, list) else [value]:
-        if not isinstance(line, dict) or next(iter(line), None) not in parameters.LINES:
-            raise ValueError("allowed: a mapping that starts with the parameter, {NodeSet: fast, Feature: h100}")
-        for element in line.values():
-            parameter(element)
-    return value
+def parameter_lines(key: str) -> Callable[[Any], Any]:
+    """The type of a Slurm parameter whose lines have parameters of their own: mappings, a line each."""
+    names = {parameter.name: parameter_of(key, parameter.name) for parameter in parameters.FILES[key].values()}
+
+    def typed(value: Any) -> Any:
+        """The value, as it was given."""
+        for line in value if isinstance(value, list) else [value]:
+            if not isinstance(line, dict) or next(iter(line), None) != key:
+                others = " and ".join(sorted(names.keys() - {key}))
+                raise ValueError(f"allowed: a mapping that starts with {key}, and has {others}")
+            for name, element in line.items():
+                if name not in names:
+                    raise ValueError(unknown("key", str(name), names, ", ".join(sorted(names))))
+                try:
+                    names[name](element)
+                except ValueError as error:
+                    raise ValueError(f"{name}: {error}") from None
+        return value
+
+    return typed
 
 
 @dataclass(frozen=True)
@@ -279,7 +311,7 @@ class Kind:
     def spec(self) -> dict[str, dict[str, Any]]:
         """All of it as an argument spec."""
         slurm = {
-            key: {"type": parameter_lines if key in parameters.LINES else parameter_of(self.table, key)}
+            key: {"type": parameter_lines(key) if key in parameters.LINES else parameter_of(self.table, key)}
             for key in sorted(self.slurm - set(self.made))
         }
         return {**slurm, **self.own}
@@ -327,12 +359,12 @@ DETECTED_FILE = Kind(
 
 HARDWARE = Kind(
     own={
-        "sockets": {"type": count, "required": True},
-        "cores_per_socket": {"type": count, "required": True},
-        "threads_per_core": {"type": count, "required": True},
-        "real_memory": {"type": count, "required": True},
-        "boards": {"type": count},
-        "tmp_disk": {"type": count},
+        "sockets": {"type": number_of("Sockets"), "required": True},
+        "cores_per_socket": {"type": number_of("CoresPerSocket"), "required": True},
+        "threads_per_core": {"type": number_of("ThreadsPerCore"), "required": True},
+        "real_memory": {"type": number_of("RealMemory"), "required": True},
+        "boards": {"type": number_of("Boards")},
+        "tmp_disk": {"type": number_of("TmpDisk")},
         "gres": {"type": sequence},
     },
     slurm=parameters.NODE,
@@ -361,7 +393,7 @@ GRES = Kind(
         "name": {"type": name, "required": True},
         "type": {"type": name},
         "file": {"type": files},
-        "count": {"type": count},
+        "count": {"type": up_to(2**63 - 2)},  # a long, whose highest value is an error (gres.c)
         "cores": {"type": cores},
         "links": {"type": links},
         "flags": {"type": gres_flags},

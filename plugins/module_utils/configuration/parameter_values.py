@@ -23,6 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     WHOLE,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
 REFUSED = "refused"
@@ -42,10 +43,10 @@ LIMITS = {"u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1}
 """The highest numbers of the kinds of whole numbers, `s_p_handle_uint16` and the like in `src/common/parse_value.c`."""
 
 _UNLIMITED = ("unlimited", "infinite")
-_WHOLE = re.compile(r"\s*\+?(?P<digits>0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*|)(?P<kibi>k?)", re.I)  # strtoul(3), any base
-_TIME = re.compile(r"\d+-\d*(:\d*){0,2}|\d*(:\d*){0,2}")  # `_is_valid_timespec` in `src/common/parse_time.c`
-_AGE = re.compile(r"\d+(m|mo|mon|mont|month|months|h|ho|hou|hour|hours|d|da|day|days)?", re.I)  # `slurmdb_parse_purge`
-_PORTS = re.compile(r"\s*\+?(\d+)(-\s*\+?(\d+).*)?")
+_WHOLE = re.compile(r"\s*\+?(?P<digits>0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*|)(?P<kibi>k?)", re.I | re.A)  # strtoul(3), any base
+_TIME = re.compile(r"[0-9]+-[0-9]*(:[0-9]*){0,2}|[0-9]*(:[0-9]*){0,2}")  # `_is_valid_timespec` in `src/common/parse_time.c`
+_AGE = re.compile(r"\d+(m|mo|mon|mont|month|months|h|ho|hou|hour|hours|d|da|day|days)?", re.I | re.A)  # `slurmdb_parse_purge`
+_PORTS = re.compile(r"\s*\+?(\d+)(-\s*\+?(\d+).*)?", re.A)
 _RANGE = re.compile(r"(\d+)\.\.(\d*)")
 _SPAN = re.compile(r"(?P<since>\d\d\.\d\d)(\.(?P<patch>\d+))?\+|(?P<first>\d\d\.\d\d)?-(?P<last>\d\d\.\d\d)")
 
@@ -113,6 +114,8 @@ def check_value(kind: str, value: str, release: str) -> Iterator[Verdict]:
         yield from _unless(_is_float(value), "a number, or UNLIMITED")
     elif name in ("minutes", "seconds"):
         yield from _time(value, finite=bool(rest))
+    elif kind == "ports nodes":
+        yield from _unless(_are_ports(value), "a port from 1 to 65535, or one for each node such as 7000-7003")
     elif name == "ports":
         match = _PORTS.fullmatch(value)
         first, last = (int(match[1]), int(match[3] or match[1]) if match[2] else None) if match else (0, None)
@@ -120,7 +123,7 @@ def check_value(kind: str, value: str, release: str) -> Iterator[Verdict]:
     elif name == "purge":
         yield from _unless(bool(_AGE.fullmatch(value)), "a number and hours, days or months, such as 12months")
     elif name == "level":
-        yield from _unless(value[:1].isdigit() or value.lower() in LEVELS, f"{', '.join(LEVELS)}, or 0 to 9")
+        yield from _unless("0" <= value[:1] <= "9" or value.lower() in LEVELS, f"{', '.join(LEVELS)}, or 0 to 9")
     elif name in ("one", "word"):
         yield from _choice(value, words(CHOICES[rest]), release, REFUSED if name == "one" else IGNORED)
     elif name == "flags":
@@ -145,7 +148,16 @@ def _is_float(value: str) -> bool:
         float(value or "0")
     except ValueError:
         return value.lower() == "unlimited" or value.lower().lstrip("+-").startswith("0x")
-    return "_" not in value
+    return "_" not in value and value.isascii()
+
+
+def _are_ports(value: str) -> bool:
+    """Whether it is a list of ports as `expand_nodeline_info` in `src/common/node_conf.c` reads it; none is one."""
+    try:
+        ports = expand(value if value[:1] in ("", "[") else f"[{value}]")
+        return all(0 < int(port) < 2**16 for port in ports)
+    except ValueError:
+        return False
 
 
 def _whole(value: str, highest: int, limits: str, *, suffix: bool) -> Iterator[Verdict]:

@@ -11,7 +11,8 @@ The value is one of these; what Slurm's parser accepts is accepted here (`src/co
 
 - `text`, and as words for a reader `host`, `hosts`, `user`, `path`, `dir`, `program`: any text.
 - `bool`; `u16`, `u32`, `u64`, `float`, with a unit or the limits `LOW..HIGH`; `minutes` and `seconds`: Slurm's times,
-  stored in that unit; `ports`: one or a range; `level`: of a log; `purge`: an age in slurmdbd.conf.
+  stored in that unit; `ports`: one or a range, `ports nodes`: one or one for each node; `level`: of a log; `purge`: an
+  age in slurmdbd.conf.
 - `one SET`, `flags SET`, `hints SET`, `plugin KIND`, `plugins KIND`: words, see `parameter_tables/choices.py`. A set of
   the parameter's own name is not repeated. `word SET` is `one SET` in a line that Slurm leaves out if it is another.
 

@@ -288,7 +288,7 @@ NodeAddr               hosts          daemons
 NodeHostname           hosts          daemons
 NodeName               hosts          daemons
 Parameters             text           daemons      25.11+
-Port                   text           slurmd!
+Port                   ports nodes    slurmd!
 Procs                  u16            nodes        use CPUs
 RealMemory             u64 MiB        daemons
 Reason                 text           reconfigure

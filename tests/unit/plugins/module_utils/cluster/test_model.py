@@ -331,7 +331,8 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         changed(controllers="head,head"),
         ["controllers: found 'head,head', head is listed twice"],
     ),
-    "two databases": (changed(database="db[1-2]"), ["database: found 'db[1-2]', allowed: one host"]),
+    "two databases": (changed(database="db[1-2]"), ["database: found 'db[1-2]', allowed: the name of one host"]),
+    "a host with a blank": (changed(database="db "), ["database: found 'db ', allowed: the name of one host"]),
     "template": (
         changed(name="{{ x }}"),
         ["name: found '{{ x }}', templates are not evaluated here; set the variable in group_vars instead"],
@@ -536,8 +537,72 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "slurm_conf: lines": (
         changed(slurm_conf={"NodeSet": "fast"}),
         [
-            "slurm_conf.NodeSet: found 'fast', "
-            "allowed: a mapping that starts with the parameter, {NodeSet: fast, Feature: h100}"
+            "slurm_conf.NodeSet: found 'fast', allowed: a mapping that starts with NodeSet, and has Feature and Nodes"
+        ],
+    ),
+    "slurm_conf: keys of lines": (
+        changed(
+            slurm_conf={
+                "NodeSet": [{"NodeSet": "a", "Featur": "x"}],
+                "DownNodes": [{"DownNodes": "head", "Reason": ["a", True]}],
+                "PowerAction": {"NodeSet": "a"},
+            }
+        ),
+        [
+            "slurm_conf.DownNodes: found [{'DownNodes': 'head', 'Reason': ['a', True]}], Reason: ['a', True] is not a "
+            "valid value in a Slurm configuration: write each element in quotes",
+            "slurm_conf.NodeSet: found [{'NodeSet': 'a', 'Featur': 'x'}], unknown key, did you mean 'Feature'? "
+            "allowed: Feature, NodeSet, Nodes",
+            "slurm_conf.PowerAction: found {'NodeSet': 'a'}, "
+            "allowed: a mapping that starts with PowerAction, and has Location and Program",
+        ],
+    ),
+    "slurm_conf: no words": (
+        changed(
+            slurm_conf={
+                "GpuFreqDef": "a\\",
+                "LaunchParameters": ["test_exec", True],
+                "MailDomain": True,
+                "Prolog": [True],
+                "SlurmctldTimeout": "\u0663",
+            }
+        ),
+        [
+            "slurm_conf.GpuFreqDef: found 'a\\\\', 'a\\\\' is not a valid value in a Slurm configuration: "
+            "it ends in a backslash",
+            "slurm_conf.LaunchParameters: found ['test_exec', True], ['test_exec', True] is not a valid value in a "
+            "Slurm configuration: write each element in quotes",
+            "slurm_conf.MailDomain: found True, allowed: a text; YAML reads it as a boolean, so write it in quotes",
+            "slurm_conf.Prolog: found [True], [True] is not a valid value in a Slurm configuration: "
+            "write each element in quotes",
+            "slurm_conf.SlurmctldTimeout: found '\u0663', allowed: a whole number from 0 to 65535, or UNLIMITED",
+        ],
+    ),
+    "numbers that Slurm cannot keep": (
+        hardware(
+            a={**MACHINE, "sockets": 70000},
+            b={**MACHINE, "tmp_disk": 2**64, "real_memory": 2**64},
+            c={**MACHINE, "sockets": 256, "cores_per_socket": 256},
+            d={**MACHINE, "gres": [{"name": "fpga", "count": 2**63}]},
+        ),
+        [
+            "hardware.a.sockets: found 70000, allowed: a whole number from 1 to 65535",
+            f"hardware.b.real_memory: found {2**64}, allowed: a whole number from 1 to {2**64 - 1}",
+            f"hardware.b.tmp_disk: found {2**64}, allowed: a whole number from 1 to 4294967295",
+            "hardware.c: found 65536 CPUs, allowed: up to 65535",
+            f"hardware.d.gres[0].count: found {2**63}, allowed: a whole number from 1 to {2**63 - 2}",
+        ],
+    ),
+    "ports of nodes": (
+        nodes(
+            {"hosts": "c0", "hardware": "e2-standard-4", "Port": "x"},
+            {"hosts": "c1", "hardware": "e2-standard-4", "Port": 70000},
+            {"hosts": "c2", "hardware": "e2-standard-4", "Port": ""},
+            {"hosts": "c[3-4]", "hardware": "e2-standard-4", "Port": "7000-7001"},
+        ),
+        [
+            "nodes[2].Port: found 'x', allowed: a port from 1 to 65535, or one for each node such as 7000-7003",
+            "nodes[3].Port: found 70000, allowed: a port from 1 to 65535, or one for each node such as 7000-7003",
         ],
     ),
     "cgroup_conf": (
