@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import base64
 import grp
 import os
 import pwd
+import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -29,9 +31,14 @@ class File:
     """A wanted file, and its differences from the present one."""
 
     def __init__(self, path: str, content: bytes, owner: str = "root", mode: int = 0o644, secret: bool = False) -> None:
-        """Read the present file. `secret`: its content is never shown. Raises FileError if its owner does not exist."""
+        """Read the present file. `secret`: its content is never shown.
+
+        Raises FileError if the path is relative or a directory, or if the owner does not exist.
+        """
         self.path, self.content, self.owner, self.mode, self.secret = path, content, owner, mode, secret
         self._staged = ""
+        if not os.path.isabs(path):
+            raise FileError(f"path: found {path!r}, allowed: an absolute path")
         try:
             self.ids = pwd.getpwnam(self.owner).pw_uid, grp.getgrnam(self.owner).gr_gid
         except KeyError:
@@ -43,6 +50,8 @@ class File:
                 self.found_as = (status.st_uid, status.st_gid), status.st_mode & 0o7777
         except FileNotFoundError:
             self.found, self.found_as = None, ((-1, -1), 0)
+        except IsADirectoryError:
+            raise FileError(f"{self.path}: found a directory, allowed: a file") from None
 
     @property
     def differs(self) -> bool:
@@ -135,12 +144,29 @@ def with_part(whole: bytes, part: bytes, marker: str) -> bytes:
     return b"\n".join(lines) + b"\n"
 
 
+def mode_of(text: str) -> int:
+    """The mode of a file. Raises FileError if it is not octal."""
+    if not re.fullmatch("[0-7]{3,4}", text):
+        raise FileError(f"mode: found {text!r}, allowed: three or four octal digits such as 0644")
+    return int(text, 8)
+
+
+def from_base64(name: str, secret: str) -> bytes:
+    """The content of a secret file. Raises FileError, without the secret, if it is not base64."""
+    try:
+        return base64.b64decode("".join(secret.split()), validate=True)
+    except ValueError:
+        raise FileError(f"{name}: the secret is not base64") from None
+
+
 def from_options(files: Iterable[Mapping[str, str]]) -> list[File]:
-    """Files by their OPTIONS. Raises OSError, and ValueError if a mode is not octal."""
+    """Files by their OPTIONS. Raises OSError, and FileError for a path, a mode or a marker that cannot be."""
     found = []
     for wanted in files:
-        file = File(wanted["path"], wanted["content"].encode(), mode=int(wanted["mode"], 8))
+        file = File(wanted["path"], wanted["content"].encode(), mode=mode_of(wanted["mode"]))
         if wanted.get("marker"):
+            if "{mark}" not in wanted["marker"] or "\n" in wanted["marker"]:
+                raise FileError(f"{file.path}: marker: found {wanted['marker']!r}, allowed: one line with {{mark}}")
             file.content = with_part(file.found or b"", file.content, wanted["marker"])
         found.append(file)
     return found

@@ -72,6 +72,8 @@ def run(command: Sequence[str], stdin: str = "", seconds: float = SECONDS, conf:
         return Answer(NOT_STARTED, "", "command not found")
     except OSError as error:
         return Answer(NOT_STARTED, "", error.strerror or str(error))
+    except ValueError as error:  # no command can have such a word, with a null byte for example
+        return Answer(NOT_STARTED, "", str(error))
     return Answer(done.returncode, done.stdout, done.stderr)
 
 

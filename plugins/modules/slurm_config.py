@@ -163,7 +163,6 @@ remarks:
   sample: []
 """
 
-import base64
 import fcntl
 import os
 import signal
@@ -197,7 +196,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     NotYetError,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, from_base64, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
 RUN = "/run/gpucluster-slurm"
@@ -387,7 +386,13 @@ def alone() -> Iterator[None]:
 def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     """The module's work, and its result."""
     texts: dict[str, str] = module.params["files"]
-    secrets = {name: base64.b64decode(text).decode() for name, text in module.params["secrets"].items()}
+    for option in ("files", "secrets"):
+        for name, text in module.params[option].items():
+            if not name or "/" in name:
+                raise ConfigError(f"{option}: found {name!r}, allowed: the name of a file in {module.params['directory']}")
+            if not isinstance(text, str):
+                raise ConfigError(f"{option}: {name}: found {type(text).__name__}, allowed: the text of the file")
+    secrets = {name: from_base64(name, text).decode() for name, text in module.params["secrets"].items()}
     wanted = texts | secrets
     files = [
         File(os.path.join(module.params["directory"], name), text.encode(), daemon.owner, daemon.mode, name in secrets)

@@ -340,13 +340,16 @@ def install(module: AnsibleModule, targets: list[str]) -> None:
         module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
         rc, stdout, stderr = module.run_command(command, environ_update=ENVIRONMENT)
     if rc != 0:
-        words = [line for line in f"{stdout}\n{stderr}".splitlines() if line.strip() and not line.startswith("W:")]
+        words = [line for line in f"{stdout}\n{stderr}".split("\n") if line.strip() and not line.startswith("W:")]
         raise PackageError(f"apt-get install {' '.join(targets)}: " + "; ".join(words[-8:]))
 
 
 def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     """The module's work, and its result. Raises PackageError, FileError, OSError."""
     packages = module.params["packages"]
+    for command in module.params["before"]:
+        if not command or not all(isinstance(word, str) for word in command):
+            raise PackageError(f"before: found {command!r}, allowed: a command, a list of texts")
     names = [package["name"] for package in packages if package["name"]]
     debs = [look(module, package) for package in packages if not package["name"]]
     check_architecture(module, debs)

@@ -152,14 +152,19 @@ proof:
   sample: ""
 """
 
-import base64
 import os
 import tempfile
 import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
+    File,
+    FileError,
+    from_base64,
+    mode_of,
+    write,
+)
 
 # systemd does not record the time of a reload, so a file here does. It must not survive a reboot.
 STAMPS = "/run/gpucluster-slurm"
@@ -172,10 +177,10 @@ class ServiceError(Exception):
 
 
 def wanted_file(wanted: dict[str, Any]) -> File:
-    """A file as the option describes it. Raises FileError if its owner does not exist."""
+    """A file as the option describes it. Raises FileError if its owner does not exist, for example."""
     secret = wanted["secret"]
-    content = (wanted["content"] or "").encode() if secret is None else base64.b64decode(secret)
-    return File(wanted["path"], content, wanted["owner"], int(wanted["mode"], 8), secret is not None)
+    content = (wanted["content"] or "").encode() if secret is None else from_base64(wanted["path"], secret)
+    return File(wanted["path"], content, wanted["owner"], mode_of(wanted["mode"]), secret is not None)
 
 
 def check(module: AnsibleModule, file: File, validate: list[str]) -> None:
@@ -200,7 +205,7 @@ def show(module: AnsibleModule, name: str) -> dict[str, str]:
     """The properties of a unit that this module uses (systemctl(1), show)."""
     wanted = "LoadState,ActiveState,UnitFileState,NeedDaemonReload,InactiveExitTimestampMonotonic"
     stdout = module.run_command(["systemctl", "show", f"--property={wanted}", name], check_rc=True)[1]
-    return dict(line.split("=", 1) for line in stdout.splitlines() if "=" in line)
+    return dict(line.split("=", 1) for line in stdout.split("\n") if "=" in line)
 
 
 def loaded_at(unit: dict[str, str], stamp: str) -> float:
@@ -272,6 +277,8 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
     """Write the files, act on the service, and return the result. Raises ServiceError."""
     params = module.params
     name, stamp = params["name"], os.path.join(STAMPS, params["name"])
+    if params["proof"] and not params["proof"]["command"]:
+        raise ServiceError("proof: command: found [], allowed: a command")
     files = [wanted_file(wanted) for wanted in params["files"]]
     changes = [file for file in files if file.changes]
     surplus = [path for path in params["absent"] if os.path.isfile(path)]

@@ -22,6 +22,9 @@ NONE = re.compile(r"No (GPU instances|MIG-enabled devices) found")
 """The message with which nvidia-smi fails if there are no instances."""
 COMMAND = 120
 """Seconds that a command may take: a reset takes many."""
+_PROFILE = re.compile(r"([1-7]c\.)?[1-7]g\.\S+")
+MAX_GPUS = 1024
+"""Most GPUs of a host (`MAX_GRES_BITMAP` in Slurm)."""
 ROUNDS = 6
 """Most looks at the GPUs; a change of mode, a reset and new instances need four."""
 
@@ -79,7 +82,7 @@ def parse(query: str, listing: str, instances: str) -> list[Gpu]:
     devices: dict[int, list[str]] = {}
     made: dict[int, list[str]] = {}
     index = -1
-    for line in listing.splitlines():
+    for line in listing.split("\n"):
         gpu, device = re.match(r"GPU (\d+):", line), re.match(r"\s+MIG (\S+)\s+Device\s", line)
         index = int(gpu[1]) if gpu else index
         if device:
@@ -87,7 +90,7 @@ def parse(query: str, listing: str, instances: str) -> list[Gpu]:
     for place, profile in re.findall(r"^\|\s+(\d+)\s+MIG (\S+)\s+\d+\s+\d+\s+\d+:\d+", instances, re.MULTILINE):
         made.setdefault(int(place), []).append(profile)
     found = []
-    for line in query.splitlines():
+    for line in query.split("\n"):
         words = [word.strip() for word in line.split(",")]
         if len(words) == 4 and words[0].isdigit():
             place = int(words[0])
@@ -111,17 +114,33 @@ def layouts(gres: Iterable[Mapping[str, Any]]) -> list[tuple[str, int, Profiles]
     None if no GPU has the key `mig`: then no layout is declared. Other GPUs of a machine with layouts are whole. Raises
     MigError for profiles that leave a part of their GPU instance unused.
     """
-    entries = [entry for entry in gres if entry["name"] == "gpu"]
+    entries = []
+    for entry in gres:
+        if not isinstance(entry.get("name"), str):
+            raise MigError(f"gres: found {dict(entry)!r}, allowed: a name, and what else the entry has")
+        if entry["name"] == "gpu":
+            entries.append(entry)
     if not any("mig" in entry for entry in entries):
         return []
     found = []
     for entry in entries:
-        profiles = [name for name, count in (entry.get("mig") or {}).items() for _instance in range(count)]
+        mig = entry.get("mig") or {}
+        if not isinstance(mig, Mapping) or not all(_PROFILE.fullmatch(str(name)) for name in mig):
+            raise MigError(f"mig: found {mig!r}, allowed: numbers of instances by profile, such as 1g.10gb: 7")
+        profiles = [name for name, count in mig.items() for _instance in range(_number("mig", count, 7))]
         parts = [name for name in profiles if re.match(r"\dc\.", name)]
         if parts:
             raise MigError(f"mig: found {parts[0]}, allowed: whole GPU instances such as {parts[0].partition('.')[2]}")
-        found.append((str(entry.get("type") or ""), int(entry.get("count") or 1), tuple(sorted(profiles))))
+        count = 1 if entry.get("count") is None else _number("count", entry["count"], MAX_GPUS)
+        found.append((str(entry.get("type") or ""), count, tuple(sorted(profiles))))
     return found
+
+
+def _number(key: str, value: Any, highest: int) -> int:
+    """A whole number from 1. Raises MigError."""
+    if isinstance(value, bool) or not re.fullmatch("[0-9]{1,4}", str(value)) or not 0 < int(value) <= highest:
+        raise MigError(f"{key}: found {value!r}, allowed: a whole number from 1 to {highest}")
+    return int(value)
 
 
 def assign(gpus: Sequence[Gpu], wanted: Iterable[Sequence[Any]]) -> dict[int, Profiles]:

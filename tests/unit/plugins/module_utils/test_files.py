@@ -6,7 +6,13 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, with_part
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
+    FileError,
+    from_base64,
+    from_options,
+    part_of,
+    with_part,
+)
 
 MARKER = "# {mark} x"
 
@@ -40,3 +46,26 @@ def test_another_part_leaves_the_rest_as_it_is(whole: bytes, after: bytes, part:
     assert with_part(whole, part, MARKER) == wanted
     assert with_part(wanted, part, MARKER) == wanted
     assert part_of(wanted, MARKER) == part
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "99"}, "mode: found '99', allowed: three or four octal digits such as 0644"),
+        ({"mode": "-644"}, "mode: found '-644', allowed: three or four octal digits such as 0644"),
+        ({"mode": "77777"}, "mode: found '77777', allowed: three or four octal digits such as 0644"),
+        ({"path": "x"}, "path: found 'x', allowed: an absolute path"),
+        ({"path": "/etc"}, "/etc: found a directory, allowed: a file"),
+        ({"marker": "# x"}, "/none: marker: found '# x', allowed: one line with {mark}"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, str], message: str) -> None:
+    with pytest.raises(FileError) as error:
+        from_options([{"path": "/none", "content": "", "mode": "0644", **options}])
+    assert str(error.value) == message
+
+
+def test_a_secret_that_is_not_base64_is_not_shown() -> None:
+    assert from_base64("munge.key", "a2\nV5\n") == b"key"
+    with pytest.raises(FileError, match=r"^munge.key: the secret is not base64$"):
+        from_base64("munge.key", "geheim!")

@@ -79,3 +79,7 @@ def test_a_failure_is_told_with_the_words_of_the_command(stand_in: StandIn, scri
 def test_what_a_command_prints_is_returned_where_it_succeeds(stand_in: StandIn) -> None:
     stand_in("scontrol", "echo NodeName=n1; echo 'scontrol: warning' >&2")
     assert output(["scontrol", "show", "node"]) == "NodeName=n1\n"
+
+
+def test_a_word_that_no_command_can_have_is_an_answer() -> None:
+    assert run(["true", "a\0b"]) == (127, "", "embedded null byte")

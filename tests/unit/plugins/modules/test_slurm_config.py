@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     ConfigurationChange,
+    ConfigurationError,
     read,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
@@ -32,7 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     those_up,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import trial_conf
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_config
 from programs import StandIn
 
@@ -330,3 +331,22 @@ def test_hosts_that_left_are_known_from_the_kept_names_and_the_files_in_force(
     assert known("") == ([], [])
     with pytest.raises(ValueError, match=r"n\[2"):
         known("head", "n[2")
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"files": {"slurm.conf": 5}}, "files: slurm.conf: found int, allowed: the text of the file"),
+        ({"files": {"slurm.conf": ["A=1"]}}, "files: slurm.conf: found list, allowed: the text of the file"),
+        ({"files": {"../slurm.conf": ""}}, "files: found '../slurm.conf', allowed: the name of a file in /etc/slurm"),
+        ({"secrets": {"key.conf": 5}}, "secrets: key.conf: found int, allowed: the text of the file"),
+        ({"secrets": {"key.conf": "geheim!"}}, "key.conf: the secret is not base64"),
+        ({"files": {"slurm.conf": "NodeName=n[\n"}}, "slurm.conf: NodeName=n[: bad hostlist"),
+    ],
+)
+def test_files_that_cannot_be_are_refused_first(params: dict[str, Any], message: str) -> None:
+    module = SimpleNamespace(params={"files": {}, "secrets": {}, "directory": "/etc/slurm", **params})
+    daemon = SimpleNamespace(owner="root", mode=0o644, version=lambda: "24.11.5")
+    with pytest.raises((ConfigError, ConfigurationError, FileError)) as error:
+        slurm_config.configure(cast(Any, module), cast(Daemon, daemon))
+    assert str(error.value).startswith(message)

@@ -85,3 +85,11 @@ def test_plugins_of_a_package_are_returned_with_their_checksums(tmp_path: Path) 
     ]
     with pytest.raises(slurm_packages.PackageError, match=f"{path} is for Slurm 24.11, and the host has Slurm 26.05"):
         slurm_packages.check_plugins(module, [deb], "26.05")
+
+
+@pytest.mark.parametrize("command", [[], ["apt-get", 5]])
+def test_a_command_that_cannot_be_run_is_refused_before_all_others(command: list[object]) -> None:
+    module = Mock(params={"packages": [], "before": [["touch", "/x"], command]})
+    with pytest.raises(slurm_packages.PackageError, match="before: found .*, allowed: a command"):
+        slurm_packages.install_wanted(module)
+    module.run_command.assert_not_called()

@@ -178,3 +178,17 @@ def test_systemd_is_told_of_drop_ins_and_the_service_runs_on(tmp_path: Path, mon
         module = running(False, **change)
         assert slurm_service.run_service(module)["actions"] == ["daemon-reload"]
         assert module.run_command.call_args.args[0] == ["systemctl", "daemon-reload"]
+
+
+@pytest.mark.parametrize(("options", "message"), [({"mode": "8"}, "mode: found '8'"), ({"secret": "!"}, "not base64")])
+def test_a_file_that_cannot_be(tmp_path: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(FileError, match=message):
+        slurm_service.wanted_file(wanted(tmp_path / "key", **options))
+
+
+def test_a_proof_needs_a_command(tmp_path: Path) -> None:
+    file = wanted(tmp_path / "key", content="a", loaded=True)
+    module = Mock(params={"name": "munge", "files": [file], "proof": {"command": [], "stdin": ""}}, check_mode=False)
+    with pytest.raises(slurm_service.ServiceError, match="proof: command: found"):
+        slurm_service.run_service(module)
+    assert not (tmp_path / "key").exists()

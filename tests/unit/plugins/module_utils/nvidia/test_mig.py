@@ -261,3 +261,20 @@ def test_at_boot_only_what_is_still_declared_is_made(tmp_path: Path, slurmd: str
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     run = subprocess.run([sys.executable, "-I", "-c", program], env=environment, capture_output=True, check=False)
     assert ("no driver" in run.stderr.decode(), run.returncode) == (asked, int(asked))
+
+
+@pytest.mark.parametrize(
+    ("gres", "message"),
+    [
+        ([{}], "gres: found {}, allowed: a name"),
+        ([{"name": 5}], "gres: found {'name': 5}, allowed: a name"),
+        ([{"name": "gpu", "mig": [1]}], r"mig: found \[1\], allowed: numbers of instances by profile"),
+        ([{"name": "gpu", "mig": {"": 1}}], "mig: found {'': 1}, allowed: numbers of instances by profile"),
+        ([{"name": "gpu", "mig": {"1g.10gb": "x"}}], "mig: found 'x', allowed: a whole number from 1 to 7"),
+        ([{"name": "gpu", "mig": {}, "count": 10**9}], "count: found 1000000000, allowed: a whole number from 1 to 1024"),
+        ([{"name": "gpu", "mig": {}, "count": True}], "count: found True, allowed: a whole number from 1 to 1024"),
+    ],
+)
+def test_layouts_that_cannot_be(gres: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(mig.MigError, match=message):
+        mig.layouts(gres)
