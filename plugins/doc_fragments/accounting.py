@@ -17,6 +17,10 @@ notes:
   - TRES are a mapping of names to numbers, or text such as V(cpu=64,gres/gpu=8). Memory is in MiB or has a unit.
   - Limits that are not named are not changed. V(null) and V(-1) unset a limit.
   - Slurm stores all these names and texts in lower case.
+  - >-
+    A name has ASCII letters, digits and signs. It has no blanks, none of the signs C(" # % ' , = [ \ ] ` |), and does
+    not begin with C(+) or C(-), since sacctmgr would not take it as it is. Quote names that YAML reads as something
+    else, such as V(on) and V(1.10).
 requirements:
   - Slurm's sacctmgr (22.05 or later) with a slurmdbd that answers, as a user that may change its data
 """

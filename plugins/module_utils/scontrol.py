@@ -32,7 +32,7 @@ def show(what: str, *name: str) -> list[Record]:
 def records(text: str) -> list[Record]:
     """The records in lines of `Key=value`; `(null)` is empty."""
     found = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         pairs = [pair.partition("=") for pair in re.split(r"\s+(?=[A-Z]\w*=)", line.strip())]
         found.append({key: value.replace("(null)", "") for key, _equals, value in pairs if _equals})
     return [record for record in found if record]

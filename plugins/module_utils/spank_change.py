@@ -91,7 +91,7 @@ class SpankPlugin:
 
 def lines_of(plugstack: str, plugin: str) -> list[str]:
     """The lines of plugstack.conf for a plugin, which is their second word, without comments and with single blanks."""
-    lines = (line.partition("#")[0].split() for line in plugstack.splitlines())
+    lines = (line.partition("#")[0].split() for line in plugstack.split("\n"))
     return [" ".join(words) for words in lines if words[1:2] == [plugin]]
 
 

@@ -215,7 +215,7 @@ class Driver:
         environment = {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
         rc, stdout, stderr = self.module.run_command([*command], environ_update=environment)
         if rc != 0:
-            words = "\n".join([*stdout.splitlines()[-10:], *stderr.splitlines()[-10:]])
+            words = "\n".join([*stdout.rstrip("\n").split("\n")[-10:], *stderr.rstrip("\n").split("\n")[-10:]])
             raise DriverError(f"{' '.join(command)}: {words}")
         return str(stdout)
 
@@ -231,7 +231,7 @@ class Driver:
 
     def platform(self) -> str:
         """Distribution and release, such as "debian 13"; a release without a number is "debian sid"."""
-        lines = (self.tree.text("/etc/os-release") or "").splitlines()
+        lines = (self.tree.text("/etc/os-release") or "").split("\n")
         words = dict(line.replace('"', "").split("=", 1) for line in lines if "=" in line)
         return f"{words.get('ID', 'unknown')} {words.get('VERSION_ID', 'sid')}"
 
@@ -255,7 +255,7 @@ class Driver:
                     "NVIDIA's repository needs its key (nvidia_driver_repository_key), the text of its 3bf863cc.pub"
                 )
             uri = self.options["repository"] or self.options["platforms"][platform]["nvidia"]["repository"]
-            signed = "".join(f" {line or '.'}\n" for line in key.splitlines())
+            signed = "".join(f" {line.rstrip() or '.'}\n" for line in key.split("\n"))
             paragraphs += ("\n" if paragraphs else "") + f"Types: deb\nURIs: {uri}\nSuites: /\nSigned-By:\n{signed}"
         return [File(SOURCES, f"{driver.MANAGED}\n{paragraphs}".encode())] if paragraphs else []
 
@@ -353,7 +353,7 @@ class Driver:
         file = driver.library(self.tree)
         if not driver.outlives(file, choice.branch):
             return
-        owners = self.ask("dpkg-query", "--search", file).splitlines()
+        owners = self.ask("dpkg-query", "--search", file).split("\n")
         if {line.split(":")[0] for line in owners} & {*choice.driver}:
             return  # whose packages are replaced
         there = self.installed([])
@@ -408,7 +408,8 @@ class Driver:
             self.result["changed"] = True
             return
         logs = sorted(glob.glob(f"/var/lib/dkms/nvidia*/{version}/build/make.log"))
-        words = "\n".join((self.tree.text(logs[0]) or "").splitlines()[-15:]) if logs else "dkms has no log of it"
+        log = (self.tree.text(logs[0]) or "").rstrip("\n") if logs else "dkms has no log of it"
+        words = "\n".join(log.split("\n")[-15:])
         raise DriverError(f"DKMS has no module {version} for the running kernel, {self.kernel} (status {rc}):\n{words}")
 
     def settings(self) -> None:

@@ -49,7 +49,8 @@ options:
     description:
       - Whether to remove the limits, QOS, accounts and users that the policy does not name.
       - Entities of root, entities with jobs, and the QOS V(normal), which Slurm adds itself, are kept. Those that are
-        kept because of their jobs are in RV(kept).
+        kept because of their jobs are in RV(kept), with those that no command can remove alone. Slurm 23.11 and later
+        take C(_) in the name of a removed account or user for any character, so that V(a_b) would also remove V(a-b).
     type: bool
     default: false
   slurm_conf:

@@ -389,7 +389,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     for option in ("files", "secrets"):
         for name, text in module.params[option].items():
             if not name or "/" in name:
-                raise ConfigError(f"{option}: found {name!r}, allowed: the name of a file in {module.params['directory']}")
+                raise ConfigError(f"{option}: found {name!r}, allowed: the name of a file without a directory")
             if not isinstance(text, str):
                 raise ConfigError(f"{option}: {name}: found {type(text).__name__}, allowed: the text of the file")
     secrets = {name: from_base64(name, text).decode() for name, text in module.params["secrets"].items()}

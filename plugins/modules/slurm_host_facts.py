@@ -258,7 +258,7 @@ def main() -> None:
     )
     try:
         result = facts(module)
-    except MeasurementError as error:
+    except (MeasurementError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)
 

@@ -289,7 +289,7 @@ def has_accounting() -> bool:
     answer = run(["scontrol", "show", "config"])
     if answer.status:
         raise CommandError(f"Slurm does not answer: {answer.words}")
-    return any(line.startswith("AccountingStorageType ") and "slurmdbd" in line for line in answer.output.splitlines())
+    return any(line.startswith("AccountingStorageType ") and "slurmdbd" in line for line in answer.output.split("\n"))
 
 
 def submit(job: dict[str, Any]) -> tuple[int, str]:

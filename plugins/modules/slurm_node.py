@@ -85,6 +85,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands im
 def set_state(module: AnsibleModule) -> list[dict[str, Any]]:
     """Set the wanted state of the nodes, and return the plan. Raises CommandError."""
     state, reason = module.params["state"], module.params["reason"] or ""
+    if not module.params["name"].strip(" ,"):  # scontrol shows all nodes
+        raise CommandError(f"name: found {module.params['name']!r}, allowed: a hostlist such as compute[01-04]")
     nodes = to_change(show("node", module.params["name"]), state, reason)
     if nodes and not module.check_mode:
         words = [f"NodeName={fold([node['NodeName'] for node in nodes])}", f"State={state.upper()}"]

@@ -167,6 +167,9 @@ PATIENCE = 300
 """Seconds to wait for another installation to end."""
 POLICY = "/usr/sbin/policy-rc.d"
 """The program that invoke-rc.d(8) runs to find out whether a service may be started; exit status 101 forbids it."""
+NAME = re.compile(r"[a-z0-9][\w.+:=~/-]*", re.ASCII)
+"""A package for apt-get, perhaps with architecture, version or release."""
+
 HOLD = "#!/bin/sh\n# Managed by gpucluster.slurm: it is there while packages are installed.\nexit 101\n"
 
 
@@ -347,6 +350,9 @@ def install(module: AnsibleModule, targets: list[str]) -> None:
 def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     """The module's work, and its result. Raises PackageError, FileError, OSError."""
     packages = module.params["packages"]
+    for package in packages:
+        if package["name"] is not None and not NAME.fullmatch(package["name"]):
+            raise PackageError(f"packages: name: found {package['name']!r}, allowed: the name of a package")
     for command in module.params["before"]:
         if not command or not all(isinstance(word, str) for word in command):
             raise PackageError(f"before: found {command!r}, allowed: a command, a list of texts")

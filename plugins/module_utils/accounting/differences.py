@@ -91,7 +91,7 @@ def not_removed(state: State, unwanted: Iterable[Entity]) -> dict[Entity, str]:
     (`as_mysql_remove_accts` and `as_mysql_remove_users` in `src/plugins/accounting_storage/mysql`): `a_b` also
     removes `a-b`, with its users.
     """
-    gone = {*unwanted}
+    gone = dict.fromkeys(unwanted)
     stay: dict[tuple[str, int], list[str]] = {}
     for entity in state.entities:
         if entity not in gone:

@@ -25,7 +25,7 @@ backslashes, and looks for the accounts that it removes with `like`, for which `
 bytes, and takes `cafe` and `caf\u00e9` for one name.
 """
 
-NAMES = "a name of ASCII letters, digits and signs, without blanks and \" # % ' , = [ \\ ] ` |, + and - not at its start"
+NAMES = "a name of ASCII letters, digits and signs, without blanks and \" # % ' , = [ \\ ] ` |, no + or - at its start"
 """NAME in words."""
 
 _COUNT = 2**32 - 3
@@ -158,7 +158,7 @@ def _names(value: Any) -> str:
 
 
 def name_of(value: Any) -> str:
-    """A name, or a whole number that is one. YAML reads other words, such as `on`, `null` and `1.10`, as something else.
+    """A name, or a whole number that is one. YAML reads other words, such as `on` and `1.10`, as something else.
 
     Raises:
         ValueError: what is allowed.

@@ -89,7 +89,8 @@ class _Reader:
         try:
             return name_of(found)
         except ValueError as error:
-            self.errors.append(f"{what}: {key}: " + ("missing" if found is None else f"found {found!r}, allowed: {error}"))
+            problem = "missing" if found is None else f"found {found!r}, allowed: {error}"
+            self.errors.append(f"{what}: {key}: {problem}")
             return str(found)
 
     def settings(

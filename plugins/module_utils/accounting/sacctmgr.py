@@ -87,7 +87,10 @@ def _settings(kind: str, row: Row) -> dict[str, str]:
 
 
 def state(cluster: str, answers: Mapping[str, str], clusters: Sequence[str]) -> State:
-    """The state in the answers to `questions`. Accounts and users that have no part in the cluster are left out."""
+    """The state in the answers to `questions`. Accounts and users that have no part in the cluster are left out.
+
+    The database may spell one name in two ways: it takes `cafe` and `caf\u00e9` for one.
+    """
     rows = {name: _rows(name, text) for name, text in answers.items()}
     accounts = {row["Account"]: row for row in rows["accounts"]}
     users = {row["User"]: row for row in rows["users"]}
@@ -97,12 +100,12 @@ def state(cluster: str, answers: Mapping[str, str], clusters: Sequence[str]) -> 
         account, user = row["Account"], row["User"]
         if user:
             own = {"DefaultAccount": defaults.get(user, "")}
-            found[Entity("user", user)] = _settings("user", {**users[user], **own})
+            found[Entity("user", user)] = _settings("user", {**users.get(user, {}), **own})
             found[Entity("association", user, account, row["Partition"])] = _settings("association", row)
         elif account == "root":
             found[Entity("cluster", cluster)] = _settings("cluster", row)
         else:
-            found[Entity("account", account)] = _settings("account", {**row, **accounts[account]})
+            found[Entity("account", account)] = _settings("account", {**row, **accounts.get(account, {})})
     return State(
         found,
         [*clusters],
@@ -157,7 +160,7 @@ class Sacctmgr:
         known = ", ".join(self.clusters) or "none"
         if cluster is None and len(self.clusters) != 1:
             raise AccountingError(f"cluster: name one, the database has {known}")
-        self.cluster = (cluster or self.clusters[0]).lower()
+        self.cluster = (self.clusters[0] if cluster is None else cluster).lower()
         if self.cluster not in self.clusters and not (new and NAME.fullmatch(self.cluster)):
             raise AccountingError(f"cluster: found {cluster!r}, the database has {known}")
 

@@ -97,7 +97,8 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
 
     A line that ends in an odd number of backslashes goes on in the next one (`_get_next_line` in parse_config.c).
     """
-    start, parts = 1, []
+    start = 1
+    parts: list[str] = []
     for number, raw in enumerate(text.split("\n"), 1):
         part = _COMMENT.sub(r"\1", raw)
         start = start if parts else number
@@ -131,11 +132,14 @@ def read(files: Mapping[str, str]) -> Configuration:
     result = Configuration()
     for file, text in files.items():
         defaults: dict[str, Pairs] = {}
-        for pairs in lines(file, text):
-            try:
+        pairs: Pairs = ()
+        try:
+            for pairs in lines(file, text):
                 _add(result, file, pairs, defaults)
-            except ValueError as error:
-                raise ConfigurationError(f"{file}: {'='.join(pairs[0])}: {error}") from None
+        except ConfigurationError:
+            raise
+        except ValueError as error:
+            raise ConfigurationError(f"{file}: {'='.join(pairs[0])}: {error}") from None
     return result
 
 
@@ -156,6 +160,9 @@ def _add(result: Configuration, file: str, pairs: Pairs, defaults: dict[str, Pai
         if value.upper() == _DEFAULT:
             defaults[kind] = settings
         elif kind == "PartitionName":
+            for key, nodes in settings:
+                if key.lower() == "nodes" and "[" in nodes:
+                    expand(nodes)
             result.partitions[value] = settings
         else:
             _add_nodes(result, value, settings)

@@ -43,9 +43,10 @@ LIMITS = {"u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1}
 """The highest numbers of the kinds of whole numbers, `s_p_handle_uint16` and the like in `src/common/parse_value.c`."""
 
 _UNLIMITED = ("unlimited", "infinite")
-_WHOLE = re.compile(r"\s*\+?(?P<digits>0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*|)(?P<kibi>k?)", re.I | re.A)  # strtoul(3), any base
-_TIME = re.compile(r"[0-9]+-[0-9]*(:[0-9]*){0,2}|[0-9]*(:[0-9]*){0,2}")  # `_is_valid_timespec` in `src/common/parse_time.c`
-_AGE = re.compile(r"\d+(m|mo|mon|mont|month|months|h|ho|hou|hour|hours|d|da|day|days)?", re.I | re.A)  # `slurmdb_parse_purge`
+_WHOLE = re.compile(r"\s*\+?(?P<digits>0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*|)(?P<kibi>k?)", re.I | re.A)  # strtoul(3)
+_TIME = re.compile(r"\d+-\d*(:\d*){0,2}|\d*(:\d*){0,2}", re.A)  # `_is_valid_timespec` in `src/common/parse_time.c`
+# `slurmdb_parse_purge`
+_AGE = re.compile(r"\d+(m|mo|mon|mont|month|months|h|ho|hou|hour|hours|d|da|day|days)?", re.I | re.A)
 _PORTS = re.compile(r"\s*\+?(\d+)(-\s*\+?(\d+).*)?", re.A)
 _RANGE = re.compile(r"(\d+)\.\.(\d*)")
 _SPAN = re.compile(r"(?P<since>\d\d\.\d\d)(\.(?P<patch>\d+))?\+|(?P<first>\d\d\.\d\d)?-(?P<last>\d\d\.\d\d)")

@@ -197,7 +197,7 @@ def _with_included(path: tuple[str, ...], text: str, files: Mapping[str, str], h
         found: takes what is wrong.
     """
     result = []
-    for line in text.splitlines():
+    for line in text.removesuffix("\n").split("\n"):
         match = _INCLUDE.fullmatch(line)
         if not match:
             result.append(line)

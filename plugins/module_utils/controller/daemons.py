@@ -231,7 +231,7 @@ class Slurmctld(Daemon):
         fields = ["JobArrayID", "Partition", "NodeList", "TimeUsed", "StateCompact", "BatchFlag", "TimeLeft"]
         fields += ["Reservation", "tres-per-job", "tres-per-node", "tres-per-task", "tres-alloc"]
         shown = ask("squeue", "--noheader", "--Format", ",".join(f"{field}:|" for field in fields))
-        return [placement(line.split("|")) for line in shown.splitlines()]
+        return [placement(line.split("|")) for line in filter(None, shown.split("\n"))]
 
     def try_files(self, directory: str) -> None:
         answer = run(["sinfo", "--version"], conf=f"{directory}/slurm.conf")
@@ -256,7 +256,7 @@ class Slurmctld(Daemon):
     def states(self) -> Nodes:
         """State and reason of each node."""
         shown = run(["sinfo", "--noheader", "--Node", "--all", "--format=%N|%T|%E"]).output
-        rows = (line.split("|", 2) for line in shown.splitlines())
+        rows = (line.split("|", 2) for line in shown.split("\n"))
         return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3}
 
     def unlike(self, configuration: Configuration) -> list[str]:

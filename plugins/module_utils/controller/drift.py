@@ -138,7 +138,7 @@ def in_force(
 def shown_config(text: str) -> dict[str, str]:
     """Parameters in the output of `scontrol show config`, by key in small letters; repeated ones parted by blanks."""
     found: dict[str, str] = {}
-    for line in text.partition("\n\n")[0].splitlines():
+    for line in text.partition("\n\n")[0].split("\n"):
         key, equals, value = line.partition("=")
         name = key.strip().lower().partition("[")[0]
         if equals:
@@ -152,7 +152,7 @@ def shown_lines(kind: str, text: str) -> dict[str, dict[str, str]]:
     Of a key that is there twice the first one is meant: Reason and what else is free text is behind the parameters.
     """
     found = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if line.startswith(f"{kind}="):
             pairs = _PAIR.findall(line)
             found[pairs[0][1]] = {key.lower(): value for key, value in reversed(pairs)}

@@ -108,7 +108,7 @@ def installed(plugin_dir: str) -> frozenset[str] | None:
 
 def unresolved(names: Iterable[str], hosts: str = HOSTS, patience: float = PATIENCE) -> list[str]:
     """The names without an address. The file of hosts is read once; what it lacks is asked from the resolver."""
-    lines = (line.partition("#")[0].split() for line in (text(hosts) or "").splitlines())
+    lines = (line.partition("#")[0].split() for line in (text(hosts) or "").split("\n"))
     known = {name for line in lines for name in line[1:]}
     wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in names:

@@ -55,7 +55,7 @@ def distribution(os_release: str) -> dict[str, str]:
 
 def installed(listing: str) -> dict[str, str]:
     """Version by package of those that are installed, from the answer to DPKG_QUERY and names of packages."""
-    rows = (line.split() for line in listing.splitlines())
+    rows = (line.split() for line in listing.split("\n"))
     return {row[0]: row[2] for row in rows if len(row) == 3 and row[1] == "installed"}
 
 
@@ -70,7 +70,7 @@ def services(shown: str) -> dict[str, bool]:
 
     Properties of a unit are lines of NAME=VALUE, and units are separated by an empty line.
     """
-    units = (dict(line.split("=", 1) for line in part.splitlines() if "=" in line) for part in shown.split("\n\n"))
+    units = (dict(line.split("=", 1) for line in part.split("\n") if "=" in line) for part in shown.split("\n\n"))
     return {
         unit["Id"].removesuffix(".service"): unit["ActiveState"] == "active"
         for unit in units
@@ -160,7 +160,7 @@ def _policy(run: Command, packages: dict[str, str], names: Sequence[str]) -> dic
 def _mirror(codename: str, run: Command) -> str:
     """The URL from which the host has its own release of Debian. Other archives can have the same release name."""
     wanted = ["Created-By: Packages", "Origin: Debian", f"Codename: {codename}"]
-    return (run(["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]).splitlines() or [""])[0]
+    return (run(["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]).split("\n"))[0]
 
 
 def _memory(meminfo: str) -> int:

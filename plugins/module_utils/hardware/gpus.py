@@ -87,7 +87,7 @@ def parse_usage(query: str, listing: str) -> dict[str, Usage]:
     """The output of nvidia-smi for QUERY and for LIST, by PCI address. A value that it does not know is None."""
     mig: dict[str, list[dict[str, str]]] = {}
     instances: list[dict[str, str]] = []
-    for line in listing.splitlines():
+    for line in listing.split("\n"):
         gpu = re.match(r"GPU (\d+):", line)
         if gpu:
             instances = mig.setdefault(gpu[1], [])
@@ -95,7 +95,7 @@ def parse_usage(query: str, listing: str) -> dict[str, Usage]:
         if found:
             instances.append({"profile": found[1], "uuid": found[2]})
     result = {}
-    for line in query.splitlines():
+    for line in query.split("\n"):
         words = [word.strip() for word in line.split(",")]
         if len(words) == 3 and ":" in words[1]:
             memory = int(words[2]) if words[2].isdigit() else None

@@ -94,7 +94,7 @@ def batch_script(job: Mapping[str, Any]) -> str:
 
 def refusal(stderr: str) -> str:
     """Slurm's reason for the refusal of a job, on one line."""
-    lines = (re.sub(r"^sbatch: (error|fatal): ", "", line.strip()) for line in stderr.splitlines())
+    lines = (re.sub(r"^sbatch: (error|fatal): ", "", line.strip()) for line in stderr.split("\n"))
     return "; ".join(line.replace("Batch job submission failed: ", "") for line in lines if line)
 
 
@@ -115,7 +115,7 @@ def _exit_code(text: str) -> str:
 def parse_squeue(text: str) -> list[JobRecord]:
     """The records in the output of `SQUEUE`."""
     records = []
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):
         job_id, task, state, exit_code, elapsed, submitted, nodes, reason = line.split("|")[: len(SQUEUE_FIELDS)]
         task, reason = task.replace("N/A", ""), reason.replace("None", "")
         records.append(
@@ -133,7 +133,7 @@ def sacct_arguments(job_ids: Iterable[int]) -> list[str]:
 def parse_sacct(text: str) -> list[JobRecord]:
     """The records in the output of `sacct_arguments`. Tasks that wait are one line, `12_[2-3]`: that is kept."""
     records = []
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):
         name, state, exit_code, elapsed, submitted, nodes = line.split("|")
         job_id, _separator, task = name.partition("_")
         # "CANCELLED by 1000"
@@ -201,7 +201,7 @@ def parse_sinfo(text: str) -> dict[str, str]:
 
     A reason may have lines of its own; they are left out.
     """
-    rows = (line.split("|", 2) for line in text.splitlines())
+    rows = (line.split("|", 2) for line in text.split("\n"))
     return {row[0]: row[1] if row[2] == "none" else f"{row[1]} ({row[2]})" for row in rows if len(row) == 3}
 
 

@@ -245,7 +245,7 @@ def upstream(version: str) -> str:
 def offered(madison: str) -> dict[str, list[str]]:
     """What `apt-cache madison` lists: the versions of each package, newest first."""
     found: dict[str, list[str]] = {}
-    for line in madison.splitlines():
+    for line in madison.split("\n"):
         words = [word.strip() for word in line.split("|")]
         if len(words) == 3 and words[1] not in found.setdefault(words[0], []):
             found[words[0]].append(words[1])
@@ -324,7 +324,7 @@ def read_sources(files: Mapping[str, str]) -> list[Source]:
     for path, text in sorted(files.items()):
         if path.endswith(".sources"):
             for paragraph in re.split(r"\n[ \t]*\n", text):
-                lines = "".join(f"{line}\n" for line in paragraph.splitlines() if not line.startswith("#"))
+                lines = "".join(f"{line}\n" for line in paragraph.rstrip("\n").split("\n") if not line.startswith("#"))
                 # With the lines of a key that go on, as they are.
                 fields = re.findall(r"(?m)^([\w-]+):((?:.*\n)(?:[ \t].*\n)*)", lines)
                 keys = {key.lower(): " ".join(value.split()) for key, value in fields}
@@ -362,7 +362,7 @@ def own(targets: str, platform: str) -> set[tuple[str, str]]:
         targets: lines of `apt-get indextargets --format TARGETS`, which knows the Origin of what apt has lists of.
         platform: distribution and release ("debian 13").
     """
-    rows = [line.split(maxsplit=2) for line in targets.splitlines()]
+    rows = [line.split(maxsplit=2) for line in targets.split("\n")]
     origin = platform.split()[0].capitalize()
     return {(_uri(row[0]), row[1]) for row in rows if len(row) == 3 and row[2] == origin}
 

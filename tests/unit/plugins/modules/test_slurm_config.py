@@ -338,7 +338,10 @@ def test_hosts_that_left_are_known_from_the_kept_names_and_the_files_in_force(
     [
         ({"files": {"slurm.conf": 5}}, "files: slurm.conf: found int, allowed: the text of the file"),
         ({"files": {"slurm.conf": ["A=1"]}}, "files: slurm.conf: found list, allowed: the text of the file"),
-        ({"files": {"../slurm.conf": ""}}, "files: found '../slurm.conf', allowed: the name of a file in /etc/slurm"),
+        (
+            {"files": {"../slurm.conf": ""}},
+            "files: found '../slurm.conf', allowed: the name of a file without a directory",
+        ),
         ({"secrets": {"key.conf": 5}}, "secrets: key.conf: found int, allowed: the text of the file"),
         ({"secrets": {"key.conf": "geheim!"}}, "key.conf: the secret is not base64"),
         ({"files": {"slurm.conf": "NodeName=n[\n"}}, "slurm.conf: NodeName=n[: bad hostlist"),

@@ -90,6 +90,13 @@ def test_plugins_of_a_package_are_returned_with_their_checksums(tmp_path: Path) 
 @pytest.mark.parametrize("command", [[], ["apt-get", 5]])
 def test_a_command_that_cannot_be_run_is_refused_before_all_others(command: list[object]) -> None:
     module = Mock(params={"packages": [], "before": [["touch", "/x"], command]})
-    with pytest.raises(slurm_packages.PackageError, match="before: found .*, allowed: a command"):
+    with pytest.raises(slurm_packages.PackageError, match=r"before: found .*, allowed: a command"):
         slurm_packages.install_wanted(module)
     module.run_command.assert_not_called()
+
+
+@pytest.mark.parametrize("name", ["", "-y", "a b", "a;b"])
+def test_what_is_no_package_is_refused(name: str) -> None:
+    module = Mock(params={"packages": [{"name": name}], "before": []})
+    with pytest.raises(slurm_packages.PackageError, match=r"packages: name: found .*, allowed: the name of a package"):
+        slurm_packages.install_wanted(module)

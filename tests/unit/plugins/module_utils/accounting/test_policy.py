@@ -260,7 +260,7 @@ def test_a_number_sign_in_a_text_is_no_comment_in_a_file() -> None:
 
 def test_what_no_command_can_name_and_what_would_take_others_along_stays() -> None:
     names = ("a[1]", "a1", "a_b", "a-b", "c_d", "a_bb")
-    state = State({Entity("account", name): {"Parent": "root"} for name in names} | {Entity("user", "a-b"): {}})
+    state = State({**{Entity("account", name): {"Parent": "root"} for name in names}, Entity("user", "a-b"): {}})
     unwanted = [Entity("account", name) for name in ("a[1]", "a_b", "c_d", "a_bb")]
     assert not_removed(state, unwanted) == {
         Entity("account", "a[1]"): "has a name that no command can have",

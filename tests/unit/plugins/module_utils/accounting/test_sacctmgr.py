@@ -112,6 +112,20 @@ def test_what_was_given_is_what_is_read(release: str) -> None:
     assert (found.tres[0], found.tres[5]) == ("cpu", "fs/disk")
 
 
+def test_a_name_that_the_database_spells_in_two_ways() -> None:
+    """It takes `cafe` and `caf\u00e9` for one, and keeps the first in one table and the last in another."""
+    answers = dict.fromkeys(questions("lab"), "")
+    columns = questions("lab")["associations"][-1].count(",") + 1
+    answers["accounts"] = "cafe|org|text\n"
+    answers["associations"] = "|".join(["caf\u00e9", *[""] * (columns - 1)]) + "\n"
+    assert Entity("account", "caf\u00e9") in state("lab", answers, ["lab"]).entities
+
+
+def test_a_text_with_a_character_that_python_takes_for_the_end_of_a_line() -> None:
+    answers = dict.fromkeys(questions("lab"), "") | {"qos": "normal|" + "|" * 99 + "a\u2028b\u0085c\fd\n"}
+    assert [entity.name for entity in state("lab", answers, ["lab"]).entities] == ["normal"]
+
+
 def test_releases_agree() -> None:
     assert answered("22.05") == answered("24.11") == answered("26.05")
 
@@ -168,6 +182,8 @@ def test_a_misspelt_cluster_is_not_made(program: Path) -> None:
     )
     with pytest.raises(AccountingError, match="cluster: found 'lbb', the database has lab"):
         Sacctmgr("lbb")
+    with pytest.raises(AccountingError, match="cluster: found '', the database has lab"):
+        Sacctmgr("", new=True)
 
 
 def test_a_long_list_of_names_is_shown_short() -> None:

@@ -536,9 +536,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "slurm_conf: lines": (
         changed(slurm_conf={"NodeSet": "fast"}),
-        [
-            "slurm_conf.NodeSet: found 'fast', allowed: a mapping that starts with NodeSet, and has Feature and Nodes"
-        ],
+        ["slurm_conf.NodeSet: found 'fast', allowed: a mapping that starts with NodeSet, and has Feature and Nodes"],
     ),
     "slurm_conf: keys of lines": (
         changed(

@@ -81,6 +81,7 @@ def test_plugstack_conf_has_no_escapes() -> None:
         ("NodeName=n[\n", "slurm.conf: NodeName=n[: bad hostlist"),
         ('NodeName=""\n', "slurm.conf: NodeName=: allowed: a hostlist such as compute[01-16]"),
         ('NodeName=n1 NodeAddr=""\n', "slurm.conf: NodeName=n1: NodeAddr: found '', allowed: a hostlist"),
+        ("PartitionName=p Nodes=n[\n", "slurm.conf: PartitionName=p: bad hostlist"),
         ("NodeName=n1 Port=x\n", "slurm.conf: NodeName=n1: bad hostlist"),
     ],
 )
@@ -167,7 +168,10 @@ TYPES = st.fixed_dictionaries(
 NODES = st.lists(
     st.fixed_dictionaries(
         {"hardware": st.sampled_from(["a", "b", "c"]), "size": st.integers(1, 5), "addressed": st.booleans()},
-        optional={"Weight": st.integers(1, 9), "Reason": st.sampled_from(["a b", "c#d", "a\\b", "a\\\\#\\c", "a\u2028b", "a\u0085\fb"])},
+        optional={
+            "Weight": st.integers(1, 9),
+            "Reason": st.sampled_from(["a b", "c#d", "a\\b", "a\\\\#\\c", "a\u2028b", "a\u0085\fb"]),
+        },
     ),
     min_size=1,
     max_size=8,

@@ -271,7 +271,10 @@ def test_at_boot_only_what_is_still_declared_is_made(tmp_path: Path, slurmd: str
         ([{"name": "gpu", "mig": [1]}], r"mig: found \[1\], allowed: numbers of instances by profile"),
         ([{"name": "gpu", "mig": {"": 1}}], "mig: found {'': 1}, allowed: numbers of instances by profile"),
         ([{"name": "gpu", "mig": {"1g.10gb": "x"}}], "mig: found 'x', allowed: a whole number from 1 to 7"),
-        ([{"name": "gpu", "mig": {}, "count": 10**9}], "count: found 1000000000, allowed: a whole number from 1 to 1024"),
+        (
+            [{"name": "gpu", "mig": {}, "count": 10**9}],
+            "count: found 1000000000, allowed: a whole number from 1 to 1024",
+        ),
         ([{"name": "gpu", "mig": {}, "count": True}], "count: found True, allowed: a whole number from 1 to 1024"),
     ],
 )
