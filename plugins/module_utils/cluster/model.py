@@ -160,6 +160,9 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     given = {key: _plain(variables.get(name)) or None for key, name in schema.VARIABLES.items()}
     policy = {key: given.pop(f"accounting.{key}") for key in schema.ACCOUNTING.own}
     addresses = given.pop("addresses") or []
+    if not isinstance(addresses, list):
+        checker.problem("addresses", f"found {schema.shown(addresses)}, allowed: a list")
+        addresses = []
     controllers = given["controllers"]
     if isinstance(controllers, list):
         given["controllers"] = ",".join(map(str, controllers))

@@ -883,3 +883,9 @@ def test_the_path_of_the_state_is_absolute(slurm_conf: dict[str, Any], controlle
     problems: list[str] = []
     check_state_location(schema.Checker("", problems), slurm_conf, controllers)
     assert problems == ([f"slurm_conf.StateSaveLocation: {error}"] if error else [])
+
+
+@pytest.mark.parametrize("addresses", [True, {"hosts": "head"}, "head"])
+def test_addresses_that_are_no_list(addresses: Any) -> None:
+    variables = {**variables_of(GUIDE), "slurm_addresses": addresses}
+    assert model_errors(variables, ["head", "login1"]) == [f"slurm_addresses: found {addresses!r}, allowed: a list"]
