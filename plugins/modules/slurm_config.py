@@ -387,11 +387,11 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     """The module's work, and its result."""
     texts: dict[str, str] = module.params["files"]
     for option in ("files", "secrets"):
-        for name, text in module.params[option].items():
+        for name, content in module.params[option].items():
             if not name or "/" in name:
                 raise ConfigError(f"{option}: found {name!r}, allowed: the name of a file without a directory")
-            if not isinstance(text, str):
-                raise ConfigError(f"{option}: {name}: found {type(text).__name__}, allowed: the text of the file")
+            if not isinstance(content, str):
+                raise ConfigError(f"{option}: {name}: found {type(content).__name__}, allowed: the text of the file")
     secrets = {name: from_base64(name, text).decode() for name, text in module.params["secrets"].items()}
     wanted = texts | secrets
     files = [

@@ -205,7 +205,7 @@ def unknown_users(names: Sequence[str]) -> list[str]:
         return []
     if status == NO_ANSWER:
         return [f"getent has not found the {len(wanted)} users of the policy within {GETENT_SECONDS} s"]
-    known = {line.partition(":")[0].lower() for line in output.splitlines()}
+    known = {line.partition(":")[0].lower() for line in output.split("\n")}
     unknown = [name for name in wanted if name not in known]
     more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
     return [f"users of the policy who do not exist: {', '.join(unknown[:SHOWN])}{more}"] if unknown else []
