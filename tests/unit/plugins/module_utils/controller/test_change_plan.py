@@ -11,7 +11,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     changes,
     read,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.times import (
+    ENDS_JOBS,
+    LEAST,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import find
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
+    TRAITS,
     JobPlacement,
     parts_daemons,
     read_at_start,
@@ -136,6 +142,12 @@ def test_jobs_that_a_shorter_time_of_a_partition_can_end(before: str, after: str
     old, new = (read({"slurm.conf": conf.format(text)}) for text in (before, after))
     found = steps(changes(old, new), LATE, "24.11.5", new)
     assert ",".join(fold_jobs(step.ends) for step in found if step.ends) == ends
+
+
+def test_the_times_are_parameters_of_slurm() -> None:
+    assert all(find(file, key) for file, times in ENDS_JOBS.items() for key in times)
+    assert all(find("slurm.conf", name) for key, (_factor, other, _default) in LEAST.items() for name in (key, other))
+    assert {time.jobs for times in ENDS_JOBS.values() for time in times.values()} <= {*TRAITS, "running", "starting"}
 
 
 def test_a_reconfigure_before_23_11_forgets_no_inactivity() -> None:
