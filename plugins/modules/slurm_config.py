@@ -441,7 +441,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
             raise ConfigError(
                 f"{daemon.name} does not answer, and this can end jobs: start it, or set end_jobs\n{shown}"
             )
-        raise ConfigError(f"this would end {len(ending)} jobs; drain the nodes first, or set end_jobs:\n{shown}")
+        raise ConfigError(f"this would end jobs ({len(ending)}); drain the nodes first, or set end_jobs:\n{shown}")
     action = action_for(daemon, old, plan)
     result["actions"] = [action]
     if not module.check_mode:
