@@ -80,6 +80,7 @@ def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
     variables["slurm_partitions"] += [copy.copy(partition), {"name": "b", "nodes": "ALL", "x": 1}]
     variables["slurm_conf"]["KilWait"] = 3
     variables["slurm_controllers"] = ["head", "compute01"]
+    variables["slurmdbd_conf"] = {"DbdPort": 6817}
     policy["slurm_accounting_users"].append({"name": "bob", "GrpTRS": 1})
     run = preflight(tmp_path, variables, policy)
     assert run.returncode == 2
@@ -92,6 +93,8 @@ def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
         "slurm_partitions[2].x: unknown key, allowed: name, nodes, default",
         "slurm_conf.KilWait: unknown key, did you mean 'KillWait'?",
         "slurm_conf.StateSaveLocation: missing: 2 controllers share their state",
+        "slurmdbd_conf.DbdPort: found '6817' on head, where SlurmctldPort is 6817, allowed: another port",
+        "slurmdbd_conf.DbdPort: found '6817', where slurm_conf.AccountingStoragePort is 6819, allowed: the same port",
         "slurm_accounting_*: user bob: GrpTRS: unknown to Slurm, did you mean 'GrpTRES'?",
     ):
         assert expected in run.stdout + run.stderr, run.stdout + run.stderr

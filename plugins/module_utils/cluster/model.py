@@ -28,6 +28,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_t
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import node_sets, resolver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ports
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 
@@ -114,6 +115,7 @@ def load(document: Document, measured: Document | None = None) -> DeclaredCluste
         "the hosts of controllers, database, login, registry and nodes",
         parts.slurm_conf,
     )
+    _check_ports(checker, parts, database, registry, None, None)  # those are no keys of the file
     groups = _groups(parts, types)
     if problems:
         raise ModelError(problems)
@@ -153,6 +155,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     """The problems that the rules of the cluster file find in the shared variables, as `VARIABLE: found, allowed`.
 
     variables: those in `schema.VARIABLES`, by name; one that is missing or empty is a key that the file does not have.
+    Also slurmdbd_conf and registry_port, whose ports are checked with those of the cluster file.
     hosts: all hosts of the inventory, which may have addresses.
     """
     problems: list[str] = []
@@ -179,6 +182,10 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
         "the hosts of the inventory and of slurm_nodes",
         parts.slurm_conf,
     )
+    slurmdbd_conf = variables.get("slurmdbd_conf")
+    slurmdbd_conf = _plain(slurmdbd_conf) if isinstance(slurmdbd_conf, Mapping) else {}
+    database, registry = file.get("database", ""), file.get("registry", "")
+    _check_ports(checker, parts, database, registry, slurmdbd_conf, variables.get("registry_port"))
     return problems
 
 
@@ -232,6 +239,27 @@ def _parts(
     controllers = expand(file.get("controllers", ""))
     check_state_location(checker, slurm_conf, len(controllers))
     return _Parts(controllers, hardware, nodes, node_hosts, partitions, members, slurm_conf, cgroup_conf, accounting)
+
+
+def _check_ports(
+    checker: Checker,
+    parts: _Parts,
+    database: str,
+    registry: str,
+    slurmdbd_conf: Mapping[str, Any] | None,
+    registry_port: Any,
+) -> None:
+    """Check that no two programs of a host have one port, and that slurmctld asks the port of slurmdbd."""
+    nodes = [
+        (f"nodes[{i}].Port", expand(node.get("hosts", "")), node.get("Port")) for i, node in enumerate(parts.nodes)
+    ]
+    conf = parts.slurm_conf
+    listeners = ports.declared_listeners(
+        parts.controllers, database, registry, nodes, conf, slurmdbd_conf, registry_port
+    )
+    found = [*ports.collisions(listeners), *ports.different_database_ports(database, conf, slurmdbd_conf)]
+    for key, what in found:
+        checker.problem(key, what)
 
 
 def check_state_location(checker: Checker, slurm_conf: Mapping[str, Any], controllers: int) -> None:

@@ -42,6 +42,16 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     SHARED_GRES,
     release_of,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import (
+    LARGEST,
+    SLURMCTLD,
+    SLURMD,
+    SLURMDBD,
+    SSH,
+    Listener,
+    collisions,
+    port_range,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
@@ -321,7 +331,7 @@ def _addresses(cluster: ConfiguredCluster) -> Iterator[Finding]:
         found = fold([name for name in names if name in unresolved])
         what = f"found {found!r}, allowed: names that have an address on this host; give these nodes a NodeAddr"
         yield Finding("slurm.conf", "NodeName", what, REFUSED)
-    default = cluster.get("SlurmdPort", "6818")
+    default = cluster.get("SlurmdPort", SLURMD)
     first: dict[tuple[str, str], str] = {}
     for name, values in there.items():
         place = (_address(name, values).lower(), values.get("port", default))
@@ -340,64 +350,39 @@ def _controllers(cluster: ConfiguredCluster) -> Iterator[Finding]:
         yield Finding("slurm.conf", "SlurmctldHost", what, REFUSED)
 
 
-def _range(text: str) -> range:
-    """Ports, one or `FIRST-LAST`; none where it is neither."""
-    match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)
-    return range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
-
-
-def _overlap(ports: range, others: range) -> bool:
-    """Whether two have a port in common."""
-    return max(ports.start, others.start) < min(ports.stop, others.stop)
-
-
-def _shown(ports: range) -> str:
-    """Ports as they are in the file."""
-    return f"{ports[0]}-{ports[-1]}" if len(ports) > 1 else str(ports[0])
-
-
 def _ports(cluster: ConfiguredCluster) -> Iterator[Finding]:
-    """Daemons of one host with one port: the second does not start (`slurm_init_msg_engine_port`)."""
-    controllers = {*re.findall(r"[^\s()]+", cluster.get("SlurmctldHost"))}
-    daemons = [("SlurmctldPort", _range(cluster.get("SlurmctldPort", "6817")), controllers)]
+    """Programs of one host with one port."""
+    controllers = frozenset(re.findall(r"[^\s()]+", cluster.get("SlurmctldHost")))
+    listeners = [SSH, Listener("SlurmctldPort", port_range(cluster.get("SlurmctldPort", SLURMCTLD)), controllers)]
     if cluster.get("AccountingStorageType").lower().endswith("/slurmdbd"):
         hosts = {cluster.get("AccountingStorageHost", "localhost"), cluster.get("AccountingStorageBackupHost")} - {""}
         hosts |= controllers if "localhost" in hosts else set()
-        daemons.append(("AccountingStoragePort", _range(cluster.get("AccountingStoragePort", "6819")), hosts))
-    central = [*daemons]
-    default = cluster.get("SlurmdPort", "6818")
+        ports = port_range(cluster.get("AccountingStoragePort", SLURMDBD))
+        listeners.append(Listener("AccountingStoragePort", ports, frozenset(hosts)))
+    default = cluster.get("SlurmdPort", SLURMD)
     nodes: dict[str, set[str]] = {}
     for name, values in cluster.nodes.items():
         own = {name, values.get("nodehostname", name), _address(name, values)}
         nodes.setdefault(values.get("port", default), set()).update(own)
-    daemons += [("SlurmdPort" if port == default else "Port", _range(port), hosts) for port, hosts in nodes.items()]
-    for key, ports, hosts in daemons:
-        for other, others, theirs in central:
-            shared = sorted(hosts & theirs)
-            if key == other:
-                break  # those behind it are compared with this one
-            if shared and _overlap(ports, others):
-                what = f"found {_shown(ports)!r} on {shared[0]}, where {other} is {_shown(others)}"
-                yield Finding("slurm.conf", key, f"{what}, allowed: another port", REFUSED)
-    yield from _srun_ports(cluster, daemons)
+    for port, names in nodes.items():
+        listeners.append(Listener("SlurmdPort" if port == default else "Port", port_range(port), frozenset(names)))
+    listeners.append(Listener("SrunPortRange", port_range(cluster.get("SrunPortRange")), None))
+    for key, what in collisions(listeners):
+        yield Finding("slurm.conf", key, what, REFUSED)
 
 
-def _srun_ports(cluster: ConfiguredCluster, daemons: list[tuple[str, range, set[str]]]) -> Iterator[Finding]:
-    """A range that is none (`_parse_srun_ports`), is too small, or has the port of a daemon (slurm.conf(5))."""
+def _srun_ports(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """A range that is none (`_parse_srun_ports`), or is too small (slurm.conf(5))."""
     value = cluster.get("SrunPortRange")
-    ports = _range(value)
+    ports = port_range(value)
     if not value:
         return
-    if len(ports) < 2 or ports[-1] > 65535:
+    if len(ports) < 2 or ports[-1] > LARGEST:
         yield Finding("slurm.conf", "SrunPortRange", f"found {value!r}, allowed: FIRST-LAST, as 60001-63000", IGNORED)
         return
     needed = 4 + 2 * max(0, -(-(len(cluster.nodes) - 48) // 48))
     if len(ports) < needed:
         what = f"found {value!r}, {len(ports)} ports, allowed: {needed} or more, which one srun on all nodes needs"
-        yield Finding("slurm.conf", "SrunPortRange", what, IGNORED)
-    taken = [f"{key} {_shown(others)}" for key, others, _hosts in daemons if _overlap(ports, others)]
-    if taken:
-        what = f"found {value!r}, which has {taken[0]}, allowed: ports that no daemon listens on"
         yield Finding("slurm.conf", "SrunPortRange", what, IGNORED)
 
 
@@ -780,6 +765,7 @@ RULES = (
     _addresses,
     _controllers,
     _ports,
+    _srun_ports,
     _users,
     _plugins,
     _accounting,

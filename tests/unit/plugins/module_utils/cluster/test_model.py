@@ -333,6 +333,17 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "two databases": (changed(database="db[1-2]"), ["database: found 'db[1-2]', allowed: the name of one host"]),
     "a host with a blank": (changed(database="db "), ["database: found 'db ', allowed: the name of one host"]),
+    "ports that collide": (
+        changed(
+            slurm_conf={"SlurmdPort": 22, "SlurmctldPort": 6819},
+            nodes=[{"hosts": "head", "hardware": "e2-standard-4", "Port": 3306}, *yaml.safe_load(GUIDE)["nodes"][1:]],
+        ),
+        [
+            "slurm_conf.AccountingStoragePort: found '6819' on head, where SlurmctldPort is 6819, allowed: another port",
+            "slurm_conf.SlurmdPort: found '22' on compute01, where ssh is 22, allowed: another port",
+            "nodes[0].Port: found '3306' on head, where MariaDB is 3306, allowed: another port",
+        ],
+    ),
     "template": (
         changed(name="{{ x }}"),
         ["name: found '{{ x }}', templates are not evaluated here; set the variable in group_vars instead"],
@@ -745,6 +756,7 @@ def in_variables(problem: str) -> str:
         r"(: |and )(partitions\[\d+\]) is": r"\1slurm_\2 is",
         r"(derived from (?:.*)?)\b(name|nodes|hardware)\b": r"\1slurm_\2",
         r"slurm_name\b": "slurm_cluster_name",
+        r"^slurm_conf\.AccountingStoragePort": "slurmdbd_conf.DbdPort",
         r"slurm_hardware\b": "slurm_hardware_types",
     }.items():
         problem = re.sub(pattern, words, problem)

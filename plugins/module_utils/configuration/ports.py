@@ -1,0 +1,144 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The ports on which the hosts of a cluster listen: no two programs of a host may have the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+
+SLURMCTLD, SLURMD, SLURMDBD = "6817", "6818", "6819"
+"""Slurm's own values (`configure.ac`: `SLURMCTLD_PORT`, `SLURMD_PORT`, `SLURMDBD_PORT`)."""
+
+MARIADB = 3306
+
+LARGEST = 65535
+"""The last port."""
+
+
+class Listener(NamedTuple):
+    """A program that listens."""
+
+    key: str
+    """The parameter that sets the port; of another program its name."""
+    ports: range
+    hosts: frozenset[str] | None
+    """Names and addresses of the hosts on which it runs; None: every host."""
+
+
+SSH = Listener("ssh", range(22, 23), None)
+"""Every host has it, since Ansible needs it."""
+
+
+def port_range(text: str) -> range:
+    """Ports, one or `FIRST-LAST`; none if the text is neither."""
+    match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)
+    return range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+
+
+def _shown(ports: range) -> str:
+    """Ports as they are in the file."""
+    return f"{ports[0]}-{ports[-1]}" if len(ports) > 1 else str(ports[0])
+
+
+def collisions(listeners: Iterable[Listener]) -> Iterator[tuple[str, str]]:
+    """The listeners that have a port of an earlier one on the same host, as key and problem.
+
+    The second program that binds a port does not start (`slurm_init_msg_engine_port` in
+    `src/common/slurm_protocol_api.c`). srun takes any free port of its range, and so can take that of a daemon
+    (slurm.conf(5), SlurmctldPort and SlurmdPort).
+    """
+    taken: dict[int, list[Listener]] = {}
+    told = set()
+    for listener in listeners:
+        numbers = listener.ports[: LARGEST + 1]
+        others = {id(other): other for port in numbers for other in taken.get(port, ())}
+        for other in others.values():
+            if (listener.key, other.key) not in told and (place := _common(listener.hosts, other.hosts)):
+                told.add((listener.key, other.key))
+                where = f"found '{_shown(listener.ports)}' on {place}, where {other.key.rpartition('.')[2]} is"
+                yield listener.key, f"{where} {_shown(other.ports)}, allowed: another port"
+        for port in numbers:
+            taken.setdefault(port, []).append(listener)
+
+
+def _common(hosts: frozenset[str] | None, others: frozenset[str] | None) -> str:
+    """The first host that two listeners have in common; empty if they have none."""
+    if hosts is None or others is None:
+        hosts = others if hosts is None else hosts
+        return "every host" if hosts is None else min(hosts, default="")
+    return min(hosts & others, default="")
+
+
+def declared_listeners(
+    controllers: Iterable[str],
+    database: str,
+    registry: str,
+    nodes: Iterable[tuple[str, list[str], Any]],
+    slurm_conf: Mapping[str, Any],
+    slurmdbd_conf: Mapping[str, Any] | None,
+    registry_port: Any,
+) -> list[Listener]:
+    """The listeners of a cluster, by the variables that set their ports.
+
+    Args:
+        controllers: their hosts.
+        database: the host of MariaDB and slurmdbd; empty without one.
+        registry: the host of the registry; empty without one.
+        nodes: of each entry of nodes: the key of its Port, its hosts and its Port; None: SlurmdPort.
+        slurm_conf: parameters of slurm.conf that are set, in any case of letters.
+        slurmdbd_conf: likewise, of slurmdbd.conf; None if it is not known: slurmdbd has the port that slurmctld asks.
+        registry_port: None if it is not known.
+    """
+    conf = _by_small_key(slurm_conf)
+    result = [
+        SSH,
+        Listener("slurm_conf.SlurmctldPort", port_range(conf.get("slurmctldport", SLURMCTLD)), frozenset(controllers)),
+    ]
+    if database:
+        here = frozenset({database})
+        result.append(Listener("MariaDB", range(MARIADB, MARIADB + 1), here))
+        if slurmdbd_conf is None:
+            key, port = "slurm_conf.AccountingStoragePort", conf.get("accountingstorageport", SLURMDBD)
+        else:
+            key, port = "slurmdbd_conf.DbdPort", _by_small_key(slurmdbd_conf).get("dbdport", SLURMDBD)
+        result.append(Listener(key, port_range(port), here))
+    if registry and registry_port is not None:
+        result.append(Listener("registry_port", port_range(str(registry_port)), frozenset({registry})))
+    default = frozenset(host for _key, hosts, port in nodes if port is None for host in hosts)
+    result.append(Listener("slurm_conf.SlurmdPort", port_range(conf.get("slurmdport", SLURMD)), default))
+    for key, hosts, port in nodes:
+        if port is not None:
+            # A list of ports has one for each host: Port=[7001-7002].
+            ports = expand(str(port)) * (1 if "[" in str(port) else len(hosts))
+            result += [Listener(key, port_range(one), frozenset({host})) for host, one in zip(hosts, ports)]
+    result.append(Listener("slurm_conf.SrunPortRange", port_range(conf.get("srunportrange", "")), None))
+    return result
+
+
+def _by_small_key(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Parameters by their name in small letters; a parameter that is removed has its default."""
+    return {str(key).lower(): str(value) for key, value in settings.items() if value is not None}
+
+
+def different_database_ports(
+    database: str, slurm_conf: Mapping[str, Any], slurmdbd_conf: Mapping[str, Any] | None
+) -> Iterator[tuple[str, str]]:
+    """The problem of a slurmdbd that listens elsewhere than slurmctld looks for it, as key and problem.
+
+    Args:
+        database: its host; empty without one.
+        slurm_conf: as of `declared_listeners`.
+        slurmdbd_conf: likewise.
+    """
+    if slurmdbd_conf is None:
+        return
+    conf, dbd = _by_small_key(slurm_conf), _by_small_key(slurmdbd_conf)
+    asked, own = conf.get("accountingstorageport", SLURMDBD), dbd.get("dbdport", SLURMDBD)
+    if database and conf.get("accountingstoragehost", database) == database and asked != own:
+        what = f"found {own!r}, where slurm_conf.AccountingStoragePort is {asked}, allowed: the same port"
+        yield "slurmdbd_conf.DbdPort", what
