@@ -19,7 +19,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     Configuration,
     ConfigurationChange,
     read,
+    value_text,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import SLURMDBD
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     TRAITS,
     JobPlacement,
@@ -30,6 +32,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences, in_force
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import account, this_host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import address_of, listener
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import (
     TrialError,
     short_name,
@@ -90,6 +93,8 @@ class Daemon:
     """Whether it can load files without a restart."""
     interruptible = True
     """Whether it may be restarted while it starts."""
+    only_one = True
+    """Whether it serves whenever it runs."""
     host: Host | None = None
     """Properties of this host that its files must agree with."""
 
@@ -111,9 +116,18 @@ class Daemon:
         """Whether systemd runs it."""
         return run(["systemctl", "is-active", "--quiet", self.name]).status == 0
 
+    def main_process(self) -> int:
+        """The number of its main process; 0 if systemd does not run it."""
+        number = run(["systemctl", "show", "--property=MainPID", "--value", self.name]).output.strip()
+        return int(number) if number.isdecimal() else 0
+
     def answers(self, configuration: Configuration) -> bool:
         """Whether it serves."""
         raise NotImplementedError
+
+    def silence(self, _configuration: Configuration) -> str:
+        """Why it does not answer; empty if that is not known."""
+        return ""
 
     def last_words(self) -> str:
         """The end of its log."""
@@ -145,7 +159,8 @@ class Daemon:
             if not self.active():
                 raise ConfigError(f"{self.name} has ended:\n{self.last_words()}")
             if time.monotonic() > deadline:
-                raise NotYetError(f"{self.name} does not answer after {patience} s")
+                reason = self.silence(configuration)
+                raise NotYetError(f"{self.name} does not answer after {patience} s{reason and f' ({reason})'}")
             time.sleep(1)
 
     # Methods that some daemons override.
@@ -195,18 +210,61 @@ class Slurmdbd(Daemon):
             return self.version_with(os.path.join(directory, "slurm.conf"))
 
     def answers(self, configuration: Configuration) -> bool:
-        port = configuration.settings.get((self.conf, "dbdport"), ("", "6819"))[1]
-        try:
-            with socket.create_connection(("localhost", int(port)), timeout=2):
-                return True
-        except OSError:
-            return False
+        return not self.silence(configuration)
+
+    def silence(self, configuration: Configuration) -> str:
+        # Another daemon can have its port. slurmdbd is proven by its process, its port and its protocol.
+        process, port = self.main_process(), dbd_port(configuration)
+        if not process:
+            return f"systemd does not run {self.name}"
+        if not (address := address_of(process, port)):
+            return f"its process {process} does not listen on port {port}"
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "slurm.conf")
+            write([File(path, client_conf(configuration, address).encode())])
+            command = ["sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster"]
+            answer = run(command, seconds=30, conf=path)
+        return f"sacctmgr: {answer.words}" if answer.status else ""
+
+    def try_files(self, directory: str) -> None:
+        with open(os.path.join(directory, self.conf), encoding="utf-8") as file:
+            port = dbd_port(read({self.conf: file.read()}))
+        process, name = listener(port)
+        if process not in (0, self.main_process()):
+            raise ConfigError(
+                f"{self.conf}: DbdPort: found '{port}', on which {name} (process {process}) listens on this host, "
+                "allowed: a free port"
+            )
+
+
+def dbd_port(configuration: Configuration) -> int:
+    """The port of slurmdbd."""
+    return int(configuration.settings.get((Slurmdbd.conf, "dbdport"), ("", SLURMDBD))[1])
+
+
+SHARED = ("AuthInfo", "AuthType", "CommunicationParameters", "PluginDir", "TLSParameters", "TLSType")
+"""Parameters that slurmdbd and its clients must have alike."""
+
+
+def client_conf(configuration: Configuration, address: str) -> str:
+    """A slurm.conf with which sacctmgr asks slurmdbd at an address; its host needs no slurm.conf of its own."""
+    shared = (configuration.settings.get((Slurmdbd.conf, key.lower())) for key in SHARED)
+    pairs = {
+        "ClusterName": "proof",
+        "SlurmctldHost": "localhost",
+        "AccountingStorageType": "accounting_storage/slurmdbd",
+        "AccountingStorageHost": address,
+        "AccountingStoragePort": str(dbd_port(configuration)),
+        **dict(filter(None, shared)),
+    }
+    return "".join(f"{key}={value_text(value)}\n" for key, value in pairs.items())
 
 
 class Slurmctld(Daemon):
     """The controller."""
 
     name, conf = "slurmctld", "slurm.conf"
+    only_one = False  # of several controllers one serves
 
     def __init__(self, module: AnsibleModule) -> None:
         super().__init__(module)

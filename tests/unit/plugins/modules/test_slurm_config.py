@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import socket
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +29,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     DAEMONS,
     ConfigError,
     Daemon,
+    NotYetError,
     Slurmctld,
+    Slurmdbd,
     placement,
     takeover,
     those_up,
@@ -353,3 +357,60 @@ def test_files_that_cannot_be_are_refused_first(params: dict[str, Any], message:
     with pytest.raises((ConfigError, ConfigurationError, FileError)) as error:
         slurm_config.configure(cast(Any, module), cast(Daemon, daemon))
     assert str(error.value).startswith(message)
+
+
+# -- slurmdbd --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="port")
+def port_of_this_process() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield int(server.getsockname()[1])
+
+
+def slurmdbd(stand_in: StandIn, process: int, sacctmgr: str = "echo demo") -> Slurmdbd:
+    """slurmdbd, of which systemd names this process; sacctmgr is a script."""
+    stand_in("systemctl", f"echo {process}")
+    stand_in("sacctmgr", sacctmgr)
+    return Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0})))
+
+
+def test_slurmdbd_is_asked_where_its_process_listens(stand_in: StandIn, port: int, tmp_path: Path) -> None:
+    configuration = read({"slurmdbd.conf": f"DbdHost=head\nDbdPort={port}\nAuthType=auth/slurm\nStorageUser=slurm\n"})
+    daemon = slurmdbd(stand_in, os.getpid(), f"cat $SLURM_CONF >{tmp_path}/asked")
+    assert daemon.answers(configuration)
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert {"AccountingStorageHost=127.0.0.1", f"AccountingStoragePort={port}", "AuthType=auth/slurm"} <= {*asked}
+    assert "StorageUser=slurm" not in asked
+
+
+@pytest.mark.parametrize(
+    ("process", "sacctmgr", "reason"),
+    [
+        (0, "echo demo", "systemd does not run slurmdbd"),
+        # Another daemon has the port, such as slurmctld.
+        (1, "echo demo", "its process 1 does not listen on port PORT"),
+        (-1, "echo 'sacctmgr: error: Connection refused' >&2; exit 1", "sacctmgr: sacctmgr: error: Connection refused"),
+    ],
+)
+def test_slurmdbd_is_not_another_daemon_on_its_port(
+    stand_in: StandIn, port: int, process: int, sacctmgr: str, reason: str
+) -> None:
+    configuration = read({"slurmdbd.conf": f"DbdPort={port}\n"})
+    daemon = slurmdbd(stand_in, os.getpid() if process < 0 else process, sacctmgr)
+    assert not daemon.answers(configuration)
+    assert daemon.silence(configuration) == reason.replace("PORT", str(port))
+    if process < 0:
+        stand_in("systemctl", f"[ $1 = is-active ] || echo {os.getpid()}")
+        with pytest.raises(NotYetError) as error:
+            daemon.wait(configuration)
+        assert str(error.value) == f"slurmdbd does not answer after 0 s ({reason})"
+
+
+def test_a_port_that_another_process_has_is_refused(stand_in: StandIn, port: int, tmp_path: Path) -> None:
+    (tmp_path / "slurmdbd.conf").write_text(f"DbdPort={port}\n")
+    slurmdbd(stand_in, os.getpid()).try_files(str(tmp_path))  # it is its own
+    with pytest.raises(ConfigError) as error:
+        slurmdbd(stand_in, 1).try_files(str(tmp_path))
+    assert str(error.value).startswith(f"slurmdbd.conf: DbdPort: found '{port}', on which ")
+    assert f"(process {os.getpid()}) listens on this host, allowed: a free port" in str(error.value)

@@ -339,7 +339,8 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             nodes=[{"hosts": "head", "hardware": "e2-standard-4", "Port": 3306}, *yaml.safe_load(GUIDE)["nodes"][1:]],
         ),
         [
-            "slurm_conf.AccountingStoragePort: found '6819' on head, where SlurmctldPort is 6819, allowed: another port",
+            "slurm_conf.AccountingStoragePort: found '6819' on head, where SlurmctldPort is 6819, "
+            "allowed: another port",
             "slurm_conf.SlurmdPort: found '22' on compute01, where ssh is 22, allowed: another port",
             "nodes[0].Port: found '3306' on head, where MariaDB is 3306, allowed: another port",
         ],
