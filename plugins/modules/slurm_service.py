@@ -248,6 +248,9 @@ def act(module: AnsibleModule, action: str, stamp: str) -> None:
     name = module.params["name"]
     argv = {"daemon-reload": ["systemctl", action], "reload": module.params["reload"]}
     command = argv.get(action, ["systemctl", action, name])
+    if action in ("start", "restart"):
+        # A unit that has failed too often may have reached its limit of starts, which is not meant for this one.
+        module.run_command(["systemctl", "reset-failed", name])
     before = time.time()
     rc, stdout, stderr = module.run_command(command)
     if rc != 0:

@@ -146,6 +146,9 @@ class Daemon:
     def _act(self, action: str) -> None:
         """Run the command of an action. Raises ConfigError."""
         command = ["scontrol", "reconfigure"] if action == "reconfigure" else ["systemctl", action, self.name]
+        if action != "reconfigure":
+            # Its failures before may have reached the unit's limit of starts, which is not meant for this one.
+            run(["systemctl", "reset-failed", self.name])
         answer = run(command)
         if answer.status:
             words = "" if action == "reconfigure" else self.last_words()

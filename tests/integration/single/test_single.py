@@ -21,5 +21,12 @@ def test_only_the_daemons_that_it_needs_run(lab: Lab) -> None:
     assert lab.host("single").run("systemctl cat sackd").rc != 0
 
 
+def test_daemons_that_are_killed_start_again(lab: Lab) -> None:
+    daemons = "munge mariadb slurmdbd slurmctld slurmd"
+    lab.command("single", f"for daemon in {daemons}; do systemctl kill --kill-whom=main --signal=KILL $daemon; done")
+    lab.wait_for("single", f"systemctl is-active {daemons} | grep --count '^active'", "5", seconds=60)
+    lab.wait_until_idle("single", "single")
+
+
 def test_nothing_failed(lab: Lab) -> None:
     assert lab.command("single", "systemctl --failed --no-legend --plain") == ""

@@ -414,3 +414,9 @@ def test_a_port_that_another_process_has_is_refused(stand_in: StandIn, port: int
         slurmdbd(stand_in, 1).try_files(str(tmp_path))
     assert str(error.value).startswith(f"slurmdbd.conf: DbdPort: found '{port}', on which ")
     assert f"(process {os.getpid()}) listens on this host, allowed: a free port" in str(error.value)
+
+
+def test_a_start_is_not_refused_for_failures_before(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in("systemctl", f"echo $* >>{tmp_path}/asked")
+    Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0}))).act("restart", Configuration())
+    assert (tmp_path / "asked").read_text().splitlines() == ["reset-failed slurmdbd", "restart slurmdbd"]

@@ -192,3 +192,12 @@ def test_a_proof_needs_a_command(tmp_path: Path) -> None:
     with pytest.raises(slurm_service.ServiceError, match="proof: command: found"):
         slurm_service.run_service(module)
     assert not (tmp_path / "key").exists()
+
+
+@pytest.mark.parametrize("action", ["start", "restart"])
+def test_failures_before_do_not_count_as_starts(action: str) -> None:
+    """With them, a unit would have reached its limit of starts (systemd.unit(5), StartLimitBurst)."""
+    module = running(False)
+    slurm_service.act(module, action, "")
+    commands = [call.args[0] for call in module.run_command.call_args_list]
+    assert commands == [["systemctl", "reset-failed", "slurmctld"], ["systemctl", action, "slurmctld"]]
