@@ -81,6 +81,14 @@ options:
     description: Whether the service must be restarted or reloaded for another reason.
     type: bool
     default: false
+  servers:
+    description:
+      - Servers that the service asks when it starts, each as V(HOST:PORT). If the service does not start, the error
+        names those that this host cannot reach.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
   proof:
     description:
       - A command that proves that the service works. The module fails if the command fails. It is not run in check
@@ -153,6 +161,7 @@ proof:
 """
 
 import os
+import socket
 import tempfile
 import time
 from typing import Any
@@ -240,10 +249,23 @@ def plan(name: str, unit: dict[str, str], stale: str, reload: bool) -> tuple[lis
     return actions, ""
 
 
+def unreachable(servers: list[str]) -> list[str]:
+    """The servers that do not take a connection, each with the error of the socket."""
+    found = []
+    for server in servers:
+        host, _colon, port = server.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except (OSError, ValueError) as error:
+            found.append(f"{server} cannot be reached from this host: {getattr(error, 'strerror', '') or error}")
+    return found
+
+
 def act(module: AnsibleModule, action: str, stamp: str) -> None:
     """Does one action.
 
-    Raises: ServiceError: it failed; with the command's output and, if the service did not start, its journal.
+    Raises: ServiceError: it failed; with the command's output and, if the service did not start, the servers that
+    cannot be reached and its journal.
     """
     name = module.params["name"]
     argv = {"daemon-reload": ["systemctl", action], "reload": module.params["reload"]}
@@ -254,11 +276,12 @@ def act(module: AnsibleModule, action: str, stamp: str) -> None:
     before = time.time()
     rc, stdout, stderr = module.run_command(command)
     if rc != 0:
-        journal = ""
+        journal, lost = "", list[str]()
         if action in ("start", "restart"):
+            lost = unreachable(module.params["servers"])
             last_words = ["journalctl", "--no-pager", "--output=cat", "--lines=15", f"--unit={name}"]
             journal = module.run_command(last_words)[1]
-        raise ServiceError(f"{' '.join(command)}: {(stderr or stdout).strip()}\n{journal}".strip())
+        raise ServiceError("\n".join([*lost, f"{' '.join(command)}: {(stderr or stdout).strip()}", journal]).strip())
     if action == "reload":
         os.makedirs(STAMPS, mode=0o755, exist_ok=True)
         with open(stamp, "w", encoding="utf-8"):
@@ -347,6 +370,7 @@ def main() -> None:
             "reload": {"type": "list", "elements": "str"},
             "reads": {"type": "list", "elements": "path", "default": []},
             "stale": {"type": "bool", "default": False},
+            "servers": {"type": "list", "elements": "str", "default": []},
             "proof": {
                 "type": "dict",
                 "options": {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import getpass
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,7 @@ def running(check: bool, **params: Any) -> Mock:
         "reload": None,
         "reads": [],
         "stale": False,
+        "servers": [],
         "proof": None,
     }
     module = Mock(params=defaults | params, check_mode=check)
@@ -201,3 +203,17 @@ def test_failures_before_do_not_count_as_starts(action: str) -> None:
     slurm_service.act(module, action, "")
     commands = [call.args[0] for call in module.run_command.call_args_list]
     assert commands == [["systemctl", "reset-failed", "slurmctld"], ["systemctl", action, "slurmctld"]]
+
+
+def test_a_service_that_does_not_start_names_the_servers_that_it_does_not_reach() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as closed:
+        there, gone = (f"127.0.0.1:{one.getsockname()[1]}" for one in (server, closed))
+        closed.close()
+        module = running(False, servers=[there, gone, "no-such-host.invalid:6817"])
+        module.run_command.return_value = (1, "", "Job for slurmctld.service failed.")
+        with pytest.raises(slurm_service.ServiceError) as error:
+            slurm_service.act(module, "start", "")
+    lines = str(error.value).splitlines()
+    assert lines[0] == f"{gone} cannot be reached from this host: Connection refused"
+    assert lines[1].startswith("no-such-host.invalid:6817 cannot be reached from this host: ")
+    assert lines[2] == "systemctl start slurmctld: Job for slurmctld.service failed."
