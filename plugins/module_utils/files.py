@@ -133,6 +133,15 @@ def part_of(whole: bytes, marker: str) -> bytes | None:
     return None if place is None else b"".join(line + b"\n" for line in lines[place][1:-1])
 
 
+def without_part(whole: bytes, marker: str) -> bytes:
+    """A file without the lines BEGIN and END of a marker and those between them."""
+    lines = _lines(whole)
+    _marks, place = _part_lines(lines, marker)
+    if place is not None:
+        del lines[place]
+    return b"".join(line + b"\n" for line in lines)
+
+
 def with_part(whole: bytes, part: bytes, marker: str) -> bytes:
     """A file with another text between the lines BEGIN and END of a marker; without these lines it is put at the end.
 

@@ -38,18 +38,27 @@ options:
     elements: str
     default: []
     version_added: 0.2.0
-  directories:
-    description: Directories to look for.
+  paths:
+    description: Files and directories to look up owner and mode of.
     type: list
     elements: path
     default: []
+    version_added: 0.2.0
+  free:
+    description: Directories to look up the free space of.
+    type: list
+    elements: path
+    default: []
+    version_added: 0.2.0
   files:
     description: Files to compute the checksum of.
     type: list
     elements: path
     default: []
   part:
-    description: Part of a file to compute the checksum of.
+    description:
+      - Part of a file to compute the checksum of.
+      - If the file is V(/etc/hosts), the addresses in its other lines are returned as well.
     type: dict
     suboptions:
       path:
@@ -165,11 +174,25 @@ ansible_facts:
           type: dict
           returned: always
           sample: {slurm: 64030}
-        directories:
-          description: The existing directories of O(directories), with their permissions in octal.
+        paths:
+          description: The existing paths of O(paths), with their owner, group and permissions in octal.
           type: dict
           returned: always
-          sample: {/etc/slurm: "0755"}
+          sample: {/etc/slurm: "root:root 0755"}
+        free_mib:
+          description:
+            - The existing directories of O(free), with the MiB that an ordinary user can still write there. It is 0 if
+              the file system has no inodes left.
+          type: dict
+          returned: always
+          sample: {/var/lib/mysql: 69618}
+        other_addresses:
+          description:
+            - With O(part) of C(/etc/hosts), the first IPv4 address of each name in the other lines of the file.
+            - The host's own name with a loopback address is left out.
+          type: dict
+          returned: always
+          sample: {compute02: 10.0.0.9}
         files:
           description: The existing files of O(files), with the SHA-256 checksum of their content.
           type: dict
@@ -224,7 +247,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         return str(module.run_command([path, *command[1:]], environ_update={"LC_ALL": "C"})[1]) if path else ""
 
     params = module.params
-    lists = {name: tuple(params[name]) for name in ("packages", "candidates", "users", "directories", "files")}
+    lists = {name: tuple(params[name]) for name in ("packages", "candidates", "users", "paths", "free", "files")}
     part = params["part"] or {"path": "", "marker": ""}
     questions = Questions(**lists, part=(part["path"], part["marker"]), serving_controller=params["serving_controller"])
     result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
@@ -247,7 +270,8 @@ def main() -> None:
             "candidates": names,
             "users": names,
             "policy_users": names,
-            "directories": paths,
+            "paths": paths,
+            "free": paths,
             "files": paths,
             "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": text}},
             "serving_controller": {"type": "bool", "default": False},

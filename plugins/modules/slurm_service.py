@@ -312,6 +312,8 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
     for file, wanted in zip(files, params["files"]):
         if file.differs and wanted["validate"]:
             check(module, file, wanted["validate"])
+    if show(module, name)["LoadState"] == "masked":
+        raise ServiceError(f"somebody has masked this unit, so that it cannot start; run: systemctl unmask {name}")
     if not module.check_mode:
         write(changes)
         for path in surplus:

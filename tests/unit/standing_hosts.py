@@ -74,7 +74,9 @@ def honest(name: str) -> dict[str, Any]:
         "serving_controller": "",
         "clocks": {},
         "users": {},
-        "directories": {},
+        "paths": {},
+        "free_mib": {},
+        "other_addresses": {},
         "files": {},
         "part": "",
         "namespaces": {

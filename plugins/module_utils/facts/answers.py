@@ -159,9 +159,11 @@ HOST = _record(
     interrupted=_truth,
     clocks=_mapping(_text(_WORD), _truth),
     users=_mapping(_text(_WORD), _number(1 << 32)),
-    directories=_mapping(_text(_PATH), _text(r"[0-7]{4}")),
+    paths=_mapping(_text(_PATH), _text(r"[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}")),
+    free_mib=_mapping(_text(_PATH), _number(LARGEST)),
     files=_mapping(_text(_PATH), _text(r"[0-9a-f]{64}")),
     part=_text(r"([0-9a-f]{64})?"),
+    other_addresses=_mapping(_text(r"[A-Za-z0-9._-]+", 255), _text(r"[0-9.]+", 15)),
     serving_controller=_text(r"[A-Za-z0-9._-]*", 255),
     namespaces=_record(
         max_user_namespaces=_number(1 << 63, none=True),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import grp
 import hashlib
 import os
 import pwd
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, without_part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import serving
@@ -30,6 +31,14 @@ DPKG_JOURNAL = "/var/lib/dpkg/updates"
 
 DPKG_QUERY = ("dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status} ${Version}\\n")
 """Asks for the state of packages, whose names follow."""
+
+DF = ("timeout", "--signal=KILL", "10", "df", "--block-size=1M", "--output=avail,itotal,iavail,file")
+"""Asks for free space; it gives up on a file system whose server does not answer."""
+
+HOSTS = "/etc/hosts"
+
+MOST_NAMES = 1000
+"""Names of /etc/hosts that are returned."""
 
 NONE = "(none)"
 """apt-cache's word for a version that there is not."""
@@ -88,6 +97,37 @@ def number(text: str | None) -> int | None:
     return int(text) if text is not None and text.lstrip("-").isdigit() else None
 
 
+def free_mib(shown: str) -> dict[str, int]:
+    """MiB that an ordinary user can still write, by directory, from the output of DF; 0 if there are no inodes left."""
+    rows = (line.split() for line in shown.splitlines()[1:])
+    return {
+        row[3]: 0 if row[1] not in ("-", "0") and row[2] == "0" else int(row[0])
+        for row in rows
+        if len(row) == 4 and row[0].isdecimal()
+    }
+
+
+def addresses(hosts: bytes, own_name: str) -> dict[str, str]:
+    """The first IPv4 address of each name in lines of /etc/hosts, without the host's own name on the loopback.
+
+    The first line of a name decides (hosts(5)). Debian gives a host its own name on 127.0.1.1, which does no harm.
+    """
+    found: dict[str, str] = {}
+    for line in hosts.decode(errors="replace").splitlines():
+        address, *names = line.partition("#")[0].split() or [""]
+        if not re.fullmatch(r"[0-9]+(\.[0-9]+){3}", address):
+            continue
+        own = own_name.partition(".")[0] if address.startswith("127.") else ""
+        for name in names:
+            if (
+                re.fullmatch(r"[A-Za-z0-9._-]{1,255}", name)
+                and name.partition(".")[0] != own
+                and len(found) < MOST_NAMES
+            ):
+                found.setdefault(name, address)
+    return found
+
+
 @dataclass(frozen=True)
 class Questions:
     """The optional facts to collect about a host."""
@@ -98,12 +138,15 @@ class Questions:
     """Names of packages: which version would apt install. Asked with them: the mirror of the distribution's archive."""
     users: Sequence[str] = ()
     """Names of users: which id do they have."""
-    directories: Sequence[str] = ()
-    """Paths: which of them are directories, and with which mode."""
+    paths: Sequence[str] = ()
+    """Paths: who owns them, and with which mode."""
+    free: Sequence[str] = ()
+    """Directories: how much can an ordinary user still write there."""
     files: Sequence[str] = ()
     """Paths: what do they hold, as SHA-256."""
     part: tuple[str, str] = ("", "")
-    """A path, and the marker of a part of that file: what does it hold, as SHA-256."""
+    """A path, and the marker of a part of that file: what does it hold, as SHA-256. Of /etc/hosts also: which
+    addresses do its other lines have."""
     serving_controller: bool = False
     """Which of several controllers serves?"""
 
@@ -114,9 +157,11 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
     own = distribution(tree.text("/etc/os-release") or "")
     policy = _policy(run, packages, questions.candidates)
     path, marker = questions.part
+    whole = _content(tree, path) or b"" if path else b""
+    hostname = tree.text("/proc/sys/kernel/hostname") or ""
     return {
         **own,
-        "hostname": tree.text("/proc/sys/kernel/hostname") or "",
+        "hostname": hostname,
         "container": run(["systemd-detect-virt", "--container"]).strip() or "none",
         "memory_mib": _memory(tree.text("/proc/meminfo") or ""),
         "nvidia_gpus": len(gpus.addresses(tree)),
@@ -127,9 +172,11 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "interrupted": bool(tree.names(DPKG_JOURNAL)),
         "clocks": services(run(["systemctl", "show", "--property=Id,ActiveState,UnitFileState", *CLOCKS])),
         "users": {name: user for name in questions.users if (user := _user(name)) is not None},
-        "directories": dict(_directories(tree, questions.directories)),
+        "paths": dict(_owners(tree, questions.paths)),
+        "free_mib": free_mib(run([*DF, *questions.free])) if questions.free else {},
         "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},
-        "part": checksum(part_of(_content(tree, path) or b"", marker)) if path else "",
+        "part": checksum(part_of(whole, marker)) if path else "",
+        "other_addresses": addresses(without_part(whole, marker), hostname) if path == HOSTS else {},
         "serving_controller": serving() if questions.serving_controller else "",
         # Users' containers need these. unprivileged_userns_clone is Debian's own, a kernel that lacks it allows them.
         # apparmor_restrict_unprivileged_userns is Ubuntu's: programs without a profile get useless namespaces.
@@ -176,11 +223,28 @@ def _user(name: str) -> int | None:
         return None
 
 
-def _directories(tree: Tree, names: Iterable[str]) -> Iterable[tuple[str, str]]:
+def _owners(tree: Tree, names: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Owner, group and mode of the paths that exist."""
     for name in names:
-        path = tree.path(name)
-        if os.path.isdir(path):
-            yield name, f"{os.stat(path).st_mode & 0o7777:04o}"
+        try:
+            status = os.stat(tree.path(name))
+        except OSError:
+            continue
+        yield name, f"{_owner(status.st_uid)}:{_group(status.st_gid)} {status.st_mode & 0o7777:04o}"
+
+
+def _owner(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def _group(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
 
 
 def _content(tree: Tree, name: str) -> bytes | None:

@@ -17,7 +17,8 @@ ASKED: dict[str, Any] = {
     "candidates": [],
     "users": ["root"],
     "policy_users": [],
-    "directories": ["/etc"],
+    "paths": ["/etc"],
+    "free": ["/etc"],
     "files": [],
     "part": None,
     "serving_controller": False,
@@ -40,7 +41,7 @@ def test_this_machine() -> None:
     host = result["ansible_facts"]["slurm_host"]
     assert host["hostname"] == os.uname().nodename
     assert host["users"] == {"root": 0}
-    assert [*host["directories"]] == ["/etc"]
+    assert host["paths"] == {"/etc": "root:root 0755"}
     assert [*result["ansible_facts"]] == ["slurm_host"]
 
 

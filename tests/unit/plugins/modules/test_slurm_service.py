@@ -139,7 +139,7 @@ def test_nothing_is_proven_in_check_mode_or_without_a_proof(check: bool, proof: 
     module.run_command.assert_not_called()
 
 
-def running(check: bool, **params: Any) -> Mock:
+def running(check: bool, load_state: str = "loaded", **params: Any) -> Mock:
     """The module with these parameters, where systemd says that the service runs."""
     defaults: dict[str, Any] = {
         "name": "slurmctld",
@@ -152,7 +152,7 @@ def running(check: bool, **params: Any) -> Mock:
         "proof": None,
     }
     module = Mock(params=defaults | params, check_mode=check)
-    unit = {**UNIT, "LoadState": "loaded", "InactiveExitTimestampMonotonic": "1"}
+    unit = {**UNIT, "LoadState": load_state, "InactiveExitTimestampMonotonic": "1"}
     module.run_command.return_value = (0, "".join(f"{key}={value}\n" for key, value in unit.items()), "")
     return module
 
@@ -217,3 +217,18 @@ def test_a_service_that_does_not_start_names_the_servers_that_it_does_not_reach(
     assert lines[0] == f"{gone} cannot be reached from this host: Connection refused"
     assert lines[1].startswith("no-such-host.invalid:6817 cannot be reached from this host: ")
     assert lines[2] == "systemctl start slurmctld: Job for slurmctld.service failed."
+
+
+@pytest.mark.parametrize(
+    ("load_state", "words", "written"),
+    [
+        ("masked", "somebody has masked this unit, so that it cannot start; run: systemctl unmask slurmctld", False),
+        # The files may have been those of the unit.
+        ("not-found", "systemd reports not-found for this unit; is its package installed?", True),
+    ],
+)
+def test_a_unit_that_cannot_start(tmp_path: Path, load_state: str, words: str, written: bool) -> None:
+    path = tmp_path / "new.conf"
+    with pytest.raises(slurm_service.ServiceError) as error:
+        slurm_service.run_service(running(False, load_state, files=[{**wanted(path, content=""), "loaded": True}]))
+    assert (str(error.value), path.exists()) == (words, written)

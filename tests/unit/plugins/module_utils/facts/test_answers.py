@@ -68,7 +68,7 @@ def honest(directory: Path) -> dict[str, Any]:
     (root / "etc").mkdir(exist_ok=True)
     (root / "etc/os-release").write_text("ID=debian\nVERSION_ID=13\nVERSION_CODENAME=trixie\n")
     hardware, _differences = measurement.measure(Mock(), sysroot=str(root))
-    questions = probe.Questions(directories=["/etc"], files=["/etc/os-release"], users=["root"])
+    questions = probe.Questions(paths=["/etc"], files=["/etc/os-release"], users=["root"])
     host = probe.look(Tree(str(root)), lambda _command: "", questions)
     host["packages"] = {"munge": "0.5.16-1", "libpmix2t64": "5.0.7-1+b1"}
     return {"slurm_host": host, "slurm_hardware": hardware, "discovered_interpreter_python": "/usr/bin/python3"}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import getpass
+import grp
 import os
 from collections.abc import Sequence
 from hashlib import sha256
@@ -115,14 +116,16 @@ def test_services_that_start_with_the_host_keep_its_clock() -> None:
     assert probe.services("") == {}
 
 
-def test_files_directories_users_and_an_interrupted_installation(tmp_path: Path) -> None:
+def test_files_owners_users_and_an_interrupted_installation(tmp_path: Path) -> None:
     tree = host(tmp_path, etc__a="a\n", var__lib__dpkg__updates__0001="x")
     os.chmod(tmp_path / "etc", 0o1777)
     user = getpass.getuser()
-    questions = Questions(files=["/etc/a", "/etc/b"], directories=["/etc", "/etc/a", "/opt"], users=[user, "no-such"])
+    questions = Questions(files=["/etc/a", "/etc/b"], paths=["/etc", "/etc/a", "/opt"], users=[user, "no-such"])
     found = look(tree, questions)
     assert found["files"] == {"/etc/a": sha256(b"a\n").hexdigest()}
-    assert found["directories"] == {"/etc": "1777"}
+    group = grp.getgrgid((tmp_path / "etc").stat().st_gid).gr_name
+    mode = (tmp_path / "etc/a").stat().st_mode & 0o7777
+    assert found["paths"] == {"/etc": f"{user}:{group} 1777", "/etc/a": f"{user}:{group} {mode:04o}"}
     assert found["users"] == {user: os.getuid()}
     assert found["interrupted"]
 
@@ -132,6 +135,50 @@ def test_a_part_of_a_file(tmp_path: Path) -> None:
     assert look(tree, asked)["part"] == sha256(b"a\n").hexdigest()
     assert look(host(tmp_path, etc__hosts="x\n"), asked)["part"] == ""
     assert look(host(tmp_path), Questions(part=("/etc/missing", "# {mark}")))["part"] == ""
+
+
+DF = """\
+Avail   Inodes    IFree File
+69618 18000000 16054279 /var/lib/slurm
+    3  1000000      100 /full
+ 5000     1000        0 /no/inodes
+ 5000        -        - /fat
+ 5000        0        0 /btrfs
+    -        0        0 /gone
+"""
+
+
+def test_free_space(tmp_path: Path) -> None:
+    assert probe.free_mib(DF) == {"/var/lib/slurm": 69618, "/full": 3, "/no/inodes": 0, "/fat": 5000, "/btrfs": 5000}
+    commands = Commands(timeout=DF)
+    assert probe.look(host(tmp_path), commands, Questions(free=["/full"]))["free_mib"]["/full"] == 3
+    assert [command for command in commands.asked if command.endswith(" /full")]
+    assert probe.look(host(tmp_path), Commands(timeout=DF), Questions())["free_mib"] == {}
+
+
+def test_lines_of_the_hosts_file_that_are_not_the_clusters(tmp_path: Path) -> None:
+    text = """\
+127.0.0.1 localhost
+::1 localhost n9
+127.0.1.1 n1.example.org n1  # Debian's line for the host itself
+127.0.1.1 n2
+10.0.0.9 n3 n3.example.org
+# BEGIN
+10.0.0.3 n3
+10.0.0.4 n4
+# END
+10.0.0.8 n3 n5
+"""
+    files = {"etc__hosts": text, "proc__sys__kernel__hostname": "n1\n"}
+    found = look(host(tmp_path, **files), Questions(part=("/etc/hosts", "# {mark}")))["other_addresses"]
+    assert found == {
+        "localhost": "127.0.0.1",
+        "n2": "127.0.1.1",
+        "n3": "10.0.0.9",
+        "n3.example.org": "10.0.0.9",
+        "n5": "10.0.0.8",
+    }
+    assert look(host(tmp_path, etc__other=text), Questions(part=("/etc/other", "# {mark}")))["other_addresses"] == {}
 
 
 def test_settings_of_the_kernel(tmp_path: Path) -> None:
