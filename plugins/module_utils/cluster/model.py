@@ -27,8 +27,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import node_sets, resolver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ports
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 

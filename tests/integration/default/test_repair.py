@@ -14,15 +14,20 @@ from lab import Lab, with_cluster
 ROLE = "gpucluster.slurm."
 
 # Damage to the source of a login host's configuration, and the task that repairs it: with sackd, and without.
-SACKD = "systemctl stop sackd", "slurm_client : Run sackd with its settings"
+SACKD = "systemctl stop sackd; echo NoSuchKey=1 >/etc/slurm/slurm.conf", "slurm_client : Run sackd with its settings"
 COPY = "echo KillWait=99 >>/etc/slurm/slurm.conf", "slurmctld : Keep a copy of the configuration"
 
 # Damage that is done by hand, by host, and the tasks that report and repair it, in their order.
 DAMAGE = {
     "head": (
         "systemctl kill --signal=KILL slurmctld; echo NoSuchKey=1 >>/etc/slurm/slurm.conf;"
-        "chmod 644 /etc/slurm/slurmdbd.conf",
-        ["slurmdbd : Apply slurmdbd's configuration", "slurmctld : Apply Slurm's configuration"],
+        "chmod 644 /etc/slurm/slurmdbd.conf; chmod 777 /etc/munge;"
+        "chown root: /var/log/slurm/job_completions",
+        [
+            "base : Prepare the host",
+            "slurmdbd : Apply slurmdbd's configuration",
+            "slurmctld : Apply Slurm's configuration",
+        ],
     ),
     "login1": (
         "sed -i /compute01/d /etc/hosts; systemctl stop munge; CLIENT",

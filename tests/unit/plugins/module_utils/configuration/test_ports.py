@@ -24,7 +24,12 @@ def declared(
     **others: Any,
 ) -> list[str]:
     """The collisions of a cluster with a node, on a host that also has all other roles."""
-    known = {"controllers": ["head"], "database": "head", "registry": "head", "registry_port": 5000} | others
+    known: dict[str, Any] = {
+        "controllers": ["head"],
+        "database": "head",
+        "registry": "head",
+        "registry_port": 5000,
+    } | others
     entries = [("nodes[0].Port", ["head", "n1"], None)] if nodes is None else nodes
     found = declared_listeners(nodes=entries, slurm_conf=slurm_conf or {}, slurmdbd_conf=slurmdbd_conf or {}, **known)
     return [f"{key}: {what}" for key, what in collisions(found)]
