@@ -431,7 +431,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
         if not module.check_mode:
             write(files)
             keep(wanted, at_start)
-            if not running and daemon.only_one and daemon.active():  # it was started a moment ago
+            if daemon.only_one and daemon.active():  # it was started a moment ago
                 daemon.wait(new)
         return result
     remarks += [f"{name}: another secret" for name, text in secrets.items() if good and good.get(name) != text]
