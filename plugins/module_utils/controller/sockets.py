@@ -28,7 +28,7 @@ class Socket(NamedTuple):
 
 def listening(table: str) -> Iterator[Socket]:
     """The sockets that listen, from the text of /proc/net/tcp or /proc/net/tcp6."""
-    for line in table.splitlines()[1:]:
+    for line in table.split("\n")[1:]:
         fields = line.split()
         if len(fields) > 9 and fields[3] == LISTENS:
             address, _colon, port = fields[1].partition(":")

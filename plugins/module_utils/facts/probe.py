@@ -99,7 +99,7 @@ def number(text: str | None) -> int | None:
 
 def free_mib(shown: str) -> dict[str, int]:
     """MiB that an ordinary user can still write, by directory, from the output of DF; 0 if there are no inodes left."""
-    rows = (line.split() for line in shown.splitlines()[1:])
+    rows = (line.split() for line in shown.split("\n")[1:])
     return {
         row[3]: 0 if row[1] not in ("-", "0") and row[2] == "0" else int(row[0])
         for row in rows
@@ -113,7 +113,7 @@ def addresses(hosts: bytes, own_name: str) -> dict[str, str]:
     The first line of a name decides (hosts(5)). Debian gives a host its own name on 127.0.1.1, which does no harm.
     """
     found: dict[str, str] = {}
-    for line in hosts.decode(errors="replace").splitlines():
+    for line in hosts.decode(errors="replace").split("\n"):
         address, *names = line.partition("#")[0].split() or [""]
         if not re.fullmatch(r"[0-9]+(\.[0-9]+){3}", address):
             continue
