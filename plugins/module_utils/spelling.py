@@ -8,6 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from os.path import commonprefix
+
+CANDIDATES = 1000
+"""Names that are compared; all hosts of a large cluster would take seconds."""
 
 _PREFIX = re.compile(r"(?:(?P<no>no|disable)|enable)?_?(?P<rest>.*)", re.DOTALL)
 
@@ -17,10 +21,12 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 
     The opposite of a name, as NO_FAIR_TREE of FAIR_TREE, is not meant.
     """
-    lower = {
-        candidate.lower(): candidate for candidate in sorted(names) if not _opposite(name.lower(), candidate.lower())
-    }
-    matches = get_close_matches(name.lower(), lower, n=1)
+    meant = name.lower()
+    lower = {candidate.lower(): candidate for candidate in sorted(names) if not _opposite(meant, candidate.lower())}
+    if meant in lower:
+        return lower[meant]
+    likely = sorted(lower, key=lambda other: -len(commonprefix([meant, other])))[:CANDIDATES]  # noqa: RUF071 - of texts
+    matches = get_close_matches(meant, likely, n=1)
     return lower[matches[0]] if matches else None
 
 

@@ -1,11 +1,25 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Texts of hosts as they are shown: without characters that a terminal obeys."""
+"""Texts of users and hosts as they are shown: without characters that a terminal obeys, and not too long."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Any
+
+SHOWN = 80
+"""Characters of a wrong value that are shown."""
+
+KEY = 200
+"""Characters of a key, such as `accounting.users[1].MaxJobs`."""
+
+MESSAGE = 2000
+"""Characters of a message; the allowed words of the longest parameters fit."""
+
+PROBLEMS = 100
+"""Messages that are shown together."""
 
 # Controls except tab and newline, changes of the direction of writing, other ends of lines, half characters.
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -19,3 +33,27 @@ def visible(text: str) -> str:
 def indented(text: str) -> str:
     """A text whose second line, and all after it, are indented, so that they look like no other line of an output."""
     return re.sub(r"\n(?!  )", "\n  ", text)
+
+
+def short(text: str, most: int = SHOWN) -> str:
+    """A text, cut if it is long."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def shown(value: Any, most: int = SHOWN) -> str:
+    """A value of a user as messages show it: printable, and cut if it is long."""
+    try:
+        return short(visible(repr(value[:most] if isinstance(value, str) else value)), most)
+    except (ValueError, RecursionError):  # a number of thousands of digits, a list that is in itself
+        return f"a very large {type(value).__name__}"
+
+
+def message(text: str) -> str:
+    """A message of one line, printable, and cut if a value in it made it long."""
+    return short(visible(text).replace("\n", " "), MESSAGE)
+
+
+def limited(messages: Sequence[str]) -> list[str]:
+    """Messages as they are shown. Of very many only the first are, since one mistake made most of them."""
+    rest = len(messages) - PROBLEMS
+    return [*map(message, messages[:PROBLEMS]), *([f"and {rest} more problems"] if rest > 0 else [])]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
 
 NAME = re.compile(r"(?![+-])(?:(?![\"#%',=\[\\\]`|])[!-~]){1,255}")
 """A name that means the same in commands of sacctmgr, in files that it loads, and in slurmdbd, in all releases.
@@ -215,7 +216,7 @@ def meaning(limit: Limit, value: Any) -> str:
         text = KINDS[limit.kind](value)
         return (_chosen(text, limit.choices) if limit.choices else text) or limit.default
     except ValueError as error:
-        raise ValueError(f"{limit.name}: found {value!r}, allowed: {error}") from None
+        raise ValueError(f"{limit.name}: found {shown(value)}, allowed: {error}") from None
 
 
 def _chosen(names: str, choices: Iterable[str]) -> str:
@@ -364,4 +365,4 @@ def find(kinds: Iterable[str], key: str, others: Iterable[str] = ()) -> tuple[st
         if key.lower() in _FOUND[kind]:
             return kind, _FOUND[kind][key.lower()]
     meant = nearest(key, [*(name for kind in kinds for name in LIMITS[kind]), *others])
-    raise ValueError(f"{key}: unknown to Slurm" + (f", did you mean {meant!r}?" if meant else ""))
+    raise ValueError(f"{short(key)}: unknown to Slurm" + (f", did you mean {meant!r}?" if meant else ""))

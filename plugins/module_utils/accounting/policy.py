@@ -27,6 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits
     name_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import PROBLEMS, limited, short, shown
 
 Wanted = dict[Entity, Settings]
 Partitions = Mapping[str, Iterable[tuple[str, Any]]]
@@ -89,7 +90,7 @@ class _Reader:
         try:
             return name_of(found)
         except ValueError as error:
-            problem = "missing" if found is None else f"found {found!r}, allowed: {error}"
+            problem = "missing" if found is None else f"found {shown(found)}, allowed: {error}"
             self.errors.append(f"{what}: {key}: {problem}")
             return str(found)
 
@@ -117,7 +118,7 @@ class _Reader:
     def entries(self, what: str, found: Any) -> Iterator[Mapping[str, Any]]:
         """The entries of a list; a name stands for an entry that has no more."""
         if found is not None and not isinstance(found, list):
-            self.errors.append(f"{what}: found {found!r}, allowed: a list")
+            self.errors.append(f"{what}: found {shown(found)}, allowed: a list")
             return
         for entry in found or []:
             yield entry if isinstance(entry, Mapping) else {"name": entry}
@@ -143,7 +144,7 @@ class _Reader:
             entity = Entity("account", self.name("account", entry))
             settings = self.settings(entity.words, entry, ["name", "accounts"], "account")["account"]
             if parent and settings.setdefault("Parent", parent) != parent:
-                self.errors.append(f"{entity.words}: Parent: found {settings['Parent']!r}, but it is in {parent}")
+                self.errors.append(f"{entity.words}: Parent: found {shown(settings['Parent'])}, but it is in {parent}")
             self.add(entity, settings)
             self.accounts(f"{entity.words}: accounts", entry.get("accounts"), entity.name)
 
@@ -214,10 +215,11 @@ class _Reader:
         known = [*known]
         for name in names:
             if name not in known:
-                meant = nearest(name, known)
+                # After very many errors a guess would only cost time: nobody sees it (`limited`).
+                meant = nearest(name, known) if len(self.errors) <= PROBLEMS else None
                 hint = f", did you mean {meant!r}?" if meant else ""
-                way_out = f" (if Slurm has it already, list it as {{name: {name}}})" if self.blind else ""
-                self.errors.append(f"{where}: {name!r} is unknown{hint}{way_out}")
+                way_out = f" (if Slurm has it already, list it as {{name: {short(name)}}})" if self.blind else ""
+                self.errors.append(f"{where}: {shown(name)} is unknown{hint}{way_out}")
 
 
 def _circle(account: str, parents: Mapping[str, str]) -> list[str]:
@@ -246,7 +248,7 @@ def read(
     reader.partitions(partitions or {}, ["qos"])
     reader.circles()
     if reader.errors:
-        raise PolicyError("\n".join(reader.errors))
+        raise PolicyError("\n".join(limited(reader.errors)))
     return {entity: _all(entity, settings) for entity, settings in reader.wanted.items()} if purge else reader.wanted
 
 

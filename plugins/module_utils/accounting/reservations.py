@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import KINDS, name_of, seconds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
 
 
 class ReservationError(Exception):
@@ -134,7 +135,7 @@ def differences(wanted: Mapping[str, Any], there: Mapping[str, str] | None) -> l
         name = names.get(str(key).lower())
         if name is None:
             meant = nearest(str(key), RESERVATION)
-            errors.append(f"{key}: unknown to Slurm" + (f", did you mean {meant!r}?" if meant else ""))
+            errors.append(f"{short(str(key))}: unknown to Slurm" + (f", did you mean {meant!r}?" if meant else ""))
             continue
         kind = RESERVATION[name]
         try:
@@ -144,7 +145,7 @@ def differences(wanted: Mapping[str, Any], there: Mapping[str, str] | None) -> l
             after = _meaning(kind, given)
             before = "" if there is None or not there.get(name) else _meaning(kind, there[name])
         except ValueError as error:
-            errors.append(f"{name}: found {value!r}, allowed: {error}")
+            errors.append(f"{name}: found {shown(value)}, allowed: {error}")
             continue
         everything = kind == "hosts" and given.upper() == "ALL" and there and "ALL_NODES" in there.get("Flags", "")
         relative = kind == "moment" and not after

@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.variable_names import replaced_variables
 
 
@@ -48,16 +48,17 @@ def argument_errors(
             given = {name: own[name] for name in options[role] if name in own}
             equal[role].setdefault(repr(given), (given, []))[1].append(host)
     kept = [
-        f"{fold(hosts)}: {visible(found)}: these facts have the names of variables, which they would replace; has "
-        "somebody taken over the host? Leave it out (--limit), and remove it from Ansible's cache of facts"
+        f"{short(fold(hosts))}: {visible(found)}: these facts have the names of variables, which they would replace; "
+        "has somebody taken over the host? Leave it out (--limit), and remove it from Ansible's cache of facts"
         for found, hosts in foreign.items()
     ]
-    return kept + [
-        f"{fold(hosts)}: {message}"
+    wrong = [
+        f"{short(fold(hosts))}: {message}"
         for role, found in equal.items()
         for given, hosts in found.values()
         for message in _validator(options[role]).validate(given).error_messages
     ]
+    return limited([*kept, *wrong])
 
 
 def _validator(options: Mapping[str, Mapping[str, Any]]) -> ArgumentSpecValidator:

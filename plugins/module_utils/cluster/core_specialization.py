@@ -13,6 +13,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
 
 def problems(node: Mapping[str, Any], machine: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -34,7 +35,7 @@ def problems(node: Mapping[str, Any], machine: Mapping[str, Any]) -> Iterator[tu
 def _below(key: str, found: Any, limit: int, what: str) -> Iterator[tuple[str, str]]:
     """Check a number that must be below another."""
     if not str(found).isdecimal() or int(found) >= limit:
-        yield key, f"found {schema.shown(found)}, allowed: a number below {limit}, {what}"
+        yield key, f"found {shown(found)}, allowed: a number below {limit}, {what}"
 
 
 def _cpu_list(found: Any, cpus: int) -> Iterator[tuple[str, str]]:
@@ -44,4 +45,4 @@ def _cpu_list(found: Any, cpus: int) -> Iterator[tuple[str, str]]:
     except ValueError:
         last = cpus
     if last >= cpus:
-        yield "CPUSpecList", f"found {schema.shown(found)}, allowed: indexes of CPUs from 0 to {cpus - 1}, such as 0-1"
+        yield "CPUSpecList", f"found {shown(found)}, allowed: indexes of CPUs from 0 to {cpus - 1}, such as 0-1"

@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
 Gres = dict[str, Any]
 """An entry of the cluster file."""
@@ -137,7 +138,7 @@ def _alike(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
                 yield i, key, f"either all or none of the '{gres['name']}' of a machine have '{key}'"
         for key in ("autodetect", "flags"):
             if gres.get(key) != other.get(key):
-                first_one = schema.shown(other[key]) if key in other else "none"
+                first_one = shown(other[key]) if key in other else "none"
                 yield i, key, f"all '{gres['name']}' of a machine have the same, the first has {first_one}"
         if gres is not other and not {"type", "file"} & {*gres}:
             yield i, "name", f"'{gres['name']}' is there already: give each a type or a file, or add up their counts"

@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
 DETECTED = "detected"
 """The machine type of nodes whose hardware is measured (playbook discover), not declared."""
@@ -18,7 +19,7 @@ DETECTED = "detected"
 def required(entry: Mapping[str, Any], key: str) -> Any:
     """The value of a key that an entry must have."""
     if entry.get(key) is None:
-        raise ValueError(f"{dict(entry)} has no '{key}'")
+        raise ValueError(f"{shown(dict(entry))} has no '{key}'")
     return entry[key]
 
 

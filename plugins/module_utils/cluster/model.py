@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,14 +30,15 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partition
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ports
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import MAX_HOSTS, count, expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, shown
 
 
 class ModelError(ValueError):
     """All problems of a cluster file, a line each: `FILE: KEY: found VALUE, allowed: VALUES`."""
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
+        super().__init__("\n".join(limited(problems)))
         self.problems = problems
 
 
@@ -186,7 +188,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     slurmdbd_conf = _plain(slurmdbd_conf) if isinstance(slurmdbd_conf, Mapping) else {}
     database, registry = file.get("database", ""), file.get("registry", "")
     _check_ports(checker, parts, database, registry, slurmdbd_conf, variables.get("registry_port"))
-    return problems
+    return limited(problems)
 
 
 def _plain(value: Any) -> Any:
@@ -218,11 +220,13 @@ def _parts(
 ) -> _Parts:
     """Check all that follows from the keys of a cluster file; types: the measured machine type of each host."""
     hardware = _hardware(checker, file.get("hardware", {}))
-    nodes = [checker.check(schema.NODE, f"nodes[{i}]", node) for i, node in enumerate(file.get("nodes", []))]
+    found = file.get("nodes", [])
+    few_enough = _few_enough(checker, found)
+    nodes = [checker.check(schema.NODE, f"nodes[{i}]", node) for i, node in enumerate(found if few_enough else [])]
     for i, node in enumerate(nodes):
         if node.get("hardware", DETECTED) not in {*hardware, DETECTED}:
             what = unknown("machine type", node["hardware"], hardware, ", ".join({**hardware, DETECTED: None}))
-            checker.problem(f"nodes[{i}].hardware", f"found '{node['hardware']}', {what}")
+            checker.problem(f"nodes[{i}].hardware", f"found {shown(node['hardware'])}, {what}")
     gres.check_cluster(checker, nodes, hardware)
     _specialized(checker, nodes, types, {**hardware, **measured_hardware})
     node_hosts = _unique_hosts(checker, nodes)
@@ -262,6 +266,18 @@ def _check_ports(
         checker.problem(key, what)
 
 
+def _few_enough(checker: Checker, nodes: list[Any]) -> bool:
+    """Whether a cluster has at most the nodes that Slurm allows. They are counted before all their names are made."""
+    number = 0
+    for node in nodes:
+        if isinstance(node, Mapping) and isinstance(node.get("hosts"), str):
+            with suppress(ValueError):  # the check of the entry names it
+                number += count(node["hosts"])
+    if number > MAX_HOSTS:
+        checker.problem("nodes", f"found {number} hosts, allowed: up to {MAX_HOSTS}")
+    return number <= MAX_HOSTS
+
+
 def check_state_location(checker: Checker, slurm_conf: Mapping[str, Any], controllers: int) -> None:
     """Check StateSaveLocation. Slurm's own one is on the disk of each controller; controllers: how many there are."""
     path = slurm_conf.get("StateSaveLocation")
@@ -270,7 +286,7 @@ def check_state_location(checker: Checker, slurm_conf: Mapping[str, Any], contro
         checker.problem("slurm_conf.StateSaveLocation", f"missing: {controllers} controllers {what}")
     # "Fully qualified pathname", slurm.conf(5); Slurm takes another one from wherever slurmctld was started.
     if path is not None and not str(path).startswith("/"):
-        what = f"found {path!r}, allowed: an absolute path such as /shared/slurm"
+        what = f"found {shown(path)}, allowed: an absolute path such as /shared/slurm"
         checker.problem("slurm_conf.StateSaveLocation", what)
 
 
@@ -293,7 +309,7 @@ def _hardware(checker: Checker, found: dict[str, Any]) -> dict[str, dict[str, An
         try:
             schema.name(name)
         except ValueError as error:
-            checker.problem(key, f"found {name!r}, {error}")
+            checker.problem(key, f"found {shown(name)}, {error}")
         sockets, boards = machine.get("sockets", 0), machine.get("boards", 1)
         if sockets % boards:
             checker.problem(f"{key}.sockets", f"found {sockets}, allowed: a multiple of boards, {boards}")
@@ -327,7 +343,7 @@ def _measured(checker: Checker, found: Any) -> tuple[dict[str, dict[str, Any]], 
         name = node.get("hardware")
         if name is not None and name not in hardware:
             what = unknown("machine type", name, hardware, ", ".join(hardware))
-            checker.problem(f"nodes[{i}].hardware", f"found '{name}', {what}")
+            checker.problem(f"nodes[{i}].hardware", f"found {shown(name)}, {what}")
         types.update(dict.fromkeys(expand(node.get("hosts", "")), str(name)))
     return hardware, types
 
@@ -360,7 +376,7 @@ def _unique_hosts(checker: Checker, nodes: list[dict[str, Any]]) -> list[str]:
         hosts = expand(node.get("hosts", ""))
         again = [host for host in hosts if host in entry]
         for j in dict.fromkeys(entry[host] for host in again):
-            twice = fold([host for host in again if entry[host] == j])
+            twice = short(fold([host for host in again if entry[host] == j]))
             checker.problem(f"nodes[{i}].hosts", f"{twice} is defined twice, first in {checker.key(f'nodes[{j}]')}")
         entry.update((host, i) for host in hosts if host not in entry)
     return list(entry)
@@ -402,9 +418,9 @@ def _members(
             names = []
         strange = [name for name in names if name not in node_hosts]
         if strange and all(node["hosts"] for node in nodes):
-            allowed = ", ".join(filter(None, ["ALL", *sets, fold([*node_hosts])]))
+            allowed = ", ".join(filter(None, ["ALL", *sets, short(fold([*node_hosts]))]))
             what = unknown("node", strange[0], [*node_hosts, *sets], allowed)
-            checker.problem(f"partitions[{i}].nodes", f"found '{fold(strange)}', {what}")
+            checker.problem(f"partitions[{i}].nodes", f"found {shown(fold(strange))}, {what}")
         result.append([name for name in names if name in node_hosts])
     return result
 
@@ -472,15 +488,27 @@ def _addressed(
         if len(hosts) != len(addresses):
             checker.problem(key, f"found {len(addresses)} for {len(hosts)} hosts, allowed: one address for each host")
         new = {*hosts} - {*address_of}
-        for host, address in zip(hosts, addresses):
-            if host not in known:
-                what = unknown("host", host, known, allowed)
-                checker.problem(key, f"found '{host}', {what}")
-            if address_of.setdefault(host, address) != address:
-                checker.problem(key, f"{host} has an address already, {address_of[host]}")
-            # Several slurmd of a host have one address, and ports of their own.
-            if host_of.setdefault(address, host) != host and not {host, host_of[address]} <= with_ports:
-                checker.problem(key, f"{address} is the address of {host_of[address]} already")
+        # One message for all hosts with the same mistake: a wrong letter may be that of thousands.
+        pairs = list(zip(hosts, addresses))
+        strange = [host for host, _address in pairs if host not in known]
+        again = [host for host, address in pairs if address_of.setdefault(host, address) != address]
+        # Several slurmd of a host have one address, and ports of their own.
+        taken = [
+            address
+            for host, address in pairs
+            if host_of.setdefault(address, host) != host and not {host, host_of[address]} <= with_ports
+        ]
+        if strange:
+            checker.problem(key, f"found {shown(fold(strange))}, {unknown('host', strange[0], known, allowed)}")
+        if again:
+            theirs = short(fold([address_of[host] for host in again]))
+            what = "has an address" if len(again) == 1 else "have addresses"
+            checker.problem(key, f"{short(fold(again))} {what} already, {theirs}")
+        if taken:
+            theirs = short(fold([host_of[address] for address in taken]))
+            what = "is the address" if len(taken) == 1 else "are the addresses"
+            checker.problem(key, f"{short(fold(taken))} {what} of {theirs} already")
+        for address in addresses:
             wrong = versions.get(schema.ip_version(address))
             if wrong and not wrong_version:
                 wrong_version = True

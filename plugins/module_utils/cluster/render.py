@@ -21,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import folded
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import REPEATED, SHARED_GRES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
 Made = TypeVar("Made")
 
@@ -63,7 +64,7 @@ def pair(hosts: str, address: str) -> list[tuple[str, str]]:
     """Hosts and their addresses, two hostlists of one length."""
     names, addresses = expand(hosts), expand(address)
     if len(names) != len(addresses):
-        raise ValueError(f"'{hosts}' has {len(names)} hosts, but '{address}' has {len(addresses)} addresses")
+        raise ValueError(f"{shown(hosts)} has {len(names)} hosts, but {shown(address)} has {len(addresses)} addresses")
     return list(zip(names, addresses))
 
 

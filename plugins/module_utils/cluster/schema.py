@@ -23,12 +23,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS, TEXTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import KEY, message, short, shown
 
 PLUGIN = "gpucluster.slurm.cluster"
 
-_CLUSTER = re.compile(r"[a-z0-9][a-z0-9._-]*")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_PARTITION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
+# slurmdbd keeps names of up to 255 characters (TINYTEXT in `src/plugins/accounting_storage/mysql`).
+_CLUSTER = re.compile(r"[a-z0-9][a-z0-9._-]{,254}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,254}")
+_PARTITION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{,254}")
 _ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]*")
 _IP = re.compile(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*")  # no name: all digits, or with a colon
 _INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
@@ -93,9 +95,9 @@ def _hostlist(value: Any, pattern: re.Pattern[str], allowed: str, *, repeated: b
     seen = set()
     for host in expand(text(value)):
         if not pattern.fullmatch(host) or host.lower() in _NO_HOSTS:
-            raise ValueError(f"{host!r} is not a host name, allowed: {allowed}")
+            raise ValueError(f"{shown(host)} is not a host name, allowed: {allowed}")
         if host in seen and not repeated:
-            raise ValueError(f"{host} is listed twice")
+            raise ValueError(f"{short(host)} is listed twice")
         seen.add(host)
     if not seen:
         raise ValueError(f"allowed: {allowed}")
@@ -186,7 +188,7 @@ def mig(value: Any) -> dict[str, int]:
     """
     for profile, instances in mapping(value).items():
         if not _PROFILE.fullmatch(str(profile)):
-            raise ValueError(f"{profile!r} is not a profile, allowed: profiles of nvidia-smi such as 1g.10gb")
+            raise ValueError(f"{shown(profile)} is not a profile, allowed: profiles of nvidia-smi such as 1g.10gb")
         count(instances)
     slices = sum(int(str(profile)[0]) * instances for profile, instances in value.items())
     if slices > 7:
@@ -486,12 +488,6 @@ _TYPE_MESSAGE = re.compile(r"argument '(.*?)' is of type .*? and we were unable 
 """The validator's message for an ArgumentTypeError: the key, and the message of the type."""
 
 
-def shown(found: Any) -> str:
-    """The found value, cut if it is long."""
-    words = repr(found)
-    return words if len(words) <= 80 else f"{words[:77]}..."
-
-
 def unknown(what: str, found: str, names: Iterable[str], allowed: str) -> str:
     """The message for an unknown name: the nearest known one, and the allowed names."""
     match = spelling.nearest(found, names)
@@ -512,7 +508,7 @@ class Checker:
 
     def problem(self, key: str, what: str) -> None:
         """Note a problem with a key, such as `nodes[1].hosts`."""
-        self.problems.append(": ".join(part for part in (self.file, self.key(key), what) if part))
+        self.problems.append(message(": ".join(part for part in (self.file, short(self.key(key), KEY), what) if part)))
 
     def key(self, key: str) -> str:
         """A key of the cluster file by the name that the user gave it: `nodes[1]`, or `slurm_nodes[1]`."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import NodeSet
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
 Pairs = tuple[tuple[str, str], ...]
 """Keys and values of a line, in order."""
@@ -117,7 +118,7 @@ def _pairs(file: str, number: int, line: str) -> Pairs:
     while place < len(line):
         match = _PAIR.match(line, place)
         if not match:
-            raise ConfigurationError(f"{file}: line {number}: found {line[place:]!r}, allowed: Key=value")
+            raise ConfigurationError(f"{file}: line {number}: found {shown(line[place:])}, allowed: Key=value")
         pairs.append((match[1], match[2] if match[3] is None else match[3]))
         place = match.end()
     return tuple(pairs)
@@ -237,12 +238,12 @@ def value_text(value: Any) -> str:
     text = ",".join(map(str, elements))
     blank = not text or any(character.isspace() for character in text)
     if re.search(r"[\n\r\0]", text):
-        raise ValueError(f"{text!r} is not a valid value in a Slurm configuration: it has more than one line")
+        raise ValueError(f"{shown(text)} is not a valid value in a Slurm configuration: it has more than one line")
     if text.endswith("\\"):
-        raise ValueError(f"{text!r} is not a valid value in a Slurm configuration: it ends in a backslash")
+        raise ValueError(f"{shown(text)} is not a valid value in a Slurm configuration: it ends in a backslash")
     if '"' in text and (blank or text.startswith('"')):
         raise ValueError(
-            f"{text!r} is not a valid value in a Slurm configuration: it has quotes and would have to be quoted"
+            f"{shown(text)} is not a valid value in a Slurm configuration: it has quotes and would have to be quoted"
         )
     text = text.replace("\\", "\\\\").replace("#", "\\#")
     return f'"{text}"' if blank else text

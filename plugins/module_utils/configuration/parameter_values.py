@@ -25,6 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
 REFUSED = "refused"
 """Slurm does not start with it; a running one keeps its old configuration."""
@@ -207,9 +208,12 @@ def _flags(value: str, known: Mapping[str, Span], release: str, *, cased: bool) 
     for word in filter(None, value.split(",")):
         key = word.removeprefix("RLIMIT_") if cased else word.lower()
         if key not in spelled:
-            yield REFUSED, f"{word!r} is unknown, {_unknown(word, known, release)}"
+            yield REFUSED, f"{shown(word)} is unknown, {_unknown(word, known, release)}"
         elif release not in known[spelled[key]]:
-            yield REFUSED, f"Slurm {release} does not know {word!r}, {known[spelled[key]]} {known[spelled[key]].verb}"
+            yield (
+                REFUSED,
+                f"Slurm {release} does not know {shown(word)}, {known[spelled[key]]} {known[spelled[key]].verb}",
+            )
 
 
 def _hints(value: str, known: Mapping[str, Span], release: str) -> Iterator[Verdict]:
@@ -218,9 +222,9 @@ def _hints(value: str, known: Mapping[str, Span], release: str) -> Iterator[Verd
         spans = [span for name, span in known.items() if _finds(name, word)]
         if not spans:
             name = word.partition("=")[0]
-            yield IGNORED, f"{name!r} is unknown, {_unknown(name, known, release)}"
+            yield IGNORED, f"{shown(name)} is unknown, {_unknown(name, known, release)}"
         elif not any(release in span for span in spans):
-            yield IGNORED, f"Slurm {release} does not know {word!r}, {spans[-1]} {spans[-1].verb}"
+            yield IGNORED, f"Slurm {release} does not know {shown(word)}, {spans[-1]} {spans[-1].verb}"
 
 
 def without_version(plugin: str) -> str:
@@ -241,9 +245,9 @@ def _plugins(values: Iterable[str], known: Mapping[str, Span], release: str) -> 
         if not name or (name in known and release in known[name]):
             continue
         if name in known:
-            yield FOREIGN, f"Slurm {release} does not come with {value!r}, {known[name]} {known[name].verb}"
+            yield FOREIGN, f"Slurm {release} does not come with {shown(value)}, {known[name]} {known[name].verb}"
         else:
-            yield FOREIGN, f"Slurm does not come with {value!r}, {_unknown(name, known, release)}"
+            yield FOREIGN, f"Slurm does not come with {shown(value)}, {_unknown(name, known, release)}"
 
 
 def _unknown(word: str, known: Mapping[str, Span], release: str) -> str:

@@ -62,6 +62,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     check_value,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
 __all__ = [
     "FILES",
@@ -292,9 +293,8 @@ def _of_release(parameter: Parameter, release: str, patch: int | None) -> list[P
 
 def _of_value(parameter: Parameter, value: str, release: str) -> list[Problem]:
     """Whether a release accepts a value."""
-    shown = value if len(value) <= 60 else f"{value[:57]}..."
     instead = f", use {parameter.instead}" if parameter.instead else ""
     return [
-        Problem(parameter.name, f"found {shown!r}, {what}{instead}", effect)
+        Problem(parameter.name, f"found {shown(value)}, {what}{instead}", effect)
         for effect, what in check_value(parameter.value, value, release)
     ]

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+
 SYMBOL = b"plugin_version"
 
 _DYNSYM = 11  # SHT_DYNSYM of elf(5), symbols that dlsym finds
@@ -38,7 +40,9 @@ def plugstack_lines(plugins: Iterable[Mapping[str, Any]]) -> str:
         words = [plugin, *map(str, entry.get("arguments") or [])]
         for word in words:
             if not word or "#" in word or word.split() != [word]:
-                raise ValueError(f"slurm_plugstack: {plugin}: found {word!r}, allowed: a word without blanks and '#'")
+                raise ValueError(
+                    f"slurm_plugstack: {plugin}: found {shown(word)}, allowed: a word without blanks and '#'"
+                )
         if plugin in lines:
             raise ValueError(f"slurm_plugstack: {plugin} is listed twice, and would run twice")
         lines[plugin] = " ".join(["required" if entry.get("required") else "optional", *words])

@@ -12,7 +12,7 @@ import subprocess
 import time
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import MAX_HOSTS, count, expand, fold
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +71,7 @@ def test_fold(names: list[str], hostlist: str) -> None:
 @pytest.mark.parametrize(("hostlist", "names"), EXPANDED)
 def test_expand(hostlist: str, names: list[str]) -> None:
     assert expand(hostlist) == names
+    assert count(hostlist) == len(names)
 
 
 @pytest.mark.parametrize(("hostlist", "message"), BAD.items())
@@ -78,6 +79,34 @@ def test_bad_hostlist(hostlist: str, message: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the whole message is compared
         expand(hostlist)
     assert str(error.value) == message
+
+
+HUGE = {
+    "n[1-60000]x[1-60000]": f"allowed: up to {MAX_HOSTS} hosts",
+    f"n[{','.join(['1-65000'] * 2000)}]": f"allowed: up to {MAX_HOSTS} hosts",
+    "n[1-65000],m[1-65000]": f"allowed: up to {MAX_HOSTS} hosts",
+    "n" + "[1-2]" * 200: f"allowed: up to {MAX_HOSTS} hosts",
+    f"n[{'0' * 5000}1-65000]": "allowed: names of up to 1024 characters",
+    "n" * 100_000: "allowed: names of up to 1024 characters",
+    f"n[1-{'9' * 100_000}]": f"has more than {MAX_HOSTS} hosts",
+    "n[" * 100_000: "its brackets do not match",
+    f"n[{'a' * 100_000}]": "is neither a number nor a range like 01-16",
+}
+
+
+@pytest.mark.parametrize(("hostlist", "message"), HUGE.items(), ids=range(len(HUGE)))
+def test_huge_hostlist(hostlist: str, message: str) -> None:
+    """Names are counted before they are made, and the message is short."""
+    start = time.process_time()
+    for function in (count, expand):
+        with pytest.raises(ValueError, match=message) as error:
+            function(hostlist)
+        assert len(str(error.value)) < 300
+    assert time.process_time() - start < 2
+
+
+def test_the_longest_list_has_as_many_hosts_as_a_cluster() -> None:
+    assert count("n[1-65536]") == len(expand("n[1-65536]")) == MAX_HOSTS
 
 
 @pytest.mark.parametrize("name", ["", "n 1", "n,1", "n[1]"])

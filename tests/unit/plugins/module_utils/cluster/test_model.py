@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
     model_errors,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import MESSAGE
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 
 GUIDE = """
@@ -281,7 +283,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "no YAML": ("a: [", ["line 2: cannot be read as YAML: did not find expected node content"]),
     "vault": (
         "a: !vault x",
-        ["line 1: cannot be read as YAML: could not determine a constructor for the tag '!vault'"],
+        ["line 1: a: found 'x' with the tag '!vault', allowed: no tag; write a text in quotes"],
     ),
     "other plugin": (
         changed(plugin="constructed"),
@@ -902,3 +904,69 @@ def test_the_path_of_the_state_is_absolute(slurm_conf: dict[str, Any], controlle
 def test_addresses_that_are_no_list(addresses: Any) -> None:
     variables = {**variables_of(GUIDE), "slurm_addresses": addresses}
     assert model_errors(variables, ["head", "login1"]) == [f"slurm_addresses: found {addresses!r}, allowed: a list"]
+
+
+def test_a_mistake_in_the_addresses_of_many_hosts_is_one_message() -> None:
+    hosts, addresses = "gpu-[1-2000]", "10.1.[0-7].[1-250]"
+    nodes = [{"hosts": "gpu[1-2000]", "hardware": "e2-standard-4"}]
+    text = changed(
+        nodes=nodes, partitions=[{"name": "p", "nodes": "ALL"}], controllers="gpu1", database=None, login=None
+    )
+    start = time.process_time()
+    assert problems(
+        text.replace("login1: 10.182.0.9", f"'{hosts}': '{addresses}'").replace("registry: images1", "")
+    ) == [
+        f"my.cluster.yml: addresses.{hosts}: found '{hosts}', unknown host, did you mean 'gpu1'? "
+        "allowed: the hosts of controllers, database, login, registry and nodes"
+    ]
+    assert time.process_time() - start < 2
+
+
+def test_addresses_that_many_hosts_have_already_are_one_message() -> None:
+    addresses = {"compute[01-02]": "10.182.0.[12-13]", "images1,login1": "10.182.0.[2-3]"}
+    assert problems(changed(addresses=addresses)) == [
+        "my.cluster.yml: addresses.compute[01-02]: compute[01-02] have addresses already, 10.182.0.[2-3]",
+        "my.cluster.yml: addresses.images1,login1: 10.182.0.[2-3] are the addresses of compute[01-02] already",
+    ]
+
+
+def test_more_nodes_than_slurm_allows() -> None:
+    nodes = [{"hosts": f"{name}[1-60000]", "hardware": "e2-standard-4"} for name in "abcdefgh"]
+    start = time.process_time()
+    found = problems(changed(nodes=nodes, addresses={}, controllers="a1", database="a1", login="a1"))
+    assert "my.cluster.yml: nodes: found 480000 hosts, allowed: up to 65536" in found
+    assert time.process_time() - start < 5
+
+
+LONG = "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {LONG: 1},
+        {"name": LONG},
+        {"controllers": LONG},
+        {"controllers": f"n[{LONG}]"},
+        {"login": [LONG]},
+        {"nodes": {LONG: LONG}},
+        {"hardware": {LONG: {}}},
+        {"partitions": [{"name": LONG, "nodes": LONG}]},
+        {"addresses": {LONG: LONG}},
+        {"slurm_conf": {"KillWait": LONG, LONG: 1}},
+        {"slurm_conf": {"DebugFlags": [LONG, LONG]}},
+        {"accounting": {"qos": LONG, "accounts": [{"name": f"{LONG} "}], "users": [{"name": LONG, LONG: 1}]}},
+        {"accounting": {"reservations": [{"name": "r", LONG: 1, "Duration": LONG, "Nodes": f"n[{LONG}"}]}},
+    ],
+    ids=range(13),
+)
+def test_messages_about_long_values_are_short(keys: dict[str, Any]) -> None:
+    found = problems(changed(**keys))
+    assert max(map(len, found)) <= MESSAGE
+
+
+def test_very_many_problems_are_shown_in_part() -> None:
+    nodes = [{"hosts": f"n{i}", "hardware": "e2-standard-4", "Wait": 1} for i in range(1000)]
+    with pytest.raises(ModelError, match=r"\nand \d+ more problems$") as error:
+        load_text(changed(nodes=nodes))
+    assert len(str(error.value).splitlines()) == 101

@@ -1,0 +1,61 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""YAML files that Python would read without an end, or refuse without saying where."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import ModelError
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import DEPTH, VALUES, read
+
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 30)
+)
+MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}\n" for i in range(1, 30))
+CHAIN = "a0: &a0 []\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 2000))
+
+REFUSED = {
+    "a: 2026-13-45": "line 1: a: found '2026-13-45', which YAML takes for a date and cannot read: write it in quotes",
+    "a:\n- 0b_": "line 2: a[0]: found '0b_', which YAML takes for a number and cannot read: write it in quotes",
+    "{a: {0x_: 1}}": "line 1: a.0x_: found '0x_', which YAML takes for a number and cannot read: write it in quotes",
+    "a: !!bool x": "line 1: a: found 'x', which YAML takes for a boolean and cannot read: write it in quotes",
+    "a: !!timestamp x": "line 1: a: found 'x', which YAML takes for a date and cannot read: write it in quotes",
+    "a: =": "line 1: a: found '=' with the tag 'tag:yaml.org,2002:value', allowed: no tag; write a text in quotes",
+    "a: !x 1": "line 1: a: found '1' with the tag '!x', allowed: no tag; write a text in quotes",
+    "a: !!set {b}": "line 1: a: found the tag 'tag:yaml.org,2002:set', allowed: no tag",
+    "\n{[a]: b}": "line 2: found a list or a mapping as key, allowed: a text",
+    "a: 1\nb: '\x00'": "line 2: cannot be read as YAML: found the character #x00: control characters are not allowed",
+    "&a {b: *a}": "line 1: b: is in itself by an alias",
+    "a: &a {<<: *a}": "line 1: a.<<: is in itself by an alias",
+    "&a [[*a]]": "line 1: [0][0]: is in itself by an alias",
+    "a: 0x" + "f" * 5000: f"line 1: a: found '0x{'f' * 74}..., allowed: numbers of up to 100 digits",
+    "a:\n  " + "[" * 5000 + "]" * 5000: "line 2: values are nested too deep, allowed: up to 32 levels",
+    LAUGHS: f"line 6: a5: it is 597871 values with those of its aliases, allowed: up to {VALUES}",
+    MERGES: f"line 7: a6.<<: it is 1195741 values with those of its aliases, allowed: up to {VALUES}",
+    CHAIN: f"line {DEPTH + 2}: a{DEPTH + 1}: values are nested too deep by aliases, allowed: up to 32 levels",
+    "[1, 2": "line 2: cannot be read as YAML: did not find expected ',' or ']'",
+}
+
+
+@pytest.mark.parametrize(("text", "problem"), REFUSED.items(), ids=range(len(REFUSED)))
+def test_refused(text: str, problem: str) -> None:
+    start = time.process_time()
+    with pytest.raises(ModelError) as error:
+        read("my.cluster.yml", text.encode())
+    assert error.value.problems == [f"my.cluster.yml: {problem}"]
+    assert time.process_time() - start < 2
+
+
+def test_all_values_that_yaml_refuses_are_named() -> None:
+    with pytest.raises(ModelError) as error:
+        read("f", b"a: 2026-13-45\nb: [1, !!int x]\n")
+    assert [problem.partition(": found")[0] for problem in error.value.problems] == ["f: line 1: a", "f: line 2: b[1]"]
+
+
+def test_aliases_and_merge_keys_are_read() -> None:
+    document = read("f", b"a: &a {b: 1, c: [1]}\nd: {<<: *a, e: *a}\nf: 2026-01-02\n")
+    assert document.data["d"] == {"b": 1, "c": [1], "e": {"b": 1, "c": [1]}}
+    assert document.problems == []
