@@ -76,7 +76,7 @@ def _check_nesting(file: str, text: bytes) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEPTH:
-                line = event.start_mark.line + 1
+                line = event.start_mark.line + 1 if event.start_mark else "?"
                 raise ModelError([f"{file}: line {line}: values are nested too deep, allowed: up to {DEPTH} levels"])
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
@@ -121,13 +121,12 @@ class _Nodes:
         if isinstance(node, yaml.ScalarNode):
             self._scalar(node, key)
             return []
-        kind = "map" if isinstance(node, yaml.MappingNode) else "seq"
-        if node.tag != f"{_YAML}{kind}":
-            self.refused.append(self._message(node, key, f"found the tag {shown(node.tag)}, allowed: no tag"))
-            return []
-        if isinstance(node, yaml.SequenceNode):
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_YAML}map":
+            return self._of_mapping(node, key)
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_YAML}seq":
             return [(value, f"{key}[{index}]") for index, value in enumerate(node.value)]
-        return self._of_mapping(node, key)
+        self.refused.append(self._message(node, key, f"found the tag {shown(node.tag)}, allowed: no tag"))
+        return []
 
     def _of_mapping(self, node: yaml.MappingNode, key: str) -> list[tuple[yaml.Node, str]]:
         """The values of a mapping, with their keys."""

@@ -166,7 +166,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     policy = {key: given.pop(f"accounting.{key}") for key in schema.ACCOUNTING.own}
     addresses = given.pop("addresses") or []
     if not isinstance(addresses, list):
-        checker.problem("addresses", f"found {schema.shown(addresses)}, allowed: a list")
+        checker.problem("addresses", f"found {shown(addresses)}, allowed: a list")
         addresses = []
     controllers = given["controllers"]
     if isinstance(controllers, list):

@@ -206,7 +206,10 @@ def _types(gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]]) -> Iter
         for file in expand(entry.get("file", "")):
             gpu = types.get(file)
             kind = str(entry.get("type", "")).lower()
-            if gpu and kind not in gpu["type"] and kind not in detected_name(gpu["model"]):
-                wrong.setdefault((entry["type"], gpu["type"]), []).append(file)
+            if not gpu:
+                continue
+            names = [gpu["type"] or "", detected_name(gpu["model"])]  # a name without letters gives no type
+            if not any(kind in name for name in names):
+                wrong.setdefault((entry["type"], names[0] or names[1]), []).append(file)
     for (configured, present), files in wrong.items():
         yield ODD, f"{fold(files)} is configured as gpu:{configured}, {present} present"

@@ -161,6 +161,15 @@ def test_a_wrong_file_stops_the_run_and_each_problem_is_shown_once(tmp_path: Pat
     assert "PLAY" not in result.stdout
 
 
+def test_a_value_that_yaml_refuses_is_named(tmp_path: Path) -> None:
+    """Ansible's own plugins read the file as well, and name neither the key nor the line."""
+    path = tmp_path / "my.cluster.yml"
+    path.write_text(GUIDE.read_text().replace("controllers: head", "controllers: 2026-13-45"))
+    line = path.read_text().splitlines().index("controllers: 2026-13-45") + 1
+    found = f"my.cluster.yml: line {line}: controllers: found '2026-13-45', which YAML takes for a date and cannot read"
+    assert playbook(path).stderr.count(found) == 1
+
+
 def test_what_a_host_has_does_not_grow_with_the_cluster(tmp_path: Path) -> None:
     path = tmp_path / "my.cluster.yml"
     hosts = set()

@@ -125,6 +125,14 @@ def test_other_gpus_than_declared() -> None:
     }
 
 
+def test_a_gpu_whose_model_gives_no_type() -> None:
+    """A host may answer so: the type of a model without a known word is none."""
+    gpus = [gpu(0) | {"type": None}, gpu(1, "Graphics Device", "") | {"type": None}]
+    assert verdict(facts(gpus=gpus), {**MACHINE, "gres": [T4]})["odd"] == [
+        "compute01 would be accepted, but: /dev/nvidia1 is configured as gpu:t4, graphics_device present"
+    ]
+
+
 @pytest.mark.parametrize("kind", ["h100", "H100", "h100_80gb", "80gb"])
 def test_autodetect_takes_part_of_the_name(kind: str) -> None:
     gpus = [gpu(number, "NVIDIA H100 80GB HBM3", "h100") for number in range(4)]
