@@ -61,6 +61,8 @@ from strange_input import (
     yaml_texts,
 )
 
+RELEASES = ("22.05.8", "24.11.5", "26.05.3")
+
 HOST = Host(lambda _name: None, lambda _plugin_dir: None, lambda _names: [])
 """A host of slurmctld that knows nothing."""
 
@@ -117,8 +119,7 @@ def check_lines(cluster: DeclaredCluster) -> None:
     found = read_conf(files)
     check_read_back(cluster, known, found)
     assert changes(found, read_conf(files)) == []
-    across = cross_check(files, HOST)[0]
-    refused = {version: [*across, *refusals(found, version)] for version in ("22.05.8", "24.11.5", "26.05.3")}
+    refused = {version: [*cross_check(files, HOST, version)[0], *refusals(found, version)] for version in RELEASES}
     if SOAK:
         check_with_slurm(variables["slurm_cluster_name"], files["slurm.conf"], refused)
 
@@ -331,7 +332,7 @@ def check_configuration(example: tuple[str, str]) -> None:
     changes(read_conf({"slurm.conf": OLD, "gres.conf": GRES}), found)
     texts_of_host, refusals, _remarks = whole(files, HOST)
     try:
-        refusals = refusals or cross_check(texts_of_host, HOST)[0]
+        refusals = refusals or cross_check(texts_of_host, HOST, RELEASES[0])[0]
     except ValueError as error:  # a hostlist
         check_messages(error)
     assert all(refusals)
