@@ -191,25 +191,6 @@ def _pair_for(target: dict[Any, Any], key: Any) -> SearchStrategy[tuple[Any, Any
     return st.one_of(_parameter(tables[key]), _parameter(tables[key]), PAIRS) if key in tables else PAIRS
 
 
-def awaited(data: Any) -> bool:
-    """Whether data have a mistake that is not refused yet. Each case goes with the rule that refuses it."""
-    for item, key in _places(data):
-        value = item[key]
-        if isinstance(item, dict) and not isinstance(key, str):
-            return True  # a limit or a parameter of a reservation whose name is a number
-        if isinstance(item, list) and isinstance(value, bool):
-            return True  # a boolean in a list
-        if isinstance(value, str) and (value.endswith("\\") or len(value.splitlines()) > 1):
-            return True  # a backslash at the end, other ends of lines than a newline
-    return False
-
-
-def awaited_name(policy: Any) -> bool:
-    """Whether a policy has a name with characters that sacctmgr does not take, which is not refused yet."""
-    names = [item[key] for item, key in _places(policy) if key == "name" or isinstance(item, list)]
-    return not all(isinstance(name, dict) or (isinstance(name, str) and name.isalnum()) for name in names)
-
-
 def _places(data: Any) -> list[tuple[Any, Any]]:
     """All places in data, as (the list or mapping, the index or key)."""
     found: list[tuple[Any, Any]] = []

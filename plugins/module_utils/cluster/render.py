@@ -191,12 +191,14 @@ def slurm_conf(*layers: Mapping[str, Any] | None) -> str:
 
     A later layer replaces values of an earlier one; keys are compared without case, as Slurm does; None removes a key.
     A list is joined by commas, or has a line for each element where Slurm wants one (REPEATED). An element that is a
-    mapping is a line of several
-    parameters: `NodeSet: {NodeSet: fast, Feature: h100}`.
+    mapping is a line of several parameters: `NodeSet: {NodeSet: fast, Feature: h100}`. Raises ValueError for a key that
+    is no text, such as YAML's `on` or `1`.
     """
     merged: dict[str, tuple[str, Any]] = {}
     for layer in layers:
         for key, value in (layer or {}).items():
+            if not isinstance(key, str):
+                raise ValueError(f"found {key!r} as the name of a parameter, allowed: a text")
             if value is None:
                 merged.pop(key.lower(), None)
             else:
