@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import program_errors, programs
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
     gres_lines,
     host_addresses,
@@ -52,6 +53,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "node_parameters": node_parameters,
     "partition_lines": partition_lines,
     "plugstack_lines": plugstack_lines,
+    "program_errors": program_errors,
+    "programs": programs,
     "registration": check_registration,
     "slurm_conf": slurm_conf,
     "state_directory_errors": state_directory_errors,

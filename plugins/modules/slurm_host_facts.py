@@ -55,6 +55,14 @@ options:
     type: list
     elements: path
     default: []
+  programs:
+    description:
+      - Programs to look for, by their path. A path may be a pattern, as in glob(7); then all matching files are looked
+        at.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
   part:
     description:
       - Part of a file to compute the checksum of.
@@ -198,6 +206,11 @@ ansible_facts:
           type: dict
           returned: always
           sample: {}
+        programs:
+          description: The programs of O(programs) that cannot be run, with the reason.
+          type: dict
+          returned: always
+          sample: {/opt/site/prolog: is missing}
         part:
           description: SHA-256 checksum of O(part), without the marker lines; empty if the file does not have it.
           type: str
@@ -247,7 +260,8 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         return str(module.run_command([path, *command[1:]], environ_update={"LC_ALL": "C"})[1]) if path else ""
 
     params = module.params
-    lists = {name: tuple(params[name]) for name in ("packages", "candidates", "users", "paths", "free", "files")}
+    names = ("packages", "candidates", "users", "paths", "free", "files", "programs")
+    lists = {name: tuple(params[name]) for name in names}
     part = params["part"] or {"path": "", "marker": ""}
     questions = Questions(**lists, part=(part["path"], part["marker"]), serving_controller=params["serving_controller"])
     result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
@@ -273,6 +287,7 @@ def main() -> None:
             "paths": paths,
             "free": paths,
             "files": paths,
+            "programs": names,
             "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": text}},
             "serving_controller": {"type": "bool", "default": False},
             "hardware": {"type": "bool", "default": False},

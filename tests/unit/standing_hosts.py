@@ -78,6 +78,7 @@ def honest(name: str) -> dict[str, Any]:
         "free_mib": {},
         "other_addresses": {},
         "files": {},
+        "programs": {},
         "part": "",
         "namespaces": {
             "max_user_namespaces": 65536,

@@ -524,6 +524,21 @@ def _accounting(cluster: ConfiguredCluster) -> Iterator[Finding]:
         yield Finding("slurm.conf", "AccountingStorageHost", "missing: Slurm uses localhost", IGNORED)
 
 
+# -- programs --------------------------------------------------------------------------------------------------------
+
+
+def _programs(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """Find files that slurmctld cannot send to the nodes, where the first job would fail and drain its node.
+
+    It sends a Prolog or Epilog whose path is relative to its own directory (`new_config_response` in
+    src/common/fetch_config.c, from 23.02 on). It does not report that one is missing.
+    """
+    for key in ("Prolog", "Epilog"):
+        for path in cluster.get(key).split():
+            if not path.startswith("/") and cluster.host.text(path) is None:
+                yield Finding("slurm.conf", key, f"found {path!r}, which is no file beside slurm.conf", REFUSED)
+
+
 # -- memory and cores ------------------------------------------------------------------------------------------------
 
 
@@ -768,6 +783,7 @@ RULES = (
     _srun_ports,
     _users,
     _plugins,
+    _programs,
     _accounting,
     _limits,
     _times,

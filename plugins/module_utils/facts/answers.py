@@ -162,6 +162,7 @@ HOST = _record(
     paths=_mapping(_text(_PATH), _text(r"[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}")),
     free_mib=_mapping(_text(_PATH), _number(LARGEST)),
     files=_mapping(_text(_PATH), _text(r"[0-9a-f]{64}")),
+    programs=_mapping(_text(r"/[A-Za-z0-9+._/@%:~,*?!\[\]-]+"), _text(r"is (missing|no file|not executable)")),
     part=_text(r"([0-9a-f]{64})?"),
     other_addresses=_mapping(_text(r"[A-Za-z0-9._-]+", 255), _text(r"[0-9.]+", 15)),
     serving_controller=_text(r"[A-Za-z0-9._-]*", 255),

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import glob
 import grp
 import hashlib
 import os
 import pwd
 import re
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -147,6 +149,8 @@ class Questions:
     part: tuple[str, str] = ("", "")
     """A path, and the marker of a part of that file: what does it hold, as SHA-256. Of /etc/hosts also: which
     addresses do its other lines have."""
+    programs: Sequence[str] = ()
+    """Paths of programs, or patterns of glob(3): which of them cannot be run."""
     serving_controller: bool = False
     """Which of several controllers serves?"""
 
@@ -175,6 +179,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "paths": dict(_owners(tree, questions.paths)),
         "free_mib": free_mib(run([*DF, *questions.free])) if questions.free else {},
         "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},
+        "programs": {name: reason for name in questions.programs if (reason := _unusable(tree, name))},
         "part": checksum(part_of(whole, marker)) if path else "",
         "other_addresses": addresses(without_part(whole, marker), hostname) if path == HOSTS else {},
         "serving_controller": serving() if questions.serving_controller else "",
@@ -245,6 +250,21 @@ def _group(number: int) -> str:
         return grp.getgrgid(number).gr_name
     except KeyError:
         return str(number)
+
+
+def _unusable(tree: Tree, pattern: str) -> str:
+    """Why root cannot run a program, or one of those that a pattern matches; empty if it can."""
+    path = tree.path(pattern)
+    for name in [path] if os.path.lexists(path) else glob.glob(path) or [path]:
+        try:
+            mode = os.stat(name).st_mode
+        except OSError:
+            return "is missing"
+        if not stat.S_ISREG(mode):
+            return "is no file"
+        if not mode & 0o111:
+            return "is not executable"
+    return ""
 
 
 def _content(tree: Tree, name: str) -> bytes | None:

@@ -20,6 +20,7 @@ ASKED: dict[str, Any] = {
     "paths": ["/etc"],
     "free": ["/etc"],
     "files": [],
+    "programs": [],
     "part": None,
     "serving_controller": False,
     "hardware": False,

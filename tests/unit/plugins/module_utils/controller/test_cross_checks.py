@@ -801,3 +801,10 @@ def test_controllers_that_configless_hosts_do_not_reach() -> None:
     assert refused(conf, version="22.05.8") == f"slurm.conf: SlurmctldHost: {what}"
     assert right(conf, version="24.11.5")
     assert right(conf.replace("fd00::1", "10.0.0.9"), version="22.05.8")
+
+
+def test_slurmctld_has_the_prologs_that_it_sends() -> None:
+    """slurmctld does not report a file that it cannot send; the first job would drain its node."""
+    conf = f"Prolog=first.sh\nProlog=/opt/second\nEpilog=epilog.sh\n{NODES}"
+    refused, _remarks = verdict(conf, there={"first.sh": "#!/bin/sh\n"})
+    assert refused == ["slurm.conf: Epilog: found 'epilog.sh', which is no file beside slurm.conf"]

@@ -130,6 +130,21 @@ def test_files_owners_users_and_an_interrupted_installation(tmp_path: Path) -> N
     assert found["interrupted"]
 
 
+def test_programs_that_cannot_run(tmp_path: Path) -> None:
+    tree = host(tmp_path, opt__run="", opt__text="", opt__all__a="", opt__all__b="", opt__none__text="")
+    for name in ("run", "all/a", "all/b"):
+        os.chmod(tmp_path / "opt" / name, 0o700)
+    asked = ["run", "text", "all", "all/*", "none/*", "empty/*", "gone"]
+    found = look(tree, Questions(programs=[f"/opt/{name}" for name in asked]))["programs"]
+    assert found == {
+        "/opt/text": "is not executable",
+        "/opt/all": "is no file",
+        "/opt/none/*": "is not executable",
+        "/opt/empty/*": "is missing",
+        "/opt/gone": "is missing",
+    }
+
+
 def test_a_part_of_a_file(tmp_path: Path) -> None:
     tree, asked = host(tmp_path, etc__hosts="x\n# BEGIN\na\n# END\ny\n"), Questions(part=("/etc/hosts", "# {mark}"))
     assert look(tree, asked)["part"] == sha256(b"a\n").hexdigest()
