@@ -33,7 +33,19 @@ description:
   - B(Rolls back) to the last good files if the verification fails, and reports why. The last good files are kept in
     C(/var/lib/gpucluster-slurm/good), so that the next run repairs the state after a run that was killed.
   - While one run is in progress, a second one is refused.
+  - A change that needs a restart of slurmd on nodes that are up is RV(unproven) until O(state=proven), and
+    O(state=former) takes it back. Until then the former files are kept in C(/var/lib/gpucluster-slurm/former).
 options:
+  state:
+    description:
+      - V(present) puts O(files) in force.
+      - V(proven) keeps the files in force, after slurmd has started with them on nodes.
+      - V(former) restores the files that were in force before the RV(unproven) change, because slurmd has not.
+      - V(proven) and V(former) need O(daemon=slurmctld), and no O(files).
+    type: str
+    choices: [present, proven, former]
+    default: present
+    version_added: 0.2.0
   daemon:
     description:
       - The daemon that reads the files. slurmdbd has no test and no reconfigure, so its files are only checked against
@@ -49,8 +61,8 @@ options:
   files:
     description:
       - The text of each file, by its name in O(directory). V(slurm.conf) or V(slurmdbd.conf) must be among them.
+      - Required with O(state=present), and not used otherwise.
     type: dict
-    required: true
   secrets:
     description: Files with secret content, by name, encoded in base64. The result only shows that they change.
     type: dict
@@ -148,6 +160,16 @@ read_at_start:
   type: str
   returned: with O(daemon=slurmctld)
   sample: SlurmdPort=6818
+unproven:
+  description:
+    - Nodes that were up before a change after which slurmd must be restarted, a hostlist for each kind of node. Nodes
+      of a kind have equal settings in slurm.conf, except for their addresses.
+    - Empty without such a change, after O(state=proven) and O(state=former), and in check mode.
+  type: list
+  elements: str
+  returned: with O(daemon=slurmctld)
+  version_added: 0.2.0
+  sample: ["compute[01-40]", "gpu[01-08]"]
 in_force:
   description:
     - The files that are in force now, or would be in check mode, by name, without the secrets.
@@ -165,9 +187,10 @@ remarks:
 
 import fcntl
 import os
+import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -185,12 +208,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import cross_checks, departed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     Step,
+    kinds,
     read_at_start,
     steps,
     table,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
     DAEMONS,
+    FAILED,
     ConfigError,
     Daemon,
     NotYetError,
@@ -203,6 +228,12 @@ RUN = "/run/gpucluster-slurm"
 KEPT = "/var/lib/gpucluster-slurm"
 GOOD = f"{KEPT}/good"
 HOSTS = f"{KEPT}/hosts"
+FORMER = f"{KEPT}/former"
+SLURMCTLD_FILES = ("cgroup.conf", "gres.conf", "plugstack.conf", "slurm.conf")
+PROGRAMS = f"{KEPT}/programs"
+"""The programs in force that can drain nodes. The time of the file is that of their last change."""
+NODES = "nodes"
+"""Name of the file in FORMER with the nodes that were up before the change."""
 
 
 # -- validate --------------------------------------------------------------------------------------------------------
@@ -329,7 +360,17 @@ def keep(texts: Mapping[str, str], read_at_start: str | None) -> None:
     """Keep the files as the last good ones, and the settings that each slurmd reads from them when it starts."""
     os.makedirs(GOOD, mode=0o700, exist_ok=True)
     kept = [File(os.path.join(GOOD, name), text.encode(), mode=0o600) for name, text in texts.items()]
-    write(kept + ([] if read_at_start is None else [File(f"{KEPT}/slurmd", read_at_start.encode())]))
+    if read_at_start is not None:
+        settings = read(texts).settings
+        programs = "\n".join("=".join(settings.get(("slurm.conf", key), (key, ""))) for key in FAILED)
+        kept += [File(f"{KEPT}/slurmd", read_at_start.encode()), File(PROGRAMS, programs.encode())]
+    write(kept)
+
+
+def programs_since() -> float:
+    """When the programs in force that can drain nodes came in force, in seconds since the epoch; 0 if not known."""
+    times = [os.stat(path).st_mtime for path in (PROGRAMS, f"{GOOD}/slurm.conf") if os.path.exists(path)]
+    return times[0] if times else 0
 
 
 def apply(
@@ -340,8 +381,11 @@ def apply(
     new: Configuration,
     plan: Sequence[Step],
     action: str,
-) -> None:
-    """Put the files in force, or restore the good ones, whose configuration is `old`. Raises ConfigError."""
+) -> list[str]:
+    """Put the files in force, or restore the good ones, whose configuration is `old`.
+
+    Returns the nodes that could be reached before. Raises ConfigError.
+    """
     before = daemon.before(old)
     write(files)
     try:
@@ -354,6 +398,7 @@ def apply(
         outcome = roll_back(daemon, files, good, old, action)
         daemon.resume(old, before)
         raise ConfigError(f"{error}\n{outcome}") from None
+    return sorted(before.nodes)
 
 
 def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], old: Configuration, action: str) -> str:
@@ -371,6 +416,70 @@ def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], ol
     return "Rolled back: the old files are in force again."
 
 
+# -- the trial on nodes ----------------------------------------------------------------------------------------------
+
+
+def keep_former(texts: Mapping[str, str], nodes: Sequence[str]) -> None:
+    """Keep the files that a change replaces, and the nodes that were up; those before an unproven change stay."""
+    if not os.path.isdir(FORMER):
+        shutil.rmtree(f"{FORMER}.new", ignore_errors=True)
+        os.makedirs(f"{FORMER}.new", mode=0o700)
+        kept = {**texts, NODES: "\n".join(nodes)}
+        write([File(f"{FORMER}.new/{name}", text.encode(), mode=0o600) for name, text in kept.items()])
+        os.rename(f"{FORMER}.new", FORMER)
+
+
+def forget_former() -> None:
+    """Remove the former files. Their directory gets another name first, so that it is never there in part."""
+    shutil.rmtree(f"{FORMER}.old", ignore_errors=True)
+    if os.path.isdir(FORMER):
+        os.rename(FORMER, f"{FORMER}.old")
+        shutil.rmtree(f"{FORMER}.old")
+
+
+def former_files() -> tuple[dict[str, str], list[str]]:
+    """The files that were in force before an unproven change, and the nodes that were up; without one nothing."""
+    texts = texts_in(FORMER, os.listdir(FORMER) if os.path.isdir(FORMER) else [])
+    return texts, texts.pop(NODES, "").split()
+
+
+def unproven(new: Configuration, at_start: str, version: str) -> list[str]:
+    """The nodes that were up before a change that no slurmd has proved, by their kind.
+
+    Files with which slurmd starts as before need no proof.
+    """
+    former, nodes = former_files()
+    if former and read_at_start(understood(former)[0], "slurmd", version) == at_start:
+        forget_former()
+        return []
+    return kinds(new, nodes)
+
+
+def settle(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, Any]:
+    """End a trial: keep the files in force, or restore the former ones. Returns the result of the module."""
+    if daemon.name != "slurmctld":
+        raise ConfigError(f"state: found {state!r}, allowed with daemon={daemon.name}: 'present'")
+    version = daemon.version()
+    former = former_files()[0]
+    # The directory also has the files of slurmdbd, and its password.
+    in_force = texts_in(GOOD, list(former) or SLURMCTLD_FILES)
+    texts = former if state == "former" and former else in_force
+    old, new = read(in_force), read(texts)
+    at_start = read_at_start(new, "slurmd", version)
+    plan = steps(changes(old, new), [], version, new)
+    result = outcome(plan, texts)
+    result |= {"changed": bool(plan), "read_at_start": at_start, "unproven": []}
+    if former and not module.check_mode:
+        if plan:
+            result["actions"] = [action := action_for(daemon, old, plan)]
+            write(files_of(module, daemon, texts))
+            daemon.act(action, new)
+            daemon.wait(new)
+            keep(texts, at_start)
+        forget_former()
+    return result
+
+
 @contextmanager
 def alone() -> Iterator[None]:
     """Hold the lock of this module. Raises ConfigError if another run has it."""
@@ -381,6 +490,37 @@ def alone() -> Iterator[None]:
         except BlockingIOError:
             raise ConfigError("another run is applying a configuration on this host; let it end first") from None
         yield
+
+
+def files_of(
+    module: AnsibleModule, daemon: Daemon, texts: Mapping[str, str], secrets: Collection[str] = ()
+) -> list[File]:
+    """The files of a daemon with these texts. The content of `secrets` is not shown."""
+    directory = module.params["directory"]
+    return [
+        File(os.path.join(directory, name), text.encode(), daemon.owner, daemon.mode, name in secrets)
+        for name, text in texts.items()
+    ]
+
+
+def outcome(plan: Sequence[Step], texts: Mapping[str, str]) -> dict[str, Any]:
+    """The result of the module for a plan that leads to these files, before it is applied."""
+    return {
+        "plan": [
+            {
+                "what": step.what,
+                "before": step.change.before,
+                "after": step.change.after,
+                "needs": step.action,
+                "ends": list(step.ends),
+            }
+            for step in plan
+        ],
+        "table": table(plan),
+        "actions": [],
+        "remarks": [],
+        "in_force": texts,
+    }
 
 
 def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
@@ -394,10 +534,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
                 raise ConfigError(f"{option}: {name}: found {type(content).__name__}, allowed: the text of the file")
     secrets = {name: from_base64(name, text).decode() for name, text in module.params["secrets"].items()}
     wanted = texts | secrets
-    files = [
-        File(os.path.join(module.params["directory"], name), text.encode(), daemon.owner, daemon.mode, name in secrets)
-        for name, text in wanted.items()
-    ]
+    files = files_of(module, daemon, wanted, secrets)
     version = daemon.version()
     kept, present = texts_in(GOOD, list(wanted)), texts_in(module.params["directory"], list(wanted))
     good = present | kept
@@ -407,32 +544,22 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     by_hand = None if present == kept else understood({name: present[name] for name in texts if name in present})[0]
     plan = planned(daemon, old, by_hand, new, version)
     different = [file for file in files if file.changes]
-    result = {
+    result = outcome(plan, texts) | {
         "changed": bool(different) or good != wanted,
-        "plan": [
-            {
-                "what": step.what,
-                "before": step.change.before,
-                "after": step.change.after,
-                "needs": step.action,
-                "ends": list(step.ends),
-            }
-            for step in plan
-        ],
-        "table": table(plan) if good else [],
-        "actions": [],
-        "remarks": [],
-        "in_force": texts,
         "diff": [file.diff for file in different],
     }
+    if not good:
+        result["table"] = []
     if at_start is not None:
-        result["read_at_start"] = at_start
+        result |= {"read_at_start": at_start, "unproven": []}
     if good == wanted and not any(file.differs for file in files):  # but perhaps the owner or the mode of one
         if not module.check_mode:
             write(files)
             keep(wanted, at_start)
             if daemon.only_one and daemon.active():  # it was started a moment ago
                 daemon.wait(new)
+            if at_start is not None:
+                result["unproven"] = unproven(new, at_start, version)
         return result
     remarks += [f"{name}: another secret" for name, text in secrets.items() if good and good.get(name) != text]
     result["remarks"] = remarks + validate(module, daemon, version)
@@ -447,8 +574,15 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     action = action_for(daemon, old, plan)
     result["actions"] = [action]
     if not module.check_mode:
-        apply(daemon, files, good, old, new, plan, action)
+        daemon.check_others(new, plan)
+        nodes = apply(daemon, files, good, old, new, plan, action)
+        result["remarks"] += daemon.resume_corrected(new, plan, programs_since())
+        whole = len(good) == len(wanted)
+        if whole and nodes and at_start is not None and read_at_start(old, "slurmd", version) != at_start:
+            keep_former(good, nodes)
         keep(wanted, at_start)
+        if at_start is not None:
+            result["unproven"] = unproven(new, at_start, version)
     return result
 
 
@@ -473,24 +607,30 @@ def main() -> None:
         argument_spec={
             "daemon": {"type": "str", "choices": ["slurmctld", "slurmdbd"], "default": "slurmctld"},
             "directory": {"type": "path", "default": "/etc/slurm"},
-            "files": {"type": "dict", "required": True},
+            "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
+            "files": {"type": "dict"},
             "secrets": {"type": "dict", "default": {}, "no_log": True},
             "end_jobs": {"type": "bool", "default": False},
             "patience": {"type": "int", "default": 60},
             "hosts": {"type": "str", "default": ""},
             "cleaned_hosts": {"type": "str", "default": ""},
         },
+        required_if=[("state", "present", ["files"])],
         supports_check_mode=True,
     )
     # A connection that is lost must not end the work in the middle.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with alone():
-            names, gone = known_hosts(module)
-            result = configure(module, DAEMONS[module.params["daemon"]](module))
-            result["remarks"] += departed.remarks(gone)
-            if names and not module.check_mode:
-                departed.record(HOSTS, names)
+            daemon, state = DAEMONS[module.params["daemon"]](module), module.params["state"]
+            if state == "present":
+                names, gone = known_hosts(module)
+                result = configure(module, daemon)
+                result["remarks"] += departed.remarks(gone)
+                if names and not module.check_mode:
+                    departed.record(HOSTS, names)
+            else:
+                result = settle(module, daemon, state)
     except (ConfigError, ConfigurationError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)

@@ -103,6 +103,7 @@ def honest(name: str) -> dict[str, Any]:
             "table": [],
             "actions": ["start"],
             "read_at_start": "SlurmdPort=6818",
+            "unproven": [],
             "in_force": {"slurm.conf": "ClusterName=x\n"},
             "remarks": [],
             "diff": [],

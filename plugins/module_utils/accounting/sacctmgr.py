@@ -144,6 +144,9 @@ def conf_for_sacctmgr(wanted: Configuration) -> str:
     )
 
 
+_UNREACHED = re.compile(r"failed to open persistent connection to host:(\S+:\d+): (.+)")
+"""The error of commands that do not reach slurmdbd (`slurm_persist_conn_open_without_init` in `persist_conn.c`)."""
+
 # -- the command -----------------------------------------------------------------------------------------------------
 
 
@@ -165,8 +168,11 @@ class Sacctmgr:
             raise AccountingError(f"cluster: found {cluster!r}, the database has {known}")
 
     def _ask(self, command: Sequence[str]) -> str:
-        """A command's answer. Raises AccountingError with its words."""
+        """A command's answer. Raises AccountingError with its words, or with the place where nothing has answered."""
         answer = run(command, conf=self.conf)
+        if answer.status and (unreached := _UNREACHED.search(answer.words)):
+            place = "AccountingStorageHost and AccountingStoragePort of slurm.conf"
+            raise AccountingError(f"slurmdbd does not answer at {unreached[1]} ({place}): {unreached[2]}")
         if answer.status:
             raise AccountingError(f"{' '.join(command[:4])}: {answer.words}")
         return answer.output

@@ -205,6 +205,19 @@ def read_at_start(configuration: Configuration, daemon: str, version: str) -> st
     return "\n".join([*settings, f"nodes {digest}"] if nodes or gres else settings)
 
 
+_ADDRESSES = {"nodeaddr", "nodehostname", "bcastaddr"}
+
+
+def kinds(configuration: Configuration, nodes: Iterable[str]) -> list[str]:
+    """Nodes of the configuration, a hostlist for those whose settings are equal except for their addresses."""
+    found: dict[frozenset[tuple[str, str]], list[str]] = {}
+    for name in nodes:
+        if (settings := configuration.nodes.get(name)) is not None:
+            kind = frozenset((key.lower(), value) for key, value in settings if key.lower() not in _ADDRESSES)
+            found.setdefault(kind, []).append(name)
+    return [fold(names) for names in found.values()]
+
+
 def removed_nodes(found: Iterable[Step]) -> set[str]:
     """The nodes that are no longer in the configuration."""
     changes = (step.change for step in found)

@@ -49,6 +49,24 @@ LOST = re.compile(r"down|unknown|inval|fail|.*\*$")
 # (validate_node_specs in src/slurmctld/node_mgr.c).
 REFUSED = re.compile(r"Low (CPUs|RealMemory|TmpDisk|socket)|gres/")
 
+DATABASE = {
+    "accountingstoragebackuphost",
+    "accountingstoragehost",
+    "accountingstorageport",
+    "accountingstoragetype",
+}
+"""Parameters that lead to slurmdbd, in small letters."""
+
+FAILED = {
+    "prolog": ("Prolog error", "Prolog/Epilog failure"),
+    "epilog": ("Epilog error", "Prolog/Epilog failure"),
+}
+"""The reasons with which slurmctld, as SlurmUser, drains the node of a program that has failed, by its parameter.
+
+Sources in src/slurmctld: validate_node_specs (node_mgr.c), job_epilog_complete (job_mgr.c), _notify_slurmctld_nodes
+(agent.c). Other programs drain no node; a HealthCheckProgram does so itself, and resumes it itself.
+"""
+
 Nodes = Mapping[str, "tuple[str, str]"]
 """State and reason of each node."""
 
@@ -193,8 +211,18 @@ class Daemon:
         Raises ConfigError if not.
         """
 
+    def check_others(self, configuration: Configuration, plan: Sequence[Step]) -> None:
+        """Check that the daemons of other hosts that it needs answer. Raises ConfigError if not."""
+
     def resume(self, configuration: Configuration, before: Before) -> None:
         """Resume nodes that were drained because of files that have been rolled back."""
+
+    def resume_corrected(self, _configuration: Configuration, _plan: Sequence[Step], _since: float) -> list[str]:
+        """Resume nodes that it has drained itself since a time because of a program that the plan replaces.
+
+        Returns remarks.
+        """
+        return []
 
 
 class Slurmdbd(Daemon):
@@ -306,6 +334,20 @@ class Slurmctld(Daemon):
         except TrialError as error:
             raise ConfigError(str(error)) from None
 
+    def check_others(self, configuration: Configuration, plan: Sequence[Step]) -> None:
+        settings = {
+            key: value for (file, key), (_name, value) in configuration.settings.items() if file == "slurm.conf"
+        }
+        changed = DATABASE & {step.change.key.lower() for step in plan if step.change.file == "slurm.conf"}
+        if not changed or not settings.get("accountingstoragetype", "").lower().endswith("/slurmdbd"):
+            return
+        port = settings.get("accountingstorageport", "6819")
+        hosts = [settings.get("accountingstoragehost", "localhost"), settings.get("accountingstoragebackuphost", "")]
+        errors = [_connection_error(host, int(port)) for host in filter(None, hosts)]
+        if all(errors):
+            keys = "AccountingStorageHost and AccountingStoragePort"
+            raise ConfigError(f"slurm.conf {keys}: slurmdbd does not answer at {'; '.join(errors)}")
+
     def before(self, configuration: Configuration) -> Before:
         if not self.answers(configuration):
             return super().before(configuration)
@@ -367,6 +409,42 @@ class Slurmctld(Daemon):
                 return
             run(["scontrol", "update", f"nodename={fold(drained)}", "state=resume", f"reason={CLEARED}"])
             time.sleep(1)
+
+    def resume_corrected(self, configuration: Configuration, plan: Sequence[Step], since: float) -> list[str]:
+        keys = {step.change.key.lower(): step.change.key for step in plan if step.change.file == "slurm.conf"}
+        programs = {reason: keys[key] for key, reasons in FAILED.items() if key in keys for reason in reasons}
+        if not programs:
+            return []
+        user = configuration.settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
+        shown = ask("sinfo", "--noheader", "--Node", "--all", "--format=%N|%T|%H|%u|%E")
+        found: dict[str, list[str]] = {}
+        for row in dict.fromkeys(shown.splitlines()):
+            node, state, when, who, reason = row.split("|", 4)
+            if reason in programs and "drain" in state and who == user and _seconds(when) >= int(since):
+                found.setdefault(reason, []).append(node)
+        for nodes in found.values():
+            ask("scontrol", "update", f"nodename={fold(nodes)}", "state=resume", f"reason={CLEARED}")
+        return [
+            f"{fold(nodes)}: resumed; Slurm had drained them because of the former {programs[reason]} ({reason})"
+            for reason, nodes in found.items()
+        ]
+
+
+def _connection_error(host: str, port: int) -> str:
+    """The port of a host that takes no connection, with the reason; empty if it does."""
+    try:
+        with socket.create_connection((host, port), timeout=10):
+            return ""
+    except OSError as error:
+        return f"{host}:{port}: {error.strerror or error}"
+
+
+def _seconds(when: str) -> float:
+    """A local time as sinfo shows it, in seconds since the epoch; 0 if there is none."""
+    try:
+        return time.mktime(time.strptime(when, "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return 0
 
 
 def placement(row: Sequence[str]) -> JobPlacement:

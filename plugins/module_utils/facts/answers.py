@@ -267,6 +267,7 @@ RESULTS: dict[str, dict[str, Check]] = {
         "table": _LINES,
         "actions": _list(_text("[a-z]+"), 16),
         "read_at_start": _any_text,
+        "unproven": _list(_text(r"[A-Za-z0-9._,\[\]-]+", 1 << 20), MANY),
         # The names become paths on standby controllers.
         "in_force": _mapping(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), _any_text, 64),
         "remarks": _LINES,
@@ -303,7 +304,7 @@ RESULTS: dict[str, dict[str, Check]] = {
 """The keys that the modules of this collection return, by module."""
 
 SOMETIMES = {
-    "slurm_config": {"read_at_start"},
+    "slurm_config": {"read_at_start", "unproven"},
     "slurm_host_facts": {"differences"},
     "slurm_job": {"accounting"},
     "slurm_spank_plugin": {"former_line"},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,6 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     Configuration,
     ConfigurationChange,
     ConfigurationError,
+    changes,
     read,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
@@ -27,6 +29,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
     DAEMONS,
+    Before,
     ConfigError,
     Daemon,
     NotYetError,
@@ -270,11 +273,12 @@ class Recorded:
         self.fails, self.calls = fails, list[str]()
 
     def __getattr__(self, name: str) -> Any:
-        def call(*arguments: Any) -> None:
+        def call(*arguments: Any) -> Any:
             of = [argument for argument in arguments if isinstance(argument, Configuration)]
             self.calls.append(" ".join([name, *(c.settings["slurm.conf", "clustername"][1] for c in of)]))
             if self.calls[-1] == self.fails:
                 raise ConfigError("no")
+            return Before({"n1": ("idle", "")}, frozenset())
 
         return call
 
@@ -420,3 +424,149 @@ def test_a_start_is_not_refused_for_failures_before(stand_in: StandIn, tmp_path:
     stand_in("systemctl", f"echo $* >>{tmp_path}/asked")
     Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0}))).act("restart", Configuration())
     assert (tmp_path / "asked").read_text().splitlines() == ["reset-failed slurmdbd", "restart slurmdbd"]
+
+
+# -- the trial on nodes ----------------------------------------------------------------------------------------------
+
+NODE_LINES = "ClusterName=x\nNodeName=n[1-2] NodeAddr=10.0.0.[1-2]\nNodeName=n3 Weight=9\n"
+
+
+class Running(Recorded):
+    """A slurmctld that does all that it is asked for."""
+
+    def version(self) -> str:
+        return "24.11.5"
+
+    def answers(self, _configuration: Configuration) -> bool:
+        return True
+
+    def jobs(self) -> list[Any]:
+        return []
+
+    reconfigures, host = True, None
+
+
+@pytest.fixture
+def apply_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put a text of slurm.conf in force with slurm_config, or end a trial; the nodes `up` are those that are up."""
+    for name in ("KEPT", "GOOD", "FORMER", "PROGRAMS"):
+        monkeypatch.setattr(slurm_config, name, str(tmp_path / ("kept" if name == "KEPT" else f"kept/{name.lower()}")))
+    monkeypatch.setattr(slurm_config, "RUN", str(tmp_path / "run"))
+    (tmp_path / "etc").mkdir()
+
+    def run(conf: str | None, state: str = "present", up: str = "n1 n2 n3") -> dict[str, Any]:
+        daemon = Running()
+        daemon.before = lambda _old: Before(dict.fromkeys(up.split(), ("idle", "")), frozenset())  # type: ignore[attr-defined]
+        params = {"directory": str(tmp_path / "etc"), "files": conf and {"slurm.conf": conf}, "secrets": {}}
+        module: Any = SimpleNamespace(params=params | {"end_jobs": False}, check_mode=False)
+        if state == "present":
+            return slurm_config.configure(module, cast(Daemon, daemon))
+        return slurm_config.settle(module, cast(Daemon, daemon), state)
+
+    return run
+
+
+def conf_in_force(directory: Path) -> str:
+    return (directory / "etc/slurm.conf").read_text()
+
+
+BEFORE, AFTER = f"SlurmdPort=6818\n{NODE_LINES}", f"SlurmdPort=22\n{NODE_LINES}"
+
+
+def test_a_change_that_restarts_slurmd_is_unproven_until_nodes_have_tried_it(apply_conf: Any) -> None:
+    assert apply_conf(BEFORE)["unproven"] == []  # a first configuration replaces nothing
+    assert apply_conf(AFTER)["unproven"] == ["n[1-2]", "n3"]
+    assert apply_conf(AFTER)["unproven"] == ["n[1-2]", "n3"]  # the run was killed, and this is the next one
+    proven = apply_conf(None, "proven")
+    assert (proven["unproven"], proven["in_force"], proven["actions"]) == ([], {"slurm.conf": AFTER}, [])
+    assert not proven["changed"]
+    assert apply_conf(AFTER)["unproven"] == []
+    assert apply_conf(f"KillWait=9\n{AFTER}")["unproven"] == []
+
+
+def test_the_former_files_return_after_a_failed_trial(tmp_path: Path, apply_conf: Any) -> None:
+    apply_conf(BEFORE)
+    (tmp_path / "kept/good/slurmdbd_storage.conf").write_text("StoragePass=secret\n")
+    apply_conf(f"KillWait=9\n{AFTER}")
+    former = apply_conf(None, "former")
+    assert former["actions"] == ["restart"]
+    assert "SlurmdPort=6818" in former["read_at_start"].splitlines()
+    assert former["in_force"] == {"slurm.conf": BEFORE}
+    assert conf_in_force(tmp_path) == BEFORE
+    assert (tmp_path / "kept/good/slurm.conf").read_text() == BEFORE
+    assert apply_conf(BEFORE)["unproven"] == []
+
+
+def test_without_a_trial_its_end_changes_nothing(tmp_path: Path, apply_conf: Any) -> None:
+    apply_conf(BEFORE)
+    (tmp_path / "kept/good/slurmdbd_storage.conf").write_text("StoragePass=secret\n")
+    assert not apply_conf(None, "former")["changed"]
+    assert not apply_conf(None, "proven")["changed"]
+    assert conf_in_force(tmp_path) == BEFORE
+
+
+def test_a_change_that_is_taken_back_by_hand_needs_no_trial(apply_conf: Any) -> None:
+    apply_conf(BEFORE)
+    apply_conf(AFTER)
+    assert apply_conf(AFTER.replace("22", "23"))["unproven"] == ["n[1-2]", "n3"]
+    assert apply_conf(BEFORE)["unproven"] == []
+
+
+def test_nodes_that_were_down_try_nothing(apply_conf: Any) -> None:
+    apply_conf(BEFORE)
+    assert apply_conf(AFTER, up="")["unproven"] == []
+
+
+# -- nodes that Slurm has drained, and the database ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "resumed"), [("Prolog", "n[1-2]"), ("Epilog", ""), ("HealthCheckProgram", ""), ("KillWait", "")]
+)
+def test_nodes_that_slurm_has_drained_return_with_the_corrected_program(
+    tmp_path: Path, stand_in: StandIn, key: str, resumed: str
+) -> None:
+    """Not those with another reason, of another user, or drained before the program was in force."""
+    rows = [
+        "n1|drained|2026-01-02T10:00:00|slurm|Prolog error",
+        "n1|drained|2026-01-02T10:00:00|slurm|Prolog error",
+        "n2|draining|2026-01-02T10:00:09|slurm|Prolog error",
+        "n3|drained|2026-01-02T09:59:59|slurm|Prolog error",
+        "n4|drained|2026-01-02T10:00:00|root|Prolog error",
+        "n5|drained|2026-01-02T10:00:00|slurm|bad | DIMM",
+        "n6|idle|Unknown|Unknown|none",
+    ]
+    stand_in("sinfo", "cat <<END\n" + "\n".join(rows) + "\nEND")
+    stand_in("scontrol", f"echo $* >>{tmp_path}/asked")
+    daemon = Slurmctld(cast(Any, SimpleNamespace(params={"directory": "/etc/slurm", "patience": 1})))
+    plan = steps([ConfigurationChange("slurm.conf", "", key, "/a", "/b")], [], "24.11.5")
+    since = time.mktime((2026, 1, 2, 10, 0, 0, 0, 0, -1)) + 0.5
+    remarks = daemon.resume_corrected(read({"slurm.conf": "SlurmUser=slurm\n"}), plan, since)
+    if not resumed:
+        assert (remarks, (tmp_path / "asked").exists()) == ([], False)
+        return
+    assert remarks == ["n[1-2]: resumed; Slurm had drained them because of the former Prolog (Prolog error)"]
+    asked = (tmp_path / "asked").read_text()
+    assert asked == "update nodename=n[1-2] state=resume reason=Not responding (resumed)\n"
+
+
+def test_the_time_of_a_program_is_that_of_its_own_change(tmp_path: Path, apply_conf: Any) -> None:
+    apply_conf(f"Prolog=/a\n{NODE_LINES}")
+    os.utime(tmp_path / "kept/programs", (1000, 1000))
+    apply_conf(f"Prolog=/a\nKillWait=9\n{NODE_LINES}")
+    assert slurm_config.programs_since() == 1000
+    apply_conf(f"Prolog=/b\nKillWait=9\n{NODE_LINES}")
+    assert slurm_config.programs_since() > 1000
+
+
+def test_a_database_that_does_not_answer_is_found_before_the_change() -> None:
+    daemon = Slurmctld(cast(Any, SimpleNamespace(params={"directory": "/etc/slurm", "patience": 1})))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        conf = f"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStoragePort={port}\n"
+        configuration = read({"slurm.conf": conf})
+        plan = steps(changes(Configuration(), configuration), [], "24.11.5")
+        daemon.check_others(configuration, plan)
+    with pytest.raises(ConfigError, match=f"slurmdbd does not answer at localhost:{port}: Connection refused"):
+        daemon.check_others(configuration, plan)
+    daemon.check_others(configuration, [])  # only a change of these parameters needs an answer

@@ -25,6 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctm
     state,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
+from programs import StandIn
 
 ANSWERS = Path(__file__).parents[3] / "sacctmgr"
 POLICY: dict[str, Any] = {
@@ -202,3 +203,15 @@ def test_sacctmgr_needs_little_of_a_slurm_conf() -> None:
 def test_values_for_sacctmgr_are_escaped() -> None:
     conf = conf_file.read({"slurm.conf": "AuthInfo=socket=/run/a\\#b\n"})
     assert conf_for_sacctmgr(conf) == "AuthInfo=socket=/run/a\\#b\n"
+
+
+def test_a_database_that_does_not_answer_is_named_by_its_place(stand_in: StandIn) -> None:
+    """These are the words of 24.11 for AccountingStoragePort=1."""
+    words = """
+sacctmgr: error: _open_persist_conn: failed to open persistent connection to host:head:1: Connection refused
+sacctmgr: error: Sending PersistInit msg: Connection refused"""
+    stand_in("sacctmgr", f"echo '{words}' >&2; exit 1")
+    with pytest.raises(AccountingError) as error:
+        Sacctmgr("lab")
+    place = "head:1 (AccountingStorageHost and AccountingStoragePort of slurm.conf)"
+    assert str(error.value) == f"slurmdbd does not answer at {place}: Connection refused"
