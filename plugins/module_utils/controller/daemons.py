@@ -418,7 +418,7 @@ class Slurmctld(Daemon):
         user = configuration.settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
         shown = ask("sinfo", "--noheader", "--Node", "--all", "--format=%N|%T|%H|%u|%E")
         found: dict[str, list[str]] = {}
-        for row in dict.fromkeys(shown.splitlines()):
+        for row in filter(None, dict.fromkeys(shown.split("\n"))):  # a node has a row for each partition
             node, state, when, who, reason = row.split("|", 4)
             if reason in programs and "drain" in state and who == user and _seconds(when) >= int(since):
                 found.setdefault(reason, []).append(node)
