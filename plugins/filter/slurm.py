@@ -28,6 +28,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spa
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import (
+    container_jobs,
     validation_jobs,
     validation_summary,
     validation_table,
@@ -40,6 +41,7 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import va
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "argument_errors": argument_errors,
+    "container_jobs": container_jobs,
     "discovered_hardware": discover,
     "gres_lines": gres_lines,
     "health_environment": health_environment,

@@ -53,14 +53,14 @@ class SpankPlugin:
         keep = [] if os.path.exists(self.former) else [_kept(self.former, None, found or b"")]
         return [*keep, Change(self.path, plugin, _shown(found), f"sha256 {sha256}\n")]
 
-    def keep_line(self, plugstack: str, line: str) -> list[Change]:
-        """The changes that save the plugin's line in plugstack.conf before another line replaces it.
+    def keep_line(self, plugstack: str, line: str, replaced: bool = False) -> list[Change]:
+        """The changes that save the plugin's line in plugstack.conf before another line or another plugin replaces it.
 
         Without a line jobs have no plugin, whatever a killed run has saved.
         """
         lines = lines_of(plugstack, self.path)
         kept, former = content(self.former_line), "\n".join(lines).encode()
-        if line in lines or kept == former or (kept is not None and lines):
+        if (line in lines and not replaced) or kept == former or (kept is not None and lines):
             return []
         return [_kept(self.former_line, kept, former)]
 

@@ -42,6 +42,12 @@ options:
   line:
     description: The plugin's new line for plugstack.conf.
     type: str
+  replaced:
+    description:
+      - Whether a host gets another plugin than the one with which its jobs run. Then V(present) saves the line of
+        plugstack.conf also if it is O(line) already.
+    type: bool
+    default: false
   directory:
     description: Directory of Slurm's configuration, with O(line).
     type: path
@@ -142,7 +148,7 @@ def plan(plugin: SpankPlugin, params: dict[str, Any], check_mode: bool) -> list[
         changes += plugin.install(*wanted(params["source"], params["sha256"], check_mode))
     if params["line"]:
         plugstack = content(os.path.join(params["directory"], "plugstack.conf")) or b""
-        changes += plugin.keep_line(plugstack.decode(), params["line"])
+        changes += plugin.keep_line(plugstack.decode(), params["line"], params["replaced"])
     return changes
 
 
@@ -154,6 +160,7 @@ def main() -> None:
             "source": {"type": "path"},
             "sha256": {"type": "str"},
             "line": {"type": "str"},
+            "replaced": {"type": "bool", "default": False},
             "directory": {"type": "path", "default": "/etc/slurm"},
         },
         required_if=[("state", "present", ("source", "line"), True)],

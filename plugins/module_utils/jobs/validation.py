@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 JOB_MEMORY = 64
 """MiB for a job. Slurm's confinement does not go below 30 (`MinRAMSpace`, cgroup.conf)."""
@@ -78,6 +78,37 @@ def _restrictions(partition: Mapping[str, Any]) -> dict[str, str]:
         if not {"all", usual} & {name.lower() for name in names}:
             restrictions[key] = names[0]
     return restrictions
+
+
+def container_jobs(
+    partitions: Iterable[Mapping[str, Any]],
+    nodes: Iterable[Mapping[str, Any]],
+    hardware: Mapping[str, Mapping[str, Any]],
+    slurm_conf: Mapping[str, Any],
+    hosts: Iterable[str],
+) -> list[dict[str, Any]]:
+    """The jobs that prove containers on these hosts, for the module `slurm_job`: one for each machine type.
+
+    Each runs on any of the hosts that have its machine type, with a GPU if they have some, because enroot's hooks
+    differ there. It is in the default partition, if that has such nodes, or else in the first partition that has. A
+    host in no partition has no job.
+    """
+    nodes, reached = [*nodes], {*hosts}
+    kinds = {name: node.get("hardware", "") for node in nodes for name in expand(node["hosts"])}
+    gpus = {name: _gpus(node, hardware) for node in nodes for name in expand(node["hosts"])}
+    resolve = resolver(nodes, hardware, slurm_conf)
+    jobs: dict[str, dict[str, Any]] = {}
+    for partition in sorted(partitions, key=lambda partition: not partition.get("default")):
+        inside = [name for name in resolve(partition["nodes"]) if name in kinds]
+        first = {kinds[name]: name for name in reversed(inside) if name in reached}
+        for kind, name in reversed(first.items()):
+            if kind in jobs:
+                continue
+            others = [other for other in inside if kinds[other] != kind or other not in reached]
+            job: dict[str, Any] = {"name": f"pyxis/{kind}", "partition": partition["name"], **_restrictions(partition)}
+            job |= {"gres": "gpu:1"} if gpus[name] else {}
+            jobs[kind] = job | ({"options": {"exclude": fold(others)}} if others else {})
+    return [*jobs.values()]
 
 
 def validation_jobs(

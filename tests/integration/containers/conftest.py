@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED
-from debs import GREET, HOSTS, PLUGIN, Site, Workshop, real_packages, serve
+from debs import GREET, HOSTS, PLUGIN, STAND_IN, Site, Workshop, real_packages, serve
 from gpus import DECLARED, NODE, PLAIN, REMOVE, install_gpus
 from images import COMPLETE, FORGET, SMALL, push_image, tls_variables
 from lab import Lab, Run, with_cluster
@@ -26,6 +26,7 @@ from lab import Lab, Run, with_cluster
 STATES = ("prepared", "planned", "equipping", "equipped", "worse", "cache", "real")
 # Is on the first host once the tests have begun to change the cluster.
 USED = "/var/lib/slurm/tests-were-here"
+NVIDIA_CLI = "/usr/local/bin/nvidia-container-cli"
 FRIENDLY = [{"plugin": GREET, "arguments": ["friendly"]}]
 
 
@@ -41,7 +42,7 @@ def strip(site: Site) -> None:
     assert run.rc == 0, run.failed
     packages = "dpkg-query -W -f '${Package} ' enroot enroot+caps nvslurm-plugin-pyxis 2>/dev/null"
     # /workspace: the stand-in mounts on the host itself.
-    files = f"/var/cache/gpucluster-slurm/*.deb {PLUGIN}* {GREET} /workspace"
+    files = f"/var/cache/gpucluster-slurm/*.deb {PLUGIN}* {GREET} {NVIDIA_CLI} /workspace"
     for host in HOSTS:
         site.lab.command(host, f"dpkg --purge $({packages}) >/dev/null 2>&1 || :; rm -rf {files}")
 
@@ -158,6 +159,8 @@ def real(lab: Lab, request: pytest.FixtureRequest) -> Site:
     if not packages:
         pytest.skip("ENROOT_PACKAGES and PYXIS_PACKAGE name no packages")
     strip(Site(lab))
+    for node in lab.nodes:
+        lab.script(node, f"cat >{NVIDIA_CLI}; chmod 755 {NVIDIA_CLI}", (STAND_IN / "nvidia-container-cli").read_bytes())
     real = Site(lab, packages | request.getfixturevalue("tls"))
     run = real.run()
     assert run.rc == 0, run.failed

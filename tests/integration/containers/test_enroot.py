@@ -97,19 +97,50 @@ def test_a_directory_that_somebody_else_has_made_is_not_used(lab: Lab) -> None:
         lab.command("front", "rm -r /var/lib/enroot/2001")
 
 
-def test_an_image_that_cannot_be_had_runs_the_command_on_the_host(lab: Lab) -> None:
+WRONG = {
+    "tag": f"--container-image={MISSING}",
+    "host": "--container-image=nowhere.invalid#debian:13",
+    "file": "--container-image=./none.sqsh",
+    "broken file": "--container-image=./broken.sqsh",
+    "directory": f"--container-image={IMAGE} --container-workdir=/none",
+    "mount": f"--container-image={IMAGE} --container-mounts=/none:/data",
+    "name": "--container-name=none",
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_container_that_cannot_start_does_not_run_its_command_on_the_host(lab: Lab, what: str) -> None:
+    as_user(lab, "head -c 9999 /bin/bash >broken.sqsh")
+    as_user(lab, f"timeout 180 srun -w box01 {WRONG[what]} --container-mount-home touch ~/ran 2>&1", rc=1)
+    assert as_user(lab, "ls -d ran", rc=2) == ""
+    assert as_user(lab, "timeout 180 srun -w box01 hostname") == "box01"
+
+
+def test_mpi_and_pytorch_in_containers_on_two_nodes(lab: Lab) -> None:
+    for mpi, names in {"pmix": "PMIX_RANK", "pmi2": "PMI_RANK"}.items():
+        said = in_container(lab, f"-N2 --mpi={mpi} --container-image={IMAGE}", f"echo ${names}")
+        assert sorted(said.split()) == ["0", "1"]
+    torch = "PYTORCH_VERSION=2 srun -N2 --container-env=PYTORCH_VERSION"
+    said = as_user(lab, f"{torch} --container-image={IMAGE} sh -c 'echo $MASTER_ADDR $WORLD_SIZE $RANK' 2>/dev/null")
+    assert sorted(said.splitlines()) == ["box01 2 0", "box01 2 1"]
+
+
+def test_a_container_without_a_name_is_listed_and_can_be_attached_to(lab: Lab) -> None:
+    script = f"srun --container-image={IMAGE} sh -c 'touch /mine; sleep 300'"
+    job = as_user(lab, f"sbatch --parsable -w box01 -o /dev/null --wrap {shlex.quote(script)}")
+    lab.wait_for("box01", "pgrep -xu alice sleep", "\n")
+    step = f"srun --jobid={job} --overlap"
+    assert f"pyxis_{job}.0" in as_user(lab, f"{step} enroot list -f")
+    assert as_user(lab, f"{step} --container-name={job}.0 ls /mine 2>/dev/null") == "/mine"
+    as_user(lab, f"scancel {job}")
+
+
+def test_where_pyxis_is_optional_the_command_runs_on_the_host(lab: Lab, real: Site) -> None:
     """Slurm ignores what an optional plugin says."""
+    run = real.run(pyxis_required=False)
+    assert run.rc == 0, run.failed
     said = as_user(lab, f"timeout 180 srun -w box01 --container-image={MISSING} sh -c 'hostname; touch ran' 2>&1")
     assert "pyxis: failed to import docker image" in said
     assert "returned error code: 404 Not Found" in said
     assert "box01" in said.splitlines()
     assert as_user(lab, "ls ran") == "ran"
-
-
-def test_where_pyxis_is_required_it_does_not(lab: Lab, real: Site) -> None:
-    run = real.run(pyxis_required=True)
-    assert run.rc == 0, run.failed
-    command = f"timeout 180 srun -w box01 --container-image={MISSING} touch ran 2>&1"
-    assert "pyxis: failed to import docker image" in as_user(lab, command, rc=1)
-    assert as_user(lab, "ls") == ""
-    assert as_user(lab, "timeout 180 srun -w box01 hostname") == "box01"

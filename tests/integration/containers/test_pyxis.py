@@ -47,6 +47,17 @@ def test_a_plugin_is_not_checked_by_a_job_that_slurm_does_not_run(lab: Lab, equi
         assert lab.command(host, f"ls {PLUGIN}*").split() == [PLUGIN, f"{PLUGIN}.before"]
 
 
+def line_in_force(lab: Lab) -> str:
+    """The line of pyxis, as a node has it."""
+    return str(lab.command("box01", f"grep {PLUGIN} /run/slurm/conf/plugstack.conf"))
+
+
+def test_a_plugin_is_optional_until_it_is_proven(lab: Lab, equipping: Run) -> None:
+    said = [result.get("msg", "") for _host, task, result in equipping.results if "no container was tried" in task]
+    assert "Until then the plugin is optional" in str(said)
+    assert line_in_force(lab) == f"optional {PLUGIN}"
+
+
 @pytest.mark.usefixtures("equipping")
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_newer_plugin_replaces_an_older_one_which_is_kept_until_it_is_proven(lab: Lab, host: str) -> None:
@@ -60,13 +71,25 @@ def test_packages_come_from_a_url_and_a_file_and_are_not_installed_again(lab: La
     for host in HOSTS:
         versions = lab.command(host, "dpkg-query -W -f '${Package}=${Version} ' enroot nvslurm-plugin-pyxis")
         assert versions == "enroot=4.1.2-1 nvslurm-plugin-pyxis=0.24.0-1"
-    assert again.changed == {NODE: ["gpucluster.slurm.slurmd : Run slurmd with its settings"]}
+    changed = ["slurmd : Run slurmd with its settings", "pyxis : Change the line of plugstack.conf"]
+    assert again.changed == {NODE: [f"gpucluster.slurm.{task}" for task in changed]}
 
 
 @pytest.mark.usefixtures("equipped")
 def test_a_plugin_is_proven_by_the_next_run(lab: Lab) -> None:
     for host in HOSTS:
         assert lab.command(host, f"ls {PLUGIN}* && cmp {PACKAGED} {PLUGIN}") == PLUGIN
+    assert line_in_force(lab) == f"required {PLUGIN}"
+
+
+@pytest.mark.usefixtures("equipped")
+def test_a_container_that_fails_does_not_run_its_command_on_the_host(lab: Lab) -> None:
+    wrong = ["image=missing", "image=/none.sqsh", "mounts=/none:/workspace"]
+    wrong.append("mounts=/tmp:/workspace --container-workdir=/none")
+    jobs = "; ".join(f"timeout 180 srun --container-{options} touch ran 2>/dev/null; echo $?" for options in wrong)
+    assert as_user(lab, jobs).split() == ["1"] * len(wrong)
+    assert as_user(lab, "ls -d ran", rc=2) == ""
+    assert lab.command("front", "sinfo -h -t drain,fail,down -o %N") == ""
 
 
 @pytest.mark.usefixtures("equipped")
@@ -82,7 +105,7 @@ def worse(equipped: Site) -> Site:
     return replace(equipped, variables=equipped.variables | {"slurm_plugstack": []})
 
 
-@pytest.mark.parametrize("required", [True, False], ids=["package-and-line", "package"])
+@pytest.mark.parametrize("required", [True, False], ids=["package", "package-and-line"])
 def test_after_a_change_for_the_worse_jobs_have_what_they_had(
     lab: Lab, worse: Site, workshop: Workshop, required: bool
 ) -> None:
@@ -93,5 +116,6 @@ def test_after_a_change_for_the_worse_jobs_have_what_they_had(
     assert "the former plugin are restored" in str(run.failed)
     assert lab.command("front", "grep -v ^# /etc/slurm/plugstack.conf") == line
     assert {host: lab.command(host, f"sha256sum {PLUGIN}") for host in HOSTS} == had
+    assert lab.command("front", "sinfo -h -t drain,fail,down -o %N") == ""
     job = "timeout 180 srun -N2 --container-image=any sh -c 'echo $PYXIS_container_image $GREETING' 2>&1"
     assert as_user(lab, job) == "any\nany"

@@ -1,6 +1,7 @@
 /* A stand-in for pyxis in the tests. It has the options and mounts of pyxis, and runs a task on the host's files, or in
  * an image that is a file. A task finds the values of its options in the variables PYXIS_*. A container with a name is
- * a directory in the data directory of enroot. The image `missing` cannot be pulled; it fails where pyxis would fail.
+ * a directory in the data directory of enroot. The image `missing` cannot be pulled. A container that fails is reported
+ * where pyxis reports it, in slurm_spank_task_init: Slurm does not tell srun of an earlier failure.
  * With -DRELEASE=0xMMmmuu the plugin claims another release of Slurm than that of its headers; with -DBROKEN it never
  * starts. */
 #define _GNU_SOURCE
@@ -23,6 +24,7 @@ SPANK_PLUGIN(pyxis, 1)
 enum { IMAGE, NAME, MOUNTS, WORKDIR, ROOT, NO_ROOT, HOME, COUNT };
 
 static char given[COUNT][256];
+static int failed;
 
 static int take(int value, const char *argument, int remote)
 {
@@ -51,16 +53,7 @@ int slurm_spank_init(spank_t spank, int count, char **arguments)
 	return 0;
 }
 
-int slurm_spank_user_init(spank_t spank, int count, char **arguments)
-{
-	if (strcmp(given[IMAGE], "missing") == 0) {
-		slurm_error("pyxis: failed to import docker image");
-		return -1;
-	}
-	return 0;
-}
-
-int slurm_spank_task_init_privileged(spank_t spank, int count, char **arguments)
+static int start(void)
 {
 	char *to = strchr(given[MOUNTS], ':'), root[] = "/tmp/pyxis-XXXXXX", command[512];
 
@@ -82,12 +75,20 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char **arguments)
 	return *given[WORKDIR] ? chdir(given[WORKDIR]) : 0;
 }
 
+int slurm_spank_task_init_privileged(spank_t spank, int count, char **arguments)
+{
+	failed = start();
+	return 0;
+}
+
 int slurm_spank_task_init(spank_t spank, int count, char **arguments)
 {
 	char name[64], path[512], home[256] = "";
 
-	if (strcmp(given[IMAGE], "missing") == 0)
+	if (failed) {
+		slurm_error("pyxis: failed to import docker image");
 		return -1;
+	}
 	for (int i = 0; i < COUNT; i++) {
 		snprintf(name, sizeof(name), "PYXIS_%s", options[i].name);
 		for (char *c = name; *c; c++)

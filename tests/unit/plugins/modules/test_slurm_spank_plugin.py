@@ -209,6 +209,21 @@ def test_the_line_that_plugstack_conf_has_is_kept(host: Host) -> None:
     assert (host.line_kept(), host.announce(new)["unproven"]) == (None, False)
 
 
+def test_the_line_is_kept_while_jobs_get_another_plugin(host: Host) -> None:
+    line, meanwhile = f"required {host.plugin}", f"optional {host.plugin}"
+    host.plugstack.write_text(f"{line}\n")
+    result = host.announce(line, replaced=True)
+    assert (result["changed"], result["unproven"], result["former_line"]) == (True, True, line)
+    # The run that has brought another line into force was killed.
+    host.plugstack.write_text(f"{meanwhile}\n")
+    for replaced in (True, False):
+        again = host.announce(line, replaced=replaced)
+        assert (again["changed"], again["unproven"], again["former_line"]) == (False, True, line)
+    host.run(state="proven")
+    host.plugstack.write_text(f"{line}\n")
+    assert not host.announce(line)["unproven"]
+
+
 @pytest.mark.parametrize("text", [None, "", "required /other.so\n"])
 def test_no_line_is_kept_as_none(host: Host, text: str | None) -> None:
     if text is not None:

@@ -146,3 +146,34 @@ def test_table() -> None:
         "gpu/n1  gpu        n1     COMPLETED  COMPLETED  passed   -",
         "gpu/n2  gpu        -      PENDING    COMPLETED  waiting  has not started in 9 s: Resources",
     ]
+
+
+CONTAINERS = [
+    {"hosts": "head", "hardware": "cpu"},
+    {"hosts": "compute[01-03]", "hardware": "t4"},
+    {"hosts": "far", "hardware": "far"},
+]
+
+
+def test_containers_are_proven_on_each_machine_type() -> None:
+    partitions = [
+        {"name": "gpu", "nodes": "compute[01-03]", "AllowAccounts": "vision"},
+        {"name": "all", "nodes": "head,compute[01-02]", "default": True},
+    ]
+    jobs = validation.container_jobs(partitions, CONTAINERS, HARDWARE, {}, ["head", "compute02", "compute03", "far"])
+    assert jobs == [
+        {"name": "pyxis/cpu", "partition": "all", "options": {"exclude": "compute[01-02]"}},
+        {"name": "pyxis/t4", "partition": "all", "gres": "gpu:1", "options": {"exclude": "head,compute01"}},
+    ]
+
+
+def test_containers_are_proven_where_a_machine_type_has_a_partition() -> None:
+    partitions = [{"name": "gpu", "nodes": "compute03", "AllowAccounts": "vision"}, {"name": "cpu", "nodes": "head"}]
+    jobs = validation.container_jobs(partitions, CONTAINERS, HARDWARE, {}, ["head", "compute03", "compute01"])
+    assert jobs == [
+        {"name": "pyxis/t4", "partition": "gpu", "account": "vision", "gres": "gpu:1"},
+        {"name": "pyxis/cpu", "partition": "cpu"},
+    ]
+    assert validation.container_jobs([{"name": "all", "nodes": "ALL"}], CONTAINERS[2:], {}, {}, ["far"]) == [
+        {"name": "pyxis/far", "partition": "all"}
+    ]
