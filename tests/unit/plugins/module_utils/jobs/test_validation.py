@@ -148,7 +148,7 @@ def test_table() -> None:
     ]
 
 
-CONTAINERS = [
+CONTAINERS: list[dict[str, Any]] = [
     {"hosts": "head", "hardware": "cpu"},
     {"hosts": "compute[01-03]", "hardware": "t4"},
     {"hosts": "far", "hardware": "far"},
@@ -156,7 +156,7 @@ CONTAINERS = [
 
 
 def test_containers_are_proven_on_each_machine_type() -> None:
-    partitions = [
+    partitions: list[dict[str, Any]] = [
         {"name": "gpu", "nodes": "compute[01-03]", "AllowAccounts": "vision"},
         {"name": "all", "nodes": "head,compute[01-02]", "default": True},
     ]
