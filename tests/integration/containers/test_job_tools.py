@@ -75,17 +75,23 @@ def test_a_script_of_the_directory_is_a_command(lab: Lab) -> None:
 
 
 def test_a_command_does_not_run_on_the_host_where_its_container_does_not_start(lab: Lab) -> None:
+    """Slurm would run it, because pyxis is optional here."""
     tool(lab, "sbuild.sh ubuntu:24.04")
-    plugin = "/usr/local/lib/gpucluster-slurm/spank_pyxis.so"
-    for host in ("box01", "box02"):
-        lab.command(host, f"mv {plugin} {plugin}.away")
-    try:
-        said = tool(lab, "srun.sh touch escaped", 125)
-        assert "the container has not started, so the command has not run" in said
-        assert as_user(lab, "ls work/vision") == ""
-    finally:
-        for host in ("box01", "box02"):
-            lab.command(host, f"mv {plugin}.away {plugin}")
+    plugin, nodes = "/usr/local/lib/gpucluster-slurm/spank_pyxis.so", ("box01", "box02")
+    with lab.configuration_kept():
+        lab.command("front", "sed -i 's/^required/optional/' /etc/slurm/plugstack.conf && scontrol reconfigure")
+        for host in nodes:
+            lab.wait_for(host, "cat /run/slurm/conf/plugstack.conf", f"optional {plugin}")
+            lab.command(host, f"mv {plugin} {plugin}.away")
+        try:
+            said = tool(lab, "srun.sh touch escaped", 125)
+            assert "the container has not started, so the command has not run" in said
+            assert as_user(lab, "ls work/vision") == ""
+        finally:
+            for host in nodes:
+                lab.command(host, f"mv {plugin}.away {plugin}")
+    for host in nodes:
+        lab.wait_for(host, "cat /run/slurm/conf/plugstack.conf", f"required {plugin}")
 
 
 def test_a_command_reads_what_it_is_given(lab: Lab) -> None:
