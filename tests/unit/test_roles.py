@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,34 @@ def test_slurmdbd_uses_the_versions_of_ip_of_the_other_daemons(
     text = load(path)["__slurmdbd_conf_defaults"]["CommunicationParameters"]
     templar = Templar(DataLoader(), variables={"slurm_conf": slurm_conf})
     assert templar.template(trust_as_template(text)) == expected
+
+
+def tasks_of(tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Tasks, and those in their blocks."""
+    for task in tasks:
+        yield task
+        for part in ("block", "rescue", "always"):
+            yield from tasks_of(task.get(part, []))
+
+
+def options_of(path: Path, part: str = "DOCUMENTATION") -> set[str]:
+    """The documented options of a module, or of a part of a fragment, with those of its fragments."""
+    documentation = yaml.safe_load(path.read_text().partition(f'{part} = r"""')[2].partition('"""')[0])
+    own = {*documentation.get("options", {})}
+    for name in documentation.get("extends_documentation_fragment", []):
+        fragment, *parts = name.split(".")[2:]
+        own |= options_of(ROOT / "plugins/doc_fragments" / f"{fragment}.py", *map(str.upper, parts))
+    return own
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_tasks_have_options_of_their_modules(role: Path) -> None:
+    for path in sorted((role / "tasks").glob("*.yml")):
+        for task in tasks_of(yaml.safe_load(path.read_text()) or []):
+            for name, arguments in task.items():
+                if name.startswith("gpucluster.slurm."):
+                    options = options_of(ROOT / "plugins/modules" / f"{name.rpartition('.')[2]}.py")
+                    assert {*arguments} <= options, f"{path}: {task['name']}"
 
 
 def test_platforms_say_the_same_things() -> None:
