@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import KINDS, name_of, seconds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, shown
 
 
 class ReservationError(Exception):
@@ -152,7 +152,7 @@ def differences(wanted: Mapping[str, Any], there: Mapping[str, str] | None) -> l
         if there is None or (before != after and not relative and not everything):
             found.append(ReservationChange(name, before, given if relative else after, given))
     if errors:
-        raise ReservationError("\n".join(errors))
+        raise ReservationError("\n".join(limited(errors)))
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import NodeSet
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import message, shown
 
 Pairs = tuple[tuple[str, str], ...]
 """Keys and values of a line, in order."""
@@ -140,7 +140,7 @@ def read(files: Mapping[str, str]) -> Configuration:
         except ConfigurationError:
             raise
         except ValueError as error:
-            raise ConfigurationError(f"{file}: {'='.join(pairs[0])}: {error}") from None
+            raise ConfigurationError(message(f"{file}: {'='.join(pairs[0])}: {error}")) from None
     return result
 
 
