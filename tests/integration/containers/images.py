@@ -1,11 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cluster's registry with TLS, by the name `registry` as well as its host's, and an image in it.
-
-The image is pushed in docker's format, v2s2: enroot first asks without naming a format, and docker-registry has no
-answer to that where the image is in OCI's.
-"""
+"""The cluster's registry with TLS, by the name `registry` as well as its host's, and an image in OCI's format in it."""
 
 from __future__ import annotations
 
@@ -39,7 +35,7 @@ set -- base-files bash coreutils grep libacl1 libattr1 libc6 libcap2 libpcre2-8-
 """
 PUSH = f"""
 apt-get -qq install --yes --no-install-recommends skopeo
-skopeo copy --retry-times 5 --format v2s2 tarball:/root/debian.tar docker://{NAME}:5000/debian:13
+skopeo copy --retry-times 5 --format oci tarball:/root/debian.tar docker://{NAME}:5000/debian:13
 rm /root/debian.tar
 """
 
