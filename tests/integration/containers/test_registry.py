@@ -88,7 +88,7 @@ def test_a_job_pulls_what_a_user_has_pushed(lab: Lab) -> None:
 
 
 def test_check_mode_tells_of_tls_and_keeps_the_key_secret(lab: Lab, tls: dict[str, Any], planned: Run) -> None:
-    assert any("Run the registry" in task for task in planned.changed[HOST])
+    assert any("Run nginx in front of the registry" in task for task in planned.changed[HOST])
     assert lab.command(HOST, "ls /usr/local/share/ca-certificates") == ""
     assert [secret for secret in secrets(tls) if secret in planned.output] == []
 
