@@ -22,7 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import sc
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import FILES
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn, SearchStrategy
+from hypothesis.strategies import SearchStrategy
 
 ROOT = Path(__file__).parents[2]
 
@@ -154,7 +154,7 @@ _KINDS = {
 
 
 @st.composite
-def _parameter(draw: DrawFn, table: str) -> tuple[str, Any]:
+def _parameter(draw: st.DrawFn, table: str) -> tuple[str, Any]:
     """A parameter of a table and a value for it."""
     known = draw(st.sampled_from([*FILES[table].values()]))
     kind = known.value.partition(" ")[0]
@@ -205,7 +205,7 @@ def _places(data: Any) -> list[tuple[Any, Any]]:
 
 
 @st.composite
-def _text_like(draw: DrawFn, text: str) -> str:
+def _text_like(draw: st.DrawFn, text: str) -> str:
     """A text with one mistake in it."""
     place = draw(st.integers(0, len(text)))
     more = draw(st.one_of(st.sampled_from(CHARACTERS), st.sampled_from([v for v in WEIRD if isinstance(v, str)])))
@@ -217,7 +217,7 @@ MISTAKES = ("value", "value", "text", "delete", "twice", "rename", "add", "add",
 
 
 @st.composite
-def mutated(draw: DrawFn, originals: list[Any], most: int = 4) -> Any:
+def mutated(draw: st.DrawFn, originals: list[Any], most: int = 4) -> Any:
     """One of the originals with up to some mistakes."""
     data = copy.deepcopy(draw(st.sampled_from(originals)))
     for _mistake in range(draw(st.sampled_from([1, 1, 1, 2, most]))):
@@ -253,7 +253,7 @@ def mutated(draw: DrawFn, originals: list[Any], most: int = 4) -> Any:
 
 
 @st.composite
-def yaml_texts(draw: DrawFn, originals: list[Any]) -> str:
+def yaml_texts(draw: st.DrawFn, originals: list[Any]) -> str:
     """A YAML file with some mistakes in its data, and perhaps some in its text."""
     data = draw(mutated(originals))
     flow = draw(st.sampled_from([None, False]))
@@ -264,7 +264,7 @@ def yaml_texts(draw: DrawFn, originals: list[Any]) -> str:
 
 
 @st.composite
-def texts(draw: DrawFn, originals: list[str], most: int = 6) -> str:
+def texts(draw: st.DrawFn, originals: list[str], most: int = 6) -> str:
     """One of some texts with up to some mistakes."""
     text = draw(st.sampled_from(originals))
     for _mistake in range(draw(st.sampled_from([1, 1, 1, 2, most]))):

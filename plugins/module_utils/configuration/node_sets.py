@@ -18,7 +18,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 FUNCTIONS = ("block", "blockwith", "feature", "switch", "switchwith")
 """The functions of a list of nodes. Their argument is in braces."""
 
-_FUNCTION = re.compile(r"([^\s,{}]*)\{([^{}]*)\}")
+# The name begins after a delimiter; without this condition, a long text would be searched from each of its letters.
+_FUNCTION = re.compile(r"(?<![^\s,{}])([^\s,{}]*)\{([^{}]*)\}")
 
 
 class NodeSet(NamedTuple):

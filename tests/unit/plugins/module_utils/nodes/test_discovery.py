@@ -142,7 +142,7 @@ def with_entries(known: dict[str, Any], *more: dict[str, Any], **keys: Any) -> d
     return {**known, "hardware": changed}
 
 
-@pytest.mark.parametrize("cards", [[], [gpu(None, model=None) for _ in range(8)]], ids=["none", "no driver"])
+@pytest.mark.parametrize("cards", [[], [gpu(None, model=None)] * 8], ids=["none", "no driver"])
 def test_gpus_that_are_not_found_stay_and_are_named(cards: list[dict[str, Any]]) -> None:
     known = found({"n1": facts(), "n2": facts()})
     result = found({"n1": facts(gpus=cards), "n2": facts()}, known)
