@@ -9,9 +9,9 @@ job, and accounting answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,16 @@ Cluster = dict[str, Any]
 class Change:
     """A change of the cluster file, or of the controller itself.
 
-    make: changes the content of the cluster file. message: a part of the run's only error; empty if the run succeeds.
+    make: changes the content of the cluster file. message: a part of the run's error; empty if the run succeeds.
     untouched: whether no file of the controller and no daemon may change; a change that is put back restarts daemons.
-    by_hand: a command on the controller that precedes the run.
+    by_hand: a command on the controller that precedes the run. variables: variables beside the cluster file.
     """
 
     make: Callable[[Cluster], object]
     message: str = ""
     untouched: bool = True
     by_hand: str = ""
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
 
 def conf(**values: Any) -> Callable[[Cluster], object]:
@@ -61,14 +62,13 @@ NOWHERE = "/nonexistent"
 TAKEN_PORT = 7777
 CHANGES: dict[str, Change] = {
     "nodes have a second to answer": Change(conf(SlurmdTimeout=1), "ENDS JOBS"),
-    "a step has less time to end than a message": Change(conf(UnkillableStepTimeout=10), "UnkillableStepTimeout"),
+    # Slurm logs an error and goes on; the run has a remark.
+    "a step has less time to end than a message": Change(conf(UnkillableStepTimeout=10), untouched=False),
     "no prolog": Change(conf(Prolog=NOWHERE), NOWHERE),
     "no epilog": Change(conf(Epilog=NOWHERE), NOWHERE),
     "no prolog of tasks": Change(conf(TaskProlog=NOWHERE), NOWHERE),
     "no health check": Change(conf(HealthCheckProgram=NOWHERE, HealthCheckInterval=60), NOWHERE),
-    "slurmdbd on the port of slurmctld": Change(
-        lambda cluster: cluster.update(slurmdbd_conf={"DbdPort": 6817}), "6817"
-    ),
+    "slurmdbd on the port of slurmctld": Change(conf(), "6817", variables={"slurmdbd_conf": {"DbdPort": 6817}}),
     "slurmd on the port of ssh": Change(conf(SlurmdPort=22), "22"),
     "one slurmd on the port of ssh": Change(node(Port=22), "22"),
     "a port that another program has": Change(conf(SlurmdPort=TAKEN_PORT), str(TAKEN_PORT), untouched=False),
@@ -118,7 +118,7 @@ def test_a_change_that_breaks_a_cluster(lab: Lab, jobs: list[str], tmp_path: Pat
         lab.command(HEAD, change.by_hand)
     before = lab.command(HEAD, AS_IT_IS)
 
-    run = with_cluster(lab, tmp_path, cluster).playbook("site", "--skip-tags=validate")
+    run = with_cluster(lab, tmp_path, cluster, **change.variables).playbook("site", "--skip-tags=validate")
 
     failures = [message for messages in run.failed.values() for message in messages]
     assert bool(run.rc) == bool(change.message), run.output[-3000:]
