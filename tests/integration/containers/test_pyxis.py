@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from debs import HOSTS, OLDER, OLDER_PLUGIN, PACKAGED, PLUGIN, Site, Workshop, as_user
-from gpus import NODE
 from lab import Lab, Run
 
 
