@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/usr/bin/env bash
 # Managed by gpucluster.slurm: changes here are overwritten. Prints the data directory of one run of enroot.
 # usage: enroot-data PID DATA TEMP: the process id of enroot, the directory of containers with a name, and a directory
 # on the node's own disk.
