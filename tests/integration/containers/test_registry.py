@@ -152,7 +152,8 @@ def test_a_full_disk_under_the_users_cache_is_told_and_plain_jobs_go_on(lab: Lab
 def answer(lab: Lab, greeting: str, accept: str) -> str:
     """The registry's answer to a request for a manifest, as enroot and curl make their first one."""
     request = f"u.Request('https://{ADDRESS}/v2/{greeting}/manifests/1', method='HEAD', headers={accept})"
-    return lab.command("box01", f'python3 -c "import urllib.request as u; print(u.urlopen({request}).status)"')
+    status = f'python3 -c "import urllib.request as u; print(u.urlopen({request}).status)"'
+    return str(lab.command("box01", status))
 
 
 UPSTREAM = f"{HOST}:5001"
