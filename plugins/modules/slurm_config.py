@@ -323,10 +323,10 @@ def planned(
     """The plan of a change.
 
     Args:
-        daemon: knows the jobs, and what is in force.
+        daemon: knows the jobs, and the values in force.
         old: the configuration that was in force last, as far as it is known.
         present: that of the present files, if these are not the kept ones: somebody has edited them, or none are kept.
-            Then the daemon may have loaded either: what it shows decides. None: they are the kept ones.
+            Then the daemon may have loaded either, and the values that it shows decide. None: they are the kept ones.
         new: the wanted configuration.
         version: Slurm's.
     """
@@ -422,7 +422,7 @@ def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], ol
 def keep_former(texts: Mapping[str, str], nodes: Sequence[str]) -> None:
     """Keep the files that a change replaces, and the nodes that were up; those before an unproven change stay."""
     if not os.path.isdir(FORMER):
-        shutil.rmtree(f"{FORMER}.new", ignore_errors=True)
+        shutil.rmtree(f"{FORMER}.new", ignore_errors=True)  # only a run that was killed has left one
         os.makedirs(f"{FORMER}.new", mode=0o700)
         kept = {**texts, NODES: "\n".join(nodes)}
         write([File(f"{FORMER}.new/{name}", text.encode(), mode=0o600) for name, text in kept.items()])
@@ -431,7 +431,7 @@ def keep_former(texts: Mapping[str, str], nodes: Sequence[str]) -> None:
 
 def forget_former() -> None:
     """Remove the former files. Their directory gets another name first, so that it is never there in part."""
-    shutil.rmtree(f"{FORMER}.old", ignore_errors=True)
+    shutil.rmtree(f"{FORMER}.old", ignore_errors=True)  # only a run that was killed has left one
     if os.path.isdir(FORMER):
         os.rename(FORMER, f"{FORMER}.old")
         shutil.rmtree(f"{FORMER}.old")

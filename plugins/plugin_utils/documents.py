@@ -83,7 +83,7 @@ def _check_nesting(file: str, text: bytes) -> None:
 
 
 class _Nodes:
-    """Goes through the nodes of a document, each once, and notes what is wrong with them."""
+    """Goes through the nodes of a document, each once, and notes their mistakes."""
 
     def __init__(self, file: str, loader: SafeLoader) -> None:
         self.file = file

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""site.yml on stand-ins for hosts: what stops a run, and what it has done until then."""
+"""site.yml on stand-ins for hosts: runs that stop, and the tasks that they have done until then."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def test_policies() -> None:
 
 
 def check_policy(example: tuple[Any, bool]) -> None:
-    """What is right is the same when it is read again from the state that it makes."""
+    """A valid policy does not differ from the state that it makes."""
     given, purge = example
     problems_of_types: list[str] = []
     given = schema.Checker("", problems_of_types).check(schema.ACCOUNTING, "", given)
@@ -245,7 +245,7 @@ def test_reservations() -> None:
 
 
 def check_reservation(given: Any) -> None:
-    """What is right can be said to scontrol."""
+    """A valid reservation becomes a command of scontrol."""
     try:
         found = reservations.differences(given, None)
     except reservations.ReservationError as error:

@@ -162,7 +162,7 @@ def name_of(value: Any) -> str:
     """A name, or a whole number that is one. YAML reads other words, such as `on` and `1.10`, as something else.
 
     Raises:
-        ValueError: what is allowed.
+        ValueError: it is none; the message has the allowed values.
     """
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise ValueError(f"{NAMES}, in quotes where YAML reads it as something else")

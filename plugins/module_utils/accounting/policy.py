@@ -209,7 +209,7 @@ class _Reader:
                 self.errors.append(f"{entity.words}: is its own ancestor: {' in '.join(circle)}")
 
     def _known(self, where: str, names: Iterable[str], known: Iterable[str] | None) -> None:
-        """Report names that are not known. None: what is known cannot be told."""
+        """Report names that are not known. None: the known names cannot be found out."""
         if known is None:
             return
         known = [*known]

@@ -114,7 +114,7 @@ class ReservationChange(NamedTuple):
 
 
 def check_name(name: Any) -> str:
-    """The name of a reservation. Raises ReservationError: what is allowed."""
+    """The name of a reservation. Raises ReservationError for a text that is no name."""
     try:
         return name_of(name)
     except ValueError as error:

@@ -124,7 +124,7 @@ def addresses(value: Any) -> str:
 
 
 def ip_version(address: str) -> int | None:
-    """4 or 6 for an IP address; None for a name. Raises ValueError for what is neither."""
+    """4 or 6 for an IP address; None for a name. Raises ValueError for digits and colons that are no address."""
     return ip_address(address).version if _IP.fullmatch(address) else None
 
 

@@ -64,7 +64,7 @@ FAILED = {
 """The reasons with which slurmctld, as SlurmUser, drains the node of a program that has failed, by its parameter.
 
 Sources in src/slurmctld: validate_node_specs (node_mgr.c), job_epilog_complete (job_mgr.c), _notify_slurmctld_nodes
-(agent.c). Other programs drain no node; a HealthCheckProgram does so itself, and resumes it itself.
+(agent.c). Slurm drains no node because of other programs. A HealthCheckProgram drains and resumes its node itself.
 """
 
 Nodes = Mapping[str, "tuple[str, str]"]
@@ -341,7 +341,7 @@ class Slurmctld(Daemon):
         changed = DATABASE & {step.change.key.lower() for step in plan if step.change.file == "slurm.conf"}
         if not changed or not settings.get("accountingstoragetype", "").lower().endswith("/slurmdbd"):
             return
-        port = settings.get("accountingstorageport", "6819")
+        port = settings.get("accountingstorageport", SLURMDBD)
         hosts = [settings.get("accountingstoragehost", "localhost"), settings.get("accountingstoragebackuphost", "")]
         errors = [_connection_error(host, int(port)) for host in filter(None, hosts)]
         if all(errors):

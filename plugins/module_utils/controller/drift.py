@@ -106,8 +106,8 @@ def in_force(
 ) -> set[ConfigurationChange]:
     """The changes of slurm.conf whose result slurmctld already has in force. Args and Raises: as of `differences`.
 
-    What it does not show, and so any change of another file, is not among them. If a change removes a parameter, its
-    former value must not be in force.
+    Changes of other files, and of values that it does not show, are not among them. If a change removes a parameter,
+    its former value must not be in force.
     """
     release = release_of(version)
     shown = {"NodeName": shown_lines("NodeName", nodes), "PartitionName": shown_lines("PartitionName", partitions)}

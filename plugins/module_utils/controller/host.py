@@ -72,7 +72,7 @@ def account(user: str) -> str | None:
     try:
         return pwd.getpwnam(user).pw_name
     except KeyError:
-        pass
+        pass  # it may be a number
     try:
         return pwd.getpwuid(int(user)).pw_name
     except (KeyError, ValueError, OverflowError):

@@ -74,7 +74,7 @@ def _inodes(process: int) -> set[str]:
             if match := re.fullmatch(r"socket:\[(\d+)\]", _link(f"{directory}/{name}")):
                 found.add(match[1])
     except OSError:
-        pass
+        pass  # the process has ended
     return found
 
 

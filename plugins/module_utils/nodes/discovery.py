@@ -5,7 +5,7 @@
 
 Equal machines are one type. A type that is already in the file is not changed, including its name and keys added by
 hand, as long as it fits. Generic resources that a person wrote stay with their hosts, unless they are measured or their
-removal is confirmed; what disappears is named.
+removal is confirmed; resources that disappear are named.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ def discover(
 
 
 class _Notes:
-    """What is said of hosts: the same words are said once, of all of their hosts."""
+    """Notes about hosts. Equal notes are one line with all of their hosts."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, list[str]] = {}
 
     def add(self, host: str, *words: str) -> None:
-        """Say something of a host."""
+        """Add notes about a host."""
         for what in words:
             self._hosts.setdefault(what, []).append(host)
 
@@ -201,7 +201,7 @@ def _words(entries: Iterable[Machine]) -> str:
 
 
 def _disappeared(former: Machine, machine: Machine, name: str) -> list[str]:
-    """What a host has in its former type, and no longer in its machine type."""
+    """The resources and keys of a host's former machine type that its new one lacks."""
     now = _resources(machine)
     fewer = [f"{what}:{count} (now {now[what]})" for what, count in _resources(former).items() if count > now[what]]
     keys = [key for key in former if key not in (*_MEASURED, "gres") and former[key] != machine.get(key)]

@@ -25,7 +25,7 @@ def test_daemons_that_are_killed_start_again(lab: Lab) -> None:
     daemons = "munge mariadb slurmdbd slurmctld slurmd"
     lab.command("single", f"for daemon in {daemons}; do systemctl kill --kill-whom=main --signal=KILL $daemon; done")
     lab.wait_for("single", f"systemctl is-active {daemons} | grep --count '^active'", "5", seconds=60)
-    # slurmctld has lost what it did not save in the seconds before, such as the end of a job; new jobs run.
+    # slurmctld has lost the events that it had not saved yet, such as the end of a job; new jobs run.
     lab.wait_for("single", "timeout 60 srun hostname", "single")
 
 

@@ -209,7 +209,7 @@ class Loaded:
 @pytest.mark.parametrize(
     ("kept", "loaded", "line"),
     [
-        # Nothing is kept: what is in force decides.
+        # Nothing is kept, so the values in force decide.
         (None, "good", "slurm.conf SelectType  edited -> good  reconfigure"),
         (
             None,
@@ -456,6 +456,7 @@ def apply_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(conf: str | None, state: str = "present", up: str = "n1 n2 n3") -> dict[str, Any]:
         daemon = Running()
+        # mypy knows no attributes that a test replaces.
         daemon.before = lambda _old: Before(dict.fromkeys(up.split(), ("idle", "")), frozenset())  # type: ignore[attr-defined]
         params = {"directory": str(tmp_path / "etc"), "files": conf and {"slurm.conf": conf}, "secrets": {}}
         module: Any = SimpleNamespace(params=params | {"end_jobs": False}, check_mode=False)

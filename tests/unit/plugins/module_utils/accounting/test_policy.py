@@ -315,7 +315,7 @@ HINT = " (if Slurm has it already, list it as {{name: {}}})"
     ],
 )
 def test_without_slurm_a_name_is_in_the_list_of_the_policy(policy: dict[str, Any], words: str) -> None:
-    """What is found here would otherwise be found after the cluster has been built, in stage policy."""
+    """Otherwise these names would be found after the cluster has been built, in stage policy."""
     unknown = words.partition(" is unknown")[0].rpartition(" ")[2].strip("'")
     assert problems(policy, False, {}) == [words + HINT.format(unknown)]
     assert problems(policy, True, {}) == [words]

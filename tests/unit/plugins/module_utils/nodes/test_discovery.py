@@ -154,7 +154,9 @@ def test_gpus_that_are_not_found_stay_and_are_named(cards: list[dict[str, Any]])
 def test_gpus_that_are_not_found_stay_with_another_memory() -> None:
     result = found({"n1": facts(1032000, cards=0)}, with_entries(found({"n1": facts()}), SHARDS, Features=["ib"]))
     (machine,) = result["hardware"].values()
-    assert machine["gres"] == [*machine_type(facts())[0]["gres"], SHARDS]  # type: ignore[index]
+    measured = machine_type(facts())[0]
+    assert measured
+    assert machine["gres"] == [*measured["gres"], SHARDS]
     assert result["notes"][0].startswith(KEPT)
     assert result["notes"][1:] == ["n1: no longer 8xh100-224c-2008g, which had Features"]
 
