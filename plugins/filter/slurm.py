@@ -13,9 +13,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall import firewall_remark
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import (
+    files_version,
+    package_entries,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import program_errors, programs
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
+    autodetect_hosts,
     gres_lines,
     host_addresses,
     mig_gres,
@@ -43,16 +49,20 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "argument_errors": argument_errors,
     "container_jobs": container_jobs,
     "discovered_hardware": discover,
+    "files_version": files_version,
+    "firewall_remark": firewall_remark,
     "gres_lines": gres_lines,
     "health_environment": health_environment,
     "host_addresses": host_addresses,
     "hostlist": fold,
     "hostnames": expand,
+    "autodetect_hosts": autodetect_hosts,
     "mig_gres": mig_gres,
     "model_errors": model_errors,
     "nearest": nearest,
     "node_lines": node_lines,
     "node_parameters": node_parameters,
+    "package_entries": package_entries,
     "partition_lines": partition_lines,
     "plugstack_lines": plugstack_lines,
     "program_errors": program_errors,

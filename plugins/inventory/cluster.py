@@ -19,9 +19,10 @@ description:
   - Sets the variables that the roles of this collection share (C(slurm_cluster_name), C(slurm_nodes) and so on) on the
     group C(slurm_cluster), and C(ansible_host) on hosts with an address. C(group_vars) and C(host_vars) beside the file
     win over them as always.
-  - The variables that grow with the cluster (C(slurm_addresses), C(slurm_hardware_types), C(slurm_nodes) and
-    C(slurm_partitions)) are set on the group C(slurm_controller), and C(slurm_cluster) has templates that refer to
-    them. So every host can use them, but C(ansible-inventory --list) shows their values for the controllers only.
+  - The variables that grow with the cluster (C(slurm_addresses), C(slurm_files), C(slurm_hardware_types),
+    C(slurm_nodes) and C(slurm_partitions)) are set on the group C(slurm_controller), and C(slurm_cluster) has templates
+    that refer to them. So every host can use them, but C(ansible-inventory --list) shows their values for the
+    controllers only.
   - The whole file is checked before any host is contacted. All problems are reported in one error. Each has a line with
     the key, the found value, the allowed values and the nearest valid key.
   - All hosts and addresses are Slurm's hostlists, such as V(compute[01-16]).
@@ -114,6 +115,19 @@ options:
       - Addresses of hosts that are in no entry of O(nodes), a mapping of hostlists to hostlists of the same length.
     type: dict
     default: {}
+  packages:
+    description:
+      - Where Slurm's packages come from. V(distribution) installs those of Debian or Ubuntu, V(schedmd) those of
+        SchedMD from a repository that the hosts already have.
+      - "A mapping with C(repository) and C(key) adds this repository with SchedMD's packages. C(repository) is its URL,
+        suite and components, as in sources.list(5). C(key) is a file in ASCII armor, or a mapping with C(url) and
+        C(sha256)."
+      - "A mapping with C(files) installs these packages of SchedMD. Each entry has C(url) and C(sha256), or C(file).
+        The files keep their names, such as C(slurm-smd_25.11.2-1_amd64.deb), and have one version and one
+        architecture."
+      - Paths are relative to the directory of this file.
+    type: raw
+    default: distribution
   accounting:
     description:
       - The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users), C(reservations) and
@@ -131,6 +145,17 @@ options:
     description: Any parameters of C(cgroup.conf), as in O(slurm_conf).
     type: dict
     default: {}
+  slurm_files:
+    description:
+      - Further files of Slurm, a mapping of names to texts. Names are those that Slurm knows, such as
+        C(topology.conf), C(job_submit.lua) and C(mpi.conf), and those of a C(Prolog) or C(Epilog) in O(slurm_conf)
+        without a path, which Slurm 23.11 and later sends to the nodes.
+      - The controllers have the files, and slurmctld sends them to the other hosts. A file that leaves the mapping
+        leaves the hosts.
+      - To keep a text in a file of its own, set the variable in C(group_vars) with a lookup.
+    type: dict
+    default: {}
+    version_added: 0.2.0
 """
 
 EXAMPLES = r"""
@@ -201,7 +226,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
 )
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 
-GROWING = ("slurm_addresses", "slurm_hardware_types", "slurm_nodes", "slurm_partitions")
+GROWING = ("slurm_addresses", "slurm_files", "slurm_hardware_types", "slurm_nodes", "slurm_partitions")
 """Variables that grow with the cluster. Written out for each host, as `ansible-inventory --list` does with all that a
 host has, they would make it grow with the square of the hosts. So the controllers have them, and the others the way.
 """

@@ -27,6 +27,11 @@ class FileError(Exception):
     """A file cannot be written as wanted."""
 
 
+def _shown(content: bytes) -> str:
+    """The content of a file for a diff."""
+    return f"({len(content)} bytes that are no text)\n" if b"\0" in content else content.decode(errors="replace")
+
+
 class File:
     """A wanted file, and its differences from the present one."""
 
@@ -76,7 +81,7 @@ class File:
             }
         if self.secret:
             return {**shown, "before": "(a secret)\n", "after": "(another secret)\n"}
-        return {**shown, "before": (self.found or b"").decode(errors="replace"), "after": self.content.decode()}
+        return {**shown, "before": _shown(self.found or b""), "after": _shown(self.content)}
 
     def stage(self) -> None:
         """Write the content beside the file, where a full disk or a wrong owner shows before anything is replaced."""

@@ -150,7 +150,7 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import DPKG_QUERY, installed
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver
@@ -168,7 +168,8 @@ CONTAINER_TOOLS = "libnvidia-container-tools"
 SIGNED = (
     "Secure Boot is on: the kernel loads only modules that are signed with a key that it knows. Enrol the key that "
     "DKMS signs with (mokutil --import /var/lib/dkms/mok.pub, on Ubuntu /var/lib/shim-signed/mok/MOK.der) and confirm "
-    "it at the console during the next boot, or switch Secure Boot off"
+    "it at the console during the next boot, or switch Secure Boot off. On Ubuntu, the role takes signed modules from "
+    "the archive if no package nvidia-dkms-* is installed"
 )
 
 
@@ -183,6 +184,7 @@ class Driver:
         self.loaded = "" if self.container else driver.loaded_version(self.tree)
         self.library = driver.library_version(driver.library(self.tree))
         self.pinned = driver.pinned(self.tree.text(PREFERENCES))
+        self.locked = self.secure_boot()
         self.files: list[File] = []
         self.units: list[str] = []
         self.renewed = False
@@ -225,9 +227,18 @@ class Driver:
 
     # -- what there is --
 
+    def secure_boot(self) -> str:
+        """The remark on modules if Secure Boot is on; empty if it is not."""
+        try:
+            with open(SECURE_BOOT, "rb") as file:
+                return SIGNED if driver.secure_boot(file.read()) else ""
+        except OSError:
+            return ""  # no UEFI
+
     def installed(self, packages: list[str]) -> dict[str, str]:
         """The version of each of these packages that is installed."""
-        return installed(self.ask(*DPKG_QUERY, *packages))
+        found = dpkg.installed(self.ask(*dpkg.QUERY, *packages))
+        return {name: package.version for name, package in found.items()}
 
     def platform(self) -> str:
         """Distribution and release, such as "debian 13"; a release without a number is "debian sid"."""
@@ -303,7 +314,15 @@ class Driver:
         options = dict(self.options)
         options["branch"] = options["branch"] or (options["version"] or self.pinned).split(".")[0]
         choice = driver.choose(
-            options["platforms"], platform, options, self.result["generations"], self.switches, self.kernel
+            options["platforms"],
+            platform,
+            options,
+            self.result["generations"],
+            self.switches,
+            self.kernel,
+            self.installed(["linux-image-*"]) if self.kernel else (),
+            # A module of DKMS is signed with a key of the host. Where DKMS has the driver already, it goes on.
+            bool(self.locked) and not self.installed(["nvidia-dkms-*"]),
         )
         self.result.update(branch=choice.branch, modules=choice.modules)
         self.refuse_older(choice)
@@ -340,8 +359,19 @@ class Driver:
                 f"driver {version} is installed, but programs load the library of {self.library}, "
                 f"{driver.library(self.tree)}: remove it"
             )
-        if self.kernel:
+        if choice.signed:
+            self.check_signed(version)
+        elif self.kernel:
             self.build(version)
+
+    def check_signed(self, version: str) -> None:
+        """Check that the signed module for the running kernel has the driver's version. Raises DriverError."""
+        found = self.ask("modinfo", "--field", "version", "nvidia").strip()
+        if found != version:
+            raise DriverError(
+                f"driver {version} is installed, and its signed module for the running kernel, {self.kernel}, has "
+                f"version {found or '(none)'}: update the kernel and boot it"
+            )
 
     def candidate(self, package: str) -> bool:
         """Whether apt would install a package."""
@@ -389,10 +419,26 @@ class Driver:
                 self.files += source
                 return ""
             self.enable(source)
-        offered = driver.offered(self.ask("apt-cache", "madison", *choice.driver))
+        offered = driver.offered(self.ask("apt-cache", "madison", *choice.driver, *choice.signed))
         found = driver.agree(choice.driver, offered, choice.branch, version)
+        if choice.signed and (lacking := [name for name in choice.signed if name not in offered]):
+            raise DriverError(
+                f"Secure Boot is on, and the archive has no signed modules {', '.join(lacking)}: update the kernel and "
+                "boot it, or install the driver with DKMS and enrol its key"
+            )
+        self.refuse_transitional(choice, platform)
         self.files += source
         return found
+
+    def refuse_transitional(self, choice: driver.Choice, platform: str) -> None:
+        """Raise DriverError if the archive has only empty packages of the branch, which install another one."""
+        shown = self.ask("apt-cache", "show", "--no-all-versions", *choice.driver)
+        if replaced := driver.replaced_by(shown):
+            name, branch = next(iter(replaced.items()))
+            raise DriverError(
+                f"driver branch {choice.branch}: {name} of {platform} is a transitional package now, which installs "
+                f"branch {branch}. Set nvidia_driver_branch to {branch}, or to another one that the platform has"
+            )
 
     def renew(self) -> None:
         """Update apt's lists. Raises DriverError."""
@@ -451,19 +497,13 @@ class Driver:
         if self.container:
             return
         nouveau = self.tree.exists("/sys/module/nouveau")
-        locked = ""
-        try:
-            with open(SECURE_BOOT, "rb") as file:
-                locked = SIGNED if driver.secure_boot(file.read()) else ""
-        except OSError:
-            pass  # no UEFI
         ready = bool(self.present) and not self.module.check_mode
         if self.present and self.library and not self.loaded and not nouveau:
             self.result["changed"] = self.result["pending"] = True
             if ready:
-                self.load(locked)
-        if locked and not self.loaded:
-            self.result["remarks"].append(locked)
+                self.load()
+        if self.locked and not self.loaded:
+            self.result["remarks"].append(self.locked)
         reboot = driver.reboot_reasons(self.loaded, self.library, nouveau)
         self.result["reboot"] = reboot
         if not self.present or not self.loaded or reboot:
@@ -476,12 +516,12 @@ class Driver:
             if stopped:
                 self.do("systemctl", "start", *stopped)
 
-    def load(self, locked: str) -> None:
+    def load(self) -> None:
         """Load the kernel module. Raises DriverError, since a reboot would not remove the cause of a failure."""
         rc, stdout, stderr = self.module.run_command(["modprobe", "nvidia"], environ_update={"LC_ALL": "C.UTF-8"})
         self.loaded = driver.loaded_version(self.tree)
         if not self.loaded:
-            words = "\n".join(filter(None, [stdout.strip(), stderr.strip(), locked]))
+            words = "\n".join(filter(None, [stdout.strip(), stderr.strip(), self.locked]))
             raise DriverError(
                 f"the kernel module of the driver cannot be loaded (modprobe nvidia: status {rc}): {words}"
             )

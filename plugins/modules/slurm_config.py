@@ -61,8 +61,15 @@ options:
   files:
     description:
       - The text of each file, by its name in O(directory). V(slurm.conf) or V(slurmdbd.conf) must be among them.
+      - With O(daemon=slurmctld), files that this module has put in force before and that are not among them are
+        removed.
       - Required with O(state=present), and not used otherwise.
     type: dict
+  partial:
+    description: Whether O(files) are some of the files, and the other files in force stay. Only for slurmctld.
+    type: bool
+    default: false
+    version_added: 0.2.0
   secrets:
     description: Files with secret content, by name, encoded in base64. The result only shows that they change.
     type: dict
@@ -177,6 +184,21 @@ in_force:
   type: dict
   returned: success
   sample: {cgroup.conf: "ConstrainCores=yes\n"}
+absent:
+  description: Names of files beside slurm.conf that a site can have and this cluster does not have, or no longer.
+  type: list
+  elements: str
+  returned: success
+  version_added: 0.2.0
+  sample: [topology.conf, topology.yaml]
+listed:
+  description:
+    - Lines with the checksum (SHA-256) and the name of each file of RV(in_force), in the order of the names.
+    - They are also kept in C(/var/lib/gpucluster-slurm/files).
+  type: str
+  returned: success
+  version_added: 0.2.0
+  sample: 46e3fd7c5ec1dca2d3d3ec0b4c4a13ec6ddb18c5a5b3ea4a24e2c9d0c9ca2bfe slurm.conf
 remarks:
   description: Settings that Slurm ignores, O(hosts) that have left, and other notes for the administrator.
   type: list
@@ -190,14 +212,17 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    KEY_VALUE,
+    NAMED_LINES,
     Configuration,
     ConfigurationError,
     changes,
@@ -230,6 +255,8 @@ GOOD = f"{KEPT}/good"
 HOSTS = f"{KEPT}/hosts"
 FORMER = f"{KEPT}/former"
 SLURMCTLD_FILES = ("cgroup.conf", "gres.conf", "plugstack.conf", "slurm.conf")
+FILES = f"{KEPT}/files"
+"""The names of slurmctld's files in GOOD, each with its checksum."""
 PROGRAMS = f"{KEPT}/programs"
 """The programs in force that can drain nodes. The time of the file is that of their last change."""
 NODES = "nodes"
@@ -241,16 +268,16 @@ NODES = "nodes"
 
 def check_parameters(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]:
     """The parameters that the release would refuse, and those that it would ignore."""
-    refused: list[str] = []
+    refused = [f"{problem.key}: {problem.text}" for problem in parameters.unread_files(files, version)]
     ignored: list[str] = []
-    for file in (name for name in files if name in parameters.FILES):
+    for file in (name for name in files if name in KEY_VALUE):
         own: list[tuple[str, str]] = []
         checked = [(f"{file}: ", file, own)]
         for pairs in lines(file, files[file]):
             if pairs[0][0] == "Include":
                 continue
             kind = table_of(file, pairs)
-            if kind == file != "gres.conf":
+            if kind == file and file not in ("gres.conf", *NAMED_LINES):
                 own.extend(pairs)
             else:  # its parameters are its own
                 checked.append((f"{file}: {pairs[0][0]}={pairs[0][1]}: ", kind, [*pairs]))
@@ -262,14 +289,14 @@ def check_parameters(files: Mapping[str, str], version: str) -> tuple[list[str],
 
 
 @contextmanager
-def candidate(module: AnsibleModule, files: Mapping[str, str]) -> Iterator[str]:
-    """A directory with the files and all others of the configuration, for Slurm's own checks."""
+def candidate(module: AnsibleModule, files: Mapping[str, str], gone: Collection[str]) -> Iterator[str]:
+    """A directory with the files and all others of the configuration but those `gone`, for Slurm's own checks."""
     os.makedirs(RUN, mode=0o755, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="candidate-", dir=RUN) as directory:
         os.chmod(directory, 0o755)
         current = module.params["directory"]
         for name in os.listdir(current) if os.path.isdir(current) else []:
-            if name not in files and name != "slurmdbd.conf":
+            if name not in (*files, *gone, "slurmdbd.conf"):
                 os.symlink(os.path.join(current, name), os.path.join(directory, name))
         for name, text in files.items():
             with open(os.path.join(directory, name), "w", encoding="utf-8") as file:
@@ -277,25 +304,30 @@ def candidate(module: AnsibleModule, files: Mapping[str, str]) -> Iterator[str]:
         yield directory
 
 
-def validate(module: AnsibleModule, daemon: Daemon, version: str) -> list[str]:
-    """Check the wanted files.
+def validate(
+    module: AnsibleModule, daemon: Daemon, files: Mapping[str, str], gone: Collection[str], version: str
+) -> list[str]:
+    """Check the wanted files, without those that are `gone` then.
 
     Returns the settings that Slurm would ignore; raises ConfigError with all that it would refuse.
     """
-    files: Mapping[str, str] = module.params["files"]
     refused: list[str] = []
     ignored: list[str] = []
-    if daemon.host:
-        files, refused, ignored = cross_checks.whole(files, daemon.host)
+    if host := daemon.host:
+        there = host.text
+        host = replace(host, text=lambda name: None if name in gone else files.get(name, there(name)))
+        whole, refused, ignored = cross_checks.whole(files, host)
+    else:
+        whole = {**files}
     if not refused:
-        refused, more = check_parameters(files, version)
+        refused, more = check_parameters(whole, version)
         ignored += more
-    if not refused and daemon.host:
-        refused, more = cross_checks.cross_check(files, daemon.host, version)
+    if not refused and host:
+        refused, more = cross_checks.cross_check(whole, host, version)
         ignored += more
     if refused:
         raise ConfigError("\n".join(refused))
-    with candidate(module, files) as directory:
+    with candidate(module, whole, gone) as directory:
         daemon.try_files(directory)
     return ignored
 
@@ -307,6 +339,19 @@ def texts_in(directory: str, names: Sequence[str]) -> dict[str, str]:
     """The texts of those of the files that are in a directory."""
     found = {name: text(os.path.join(directory, name)) for name in names}
     return {name: there for name, there in found.items() if there is not None}
+
+
+def recorded() -> list[str]:
+    """The names of slurmctld's files in GOOD, which also has the files of slurmdbd."""
+    found = text(FILES)
+    if found is None:  # the last run was one of version 0.1
+        return [name for name in SLURMCTLD_FILES if os.path.exists(os.path.join(GOOD, name))]
+    return [line.partition(" ")[2] for line in found.split("\n")]
+
+
+def listed(texts: Mapping[str, str]) -> str:
+    """The content of FILES."""
+    return "\n".join(f"{sha256(texts[name].encode()).hexdigest()} {name}" for name in sorted(texts))
 
 
 def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
@@ -360,11 +405,22 @@ def keep(texts: Mapping[str, str], read_at_start: str | None) -> None:
     """Keep the files as the last good ones, and the settings that each slurmd reads from them when it starts."""
     os.makedirs(GOOD, mode=0o700, exist_ok=True)
     kept = [File(os.path.join(GOOD, name), text.encode(), mode=0o600) for name, text in texts.items()]
+    gone: set[str] = set()
     if read_at_start is not None:
         settings = read(texts).settings
         programs = "\n".join("=".join(settings.get(("slurm.conf", key), (key, ""))) for key in FAILED)
         kept += [File(f"{KEPT}/slurmd", read_at_start.encode()), File(PROGRAMS, programs.encode())]
+        kept += [File(FILES, listed(texts).encode())]
+        gone = {*recorded()} - texts.keys()
     write(kept)
+    remove(GOOD, gone)
+
+
+def remove(directory: str, names: Iterable[str]) -> None:
+    """Remove files of a directory, if they are there."""
+    for name in names:
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(directory, name))
 
 
 def programs_since() -> float:
@@ -377,17 +433,19 @@ def apply(
     daemon: Daemon,
     files: Sequence[File],
     good: Mapping[str, str],
+    gone: Collection[str],
     old: Configuration,
     new: Configuration,
     plan: Sequence[Step],
     action: str,
 ) -> list[str]:
-    """Put the files in force, or restore the good ones, whose configuration is `old`.
+    """Put the files in force, without those that are `gone`, or restore the good ones, whose configuration is `old`.
 
     Returns the nodes that could be reached before. Raises ConfigError.
     """
     before = daemon.before(old)
     write(files)
+    remove(os.path.dirname(files[0].path), gone)
     try:
         daemon.act(action, new)
         daemon.wait(new)
@@ -403,9 +461,11 @@ def apply(
 
 def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], old: Configuration, action: str) -> str:
     """Restore the good files, and the daemon with them. Returns the outcome in words."""
-    if len(good) < len(files):
+    if daemon.conf not in good:
         return "There are no earlier files to restore."
-    write([File(file.path, good[os.path.basename(file.path)].encode(), file.owner, file.mode) for file in files])
+    directory, first = os.path.dirname(files[0].path), files[0]
+    write([File(os.path.join(directory, name), text.encode(), first.owner, first.mode) for name, text in good.items()])
+    remove(directory, {os.path.basename(file.path) for file in files} - good.keys())
     try:
         daemon.act("restart" if action == "start" else action, old)
     except ConfigError:
@@ -461,8 +521,7 @@ def settle(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, Any]:
         raise ConfigError(f"state: found {state!r}, allowed with daemon={daemon.name}: 'present'")
     version = daemon.version()
     former = former_files()[0]
-    # The directory also has the files of slurmdbd, and its password.
-    in_force = texts_in(GOOD, list(former) or SLURMCTLD_FILES)
+    in_force = texts_in(GOOD, recorded())
     texts = former if state == "former" and former else in_force
     old, new = read(in_force), read(texts)
     at_start = read_at_start(new, "slurmd", version)
@@ -473,6 +532,7 @@ def settle(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, Any]:
         if plan:
             result["actions"] = [action := action_for(daemon, old, plan)]
             write(files_of(module, daemon, texts))
+            remove(module.params["directory"], in_force.keys() - texts.keys())
             daemon.act(action, new)
             daemon.wait(new)
             keep(texts, at_start)
@@ -520,12 +580,17 @@ def outcome(plan: Sequence[Step], texts: Mapping[str, str]) -> dict[str, Any]:
         "actions": [],
         "remarks": [],
         "in_force": texts,
+        "listed": listed(texts),
+        "absent": [name for name in parameters.SITE_FILES if name not in texts],
     }
 
 
 def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     """The module's work, and its result."""
     texts: dict[str, str] = module.params["files"]
+    known = recorded() if daemon.name == "slurmctld" else []
+    if module.params["partial"]:
+        texts = texts_in(module.params["directory"], known) | texts_in(GOOD, known) | texts
     for option in ("files", "secrets"):
         for name, content in module.params[option].items():
             if not name or "/" in name:
@@ -536,18 +601,22 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     wanted = texts | secrets
     files = files_of(module, daemon, wanted, secrets)
     version = daemon.version()
-    kept, present = texts_in(GOOD, list(wanted)), texts_in(module.params["directory"], list(wanted))
+    gone = [name for name in known if name not in wanted]
+    kept, present = (texts_in(directory, [*wanted, *gone]) for directory in (GOOD, module.params["directory"]))
     good = present | kept
-    old, remarks = understood({name: text for name, text in good.items() if name in texts})
+    old, remarks = understood({name: text for name, text in good.items() if name not in secrets})
     new = read(texts)
     at_start = read_at_start(new, "slurmd", version) if daemon.name == "slurmctld" else None
-    by_hand = None if present == kept else understood({name: present[name] for name in texts if name in present})[0]
+    there = {name: text for name, text in present.items() if name not in secrets}
+    by_hand = None if present == kept else understood(there)[0]
     plan = planned(daemon, old, by_hand, new, version)
     different = [file for file in files if file.changes]
+    removed = [removal(os.path.join(module.params["directory"], name), good[name]) for name in gone if name in good]
     result = outcome(plan, texts) | {
         "changed": bool(different) or good != wanted,
-        "diff": [file.diff for file in different],
+        "diff": [file.diff for file in different] + removed,
     }
+    result["absent"] += [name for name in gone if name not in parameters.SITE_FILES]
     if not good:
         result["table"] = []
     if at_start is not None:
@@ -562,7 +631,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
                 result["unproven"] = unproven(new, at_start, version)
         return result
     remarks += [f"{name}: another secret" for name, text in secrets.items() if good and good.get(name) != text]
-    result["remarks"] = remarks + validate(module, daemon, version)
+    result["remarks"] = remarks + validate(module, daemon, texts, gone, version)
     ending = sorted({number for step in plan for number in step.ends})
     if ending and not module.params["end_jobs"]:
         shown = "\n".join(table([step for step in plan if step.ends]))
@@ -575,15 +644,19 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     result["actions"] = [action]
     if not module.check_mode:
         daemon.check_others(new, plan)
-        nodes = apply(daemon, files, good, old, new, plan, action)
+        nodes = apply(daemon, files, good, gone, old, new, plan, action)
         result["remarks"] += daemon.resume_corrected(new, plan, programs_since())
-        whole = len(good) == len(wanted)
-        if whole and nodes and at_start is not None and read_at_start(old, "slurmd", version) != at_start:
+        if daemon.conf in good and nodes and at_start is not None and read_at_start(old, "slurmd", version) != at_start:
             keep_former(good, nodes)
         keep(wanted, at_start)
         if at_start is not None:
             result["unproven"] = unproven(new, at_start, version)
     return result
+
+
+def removal(path: str, before: str) -> dict[str, str]:
+    """The diff of a file that is removed."""
+    return {"before_header": path, "after_header": path, "before": before, "after": ""}
 
 
 def known_hosts(module: AnsibleModule) -> tuple[list[str], list[str]]:
@@ -609,6 +682,7 @@ def main() -> None:
             "directory": {"type": "path", "default": "/etc/slurm"},
             "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
             "files": {"type": "dict"},
+            "partial": {"type": "bool", "default": False},
             "secrets": {"type": "dict", "default": {}, "no_log": True},
             "end_jobs": {"type": "bool", "default": False},
             "patience": {"type": "int", "default": 60},

@@ -20,6 +20,19 @@ options:
     type: list
     elements: str
     default: []
+  slurm_package:
+    description:
+      - The package whose version is that of Slurm. The version that apt would install is looked up if the host has no
+        Slurm. With the empty value, apt is not asked.
+    type: str
+    default: slurm-wlm-basic-plugins
+    version_added: 0.2.0
+  hold:
+    description: Source packages whose installed packages have to be held (C(apt-mark hold)), by name.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
   candidates:
     description: Packages to look up the version that apt would install, by name.
     type: list
@@ -77,6 +90,14 @@ options:
         description: The lines around the part, as in the files of M(gpucluster.slurm.slurm_packages).
         type: str
         required: true
+  profiles:
+    description:
+      - Files of AppArmor's profiles in C(/etc/apparmor.d), by name, to find out whether their programs may make user
+        namespaces.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
   serving_controller:
     description:
       - Whether to ask Slurm which of its controllers serves. It can take a minute if one of them does not answer.
@@ -149,15 +170,23 @@ ansible_facts:
           returned: always
           sample: 8
         slurm_version:
-          description: Installed version of Slurm, or else the version that apt would install; empty if there is none.
+          description:
+            - The version that an installed daemon of Slurm reports, or a command if the host has no daemon.
+            - On a host without Slurm, the version of O(slurm_package) that apt would install; empty if there is none.
           type: str
           returned: always
-          sample: 24.11.5-4
+          sample: 24.11.5
         packages:
           description: The installed ones of O(packages), with their versions.
           type: dict
           returned: always
           sample: {munge: 0.5.16-1}
+        unheld:
+          description: The installed packages from the source packages O(hold) that are not held.
+          type: list
+          elements: str
+          returned: always
+          sample: [slurmd]
         candidates:
           description: The packages of O(candidates) that apt can install, with their versions.
           type: dict
@@ -216,6 +245,37 @@ ansible_facts:
           type: str
           returned: always
           sample: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+        cloud_init:
+          description: What cloud-init would change at the next boot.
+          type: dict
+          returned: always
+          contains:
+            writes_hosts:
+              description:
+                - The configuration of the instance by which it writes C(/etc/hosts) (C(manage_etc_hosts)). It wins over
+                  the files in C(/etc/cloud). Empty if there is none, or if cloud-init is disabled.
+              type: str
+              returned: always
+              sample: /var/lib/cloud/instance/cloud-config.txt
+            own_name:
+              description: Whether the host has another host name than the one that cloud-init has given to it.
+              type: bool
+              returned: always
+        ufw:
+          description:
+            - The TCP ports to which rules of the firewall ufw allow connections, from any source; null if it is not
+              active.
+          type: list
+          elements: str
+          returned: always
+          sample: ["22", "6817", "60001:63000"]
+        profiles:
+          description:
+            - Whether the programs of each of O(profiles) may make user namespaces, V(loaded), or why not, V(missing),
+              V(no userns) or V(not loaded).
+          type: dict
+          returned: always
+          sample: {apptainer: loaded}
         serving_controller:
           description:
             - The serving controller, by its name in C(SlurmctldHost); empty if none serves, or without
@@ -260,10 +320,15 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         return str(module.run_command([path, *command[1:]], environ_update={"LC_ALL": "C"})[1]) if path else ""
 
     params = module.params
-    names = ("packages", "candidates", "users", "paths", "free", "files", "programs")
+    names = ("packages", "hold", "candidates", "users", "paths", "free", "files", "programs", "profiles")
     lists = {name: tuple(params[name]) for name in names}
     part = params["part"] or {"path": "", "marker": ""}
-    questions = Questions(**lists, part=(part["path"], part["marker"]), serving_controller=params["serving_controller"])
+    questions = Questions(
+        **lists,
+        slurm_package=params["slurm_package"],
+        part=(part["path"], part["marker"]),
+        serving_controller=params["serving_controller"],
+    )
     result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
     for words in unknown_users(params["policy_users"]):
         module.warn(f"{os.uname().nodename}: {words}")
@@ -281,6 +346,8 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "packages": names,
+            "slurm_package": {"type": "str", "default": "slurm-wlm-basic-plugins"},
+            "hold": names,
             "candidates": names,
             "users": names,
             "policy_users": names,
@@ -288,6 +355,7 @@ def main() -> None:
             "free": paths,
             "files": paths,
             "programs": names,
+            "profiles": names,
             "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": text}},
             "serving_controller": {"type": "bool", "default": False},
             "hardware": {"type": "bool", "default": False},

@@ -29,7 +29,9 @@ options:
     default: []
     suboptions:
       name:
-        description: Name of a package in a repository.
+        description:
+          - Name of a package in a repository, optionally with the version to install, such as V(slurmd=24.11.5-4). A
+            package that is installed in another version stays as it is.
         type: str
       url:
         description: URL of a package, with O(packages[].sha256).
@@ -54,6 +56,32 @@ options:
     description: Whether O(before) must be run for another reason.
     type: bool
     default: false
+  downloads:
+    description:
+      - Files that are downloaded, such as the key of a repository. They are written together with O(files).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Path of the file.
+        type: path
+        required: true
+      url:
+        description: URL of its content.
+        type: str
+        required: true
+      sha256:
+        description: SHA-256 checksum of its content.
+        type: str
+        required: true
+  hold:
+    description:
+      - Names of source packages. After the installation, all installed packages from these sources are held (C(apt-mark
+        hold)), so that C(apt-get upgrade) does not change them.
+    type: list
+    elements: str
+    default: []
   hold_services:
     description:
       - Whether to prevent the services of the packages from starting during the installation. A Slurm daemon that
@@ -79,6 +107,7 @@ EXAMPLES = r"""
           u slurm 64030 "Slurm" /nonexistent
     before: [[systemd-sysusers, gpucluster-slurm.conf]]
     packages: [{name: slurmd}]
+    hold: [slurm-wlm, slurm-wlm-contrib]
     hold_services: true
 
 - name: Install enroot
@@ -100,6 +129,13 @@ installed:
   elements: str
   returned: always
   sample: [enroot=4.1.2-1, fuse-overlayfs]
+held:
+  description:
+    - The packages that were set on hold, with their versions. In check mode, packages that would be installed first are
+      left out.
+  type: dict
+  returned: always
+  sample: {slurmd: 24.11.5-4}
 files:
   description: Paths of the files that were written or whose owner or mode was corrected, or would be in check mode.
   type: list
@@ -141,7 +177,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import fetch_url
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import DPKG_JOURNAL, DPKG_QUERY, installed
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     OPTIONS,
     File,
@@ -218,6 +254,15 @@ def fetched(module: AnsibleModule, url: str, sha256: str) -> str:
             os.unlink(file.name)
             raise
     return path
+
+
+def downloaded(module: AnsibleModule) -> list[File]:
+    """The files of `downloads`. Raises PackageError, FileError, OSError."""
+    files = []
+    for wanted in module.params["downloads"]:
+        with open(fetched(module, wanted["url"], wanted["sha256"].lower()), "rb") as content:
+            files.append(File(wanted["path"], content.read()))
+    return files
 
 
 def expect(source: str, path: str, sha256: str) -> None:
@@ -347,6 +392,21 @@ def install(module: AnsibleModule, targets: list[str]) -> None:
         raise PackageError(f"apt-get install {' '.join(targets)}: " + "; ".join(words[-8:]))
 
 
+def hold(module: AnsibleModule) -> dict[str, str]:
+    """Hold the installed packages from the source packages of `hold`; the version by package of those that were not.
+
+    In check mode nothing is changed. Raises PackageError.
+    """
+    packages = dpkg.installed(module.run_command([*dpkg.QUERY])[1])
+    names = dpkg.unheld(packages, module.params["hold"])
+    if names and not module.check_mode:
+        selections = "".join(f"{name} hold\n" for name in names)
+        rc, stdout, stderr = module.run_command(["dpkg", "--set-selections"], data=selections)
+        if rc != 0:
+            raise PackageError(f"dpkg --set-selections: {(stderr or stdout).strip()}")
+    return {name: packages[name].version for name in names}
+
+
 def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     """The module's work, and its result. Raises PackageError, FileError, OSError."""
     packages = module.params["packages"]
@@ -363,12 +423,13 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     if release and names:
         raise PackageError(f"{names[0]}: found a name, allowed: url or file, since the plugin in it must be read")
     plugins = check_plugins(module, debs, release) if release else []
-    there = installed(module.run_command([*DPKG_QUERY, *names, *(deb.name for deb in debs)])[1])
-    missing = [name for name in names if name not in there]
+    listing = module.run_command([*dpkg.QUERY])[1]
+    there = {name: package.version for name, package in dpkg.installed(listing).items()}
+    missing = [name for name in names if re.split("[=:/]", name)[0] not in there]
     other = [deb for deb in debs if there.get(deb.name) != deb.version]
-    files = from_options(module.params["files"])
+    files = from_options(module.params["files"]) + downloaded(module)
     changes = [file for file in files if file.changes]
-    interrupted = bool(os.listdir(DPKG_JOURNAL))
+    interrupted = bool(os.listdir(dpkg.JOURNAL))
     stale = module.params["stale"] or bool(module.params["before"] and (changes or missing or other))
     if not module.check_mode:
         write(changes)
@@ -379,6 +440,7 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
                 finish(module)
             if missing or other:
                 install(module, missing + [deb.path for deb in other])
+    held = hold(module) if module.params["hold"] else {}
     before = [f"{name}={version}" for name, version in there.items() if name in {deb.name for deb in other}]
     after = missing + [f"{deb.name}={deb.version}" for deb in other]
     diff = [file.diff for file in changes]
@@ -390,9 +452,15 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
         )
     if interrupted:
         diff.append({"before": "an installation was interrupted\n", "after": "it is finished\n"})
+    if held:
+        now_held = "".join(f"{name}={version}\n" for name, version in held.items())
+        diff.append(
+            {"before_header": "held packages", "after_header": "held packages", "before": "", "after": now_held}
+        )
     return {
-        "changed": bool(changes or after or interrupted or module.params["stale"]),
+        "changed": bool(changes or after or held or interrupted or module.params["stale"]),
         "installed": after,
+        "held": held,
         "files": [file.path for file in changes],
         "plugins": plugins,
         "diff": diff,
@@ -419,6 +487,17 @@ def main() -> None:
             "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
             "before": {"type": "list", "elements": "list", "default": []},
             "stale": {"type": "bool", "default": False},
+            "downloads": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "path": {"type": "path", "required": True},
+                    "url": {"type": "str", "required": True},
+                    "sha256": {"type": "str", "required": True},
+                },
+            },
+            "hold": {"type": "list", "elements": "str", "default": []},
             "hold_services": {"type": "bool", "default": False},
             "slurm_release": {"type": "str"},
         },

@@ -161,12 +161,12 @@ proof:
 """
 
 import os
-import socket
 import tempfile
 import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     File,
     FileError,
@@ -251,14 +251,8 @@ def plan(name: str, unit: dict[str, str], stale: str, reload: bool) -> tuple[lis
 
 def unreachable(servers: list[str]) -> list[str]:
     """The servers that do not take a connection, each with the error of the socket."""
-    found = []
-    for server in servers:
-        host, _colon, port = server.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-        except (OSError, ValueError) as error:
-            found.append(f"{server} cannot be reached from this host: {getattr(error, 'strerror', '') or error}")
-    return found
+    errors = {server: connection_error(server.rpartition(":")[0], server.rpartition(":")[2], 5) for server in servers}
+    return [f"{server} cannot be reached from this host: {error}" for server, error in errors.items() if error]
 
 
 def act(module: AnsibleModule, action: str, stamp: str) -> None:

@@ -112,7 +112,9 @@ def rendered(inventory: Path) -> tuple[float, float]:
     variables = manager.get_vars(host=hosts.get_host("head"))
     variables["hostvars"] = HostVars(hosts, manager, loader)
     for role in ("slurm", "slurmctld"):
-        variables |= loader.load_from_file(str(ROOT / f"roles/{role}/vars/main.yml"), trusted_as_template=True)
+        # A file, or a folder of files.
+        for path in (ROOT / "roles" / role / "vars").glob("**/*.yml"):
+            variables |= loader.load_from_file(str(path), trusted_as_template=True)
     templar = Templar(loader, variables=variables)
     template = trust_as_template((ROOT / "roles/slurmctld/templates/slurm.conf.j2").read_text())
     ours = seconds(lambda: templar.template(template))

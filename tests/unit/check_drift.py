@@ -221,6 +221,7 @@ LATER = {
     "PrologTimeout": 14,
     "PropagateResourceLimitsExcept": 13,
     "ReconfigFlags": 41,
+    "SbcastParameters": 13,
     "SelectType": 22,
     "Shared": 35,
     "SocketsPerBoard": 16,

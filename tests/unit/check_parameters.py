@@ -161,7 +161,7 @@ TOPOLOGY = {
     "Nodes": ("tree", "SwitchName=s1 Nodes=n1"),
     "Switches": ("tree", "SwitchName=s1 Nodes=n1\nSwitchName=s2 Switches=s1"),
     "LinkSpeed": ("tree", "SwitchName=s1 Nodes=n1 LinkSpeed=VALUE"),
-    "BlockName": ("block", "BlockName=b1 Nodes=n1\nBlockSizes=1"),
+    "BlockName": ("block", "BlockName=b1 Nodes=n1"),
     "BlockSizes": ("block", "BlockName=b1 Nodes=n1\nBlockSizes=1"),
     "BlockLevels": ("block", "BlockName=b1 Nodes=n1\nBlockLevels=1"),
     "RingName": ("ring", "RingName=r1 Nodes=n1"),
@@ -186,8 +186,8 @@ version=$({ slurmctld -V || slurmd -V; } 2>/dev/null)
 for daemon in slurmctld slurmdbd slurmd; do
     if command -v $daemon >/dev/null; then echo "$version $daemon"; fi
 done
-# Its plugin for cgroups cannot be disabled, and does not have to be.
-case $version in *22.05*) rm -f */cgroup.disabled ;; esac
+# Their plugin for cgroups cannot be disabled, and does not have to be.
+case $version in *22.05* | *23.02* | *23.11*) rm -f */cgroup.disabled ;; esac
 for file in */cgroup.disabled; do [ ! -e "$file" ] || mv "$file" "${file%disabled}conf"; done
 for case in [0-9]*; do
     [ -e "$case" ] || continue

@@ -125,6 +125,10 @@ slurm_conf:
   TreeWidth: 16
   MailProg: "/bin/a mail"
 cgroup_conf: {ConstrainCores: true, AllowedRAMSpace: 99.5}
+packages:
+  files: [{url: "https://x.example.org/slurm-smd_25.11.2-1_amd64.deb",
+           sha256: 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef},
+          {file: packages/slurm-smd-slurmd_25.11.2-1_amd64.deb}]
 """
 
 MEASURED = """

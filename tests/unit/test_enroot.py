@@ -1,17 +1,22 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs of role enroot: the directory of containers that each command of enroot gets, and the hook for GPUs."""
+"""Programs of role enroot: the directory of containers that each command of enroot gets, the hook for GPUs, the program
+that removes what jobs leave, full disks, and the importer. enroot, tar and pyxis are stand-ins with their names."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
+import jinja2
 import pytest
 
-FILES = Path(__file__).parents[2] / "roles/enroot/files"
+ROLE = Path(__file__).parents[2] / "roles/enroot"
+FILES = ROLE / "files"
+HOST = os.uname().nodename
 
 
 @pytest.fixture(name="enroot")
@@ -90,3 +95,99 @@ def test_devices_of_a_container(
         ["sh", "-c", hook], check=True, env={"PATH": os.environ["PATH"], "ENROOT_ENVIRON": str(environment), **job}
     )
     assert environment.read_text().splitlines() == [*image, *added]
+
+
+def program_of(directory: Path, name: str, script: str) -> Path:
+    """A program of bash in a directory. With `env` in its first line, the kernel would know it as bash."""
+    path = directory / name
+    path.write_text(f"#!/bin/bash\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("caller", ["slurmstepd", "bash"])
+@pytest.mark.parametrize("command", ["create --name pyxis_new a.sqsh", "load --name pyxis_new docker://a"])
+def test_a_container_that_pyxis_makes_has_a_mark(enroot: Path, command: str, caller: str) -> None:
+    caller = str(program_of(enroot.parent, caller, f"{enroot} {command}; true"))
+    for job in ("7", "8"):  # the first one makes it
+        subprocess.run([caller], check=True, env=os.environ | {"SLURM_JOB_ID": job})
+    marks = {path.name: os.readlink(path) for path in (enroot.parent / "home").glob(".making-*")}
+    assert marks == ({".making-pyxis_new": f"{HOST}:7"} if caller.endswith("slurmstepd") else {})
+    assert (enroot.parent / "disk/made").exists()
+
+
+@pytest.mark.parametrize("command", ["create --name pyxis_mine a.sqsh", "start pyxis_new", "list", "create --name new"])
+def test_other_commands_leave_no_mark(enroot: Path, command: str) -> None:
+    caller = program_of(enroot.parent, "slurmstepd", f"{enroot} {command}; true")
+    subprocess.run([caller], check=True, env=os.environ | {"SLURM_JOB_ID": "7"})
+    assert [*(enroot.parent / "home").glob(".making-*")] == []
+
+
+def test_what_a_job_has_not_completed_is_removed(tmp_path: Path) -> None:
+    """Not what another job makes, on this node or another one, and not what has been started."""
+    data, cache, jobs = (tmp_path / name for name in ("data", "cache", "jobs"))
+    for directory in (data, cache / "images", jobs / str(os.getuid())):
+        directory.mkdir(parents=True)
+    (jobs / str(os.getuid()) / "8").touch()
+    makers = {"half": f"{HOST}:7", "lost": f"{HOST}:5", "others": f"{HOST}:8", "elsewhere": "other:7"}
+    for name, maker in (makers | {"started": f"{HOST}:7"}).items():
+        (data / f"pyxis_{name}").mkdir()
+        (data / f".making-pyxis_{name}").symlink_to(maker)
+    (data / "pyxis_started/.lock").touch()
+    (data / "pyxis_by_hand").mkdir()
+    days = {"new": 0, "used": 40, "old": 40, "part.0123456789": 2, "images/old": 40, "images/new": 2}
+    for name, age in days.items():
+        (cache / name).touch()
+        os.utime(cache / name, (time.time() - (age if name != "used" else 1) * 86400, time.time() - age * 86400))
+    program_of(tmp_path, "enroot", f"test $1 = remove && rmdir {data}/$3")
+    variables = {"__enroot_path_of_user": {"data": data, "cache": cache}, "enroot_cache_days": 30}
+    script = jinja2.Template((ROLE / "templates/clean.sh.j2").read_text()).render(variables)
+    script = script.replace("/run/gpucluster-slurm/enroot", str(jobs))
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-c", script, "enroot-clean", "7"], check=True, env=environment)
+    assert {path.name for path in data.iterdir()} == {
+        *("pyxis_others", ".making-pyxis_others", "pyxis_elsewhere", ".making-pyxis_elsewhere"),
+        *("pyxis_started", "pyxis_by_hand"),
+    }
+    left = {str(path.relative_to(cache)) for path in cache.rglob("*") if path.is_file()}
+    assert left == {"new", "used", "images/new"}
+
+
+@pytest.mark.parametrize("message", ["No space left on device", "Disk quota exceeded", "Wrote only 10 of 512 bytes"])
+@pytest.mark.parametrize(("command", "directory"), [("tar", "TEMP"), ("unsquashfs", "DATA")])
+def test_a_full_disk_gives_one_sentence(tmp_path: Path, command: str, directory: str, message: str) -> None:
+    script = f"echo one >&2; for i in {{1..3000}}; do echo 'file $i: {message}' >&2; done; exit 2"
+    program_of(tmp_path, command, script)
+    run = subprocess.run(
+        ["bash", "-c", f"set -euo pipefail; shopt -s lastpipe; source {FILES}/full-disk.sh; {command} || echo $? left"],
+        check=True,
+        text=True,
+        capture_output=True,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", f"ENROOT_{directory}_PATH": "/somewhere"},
+    )
+    assert run.stdout == "2 left\n"
+    assert run.stderr == "one\nenroot: no space is left in /somewhere, or your quota is used up\n"
+
+
+def test_nodes_share_one_import(tmp_path: Path) -> None:
+    """enroot is a stand-in, which takes a moment to import an image, and the first time ends before it is complete."""
+    enroot = f"""
+case $1 in
+    info) echo "  ENROOT_CACHE_PATH={tmp_path}/cache" ;;
+    digest) echo sha256:0123 ;;
+    import)
+        echo "$4" >>{tmp_path}/imports; echo half >"$3"
+        test -s {tmp_path}/again || exit 1
+        sleep 0.3; echo whole >"$3" ;;
+esac
+"""
+    program_of(tmp_path, "enroot", enroot)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    get = ["bash", f"{FILES}/import-once.sh", "get", "docker://registry#image:1"]
+    assert subprocess.run(get, env=environment, check=False).returncode == 1
+    (tmp_path / "again").write_text("yes")
+    nodes = [subprocess.Popen(get, env=environment, stdout=subprocess.PIPE, text=True) for _node in range(3)]
+    assert {node.communicate()[0] for node in nodes} == {f"{tmp_path}/cache/images/0123\n"}
+    assert (tmp_path / "imports").read_text().splitlines() == ["docker://registry#image:1@sha256:0123"] * 2
+    subprocess.run([*get[:2], "release"], env=environment, check=True)
+    assert (tmp_path / "cache/images/0123").read_text() == "whole\n"

@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.utils.display import Display
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -49,6 +51,17 @@ def test_only_a_newline_ends_a_line() -> None:
     ansibles = "plugins/module_utils/facts/answers.py"  # Ansible makes stdout_lines in this way
     found = [path for path in tracked() if re.match(r"(plugins|roles|playbooks)/.*\.(py|j2|yml)$", path)]
     assert [path for path in found if path != ansibles and ".splitlines(" in (ROOT / path).read_text()] == []
+
+
+def test_ansible_reads_each_yaml_file_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ansible warns of a key that overrides one of a merge (<<:), which the linters accept."""
+    said: list[str] = []
+    monkeypatch.setattr(Display, "warning", lambda _display, message, *_more, **_options: said.append(str(message)))
+    loader = DataLoader()
+    for path in tracked():
+        if re.match(r"(inventory|meta|playbooks|plugins|roles)/.*\.ya?ml$", path):
+            loader.load_from_file(str(ROOT / path))
+    assert said == []
 
 
 def test_files_are_as_editorconfig_says() -> None:

@@ -98,3 +98,18 @@ def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
         "slurm_accounting_*: user bob: GrpTRS: unknown to Slurm, did you mean 'GrpTRES'?",
     ):
         assert expected in run.stdout + run.stderr, run.stdout + run.stderr
+
+
+def test_files_that_lack_packages_of_the_cluster_and_files_that_do_not_exist(tmp_path: Path) -> None:
+    variables = yaml.safe_load(VARIABLES)
+    names = ["slurm-smd", "slurm-smd-slurmctld", "slurm-smd-slurmd", "slurm-smd-client", "slurm-smd-slurmdbd"]
+    files = [{"file": f"packages/{name}_25.11.2-1_amd64.deb"} for name in names]
+    variables["slurm_packages"] = {"files": [files[0], *files[2:4]]}
+    (tmp_path / "packages").mkdir()
+    (tmp_path / files[0]["file"]).write_text("")
+    run = preflight(tmp_path, variables, yaml.safe_load(POLICY))
+    assert run.returncode == 2
+    lacking = "slurm_packages.files lacks packages that this cluster needs: slurm-smd-slurmdbd, slurm-smd-slurmctld"
+    missing = [f"{tmp_path}/{file['file']}" for file in files[2:4]]
+    for expected in (f"{lacking};", f"slurm_packages names files that do not exist: {', '.join(missing)}"):
+        assert expected in " ".join(run.stdout.split()), run.stdout

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
 
 ROOT = Path(__file__).parents[2]
 ROLES = sorted(path for path in (ROOT / "roles").iterdir() if path.is_dir())
@@ -83,9 +84,18 @@ def test_tasks_have_options_of_their_modules(role: Path) -> None:
                     assert {*arguments} <= options, f"{path}: {task['name']}"
 
 
-def test_platforms_say_the_same_things() -> None:
-    platforms = load(ROOT / "roles/slurm/vars/main.yml")["__slurm_platforms"]
-    assert len({frozenset(platform) for platform in platforms.values()}) == 1
+PLATFORMS = load(ROOT / "roles/slurm/vars/main/platforms.yml")
+
+
+@pytest.mark.parametrize("table", ["__slurm_package_sources", "__slurm_releases"])
+def test_rows_of_a_table_of_platforms_have_the_same_columns(table: str) -> None:
+    rows = PLATFORMS[table].values()
+    assert len({frozenset(row) for row in rows}) == 1
+    assert len({frozenset(row.get("packages", [])) for row in rows}) == 1
+
+
+def test_platforms_have_the_releases_of_the_parameter_tables() -> None:
+    assert [*PLATFORMS["__slurm_releases"]] == [*RELEASES]
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)

@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import yaml
 from standing_hosts import Hosts, honest
+
+LOOK = Path(__file__).parents[2] / "playbooks/stages/look.yml"
 
 
 def cluster(**slurm_conf: Any) -> dict[str, Any]:
@@ -31,6 +35,111 @@ def standing(names: list[str], **facts: Any) -> dict[str, Any]:
     for answers in hosts.values():
         answers["slurm_host_facts"]["ansible_facts"]["slurm_host"] |= facts
     return hosts
+
+
+USER_DATA = {"writes_hosts": "/var/lib/cloud/instance/cloud-config.txt", "own_name": False}
+SMD = {"file": "/nonexistent/slurm-smd_25.11.2-1_amd64.deb"}
+UNSUITABLE: dict[str, tuple[dict[str, Any], Any, str]] = {
+    "another distribution": (
+        {"distribution": "rocky 9.5"},
+        "distribution",
+        "this collection does not know the distribution rocky 9.5; it knows debian 12, debian 13, ubuntu 22.04, ",
+    ),
+    "an old release": (
+        {"distribution": "ubuntu 22.04", "slurm_version": "21.08.5-2ubuntu1"},
+        "distribution",
+        "Slurm 21.08.5-2ubuntu1 is too old: this collection knows the releases 22.05, 23.02, 23.11, 24.05, 24.11, "
+        "25.05, 25.11, 26.05; install SchedMD's packages (slurm_packages, the key packages of the cluster file)",
+    ),
+    "a release to come": (
+        {"slurm_version": "27.05.0", "packages": {"slurm-smd": "27.05.0-1"}},
+        "schedmd",
+        "Slurm 27.05.0 is unknown: this collection knows the releases 22.05, 23.02, 23.11, 24.05, 24.11, 25.05, "
+        "25.11, 26.05; give packages of one of these",
+    ),
+    "no packages": (
+        {"slurm_version": ""},
+        "schedmd",
+        "apt has no package slurm-smd; add a repository that has it (slurm_packages: repository and key)",
+    ),
+    "no packages of Ubuntu": (
+        {"slurm_version": "", "distribution": "ubuntu 24.04"},
+        "distribution",
+        "apt has no package slurm-wlm-basic-plugins; add a repository that has it (Ubuntu's component universe has it)",
+    ),
+    "packages of the distribution": (
+        {"packages": {"slurm-wlm-basic-plugins": "24.11.5-4"}, "slurm_version": "24.11.5"},
+        "schedmd",
+        "the host has Slurm 24.11.5 with packages of the distribution, and slurm_packages asks for those of SchedMD; "
+        "to change it, drain the host, wait for the end of its jobs, run apt-get remove --allow-change-held-packages "
+        "'?installed?source-package(slurm-wlm)' there, and run site.yml again",
+    ),
+    "packages of SchedMD": (
+        {"packages": {"slurm-smd": "25.11.2-1"}, "slurm_version": "25.11.2"},
+        "distribution",
+        "the host has Slurm 25.11.2 with packages of SchedMD, and slurm_packages asks for those of the distribution; ",
+    ),
+    "another version than the files": (
+        {"packages": {"slurm-smd": "25.05.1-1"}, "slurm_version": "25.05.1"},
+        {"files": [SMD]},
+        "the host has Slurm 25.05.1-1, and the files of slurm_packages are 25.11.2-1; site.yml installs Slurm and "
+        "never changes its version, so give the files of 25.05.1-1, or upgrade all hosts first",
+    ),
+    "user-data by which cloud-init writes /etc/hosts": (
+        {"cloud_init": USER_DATA, "packages": {"cloud-init": "25.1.4-1"}},
+        "distribution",
+        "manage_etc_hosts is set in /var/lib/cloud/instance/cloud-config.txt, the configuration that the cloud or its "
+        "user has given to this instance. Remove it there, or switch cloud-init off after it has set up the host "
+        "(touch /etc/cloud/cloud-init.disabled)",
+    ),
+}
+REPOSITORY = {
+    "repository": "https://x.example.org noble main",
+    "key": {"url": "https://x.example.org/key.asc", "sha256": "0" * 64},
+}
+SUITABLE: dict[str, tuple[dict[str, Any], Any]] = {
+    "files": ({"slurm_version": ""}, {"files": [SMD]}),
+    "the same files": ({"packages": {"slurm-smd": "25.11.2-1"}, "slurm_version": "25.11.2"}, {"files": [SMD]}),
+    "a repository to add": ({"slurm_version": ""}, REPOSITORY),
+    "cloud-init was removed": ({"cloud_init": USER_DATA}, "distribution"),
+    "closed ports": ({"ufw": ["22"]}, "distribution"),
+    "open ports": ({"ufw": ["any"]}, "distribution"),
+    "other programs than the package says": (
+        {
+            "packages": {"slurm-wlm-basic-plugins": "21.08.5-1"},
+            "slurm_version": "24.11.5",
+            "distribution": "ubuntu 24.04",
+        },
+        "distribution",
+    ),
+}
+
+
+def test_unsuitable_hosts_are_named_with_the_way_out_and_left_out(tmp_path: Path) -> None:
+    """Each kind of host in one run; the other hosts go on."""
+    expected = {f"wrong{number}": words for number, (_facts, _packages, words) in enumerate(UNSUITABLE.values())}
+    kinds = {f"wrong{number}": kind[:2] for number, kind in enumerate(UNSUITABLE.values())}
+    kinds |= {f"right{number}": kind for number, kind in enumerate(SUITABLE.values())}
+    hosts = standing(["head"])
+    for name, (facts, _packages) in kinds.items():
+        hosts |= standing([name], **facts)
+    model = cluster()
+    model["nodes"] = [{"hosts": ",".join(kinds), "hardware": "a"}]
+    there = Hosts(tmp_path / "site", model, hosts)
+    (there.directory / "host_vars").mkdir()
+    for name, (_facts, packages) in kinds.items():
+        (there.directory / "host_vars" / f"{name}.yml").write_text(yaml.safe_dump({"slurm_packages": packages}))
+    run = there.run(str(LOOK))
+    said = {
+        match[1]: " ".join(match[2].replace("''", "'").split())
+        for match in re.finditer(r"^fatal: \[(\S+)\]: FAILED! =>(.*?)(?=^fatal|^\S|\Z)", run.stdout, re.M | re.S)
+    }
+    assert said.keys() == expected.keys(), run.stdout
+    for name, words in expected.items():
+        assert words in said[name]
+    closed = f"right{[*SUITABLE].index('closed ports')}"
+    assert re.findall(r"(\w+): ufw allow", run.stdout) == [closed]
+    assert f"{closed}: ufw allow proto tcp from NETWORK to any port 6818,60001:63000" in run.stdout
 
 
 def test_a_missing_program_stops_the_run_before_any_change(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reserv
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     core_specialization,
     gres,
+    package_source,
     schema,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
@@ -30,6 +31,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partition
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ports
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import MAX_HOSTS, count, expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, shown
 
@@ -133,6 +135,8 @@ def load(document: Document, measured: Document | None = None) -> DeclaredCluste
         "partitions": parts.partitions,
         "slurm_conf": parts.slurm_conf,
         "cgroup_conf": parts.cgroup_conf,
+        "slurm_files": parts.slurm_files,
+        "packages": parts.packages,
         **{f"accounting.{key}": value for key, value in parts.accounting.items()},
     }
     return DeclaredCluster(
@@ -212,6 +216,8 @@ class _Parts:
     """The hosts of each partition."""
     slurm_conf: dict[str, Any]
     cgroup_conf: dict[str, Any]
+    slurm_files: dict[str, str]
+    packages: Any
     accounting: dict[str, Any]
 
 
@@ -230,6 +236,7 @@ def _parts(
     gres.check_cluster(checker, nodes, hardware)
     _specialized(checker, nodes, types, {**hardware, **measured_hardware})
     node_hosts = _unique_hosts(checker, nodes)
+    _own_labels(checker, nodes, file)
     slurm_conf = _settings(checker, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
     partitions = [
         checker.check(schema.PARTITION, f"partitions[{i}]", value) for i, value in enumerate(file.get("partitions", []))
@@ -238,11 +245,25 @@ def _parts(
     entries = [entry for node in nodes for entry in _resolved({"hosts": "", "hardware": "", **node}, types)]
     members = _members(checker, partitions, entries, {**hardware, **measured_hardware}, slurm_conf)
     cgroup_conf = _settings(checker, schema.CGROUP_CONF, "cgroup_conf", file.get("cgroup_conf", {}))
+    packages = package_source.check(checker, file.get("packages", schema.PACKAGE_SOURCES[0]))
+    slurm_files = _files(checker, file.get("slurm_files", {}), slurm_conf)
     accounting = _accounting(checker, file.get("accounting", {}), partitions, "database" in file)
 
     controllers = expand(file.get("controllers", ""))
     check_state_location(checker, slurm_conf, len(controllers))
-    return _Parts(controllers, hardware, nodes, node_hosts, partitions, members, slurm_conf, cgroup_conf, accounting)
+    return _Parts(
+        controllers,
+        hardware,
+        nodes,
+        node_hosts,
+        partitions,
+        members,
+        slurm_conf,
+        cgroup_conf,
+        slurm_files,
+        packages,
+        accounting,
+    )
 
 
 def _check_ports(
@@ -382,6 +403,28 @@ def _unique_hosts(checker: Checker, nodes: list[dict[str, Any]]) -> list[str]:
     return list(entry)
 
 
+def _own_labels(checker: Checker, nodes: list[dict[str, Any]], file: dict[str, Any]) -> None:
+    """Check that no two hosts have the same first label, the part of a name before its first dot.
+
+    srun, salloc and scontrol name their host by this label (`xshort_hostname`), and slurmctld sends its messages for an
+    srun to the address of the label. srun ends its step at the message that a step is complete, whichever step that is
+    (`_job_complete_handler` in `src/api/step_launch.c`). slurmd tries the label before the whole name.
+    """
+    places = [(f"nodes[{i}].hosts", node.get("hosts", "")) for i, node in enumerate(nodes)]
+    places += [(key, file.get(key, "")) for key in ("controllers", "database", "login", "registry")]
+    first: dict[str, str] = {}
+    for key, hosts in places:
+        for host in expand(hosts):
+            label, _dot, rest = host.partition(".")
+            other = first.setdefault(label, host)
+            if other != host:
+                names = " and ".join(map(shown, (other, host)))
+                why = f"Slurm calls both hosts {shown(label)}, the part before the first dot"
+                example = f", such as {rest}" if label not in (host, other) else ""
+                checker.problem(key, f"found {names}, {why}, allowed: host names that differ before it{example}")
+                break
+
+
 def _names_and_default(checker: Checker, partitions: list[dict[str, Any]]) -> None:
     """Check that each partition has a name of its own, and that one is the default."""
     names: dict[str, int] = {}
@@ -432,6 +475,23 @@ def _settings(checker: Checker, kind: schema.Kind, key: str, found: dict[str, An
         # The validator does not see a key without a value.
         if found[name] is None and name not in kind.spec:
             checker.check(kind, key, {name: ""})
+    return found
+
+
+def _files(checker: Checker, found: dict[str, Any], slurm_conf: Mapping[str, Any]) -> dict[str, str]:
+    """Files beside slurm.conf: those that Slurm finds by their names, and a Prolog or Epilog without a path."""
+    programs = [slurm_conf.get(key) or [] for key in ("Prolog", "Epilog")]
+    scripts = [path for value in programs for path in (value if isinstance(value, list) else [value])]
+    known = [*SITE_FILES, *(path for path in map(str, scripts) if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", path))]
+    for name, text in found.items():
+        key = f"slurm_files.{name}"
+        if name in schema.OWN_FILES:
+            checker.problem(key, f"is derived from {checker.key(schema.OWN_FILES[name])}: set that")
+        elif name not in known:
+            others = "scripts that Prolog and Epilog of slurm_conf name without a path"
+            checker.problem(key, unknown("file", str(name), known, f"{', '.join(SITE_FILES)}, {others}"))
+        elif not isinstance(text, str):
+            checker.problem(key, f"found {shown(text)}, allowed: the text of the file")
     return found
 
 

@@ -243,6 +243,18 @@ def host_addresses(addresses: Iterable[Mapping[str, Any]], hosts: Iterable[str] 
     ]
 
 
+def autodetect_hosts(
+    nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]], method: str
+) -> list[str]:
+    """The hosts whose slurmd finds generic resources by a method, such as `nvml`."""
+
+    def uses(machine: Mapping[str, Any]) -> bool:
+        """Whether a machine type has the method."""
+        return any(gres.get("autodetect") == method for gres in machine.get("gres") or ())
+
+    return [host for node, found in _by_type(nodes, hardware, uses) if found for host in expand(node["hosts"])]
+
+
 def mig_gres(
     nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, list[Mapping[str, Any]]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentTypeError, RequiredError, UnsupportedError
@@ -45,6 +46,10 @@ GPU_ENVIRONMENT = ("nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env
 SHARING = ("one_sharing", "all_sharing")
 GRES_FLAGS = ("CountOnly", "explicit", *SHARING, *GPU_ENVIRONMENT, "no_gpu_env")
 """The values of Flags in gres.conf; Slurm ignores any other word (`gres_flags_parse` in `src/interfaces/gres.c`)."""
+
+
+PACKAGE_SOURCES = ("distribution", "schedmd")
+"""The package sources that have a name. SchedMD's packages can also come from a repository, or be files."""
 
 
 # The types. Each is a callable, as Ansible's argument specs allow: it returns the value, or raises ValueError with the
@@ -294,6 +299,40 @@ def parameter_lines(key: str) -> Callable[[Any], Any]:
     return typed
 
 
+def url(value: Any) -> str:
+    """A URL from which hosts download something."""
+    if not re.fullmatch(r"(https?|ftp|file)://[!-~]+", text(value)):
+        raise ValueError("allowed: a URL such as https://packages.example.org/slurm-smd_25.11.2-1_amd64.deb")
+    urlsplit(str(value))  # its ValueError names the problem
+    return str(value)
+
+
+def sha256(value: Any) -> str:
+    """A SHA-256 checksum."""
+    if not isinstance(value, str) or not re.fullmatch("[0-9A-Fa-f]{64}", value):
+        raise ValueError("allowed: a SHA-256 checksum, 64 hexadecimal digits")
+    return value.lower()
+
+
+def repository(value: Any) -> str:
+    """A repository of apt: URL, suite and components, as in sources.list(5); a suite that ends in / has none."""
+    words = text(value).split()
+    if not words or not re.fullmatch(r"(https?|ftp|file|mirror|tor\+https?)://?[!-~]+", words[0]) or len(words) < 2:
+        raise ValueError("allowed: URL, suite and components, such as https://packages.example.org/slurm noble main")
+    if words[1].endswith("/") != (len(words) == 2):
+        raise ValueError(f"{shown(words[1])} needs {'no component' if len(words) > 2 else 'a component such as main'}")
+    if not all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/+-]*|\.?/", word) for word in words[1:]):
+        raise ValueError("allowed: a suite and components of letters, digits, '.', '-', '+', '_' and '/'")
+    return " ".join(words)
+
+
+def key_of_repository(value: Any) -> Any:
+    """The key of a repository: a file on the control host, or a URL with its checksum."""
+    if not isinstance(value, (str, Mapping)):
+        raise ValueError("allowed: a file with an ASCII-armored key, or a mapping with url and sha256")
+    return text(value) if isinstance(value, str) else value
+
+
 @dataclass(frozen=True)
 class Kind:
     """The allowed content of a kind of mapping."""
@@ -342,9 +381,11 @@ CLUSTER = Kind(
         "nodes": {"type": sequence, "required": True},
         "partitions": {"type": sequence, "required": True},
         "addresses": {"type": mapping},
+        "packages": {"type": "raw"},
         "accounting": {"type": mapping},
         "slurm_conf": {"type": mapping},
         "cgroup_conf": {"type": mapping},
+        "slurm_files": {"type": mapping},
         # Those of Ansible's fragment `constructed`; Ansible checks them further.
         "strict": {"type": flag},
         "compose": {"type": mapping},
@@ -452,6 +493,23 @@ SLURM_CONF = Kind(
     },
 )
 
+PACKAGES = Kind(
+    own={"repository": {"type": repository}, "key": {"type": key_of_repository}, "files": {"type": sequence}}
+)
+
+REPOSITORY_KEY = Kind(own={"url": {"type": url, "required": True}, "sha256": {"type": sha256, "required": True}})
+
+PACKAGE_FILE = Kind(own={"url": {"type": url}, "sha256": {"type": sha256}, "file": {"type": text}})
+
+OWN_FILES = {
+    "cgroup.conf": "cgroup_conf",
+    "gres.conf": "gres of hardware",
+    "plugstack.conf": "slurm_plugstack",
+    "slurm.conf": "slurm_conf",
+    "slurmdbd.conf": "slurmdbd_conf",
+}
+"""The files that the collection writes, with the keys and variables from which they follow."""
+
 ACCOUNTING = Kind(
     own={
         "limits": {"type": mapping},
@@ -471,11 +529,13 @@ VARIABLES = {
     "database": "slurm_database",
     "registry": "slurm_registry",
     "addresses": "slurm_addresses",
+    "packages": "slurm_packages",
     "hardware": "slurm_hardware_types",
     "nodes": "slurm_nodes",
     "partitions": "slurm_partitions",
     "slurm_conf": "slurm_conf",
     "cgroup_conf": "slurm_cgroup_conf",
+    "slurm_files": "slurm_files",
     "accounting": "slurm_accounting_*",
     **{f"accounting.{key}": f"slurm_accounting_{key}" for key in ACCOUNTING.own},
 }

@@ -8,6 +8,7 @@ Order, blanks, comments and continued lines do not matter: two files with the sa
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -56,7 +57,10 @@ class Configuration:
     """The settings in a set of files."""
 
     settings: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-    """Key as it is spelled and value, by file and key in small letters; a line of plugstack.conf by its plugin."""
+    """Key as it is spelled and value, by file and key in small letters; a line of plugstack.conf by its plugin.
+
+    A file that is no file of Key=value has its own name as key, and a digest as value.
+    """
     nodes: dict[str, Pairs] = field(default_factory=dict)
     partitions: dict[str, Pairs] = field(default_factory=dict)
     gres: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -124,6 +128,25 @@ def _pairs(file: str, number: int, line: str) -> Pairs:
     return tuple(pairs)
 
 
+NAMED_LINES = {
+    "job_container.conf": ("nodename",),
+    "topology.conf": ("blockname", "ringname", "switchname"),
+}
+"""Files with lines of several parameters, by the first keys of these lines; the same key is in many of them."""
+
+KEY_VALUE = (
+    "acct_gather.conf",
+    "cgroup.conf",
+    "gres.conf",
+    "mpi.conf",
+    "plugstack.conf",
+    "slurm.conf",
+    "slurmdbd.conf",
+    *NAMED_LINES,
+)
+"""Files that are read line by line; another one, such as a script, changes as a whole."""
+
+
 def read(files: Mapping[str, str]) -> Configuration:
     """The settings of files, given by name and text.
 
@@ -132,6 +155,9 @@ def read(files: Mapping[str, str]) -> Configuration:
     """
     result = Configuration()
     for file, text in files.items():
+        if file not in KEY_VALUE:
+            result.settings[file, file] = (file, f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}")
+            continue
         defaults: dict[str, Pairs] = {}
         pairs: Pairs = ()
         try:
@@ -169,6 +195,8 @@ def _add(result: Configuration, file: str, pairs: Pairs, defaults: dict[str, Pai
             _add_nodes(result, value, settings)
     elif kind != file:
         result.settings[file, f"{kind} {value}".lower()] = (f"{kind}={value}", _text(pairs[1:]))
+    elif pairs[0][0].lower() in NAMED_LINES.get(file, ()):
+        result.settings[file, f"{pairs[0][0]}={value}".lower()] = (f"{pairs[0][0]}={value}", _text(pairs[1:]))
     elif file == "plugstack.conf":
         word, plugin, *arguments = (*pairs[0][0].split(), *value.split(), "")
         result.settings[file, plugin] = (f"{word}={plugin}", " ".join([word, *arguments]).strip())

@@ -45,6 +45,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     job_container_conf,
     mpi_conf,
     plugstack_conf,
+    site_files,
     slurm_conf,
     slurmdbd_conf,
     topology_conf,
@@ -71,9 +72,11 @@ __all__ = [
     "REFUSED",
     "find",
     "needs",
+    "patch_of",
     "problems",
     "refused_everywhere",
     "release_of",
+    "unread_files",
 ]
 
 
@@ -162,6 +165,12 @@ FILES: Mapping[str, Mapping[str, Parameter]] = {
 }
 """Parameters by file, or by the kind of line in slurm.conf that has parameters of its own, and name in lower case."""
 
+SITE_FILES: Mapping[str, Parameter] = _table(site_files.SITE_FILES)
+"""Files that a site can add."""
+
+SCRIPT = _parameter("Prolog  program  reconfigure")
+"""A program that slurmctld sends to the nodes."""
+
 
 def _names(file: str) -> frozenset[str]:
     """The names of a file in Slurm's spelling, of all releases."""
@@ -201,7 +210,7 @@ def release_of(version: str) -> str:
     return max(release for release in RELEASES if release <= found)
 
 
-def _patch_of(version: str) -> int | None:
+def patch_of(version: str) -> int | None:
     """The patch release, 5 of 24.11.5; None where the version does not say it."""
     match = re.match(r"\d+\.\d+\.(\d+)", version)
     return int(match[1]) if match else None
@@ -219,7 +228,9 @@ def needs(file: str, key: str, version: str) -> Needs:
         ValueError: see `release_of`.
     """
     release = release_of(version)
-    parameter = find(file, key)
+    parameter = FILES.get(file, {}).get(key.lower())
+    if key == file and not parameter:  # it changes as a whole
+        parameter = SITE_FILES.get(file, SCRIPT)
     change = parameter.change if parameter else "daemons!"
     if change == "client":
         return Needs(False, (), "")
@@ -244,6 +255,18 @@ def refused_everywhere(file: str, key: str, value: str) -> str:
     return texts[-1] if all(texts) and not parameter.defunct else ""
 
 
+def unread_files(names: Iterable[str], version: str) -> list[Problem]:
+    """The problems of the files that a site has added: a release does not read all of them.
+
+    Raises:
+        ValueError: see `release_of`.
+    """
+    release, patch = release_of(version), patch_of(version)
+    return [
+        problem for name in names if name in SITE_FILES for problem in _of_release(SITE_FILES[name], release, patch)
+    ]
+
+
 def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list[Problem]:
     """The parameters of a file, or of a line with several, that a release would refuse or ignore.
 
@@ -255,7 +278,7 @@ def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list
     Raises:
         ValueError: see `release_of`.
     """
-    release, patch = release_of(version), _patch_of(version)
+    release, patch = release_of(version), patch_of(version)
     found: list[Problem] = []
     seen: set[str] = set()
     for key, value in values:

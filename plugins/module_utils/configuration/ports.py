@@ -125,6 +125,35 @@ def _by_small_key(settings: Mapping[str, Any]) -> dict[str, str]:
     return {str(key).lower(): str(value) for key, value in settings.items() if value is not None}
 
 
+def closed_ports(listeners: Iterable[Listener], host: str, opened: Iterable[str]) -> list[str]:
+    """The ports on which a host listens for the others of the cluster and that no rule of its firewall opens.
+
+    MariaDB listens for its own host, and the host has been reached with ssh.
+
+    Args:
+        listeners: those of the cluster.
+        host: the name of the host.
+        opened: ports of the rules: "6817", "80,443", "60001:63000" or "any".
+    """
+    parts = [part for text in opened for part in text.replace("any", f"0:{LARGEST}").split(",")]
+    spans = sorted(tuple(map(int, (part if ":" in part else f"{part}:{part}").split(":"))) for part in parts)
+    wanted = [
+        listener.ports
+        for listener in listeners
+        if listener.key not in ("ssh", "MariaDB") and (listener.hosts is None or host in listener.hosts)
+    ]
+    return list(dict.fromkeys(_shown(ports).replace("-", ":") for ports in wanted if not _covered(ports, spans)))
+
+
+def _covered(ports: range, spans: Iterable[tuple[int, ...]]) -> bool:
+    """Whether ports are within spans of first and last port, which are sorted."""
+    following = ports.start
+    for first, last in spans:
+        if first <= following:
+            following = max(following, last + 1)
+    return following >= ports.stop
+
+
 def different_database_ports(
     database: str, slurm_conf: Mapping[str, Any], slurmdbd_conf: Mapping[str, Any] | None
 ) -> Iterator[tuple[str, str]]:

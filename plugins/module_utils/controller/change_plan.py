@@ -6,7 +6,7 @@
 The tables of parameters have the actions that a change needs. The jobs that it ends follow from `_sync_jobs_to_conf` in
 `src/slurmctld/read_config.c`: jobs on nodes that are removed or have other sockets, cores or threads, those with
 generic resources on nodes whose generic resources changed, and those in partitions that are gone. Shorter times end
-jobs as well; `parameter_tables/times.py` has them.
+jobs as well; `parameter_tables/times.py` has them. So do PrologFlags with which slurmd waits for slurmctld.
 """
 
 from __future__ import annotations
@@ -22,12 +22,19 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     Configuration,
     ConfigurationChange,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
+    PROLOG_AT_ALLOCATION,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.times import (
     ENDS_JOBS,
     LEAST,
     EndingTime,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import Span, whole_number
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
+    Span,
+    whole_number,
+    words,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 _SHAPE = {"sockets", "socketsperboard", "boards", "corespersocket", "threadspercore", "cpus", "procs"}
@@ -111,7 +118,7 @@ def steps(
             result.append(Step(change, parameters.Needs(True, (), ""), ()))
             continue
         needs = _needs(change.file, change.key, version)
-        ends = tuple(_ends(change, needs, jobs))
+        ends = tuple(_ends(change, needs, jobs, version))
         least, late = _shorter(change, jobs, version, wanted or Configuration())
         result.append(Step(change, needs, ends or late, least if late else 0))
     return result
@@ -123,13 +130,18 @@ def _needs(file: str, key: str, version: str) -> parameters.Needs:
     return parameters.needs(file, key.partition("=")[0], version)
 
 
-def _ends(change: ConfigurationChange, needs: parameters.Needs, jobs: Sequence[JobPlacement]) -> Iterator[str]:
+def _ends(
+    change: ConfigurationChange, needs: parameters.Needs, jobs: Sequence[JobPlacement], version: str
+) -> Iterator[str]:
     """Numbers of the jobs that a change would end."""
     running = [job for job in jobs if job.nodes]
     key = change.key.lower()
-    if change.file == "PartitionName" and key == "partitionname" and change.after is None:
+    if change.file == "slurm.conf" and key == "prologflags":
+        if _at_allocation(change.after, version) and not _at_allocation(change.before, version):
+            yield from (job.number for job in running if len(job.nodes) > 1 or "interactive" in job.traits)
+    elif change.file == "PartitionName" and key == "partitionname" and change.after is None:
         yield from (job.number for job in jobs if change.subject in job.partition.split(","))
-    elif needs.idle == "cluster" or (needs.idle and change.file in ("slurm.conf", "cgroup.conf")):
+    elif needs.idle == "cluster" or (needs.idle and change.file not in ("NodeName", "gres.conf")):
         yield from (job.number for job in running)
     elif change.file == "NodeName" and ((key == "nodename" and change.after is None) or key in _SHAPE):
         nodes = {*expand(change.subject)}
@@ -137,6 +149,18 @@ def _ends(change: ConfigurationChange, needs: parameters.Needs, jobs: Sequence[J
     elif (change.file == "NodeName" and key == "gres") or change.file == "gres.conf":
         nodes = {*expand(change.subject)}
         yield from (job.number for job in running if job.gres and (not nodes or job.nodes & nodes))
+
+
+def _at_allocation(flags: str | None, version: str) -> bool:
+    """Whether slurmd waits for slurmctld's word to run the prolog, before the first step of a job on a node.
+
+    A job that started without such PrologFlags never gets that word: the first step on a node, as of an srun in a job
+    of several nodes or in an salloc, fails after two times MessageTimeout; the job is requeued and held, and the node
+    is drained (`_wait_for_request_launch_prolog` in `src/slurmd/slurmd/req.c`).
+    """
+    release = parameters.release_of(version)
+    meant = {word for word, releases in words(PROLOG_AT_ALLOCATION).items() if release in releases}
+    return not meant.isdisjoint((flags or "").lower().split(","))
 
 
 def _shorter(

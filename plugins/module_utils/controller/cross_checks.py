@@ -170,7 +170,7 @@ def _yes(value: str) -> bool:
 
 # -- included files --------------------------------------------------------------------------------------------------
 
-CHECKED_FILES = ("slurm.conf", "gres.conf", "cgroup.conf")
+CHECKED_FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "topology.conf")
 """The files that are checked together."""
 
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*(#.*)?", re.IGNORECASE)
@@ -269,6 +269,16 @@ def _unknown_nodes(cluster: ConfiguredCluster) -> Iterator[Finding]:
             yield Finding(f"slurm.conf: PartitionName={name}", "Nodes", f"{what} {since}", REFUSED)
 
 
+def _topology(cluster: ConfiguredCluster) -> Iterator[Finding]:
+    """Nodes of topology.conf that do not exist, of which slurmctld only says so in its log (`_validate_switches`)."""
+    for (file, _key), (line, text) in cluster.says.settings.items():
+        hosts = re.search(r"\bNodes=(\S+)", text, re.IGNORECASE) if file == "topology.conf" else None
+        strange = [name for name in expand(hosts[1]) if name not in cluster.nodes] if hosts else []
+        if strange:
+            what = f"found {fold(strange)!r}, allowed: nodes of slurm.conf{_guess(strange[0], cluster.nodes)}"
+            yield Finding(f"topology.conf: {line}", "Nodes", what, IGNORED)
+
+
 def _partitions(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Several defaults (`_build_single_partitionline_info`), unknown alternates (`_alt_part_test` in job_mgr.c)."""
     defaults = [name for name, values in cluster.partitions.items() if _yes(values.get("default", ""))]
@@ -318,7 +328,8 @@ def _address(name: str, values: Mapping[str, str]) -> str:
 def _addresses(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Nodes without an address, of which each costs slurmctld seconds and each client likewise (`_xgetaddrinfo`).
 
-    Those of a cloud get theirs later, future ones when they register.
+    Those of a cloud get theirs later, future ones when they register. slurmctld answers an srun on a node at the part
+    of the name of its host before the first dot (`xshort_hostname`), with all its jobs locked.
     """
     there = {
         name: values
@@ -326,11 +337,16 @@ def _addresses(cluster: ConfiguredCluster) -> Iterator[Finding]:
         if not values.get("state", "").upper().startswith(("CLOUD", "FUTURE"))
     }
     names = {_address(name, values): name for name, values in there.items()}
-    unresolved = {*cluster.host.unresolved(name for name in names if not _NUMERIC.fullmatch(name))}
-    if unresolved:
-        found = fold([name for name in names if name in unresolved])
-        what = f"found {found!r}, allowed: names that have an address on this host; give these nodes a NodeAddr"
+    labels = {name.partition(".")[0]: name for name in there if "." in name}
+    asked = [name for name in {**names, **labels} if not _NUMERIC.fullmatch(name)]
+    unresolved = {*cluster.host.unresolved(asked)}
+    if found := [name for name in names if name in unresolved]:
+        what = f"found {fold(found)!r}, allowed: names that have an address on this host; give these nodes a NodeAddr"
         yield Finding("slurm.conf", "NodeName", what, REFUSED)
+    elif found := [name for label, name in labels.items() if label in unresolved]:
+        what = f"found {fold(found)!r}, allowed: names whose part before the first dot has an address on this host, too"
+        why = f"slurmctld answers an srun there, and stands still while it looks for {found[0].partition('.')[0]!r}"
+        yield Finding("slurm.conf", "NodeName", f"{what}; {why}", IGNORED)
     default = cluster.get("SlurmdPort", SLURMD)
     first: dict[tuple[str, str], str] = {}
     for name, values in there.items():
@@ -531,11 +547,16 @@ def _programs(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Find files that slurmctld cannot send to the nodes, where the first job would fail and drain its node.
 
     It sends a Prolog or Epilog whose path is relative to its own directory (`new_config_response` in
-    src/common/fetch_config.c, from 23.02 on). It does not report that one is missing.
+    src/common/fetch_config.c). It does not report that one is missing.
     """
     for key in ("Prolog", "Epilog"):
         for path in cluster.get(key).split():
-            if not path.startswith("/") and cluster.host.text(path) is None:
+            if path.startswith("/"):
+                continue
+            if cluster.release < releases.SCRIPTS_SENT:
+                what = f"found {path!r}, which Slurm {cluster.release} does not send to the nodes, allowed: a full path"
+                yield Finding("slurm.conf", key, what, REFUSED)
+            elif cluster.host.text(path) is None:
                 yield Finding("slurm.conf", key, f"found {path!r}, which is no file beside slurm.conf", REFUSED)
 
 
@@ -775,6 +796,7 @@ def _sockets(values: Mapping[str, str]) -> int:
 RULES = (
     _twice,
     _unknown_nodes,
+    _topology,
     _partitions,
     _no_job,
     _addresses,

@@ -32,7 +32,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences, in_force
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import account, this_host
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import address_of, listener
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import (
+    address_of,
+    connection_error,
+    listener,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import (
     TrialError,
     short_name,
@@ -343,10 +347,11 @@ class Slurmctld(Daemon):
             return
         port = settings.get("accountingstorageport", SLURMDBD)
         hosts = [settings.get("accountingstoragehost", "localhost"), settings.get("accountingstoragebackuphost", "")]
-        errors = [_connection_error(host, int(port)) for host in filter(None, hosts)]
-        if all(errors):
+        errors = {f"{host}:{port}": connection_error(host, port, 10) for host in filter(None, hosts)}
+        if all(errors.values()):
             keys = "AccountingStorageHost and AccountingStoragePort"
-            raise ConfigError(f"slurm.conf {keys}: slurmdbd does not answer at {'; '.join(errors)}")
+            where = "; ".join(f"{server}: {error}" for server, error in errors.items())
+            raise ConfigError(f"slurm.conf {keys}: slurmdbd does not answer at {where}")
 
     def before(self, configuration: Configuration) -> Before:
         if not self.answers(configuration):
@@ -430,15 +435,6 @@ class Slurmctld(Daemon):
         ]
 
 
-def _connection_error(host: str, port: int) -> str:
-    """The port of a host that takes no connection, with the reason; empty if it does."""
-    try:
-        with socket.create_connection((host, port), timeout=10):
-            return ""
-    except OSError as error:
-        return f"{host}:{port}: {error.strerror or error}"
-
-
 def _seconds(when: str) -> float:
     """A local time as sinfo shows it, in seconds since the epoch; 0 if there is none."""
     try:
@@ -500,11 +496,7 @@ def reachable(configuration: Configuration, nodes: Iterable[str]) -> set[str]:
     def answers(node: str) -> bool:
         settings = {key.lower(): value for key, value in configuration.nodes.get(node, ())}
         address = settings.get("nodeaddr") or settings.get("nodehostname") or node
-        try:
-            with socket.create_connection((address, int(settings.get("port", port))), timeout=2):
-                return True
-        except (OSError, ValueError):
-            return False
+        return not connection_error(address, settings.get("port", port), 2)
 
     with ThreadPoolExecutor(64) as pool:
         return {name for name, found in zip(names, pool.map(answers, names)) if found}

@@ -12,17 +12,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 
 
 def recorded(path: str) -> list[str]:
     """The names in the file; none if it does not exist."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().split()
-    except FileNotFoundError:
-        return []
+    return (text(path) or "").split()
 
 
 def record(path: str, names: Iterable[str]) -> None:

@@ -54,7 +54,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     NO_NORMAL_APART,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import FILES, find, release_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
+    FILES,
+    find,
+    patch_of,
+    release_of,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 Wanted = Mapping[str, str]
@@ -79,6 +84,21 @@ _WHOLE = re.compile(r"\+?(0x[0-9a-f]+|\d+)(k?)", re.I)
 _GRES = re.compile(r"([^:(]+)(?::([^:(]*[^\d:(][^:(]*))??(?::no_consume)?(?::(\d+)([KMGTP]?))?(?:\(.*\))?", re.I)
 
 
+def _patch_release_of(version: str) -> str:
+    """The release and patch release of a version, to compare with others: 25.11.2 for 25.11.2-1, 25.11 for 25.11.
+
+    Raises:
+        ValueError: the version is not known.
+    """
+    release, patch = release_of(version), patch_of(version)
+    return release if patch is None else f"{release}.{patch}"
+
+
+def _is_from(first: str, release: str) -> bool:
+    """Whether a release or patch release is the first one or a later one; 25.11 is before all of its patch releases."""
+    return [int(part) for part in release.split(".")] >= [int(part) for part in first.split(".")]
+
+
 def differences(configuration: Configuration, config: str, nodes: str, partitions: str, version: str) -> list[str]:
     """The differences of slurmctld from the files, a line for each.
 
@@ -92,7 +112,7 @@ def differences(configuration: Configuration, config: str, nodes: str, partition
     Raises:
         ValueError: the version is not known, or a hostlist is none.
     """
-    release = release_of(version)
+    release = _patch_release_of(version)
     conf = {key: value for (file, key), (_name, value) in configuration.settings.items() if file == "slurm.conf"}
     return [
         *_settings(conf, shown_config(config), len(configuration.nodes), release),
@@ -109,7 +129,7 @@ def in_force(
     Changes of other files, and of values that it does not show, are not among them. If a change removes a parameter,
     its former value must not be in force.
     """
-    release = release_of(version)
+    release = _patch_release_of(version)
     shown = {"NodeName": shown_lines("NodeName", nodes), "PartitionName": shown_lines("PartitionName", partitions)}
     settings = shown_config(config)
 
@@ -456,18 +476,19 @@ def _words(name: str, value: str, release: str) -> frozenset[str]:
     """The words of a value, those that come with them, and each by the name that Slurm shows."""
     aliases: dict[str, str] = {}
     for since, renamed in ALIASES.get(name, {}).items():
-        aliases.update(renamed if since <= release else {})
+        aliases.update(renamed if _is_from(since, release) else {})
     implied = IMPLIED.get(name, {})
-    found = {name for word in value.split(",") for name in aliases.get(word, word).split(",")}
+    words = value.split(",")
+    if name == "LogTimeFormat" and {*words} <= {"", "format_stderr"}:
+        words.append("iso8601_ms")
+    found = {name for word in words for name in aliases.get(word, word).split(",")}
     while more := {word for known in found for word in implied.get(known, "").split()} - found:
         found |= more
     if name == "HealthCheckNodeState" and found <= {"cycle", "reboot_only", "start_only"}:
         found |= {"any", *implied["any"].split()}
-    if name == "LogTimeFormat" and found <= {"", "format_stderr"}:
-        found.add("iso8601_ms")
     if name == "PrivateData":
         found = {word.rstrip("s") for word in found}
-    if name == "PriorityFlags" and release < NO_NORMAL_APART:
+    if name == "PriorityFlags" and not _is_from(NO_NORMAL_APART, release):
         found = {word.partition("_normal_")[0] for word in found}
     return frozenset(found.difference(_NOTHING))
 

@@ -1,13 +1,17 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The processes of this host that listen on ports, from /proc (proc(5), `/proc/net/tcp` and `/proc/PID/fd`)."""
+"""Connections to ports, and the processes of this host that listen on them.
+
+The processes are read from /proc (proc(5), `/proc/net/tcp` and `/proc/PID/fd`).
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import os
 import re
+import socket
 import sys
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,6 +19,15 @@ from typing import NamedTuple
 PROC = "/proc"
 LISTENS = "0A"
 """The state of a socket that listens (`TCP_LISTEN` in Linux, include/net/tcp_states.h)."""
+
+
+def connection_error(host: str, port: int | str, seconds: float) -> str:
+    """The reason why a port of a host takes no connection within some seconds; empty if it does."""
+    try:
+        with socket.create_connection((host, int(port)), timeout=seconds):
+            return ""
+    except (OSError, ValueError, OverflowError) as error:
+        return str(getattr(error, "strerror", "") or error or type(error).__name__)
 
 
 class Socket(NamedTuple):
@@ -46,20 +59,19 @@ def _reachable(digits: str) -> str:
 
 def sockets(port: int) -> list[Socket]:
     """The sockets of this host that listen on a port."""
-    return [
-        socket for name in ("tcp", "tcp6") for socket in listening(_text(f"{PROC}/net/{name}")) if socket.port == port
-    ]
+    tables = (_text(f"{PROC}/net/{name}") for name in ("tcp", "tcp6"))
+    return [found for table in tables for found in listening(table) if found.port == port]
 
 
 def address_of(process: int, port: int) -> str:
     """The address on which a process listens on a port; empty if it does not."""
     own = _inodes(process)
-    return next((socket.address for socket in sockets(port) if socket.inode in own), "")
+    return next((found.address for found in sockets(port) if found.inode in own), "")
 
 
 def listener(port: int) -> tuple[int, str]:
     """Number and name of the process that listens on a port; 0 if there is none that can be seen."""
-    wanted = {socket.inode for socket in sockets(port)}
+    wanted = {found.inode for found in sockets(port)}
     for name in os.listdir(PROC) if wanted else []:
         if name.isdecimal() and wanted & _inodes(int(name)):
             return int(name), _text(f"{PROC}/{name}/comm").strip()

@@ -76,8 +76,10 @@ def _truth(value: Any) -> str:
     return "" if isinstance(value, bool) else f"found {_found(value)}, allowed: true or false"
 
 
-def _list(of: Check, most: int = 4096) -> Check:
+def _list(of: Check, most: int = 4096, none: bool = False) -> Check:
     def check(value: Any) -> str:
+        if value is None and none:
+            return ""
         if not isinstance(value, list) or len(value) > most:
             return f"found {_found(value)}, allowed: a list of at most {most}"
         return next((f"[{i}]: {what}" for i, item in enumerate(value) if (what := of(item))), "")
@@ -119,6 +121,7 @@ def _cores(value: Any) -> str:
 _PRINTABLE = r"[ -~]*"
 _WORD = r"[A-Za-z0-9][A-Za-z0-9+._~:-]*"
 _PATH = r"/[A-Za-z0-9+._/@%:-]*"
+_PORTS = r"[0-9]{1,5}(:[0-9]{1,5})?"
 
 HARDWARE = _record(
     cpus=_number(1 << 20, 1),
@@ -154,6 +157,7 @@ HOST = _record(
     nvidia_gpus=_number(1024),
     slurm_version=_text(r"(?:[A-Za-z0-9+._~:-]+)?"),
     packages=_mapping(_text(_WORD), _text(_WORD)),
+    unheld=_list(_text(_WORD)),
     candidates=_mapping(_text(_WORD), _text(_WORD)),
     mirror=_text(r"(?:[a-z+]+:[A-Za-z0-9+._~:/@%-]+)?"),
     interrupted=_truth,
@@ -165,6 +169,9 @@ HOST = _record(
     programs=_mapping(_text(r"/[A-Za-z0-9+._/@%:~,*?!\[\]-]+"), _text(r"is (missing|no file|not executable)")),
     part=_text(r"([0-9a-f]{64})?"),
     other_addresses=_mapping(_text(r"[A-Za-z0-9._-]+", 255), _text(r"[0-9.]+", 15)),
+    cloud_init=_record(writes_hosts=_text(rf"({_PATH})?"), own_name=_truth),
+    ufw=_list(_text(rf"any|{_PORTS}(,{_PORTS})*"), none=True),
+    profiles=_mapping(_text(_WORD), _text("loaded|missing|no userns|not loaded")),
     serving_controller=_text(r"[A-Za-z0-9._-]*", 255),
     namespaces=_record(
         max_user_namespaces=_number(1 << 63, none=True),
@@ -270,6 +277,8 @@ RESULTS: dict[str, dict[str, Check]] = {
         "unproven": _list(_text(r"[A-Za-z0-9._,\[\]-]+", 1 << 20), MANY),
         # The names become paths on standby controllers.
         "in_force": _mapping(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), _any_text, 64),
+        "listed": _any_text,
+        "absent": _list(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), 64),
         "remarks": _LINES,
     },
     "slurm_files": {"files": _LINES},
@@ -279,6 +288,7 @@ RESULTS: dict[str, dict[str, Check]] = {
     "slurm_node": {"plan": _plan()},
     "slurm_packages": {
         "installed": _LINES,
+        "held": _mapping(_text(_WORD), _text(_WORD)),
         "files": _LINES,
         "plugins": _list(_PLUGIN),
     },

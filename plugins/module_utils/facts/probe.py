@@ -12,27 +12,29 @@ import os
 import pwd
 import re
 import stat
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import apparmor, cloud_init, dpkg, ufw
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, without_part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import serving
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NO_ANSWER, NOT_STARTED, run
 
-SLURM_PACKAGE = "slurm-wlm-basic-plugins"
-"""All of Debian's packages of Slurm depend on this one, so that its version is theirs."""
+DAEMONS = ("/usr/sbin/slurmctld", "/usr/sbin/slurmd")
+"""The daemons that tell their version without a configuration; they have these paths in all packages of Slurm."""
+
+LEAST_CONF = "ClusterName=x\nSlurmctldHost=x\n"
+"""A configuration with which Slurm's commands tell their version; without one they search the network for it."""
+
+VERSION = re.compile(r"^slurm\S* ([0-9]{2}\.[0-9]{2}\.[A-Za-z0-9.~+-]+)$", re.MULTILINE)
+"""The version that a program of Slurm tells: `slurm 25.11.2`, or Debian's `slurm-wlm 24.11.5`."""
 
 CLOCKS = ("systemd-timesyncd", "chrony", "ntpsec", "openntpd")
 """Services that keep the clock."""
-
-DPKG_JOURNAL = "/var/lib/dpkg/updates"
-"""dpkg's journal: it is empty unless an installation was interrupted (dpkg's source, lib/dpkg/dbmodify.c)."""
-
-DPKG_QUERY = ("dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status} ${Version}\\n")
-"""Asks for the state of packages, whose names follow."""
 
 DF = ("timeout", "--signal=KILL", "10", "df", "--block-size=1M", "--output=avail,itotal,iavail,file")
 """Asks for free space; it gives up on a file system whose server does not answer."""
@@ -62,12 +64,6 @@ def distribution(os_release: str) -> dict[str, str]:
         "distribution": f"{words.get('ID', 'unknown')} {words.get('VERSION_ID', '')}".strip(),
         "codename": words.get("VERSION_CODENAME", ""),
     }
-
-
-def installed(listing: str) -> dict[str, str]:
-    """Version by package of those that are installed, from the answer to DPKG_QUERY and names of packages."""
-    rows = (line.split() for line in listing.split("\n"))
-    return {row[0]: row[2] for row in rows if len(row) == 3 and row[1] == "installed"}
 
 
 def candidates(policy: str) -> dict[str, str]:
@@ -136,6 +132,10 @@ class Questions:
 
     packages: Sequence[str] = ()
     """Names of packages: which are installed."""
+    slurm_package: str = ""
+    """The package whose version is Slurm's: which version would apt install, if the host has no Slurm."""
+    hold: Sequence[str] = ()
+    """Names of source packages: which of their installed packages are not held."""
     candidates: Sequence[str] = ()
     """Names of packages: which version would apt install. Asked with them: the mirror of the distribution's archive."""
     users: Sequence[str] = ()
@@ -151,15 +151,18 @@ class Questions:
     addresses do its other lines have."""
     programs: Sequence[str] = ()
     """Paths of programs, or patterns of glob(3): which of them cannot be run."""
+    profiles: Sequence[str] = ()
+    """Files of AppArmor's profiles: may their programs make user namespaces."""
     serving_controller: bool = False
     """Which of several controllers serves?"""
 
 
 def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
     """The facts about a host: the fact `slurm_host`, whose keys the module slurm_host_facts documents."""
-    packages = installed(run([*DPKG_QUERY, SLURM_PACKAGE, *questions.packages]))
+    packages = dpkg.installed(run(dpkg.QUERY))
     own = distribution(tree.text("/etc/os-release") or "")
-    policy = _policy(run, packages, questions.candidates)
+    version = slurm_version(run)
+    policy = _policy(run, questions.candidates, "" if version else questions.slurm_package)
     path, marker = questions.part
     whole = _content(tree, path) or b"" if path else b""
     hostname = tree.text("/proc/sys/kernel/hostname") or ""
@@ -169,11 +172,12 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "container": run(["systemd-detect-virt", "--container"]).strip() or "none",
         "memory_mib": _memory(tree.text("/proc/meminfo") or ""),
         "nvidia_gpus": len(gpus.addresses(tree)),
-        "slurm_version": packages.get(SLURM_PACKAGE) or policy.get(SLURM_PACKAGE, ""),
-        "packages": {name: version for name, version in packages.items() if name in questions.packages},
+        "slurm_version": version or policy.get(questions.slurm_package, ""),
+        "packages": {name: packages[name].version for name in questions.packages if name in packages},
+        "unheld": dpkg.unheld(packages, questions.hold),
         "candidates": {name: version for name, version in policy.items() if name in questions.candidates},
         "mirror": _mirror(own["codename"], run) if questions.candidates else "",
-        "interrupted": bool(tree.names(DPKG_JOURNAL)),
+        "interrupted": bool(tree.names(dpkg.JOURNAL)),
         "clocks": services(run(["systemctl", "show", "--property=Id,ActiveState,UnitFileState", *CLOCKS])),
         "users": {name: user for name in questions.users if (user := _user(name)) is not None},
         "paths": dict(_owners(tree, questions.paths)),
@@ -182,6 +186,9 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "programs": {name: reason for name in questions.programs if (reason := _unusable(tree, name))},
         "part": checksum(part_of(whole, marker)) if path else "",
         "other_addresses": addresses(without_part(whole, marker), hostname) if path == HOSTS else {},
+        "cloud_init": cloud_init.look(tree, hostname),
+        "ufw": ufw.open_ports(tree),
+        "profiles": {name: apparmor.profile_state(tree, name) for name in questions.profiles},
         "serving_controller": serving() if questions.serving_controller else "",
         # Users' containers need these. unprivileged_userns_clone is Debian's own, a kernel that lacks it allows them.
         # apparmor_restrict_unprivileged_userns is Ubuntu's: programs without a profile get useless namespaces.
@@ -196,13 +203,26 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
     }
 
 
-def _policy(run: Command, packages: dict[str, str], names: Sequence[str]) -> dict[str, str]:
-    """The candidates of these packages, and of Slurm's where it is not installed; apt is asked only if it has to be."""
-    asked = [*names, *([] if SLURM_PACKAGE in packages else [SLURM_PACKAGE])]
+def slurm_version(run: Command) -> str:
+    """The version that a daemon tells, or a command where there is no daemon; empty if the host has no Slurm.
+
+    The version of the package can be another one, on a host whose packages were made by somebody else.
+    """
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as conf:
+        conf.write(LEAST_CONF)
+        conf.flush()
+        command = ["env", f"SLURM_CONF={conf.name}", "/usr/bin/sinfo", "-V"]
+        told = (VERSION.search(run(words)) for words in (*([daemon, "-V"] for daemon in DAEMONS), command))
+        return next((match[1] for match in told if match), "")
+
+
+def _policy(run: Command, names: Sequence[str], slurm_package: str) -> dict[str, str]:
+    """The candidates of these packages, and of Slurm's if it is given; apt is asked only if it has to be."""
+    asked = [*names, *([slurm_package] if slurm_package else [])]
     if not asked:
         return {}
     found = candidates(run(["apt-cache", "policy", *asked]))
-    if SLURM_PACKAGE in asked and SLURM_PACKAGE not in found:
+    if slurm_package and slurm_package not in found:
         # A host that apt has never updated, such as one from the image of a cloud, has no lists.
         run(["apt-get", "--quiet=2", "update"])
         found = candidates(run(["apt-cache", "policy", *asked]))

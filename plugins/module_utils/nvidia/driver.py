@@ -140,11 +140,30 @@ class Choice:
     """Packages that have the driver's version."""
     tools: list[str]
     """Packages with versions of their own."""
+    signed: list[str]
+    """Those of the tools that are kernel modules signed by the distribution; without any, DKMS builds the module."""
 
 
-def _fill(packages: Sequence[str], **words: str) -> list[str]:
-    """Names of packages with the words in their place."""
-    return [package.format(**words) for package in packages]
+def flavours(kernel: str, images: Iterable[str]) -> list[str]:
+    """The kinds of a kernel by the names of its metapackages, which bring its next releases.
+
+    "6.8.0-60-generic" is generic, or generic-hwe-24.04 if the host has linux-image-generic-hwe-24.04. A host with both
+    may boot either.
+
+    Args:
+        kernel: the release of the kernel that runs.
+        images: installed packages linux-image-*.
+    """
+    kind = re.sub(r"^[\d.]+(-\d+|\+[^-]*)?-", "", kernel)
+    pattern = rf"linux-image-({re.escape(kind)}(?:-(?:hwe-|lts-)?\d+\.\d+(?:-edge)?)?)"
+    found = [match[1] for name in sorted(images) if (match := re.fullmatch(pattern, name))]
+    return found or [kind]
+
+
+def _fill(packages: Sequence[str], flavours: Sequence[str], **words: str) -> list[str]:
+    """Names of packages with the words in their place, once for each flavour where a name has one."""
+    filled = (package.format(flavour=kind, **words) for package in packages for kind in flavours)
+    return list(dict.fromkeys(filled))
 
 
 def choose(
@@ -154,6 +173,8 @@ def choose(
     generations: Sequence[str],
     switches: int = 0,
     kernel: str = "",
+    images: Collection[str] = (),
+    signed: bool = False,
 ) -> Choice:
     """The packages for GPUs of these generations.
 
@@ -164,6 +185,8 @@ def choose(
         generations: one or more.
         switches: NVSwitches of the machine, which need the fabric manager.
         kernel: the release of the kernel that runs; empty where no module is to be built for it.
+        images: installed packages linux-image-*.
+        signed: whether to take modules that the distribution has signed, if it has such modules.
 
     Raises:
         DriverError: the platform has no such driver, or the GPUs have none there; with the possible choices.
@@ -194,17 +217,24 @@ def choose(
             f"{platform} from {source}: the machine has NVSwitch and needs the fabric manager, which is not there; "
             "it is in NVIDIA's repository (nvidia_driver_source: nvidia)"
         )
-    driver = packages["libraries"] + (packages[modules] if kernel else []) + (packages["fabric"] if switches else [])
+    signed_modules = packages.get("signed", {}).get(modules) if signed and kernel else None
+    kinds = [] if not kernel else signed_modules["driver"] if signed_modules else packages[modules]
+    driver = packages["libraries"] + kinds + (packages["fabric"] if switches else [])
     if options["display"] and kernel:
         driver += packages["display"][modules]
-    tools = common["tools"] + (common["headers"] if kernel else []) + (common["cuda"] if options["cuda"] else [])
-    words = {"branch": branch, "kernel": kernel, "flavour": re.sub(r"^[\d.]+(-\d+|\+[^-]*)?-", "", kernel)}
+    for_kernel = [] if not kernel else signed_modules["modules"] if signed_modules else common["headers"]
+    tools = common["tools"] + for_kernel + (common["cuda"] if options["cuda"] else [])
+
+    def filled(names: Sequence[str]) -> list[str]:
+        return _fill(names, flavours(kernel, images), branch=branch, kernel=kernel)
+
     return Choice(
         branch,
         modules if kernel else "",
         common["components"],
-        list(dict.fromkeys(_fill(driver, **words))),
-        list(dict.fromkeys(_fill(tools, **words))),
+        filled(driver),
+        filled(tools),
+        filled(for_kernel) if signed_modules else [],
     )
 
 
@@ -269,6 +299,22 @@ def agree(packages: Sequence[str], versions: Mapping[str, Sequence[str]], branch
         has = "; ".join(f"{name} {', '.join(versions.get(name, ())) or 'is not there'}" for name in packages)
         raise DriverError(f"version {wanted or branch} of the driver is not in all of its packages: {has}")
     return there[-1]
+
+
+def replaced_by(shown: str) -> dict[str, str]:
+    """The branch that transitional packages install in their place, by package, from what `apt-cache show` says.
+
+    Ubuntu empties the packages of a branch when NVIDIA ends it: nvidia-headless-535-server then needs only
+    nvidia-headless-580-server.
+    """
+    found: dict[str, str] = {}
+    for paragraph in shown.split("\n\n"):
+        fields: dict[str, str] = dict(re.findall(r"(?m)^(Package|Depends|Description(?:-en)?): *(.*)$", paragraph))
+        description = fields.get("Description-en") or fields.get("Description") or ""
+        match = re.search(r"nvidia-[a-z0-9-]*?(\d{3})\b", fields.get("Depends", ""))
+        if "transitional" in description and match:
+            found[fields["Package"]] = match[1]
+    return found
 
 
 def preferences(version: str) -> str:

@@ -8,16 +8,30 @@
 # on this node, that command gets TEMP/containers with links to the containers that have names.
 data=$2 own=$3/containers
 mapfile -d '' -t words </proc/"$1"/cmdline
-for word in "${words[@]}"; do
+command=${words[2]-} container=
+for word in "${words[@]:3}"; do
     [[ $word =~ ^pyxis_([0-9]+_)?[0-9]+[.][0-9]+$ ]] && echo "$own" && exit
+    [[ $word != pyxis_* ]] || container=${container:-$word}
 done
-if [[ ${words[2]-} == list && -d $own ]]; then
+if [[ $command == list && -d $own ]]; then
     find "$own" -maxdepth 1 -type l -delete
     shopt -s nullglob
     containers=("$own"/*/)
     if ((${#containers[@]})); then
         for container in "$data"/*/; do ln -s "${container%/}" "$own" 2>/dev/null; done
         data=$own
+    fi
+fi
+
+# The epilog runs enroot-clean for jobs that have made something. A link beside a container tells which job of which
+# node makes it, and only one job can have made this link. enroot-clean removes containers that pyxis has not completed;
+# containers that users make with enroot itself are not pyxis'.
+if [[ ${SLURM_JOB_ID-} && $command =~ ^(create|import|load)$ ]]; then
+    : 2>/dev/null >"$3/made"
+    read -r _ _ _ parent _ <"/proc/$1/stat"
+    if [[ $container && ! -e $data/$container && $(<"/proc/$parent/comm") == slurmstepd ]]; then
+        (umask 077 && mkdir -p "$data")
+        ln -s "$(</proc/sys/kernel/hostname):$SLURM_JOB_ID" "$data/.making-$container" 2>/dev/null
     fi
 fi
 echo "$data"

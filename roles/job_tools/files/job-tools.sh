@@ -52,3 +52,19 @@ resources() {
     [[ -z $GPUS ]] || printf '%s\n' "--gres=gpu:$GPUS"
     [[ -z $PARTITION ]] || printf '%s\n' "--partition=$PARTITION"
 }
+
+check_directory() {
+    [[ $PWD != *[,:]* ]] || die "a directory with ',' or ':' in its name cannot be mounted: $PWD"
+}
+
+# Options of srun, and the command before the user's own, for a container with this directory as /workspace. If pyxis is
+# an optional plugin and cannot start the container, Slurm would run the command on the host.
+# shellcheck disable=SC2016,SC2034 # for the shell in the container; used by the tools
+inside=(
+    --container-mounts="$PWD:/workspace" --container-workdir=/workspace
+    sh -c 'here=
+    while read -r _ _ _ _ where _; do test "$where" != /workspace || here=1; done </proc/self/mountinfo
+    test -z "$here" || exec "$@"
+    echo "$0: the container has not started, so the command has not run" >&2
+    exit 125' "$tool"
+)

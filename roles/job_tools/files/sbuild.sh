@@ -61,18 +61,54 @@ if exists "$name"; then
     [[ -n $force ]] || die "the container $name exists: srun.sh runs in it, sbuild.sh --force makes it anew"
     enroot remove -f "pyxis_$name"
 fi
+# What this run makes is removed if it fails, so no other run may make a container of this name at the same time.
+[[ -z $(squeue --noheader --me --name="sbuild-$name" --states=pending,configuring,running) ]] ||
+    die "a job makes the container $name: see squeue --me"
 image=${1:-${IMAGE:-$(newest)}}
 [[ $image != *.sqsh || $image == */* ]] || image=./$image
+check_directory
 mapfile -t options < <(resources)
+
+# Removes what the job has made. A node may write until the job is gone.
+undo() {
+    local second
+    for ((second = 0; second < 60; second++)); do
+        ! exists "$name" || enroot remove -f "pyxis_$name" || :
+        if ! exists "$name" && [[ -z $(squeue --noheader --me --name="sbuild-$name") ]]; then break; fi
+        sleep 1
+    done >/dev/null 2>&1
+}
+
+# Ends the job, or its step in an allocation, and the tool.
+stop() {
+    trap '' INT TERM HUP
+    { kill "$job" || :; scancel --quiet --me --name="sbuild-$name" || :; wait "$job" || :; } 2>/dev/null
+    undo
+    say "stopped; the container $name is removed"
+    exit "$1"
+}
 
 say "making $name from $image"
 progress &
-ticker=$!
-trap 'kill "$ticker" 2>/dev/null || :' EXIT
-# If pyxis is an optional plugin, the job also succeeds without a container.
-if ! srun --job-name="sbuild-$name" "${options[@]}" --container-image="$image" --container-name="$name" true </dev/null ||
-    ! exists "$name"; then
+ticker=$! node=$(mktemp) job=
+trap 'kill "$ticker" 2>/dev/null || :; rm -f "$node"' EXIT
+trap 'stop 129' HUP
+trap 'stop 130' INT
+trap 'stop 143' TERM
+# srun runs in the background, so that a signal is handled at once. The container tells the name of its node: srun can
+# succeed without the command, if the job is cancelled before.
+# shellcheck disable=SC2016 # for the shell in the container
+srun --job-name="sbuild-$name" "${options[@]}" --container-image="$image" --container-name="$name" \
+    "${inside[@]}" sh -c 'echo "$SLURMD_NODENAME"' </dev/null >"$node" &
+job=$!
+if ! wait "$job" || [[ ! -s $node ]]; then
+    undo
     die "no container: see above what Slurm says. An image of nvcr.io needs a key, see nvcrlogin --help"
+fi
+if ! exists "$name"; then
+    srun "${options[@]}" --nodelist="$(<"$node")" enroot remove -f "pyxis_$name" </dev/null >/dev/null 2>&1 || :
+    die "the container $name was on $(<"$node") only: this host does not share enroot_data_dir with the nodes," \
+        "or pyxis removes containers after their job (container_scope=job)"
 fi
 mkdir -p "$state"
 echo "$PWD" >"$state/$name"

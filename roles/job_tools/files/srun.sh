@@ -41,7 +41,7 @@ check_name "$name"
 exists "$name" || die "there is no container $name yet: sbuild.sh makes it, enroot list shows those that there are"
 other=$(directory_of "$name")
 [[ -z $other || $other == "$PWD" ]] || say "the container $name is that of $other"
-[[ $PWD != *[,:]* ]] || die "a directory with ',' or ':' in its name cannot be mounted: $PWD"
+check_directory
 mapfile -t options < <(resources)
 
 # A script in this directory can be given as script instead of ./script.
@@ -51,13 +51,4 @@ else
     set -- bash -i
     options+=(--pty)
 fi
-# If pyxis is an optional plugin and cannot start the container, Slurm would run the command on the host.
-# shellcheck disable=SC2016 # for the shell in the container
-inside='here=
-    while read -r _ _ _ _ where _; do test "$where" != /workspace || here=1; done </proc/self/mountinfo
-    test -z "$here" || exec "$@"
-    echo "srun.sh: the container has not started, so the command has not run" >&2
-    exit 125'
-exec srun "${options[@]}" "${as[@]}" "${home[@]}" \
-    --container-name="$name" --container-mounts="$PWD:/workspace" --container-workdir=/workspace \
-    sh -c "$inside" srun.sh "$@"
+exec srun "${options[@]}" "${as[@]}" "${home[@]}" --container-name="$name" "${inside[@]}" "$@"

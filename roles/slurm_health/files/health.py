@@ -18,7 +18,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -179,6 +178,14 @@ def scontrol(*words: str) -> str:
     return output
 
 
+def own_node() -> str:
+    """The name of this node, for a person who runs the checks: slurmd passes it on. Raises OSError without one."""
+    names = scontrol("show", "aliases").split()
+    if not names:
+        raise OSError("this host is no node of Slurm")
+    return names[0]
+
+
 def read(path: str) -> dict[str, Any]:
     """The mapping in a JSON file; empty if the file is missing, or incomplete because a run was killed."""
     try:
@@ -200,7 +207,7 @@ def examine() -> int:
     known = before.get("well", False)
     try:
         if reason or not known:
-            name = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+            name = os.environ.get("SLURMD_NODENAME") or own_node()
             words = action(scontrol("--oneliner", "show", "node", name), reason)
             if words:
                 scontrol("update", f"NodeName={name}", *words)

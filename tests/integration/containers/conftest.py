@@ -27,6 +27,8 @@ STATES = ("prepared", "planned", "equipping", "equipped", "worse", "cache", "rea
 # Is on the first host once the tests have begun to change the cluster.
 USED = "/var/lib/slurm/tests-were-here"
 NVIDIA_CLI = "/usr/local/bin/nvidia-container-cli"
+# The stages that equip the cluster; base installs Slurm's plugin for NVML.
+EQUIPPING = "base,containers,controller,compute"
 FRIENDLY = [{"plugin": GREET, "arguments": ["friendly"]}]
 
 
@@ -111,7 +113,7 @@ def planned(prepared: Site) -> Run:
     lab.command("front", f"scontrol create {reservation}")
     try:
         lab.wait_for("front", f"sinfo -h -n {NODE} -o %T", "maint")
-        run = prepared.run("--check", "--diff", f"--limit=front,{NODE}", slurm_containers=[])
+        run = prepared.run("--check", "--diff", f"--limit=front,{NODE}", tags=EQUIPPING, slurm_containers=[])
     finally:
         lab.command("front", "scontrol delete reservationname=mig")
     lab.wait_until_idle("front", NODE)
@@ -123,7 +125,7 @@ def planned(prepared: Site) -> Run:
 def equipping(prepared: Site, planned: Run) -> Run:
     """The run that equips the cluster. pyxis is not proven, since Slurm takes no job of the account for that."""
     assert planned.changed
-    run = prepared.run("--diff", validate_options={"account": "nobodys"})
+    run = prepared.run("--diff", tags=EQUIPPING, validate_options={"account": "nobodys"})
     assert run.rc == 0, run.failed
     prepared.lab.wait_until_idle("front", NODE)
     return run
@@ -161,7 +163,8 @@ def real(lab: Lab, request: pytest.FixtureRequest) -> Site:
     strip(Site(lab))
     for node in lab.nodes:
         lab.script(node, f"cat >{NVIDIA_CLI}; chmod 755 {NVIDIA_CLI}", (STAND_IN / "nvidia-container-cli").read_bytes())
-    real = Site(lab, packages | request.getfixturevalue("tls"))
+    more = {"enroot_environment": {"HINT": "two words"}, "enroot_infiniband": True}
+    real = Site(lab, packages | more | request.getfixturevalue("tls"))
     run = real.run()
     assert run.rc == 0, run.failed
     push_image(lab, COMPLETE)

@@ -36,7 +36,6 @@ MINORS = "\n".join(
     for i in range(1, len(INSTANCES) + 1)
 )
 INSTALL = f"""set -e
-apt-get install --quiet=2 --yes --no-install-recommends slurm-wlm-nvml-plugin
 base64 -d >/usr/local/lib/libnvidia-ml.so.1 <<END
 LIBRARY
 END

@@ -54,6 +54,7 @@ def test_a_node_with_a_job_keeps_its_instances(lab: Lab, prepared: Site, running
 def test_the_plan_is_told_in_check_mode(lab: Lab, planned: Run) -> None:
     """The node is in maintenance meanwhile: that is no job, and it is not refused."""
     assert "gpucluster.slurm.nvidia_mig : Drain the nodes" in planned.changed[NODE]
+    assert "gpucluster.slurm.base : Prepare the host" in planned.changed[NODE]  # the NVML plugin
     assert "gpucluster.slurm.nvidia_mig : Look at the GPUs" in planned.changed[NODE]
     (diff,) = [
         result["diff"] for _host, task, result in planned.results if "Look at the GPUs" in task and result["changed"]
@@ -68,6 +69,8 @@ def test_the_plan_is_told_in_check_mode(lab: Lab, planned: Run) -> None:
 @pytest.mark.usefixtures("equipping")
 def test_the_instances_are_made_and_slurm_finds_what_the_cluster_file_declares(lab: Lab) -> None:
     assert recorded(lab) == MADE
+    packages = {host: lab.command(host, "dpkg-query --show --showformat='${Package} '") for host in (NODE, "box02")}
+    assert {host: "slurm-wlm-nvml-plugin " in text for host, text in packages.items()} == {NODE: True, "box02": False}
     detected = lab.command(NODE, "slurmd -G -f /run/slurm/conf/slurm.conf 2>&1")
     counts: Counter[str] = Counter()
     for kind, count in re.findall(r"Gres Name=gpu Type=(\S+) Count=(\d+)", detected):

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
-from debs import Site, as_user
+from debs import PLUGIN, as_user
 from images import IMAGE
 from lab import Lab
 
@@ -125,6 +125,30 @@ def test_mpi_and_pytorch_in_containers_on_two_nodes(lab: Lab) -> None:
     assert sorted(said.splitlines()) == ["box01 2 0", "box01 2 1"]
 
 
+def test_containers_have_the_sites_variables_and_infiniband_where_there_is_some(lab: Lab) -> None:
+    """The device of the first node is a stand-in."""
+    lab.command("box01", "mkdir -p /dev/infiniband && mknod -m 666 /dev/infiniband/uverbs0 c 231 192")
+    try:
+        said = in_container(lab, f"-N2 --container-image={IMAGE}", "printenv HINT; ls /dev/infiniband/uverbs0; true")
+        assert sorted(said.splitlines()) == ["/dev/infiniband/uverbs0", "two words", "two words"]
+    finally:
+        lab.command("box01", "rm -r /dev/infiniband")
+
+
+def test_a_full_disk_gives_one_sentence_and_no_half_is_left(lab: Lab) -> None:
+    data = "/home/alice/.local/share/enroot"
+    as_user(lab, f"mkdir -p {data}")
+    lab.command("box01", f"mount -t tmpfs -o size=20m,uid=2001,mode=0700 small {data}")
+    try:
+        options = f"-w box01 --container-image={IMAGE} --container-name=half"
+        said = as_user(lab, f"timeout 180 srun {options} true 2>&1", rc=1)
+        assert said.count(f"enroot: no space is left in {data}, or your quota is used up") == 1
+        assert len(said.splitlines()) < 20
+        lab.wait_for("box01", f"echo left: $(ls -A {data}).", "left: .")
+    finally:
+        lab.command("box01", f"umount {data}")
+
+
 def test_a_container_without_a_name_is_listed_and_can_be_attached_to(lab: Lab) -> None:
     script = f"srun --container-image={IMAGE} sh -c 'touch /mine; sleep 300'"
     job = as_user(lab, f"sbatch --parsable -w box01 -o /dev/null --wrap {shlex.quote(script)}")
@@ -135,11 +159,19 @@ def test_a_container_without_a_name_is_listed_and_can_be_attached_to(lab: Lab) -
     as_user(lab, f"scancel {job}")
 
 
-def test_where_pyxis_is_optional_the_command_runs_on_the_host(lab: Lab, real: Site) -> None:
-    """Slurm ignores what an optional plugin says."""
-    run = real.run(pyxis_required=False)
-    assert run.rc == 0, run.failed
-    said = as_user(lab, f"timeout 180 srun -w box01 --container-image={MISSING} sh -c 'hostname; touch ran' 2>&1")
+def test_where_pyxis_is_optional_the_command_runs_on_the_host(lab: Lab) -> None:
+    """Slurm ignores what an optional plugin says. Tests after this one need the line as it was."""
+    nodes = ("box01", "box02")
+
+    def wait_for(line: str) -> None:
+        for host in nodes:
+            lab.wait_for(host, "cat /run/slurm/conf/plugstack.conf", f"{line} {PLUGIN}")
+
+    with lab.configuration_kept():
+        lab.command("front", "sed -i 's/^required/optional/' /etc/slurm/plugstack.conf && scontrol reconfigure")
+        wait_for("optional")
+        said = as_user(lab, f"timeout 180 srun -w box01 --container-image={MISSING} sh -c 'hostname; touch ran' 2>&1")
+    wait_for("required")
     assert "pyxis: failed to import docker image" in said
     assert "returned error code: 404 Not Found" in said
     assert "box01" in said.splitlines()

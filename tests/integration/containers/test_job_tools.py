@@ -146,6 +146,38 @@ def test_names_are_unique(lab: Lab) -> None:
     assert "/home/alice/work/vision has the container vision already" in said
 
 
+def test_a_container_that_does_not_start_is_not_kept(lab: Lab) -> None:
+    """Its directory is there when it fails."""
+    assert "no container: see above what Slurm says" in tool(lab, "sbuild.sh broken", 1)
+    assert as_user(lab, "ls -A .local/share/enroot") == ""
+
+
+@pytest.mark.parametrize(("signal", "status"), [("HUP", 129), ("INT", 130), ("TERM", 143)])
+def test_a_signal_ends_the_job_and_removes_what_it_has_made(lab: Lab, signal: str, status: int) -> None:
+    made = "until test -d ~/.local/share/enroot/pyxis_vision; do sleep 0.1; done"
+    stop = f"({made}; kill -{signal} $$) & exec sbuild.sh slow"
+    assert "stopped; the container vision is removed" in tool(lab, f"bash -c {shlex.quote(stop)}", status)
+    assert as_user(lab, "enroot list; squeue --noheader --me") == ""
+
+
+def test_a_job_that_somebody_cancels_leaves_no_container(lab: Lab) -> None:
+    made = "until test -d ~/.local/share/enroot/pyxis_vision; do sleep 0.1; done"
+    stop = f"({made}; scancel --name=sbuild-vision) & exec sbuild.sh slow"
+    assert "no container: see above what Slurm says" in tool(lab, f"bash -c {shlex.quote(stop)}", 1)
+    assert as_user(lab, "enroot list; squeue --noheader --me") == ""
+
+
+def test_two_jobs_do_not_make_the_same_container(lab: Lab) -> None:
+    job = as_user(lab, "sbatch --parsable --job-name=sbuild-vision --output=/dev/null --wrap='sleep 60'")
+    assert "a job makes the container vision: see squeue --me" in tool(lab, "sbuild.sh ubuntu:24.04", 1)
+    as_user(lab, f"scancel {job}")
+
+
+def test_a_container_that_other_hosts_do_not_see_is_told(lab: Lab) -> None:
+    said = tool(lab, "sbuild.sh elsewhere", 1)
+    assert "the container vision was on box01 only: this host does not share enroot_data_dir with the nodes" in said
+
+
 def test_what_cannot_be_done_is_told(lab: Lab) -> None:
     said = tool(lab, "sbuild.sh missing", 1)
     assert "failed to import docker image" in said

@@ -40,9 +40,18 @@ def settings(directory: str, **values: int) -> Circumstance:
 
 RESTRICTED = settings("/proc/sys/kernel", apparmor_restrict_unprivileged_userns=1)
 PROFILE = "/etc/apparmor.d/apptainer"
-PERMITTED = Circumstance(
-    f"{RESTRICTED.make} && mkdir -p {PROFILE.rpartition('/')[0]} && touch {PROFILE}", f"rm {PROFILE}; {RESTRICTED.undo}"
-)
+KERNELS_PROFILES = "/sys/kernel/security/apparmor"
+
+
+def profile(rule: str, loaded: str = "apptainer (unconfined)") -> Circumstance:
+    """A file of AppArmor with a profile for apptainer, and a stand-in for the list of those that the kernel has."""
+    make = f"""{RESTRICTED.make} && mkdir -p {PROFILE.rpartition("/")[0]} &&
+    printf 'profile apptainer /usr/bin/starter flags=(unconfined) {{\\n {rule}\\n}}\\n' >{PROFILE} &&
+    mount -t tmpfs tmpfs /sys/kernel/security && mkdir {KERNELS_PROFILES} &&
+    echo '{loaded}' >{KERNELS_PROFILES}/profiles"""
+    return Circumstance(make, f"umount /sys/kernel/security; rm {PROFILE}; {RESTRICTED.undo}")
+
+
 NO_LISTS = Circumstance(f"mount -t tmpfs tmpfs {LISTS}", f"umount {LISTS}")
 FULL_DISK = Circumstance(f"mkdir -p {CACHE} && mount -t tmpfs -o size=4k small {CACHE}", f"umount {CACHE}")
 # A repository that comes first, and has the name of Debian's release without being Debian's.
@@ -90,6 +99,14 @@ REFUSED = {
         apptainer(RESTRICTED),
         "kernel.apparmor_restrict_unprivileged_userns is 1, and the packages have no profile",
     ),
+    "apparmor and a profile for another distribution": (
+        apptainer(profile("")),
+        "the profile /etc/apparmor.d/apptainer has no rule userns",
+    ),
+    "apparmor and a profile that is not loaded": (
+        apptainer(profile("userns,", loaded="unprivileged_userns (enforce)")),
+        "the kernel does not have the profile in /etc/apparmor.d/apptainer. Load it (apparmor_parser --replace",
+    ),
     "no mirror": (apptainer(NO_LISTS), "apt knows none with Origin Debian and Codename trixie"),
     "package: another checksum": (
         packages({"url": f"{URL}/enroot.deb", "sha256": OTHER}),
@@ -121,13 +138,20 @@ REFUSED = {
         on_node(role("enroot"), enroot_conf={"ENROOT_ALOW_HTTP": True}),
         "enroot_conf: found ENROOT_ALOW_HTTP, nearest: ENROOT_ALLOW_HTTP, allowed: ",
     ),
+    "enroot: variables that it would ignore": (
+        on_node(
+            role("enroot"), enroot_environment={"ENROOT_DATA_PATH": "/", "A B": 1, "TZ": "Asia/Tokyo", "X": "a\nb"}
+        ),
+        "enroot_environment: found A B, ENROOT_DATA_PATH, allowed: letters, digits and _; settings of enroot itself"
+        " belong in enroot_conf; enroot_environment: found a value of several lines (X), allowed: one line",
+    ),
     "pyxis: packages for other releases": (
         on_node(role("slurm", "look"), role("pyxis"), pyxis_packages={"22.05": {}, "26.05": {}}),
         f"{NODE} has Slurm 24.11, and there are packages for 22.05, 26.05; one of another release would not be loaded",
     ),
 }
 TAKEN = {
-    "apparmor and a profile": apptainer(PERMITTED),
+    "apparmor and a profile": apptainer(profile("userns,")),
     "a mirror that is not Debian's comes first": apptainer(FOREIGN),
 }
 

@@ -66,6 +66,22 @@ def test_no_script_drains_its_node(lab: Lab, script: str, options: str) -> None:
     lab.command("box01", f"unshare --mount sh -c {shlex.quote(f'{hide} && {job}')}")
 
 
+def test_what_a_job_has_not_completed_is_removed_at_its_end(lab: Lab) -> None:
+    """pyxis is not there, so the job leaves what enroot-data and a container that is not complete would leave."""
+    make = """cd .local/share/enroot && mkdir pyxis_half pyxis_done pyxis_others && touch pyxis_done/.lock
+        for name in half done; do ln -s $(uname -n):$SLURM_JOB_ID .making-pyxis_$name; done
+        ln -s other:1 .making-pyxis_others
+        touch /var/lib/enroot/2001/made; touch -d '40 days ago' ~/.cache/enroot/old; touch ~/.cache/enroot/new"""
+    directories = ".cache/enroot .local/share/enroot"
+    as_user(lab, f"rm -rf {directories}; mkdir -p {directories}")
+    try:
+        as_user(lab, f"timeout 180 srun -w box01 bash -c {shlex.quote(make)}")
+        left = ".cache/enroot: new .local/share/enroot: .making-pyxis_others pyxis_done pyxis_others"
+        lab.wait_for("front", f"cd /home/alice && ls -A {directories} | xargs", left)
+    finally:
+        as_user(lab, f"rm -rf {directories}")
+
+
 MODES = "stat -c %a /run/enroot /var/lib/enroot"
 INSTALL = "gpucluster.slurm.slurm : Install packages with their files"
 

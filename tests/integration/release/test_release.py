@@ -87,6 +87,11 @@ def test_jobs_are_booked(lab: Lab, node: str) -> None:
     booked = lab.wait_for(node, f"sacct -nPX -j {job} -o User,State,ExitCode,AllocTRES", "|FAILED|3:0|")
     assert booked.startswith("alice|FAILED|3:0|")
     assert "cpu=1" in booked
+    # PrologFlags=contain: a step on all nodes of the job, before and beside its own.
+    assert lab.command(node, f"sacct -nP -j {job} -o JobID,State").split()[1:] == [
+        f"{job}.batch|FAILED",
+        f"{job}.extern|COMPLETED",
+    ]
 
 
 @pytest.mark.usefixtures("job")
@@ -109,6 +114,10 @@ def test_gpus_that_this_slurm_cannot_find_are_refused(lab: Lab, head: str, node:
     run = with_hardware(lab, tmp_path, node, {"gres": gpus}).playbook("site", "--tags=base", "--check")
     if lab.release == "22.05":
         assert "knows autodetect nvml, oneapi, rsmi, and the machine types have nvidia" in str(run.failed[head])
+        gpus[0]["autodetect"] = "nvml"
+        run = with_hardware(lab, tmp_path, node, {"gres": gpus}).playbook("site", "--tags=base", "--check")
+        assert "apt cannot install slurm-wlm-nvml-plugin beside the present Slurm" in str(run.failed[node])
+        assert "give the machine type file" in str(run.failed[node])
     else:
         assert (run.rc, run.failed) == (0, {})
 

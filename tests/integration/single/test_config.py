@@ -107,6 +107,19 @@ NEEDS: dict[str, tuple[dict[str, str], str, str]] = {
 """Successive changes without a restart of slurmd: the change, the need in the plan, and the action for slurmctld."""
 
 
+SITE_FILES = {
+    "topology.conf": f"SwitchName=s1 Nodes={HOST}\n",
+    "job_submit.lua": """
+        function slurm_job_submit(job, partitions, user)
+            if job.comment == "refused" then slurm.log_user("not this one") return slurm.ERROR end
+            return slurm.SUCCESS
+        end
+        function slurm_job_modify(job, record, partitions, user) return slurm.SUCCESS end
+    """,
+}
+WITH_SITE_FILES = {"KillWait=30": "KillWait=30\nTopologyPlugin=topology/tree\nJobSubmitPlugins=lua"}
+
+
 def refusals(files: Files) -> Iterator[Task]:
     """Tasks with changes that are refused or rolled back."""
     for name, (words, _message) in REFUSED.items():
@@ -139,7 +152,16 @@ def changes(files: Files, job: str) -> Iterator[Task]:
     for name, (words, _needs, _action) in NEEDS.items():
         yield from each_mode(name, "slurm_config", {"files": edited(files, words)})
         yield shell(f"{name}, then", then)
+    site = edited(files, WITH_SITE_FILES) | SITE_FILES
+    broken = {"job_submit.lua": SITE_FILES["job_submit.lua"].replace("end", "", 1)}
+    yield change("a script with an error", site | broken)
+    yield shell("after the script", "ls /etc/slurm")
+    yield from each_mode("site", "slurm_config", {"files": site})
+    yield shell("site, then", then)
+    yield shell("topology", "scontrol show topology")
+    yield shell("submitted", "sbatch --comment=refused --output=/dev/null --wrap true")
     yield change("back", files)
+    yield shell("after all", f"ls /etc/slurm; squeue -h -j {job} -o '%T %r'")
 
 
 @pytest.fixture(scope="module", name="results")
@@ -197,6 +219,23 @@ def test_a_change_of_each_class(results: Results, name: str) -> None:
     # Role slurmd restarts its daemon when that changes.
     assert done["read_at_start"] == results["back"]["read_at_start"]
     assert results[f"{name}, then"]["stdout_lines"][:2] == [HOST, "RUNNING None"]
+
+
+def test_files_of_the_site_come_and_go(results: Results) -> None:
+    assert "job_submit.lua: " in results["a script with an error"]["msg"]
+    assert not {*SITE_FILES} & {*results["after the script"]["stdout_lines"]}
+    check, done, again = modes(results, "site")
+    assert [result["changed"] for result in (check, done, again)] == [True, True, False]
+    # The plan also takes back the change before.
+    planned = {"slurm.conf TopologyPlugin", "slurm.conf JobSubmitPlugins", "topology.conf SwitchName=s1"}
+    assert {*planned, "job_submit.lua"} <= {step["what"] for step in done["plan"]}
+    assert check["plan"] == done["plan"]
+    assert results["site, then"]["stdout_lines"][:2] == [HOST, "RUNNING None"]
+    assert results["topology"]["stdout"].startswith("SwitchName=s1 Level=0 ")
+    assert "not this one" in results["submitted"]["stderr"]
+    assert {*SITE_FILES} <= {*results["back"]["absent"]}
+    assert not {*SITE_FILES} & {*results["after all"]["stdout_lines"]}
+    assert results["after all"]["stdout_lines"][-1] == "RUNNING None"
 
 
 # -- site.yml --------------------------------------------------------------------------------------------------------

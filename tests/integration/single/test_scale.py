@@ -37,6 +37,8 @@ SETTINGS: dict[str, Any] = {
     "ProctrackType": "proctrack/pgid",
     "TaskPlugin": None,
     "JobAcctGatherType": None,
+    # A job would have a second slurmstepd on each node, and 50 nodes more threads than a container may have.
+    "PrologFlags": None,
     # The program checks the host's own node.
     "HealthCheckProgram": None,
 }

@@ -1,7 +1,8 @@
 /* A stand-in for pyxis in the tests. It has the options and mounts of pyxis, and runs a task on the host's files, or in
  * an image that is a file. A task finds the values of its options in the variables PYXIS_*. A container with a name is
- * a directory in the data directory of enroot. The image `missing` cannot be pulled. A container that fails is reported
- * where pyxis reports it, in slurm_spank_task_init: Slurm does not tell srun of an earlier failure.
+ * a directory in the data directory of enroot. The image `missing` cannot be pulled, that of the image `broken` is made
+ * and does not start, `slow` takes a minute to start, and `elsewhere` is made where other hosts do not see it. A container
+ * that fails is reported where pyxis reports it, in slurm_spank_task_init: Slurm does not tell srun of an earlier failure.
  * With -DRELEASE=0xMMmmuu the plugin claims another release of Slurm than that of its headers; with -DBROKEN it never
  * starts. */
 #define _GNU_SOURCE
@@ -85,8 +86,16 @@ int slurm_spank_task_init(spank_t spank, int count, char **arguments)
 {
 	char name[64], path[512], home[256] = "";
 
-	if (failed) {
-		slurm_error("pyxis: failed to import docker image");
+	if (*given[NAME] && strcmp(given[IMAGE], "missing") && strcmp(given[IMAGE], "elsewhere") &&
+	    spank_getenv(spank, "HOME", home, sizeof(home)) == ESPANK_SUCCESS) {
+		snprintf(path, sizeof(path), "%s/.local/share/enroot/pyxis_%s", home, given[NAME]);
+		mkdir(path, 0700);
+	}
+	/* A signal ends the start, as it ends enroot. */
+	if (strcmp(given[IMAGE], "slow") == 0 && sleep(60) > 0)
+		failed = -1;
+	if (failed || strcmp(given[IMAGE], "broken") == 0) {
+		slurm_error("pyxis: failed to %s", failed ? "import docker image" : "start container");
 		return -1;
 	}
 	for (int i = 0; i < COUNT; i++) {
@@ -95,10 +104,6 @@ int slurm_spank_task_init(spank_t spank, int count, char **arguments)
 			*c = *c == '-' ? '_' : *c;
 		if (*given[i])
 			spank_setenv(spank, name, given[i], 1);
-	}
-	if (*given[NAME] && spank_getenv(spank, "HOME", home, sizeof(home)) == ESPANK_SUCCESS) {
-		snprintf(path, sizeof(path), "%s/.local/share/enroot/pyxis_%s", home, given[NAME]);
-		mkdir(path, 0700);
 	}
 	return 0;
 }

@@ -42,7 +42,7 @@ FLAGS = {
         CR_ALLOCATE_FULL_SOCKET{-22.05} CR_Core CR_CORE_DEFAULT_DIST_BLOCK CR_Core_Memory CR_CPU CR_CPU_Memory
         CR_LLN CR_Memory CR_NO_DIST_TOPO_BLOCK{26.05+} CR_ONE_TASK_PER_CORE CR_PACK_NODES CR_Socket CR_Socket_Memory
         ENFORCE_BINDING_GRES{23.11+} LL_SHARED_GRES{23.11+} MULTIPLE_SHARING_GRES_PJ{23.11+}
-        ONE_TASK_PER_SHARING_GRES{23.11+} other_cons_res{-23.11} other_cons_tres{-23.11}
+        ONE_TASK_PER_SHARING_GRES{23.11+} other_cons_res{-23.02} other_cons_tres{-23.11}
     """,
     "TaskPluginParam": """
         autobind=cores autobind=none autobind=sockets autobind=threads cores none OOMKillStep{24.11+} SlurmdOffSpec
@@ -168,7 +168,7 @@ PLUGINS = {
     "burst_buffer": "datawarp lua",
     "certgen": "script{25.05+}",
     "certmgr": "script{24.11+}",
-    "cgroup": "autodetect disabled{23.02+} v1 v2",
+    "cgroup": "autodetect disabled{24.05+} v1 v2",
     "cli_filter": "lua none syslog user_defaults",
     "cred": "munge none",
     "crypto": "munge none",
@@ -218,3 +218,6 @@ BOOLEANS = ("yes", "up", "true", "1", "no", "down", "false", "0")
 
 LEVELS = ("quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5")
 """`log_string2num`, in any case; anything that starts with a digit is a number to it."""
+
+PROLOG_AT_ALLOCATION = "alloc contain deferbatch{26.05+} forcerequeueonfail{23.02+} runinjob{24.05+} x11"
+"""The PrologFlags that set Alloc (`prolog_str2flags` in `src/common/read_config.c`)."""

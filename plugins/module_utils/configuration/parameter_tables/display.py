@@ -97,6 +97,7 @@ COMPARED_AS = {
 }
 """Parameters that are compared as another kind than in the tables of parameters."""
 
+_OF_SHARED_GRES = ("enforce_binding_gres", "ll_shared_gres", "multiple_sharing_gres_pj", "one_task_per_sharing_gres")
 _PRIVATE = "account,event,job,node,partition,reservation,usage,user"
 ALIASES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "AccountingStorageEnforce": {"22.05": {"1": "associations", "2": "limits", "all": "limits,qos,safe,wckeys"}},
@@ -128,12 +129,19 @@ ALIASES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     },
     "EnforcePartLimits": {"22.05": {**dict.fromkeys(BOOLEANS[:4], "any"), **dict.fromkeys(BOOLEANS[4:], "no")}},
     "Exclusive": {"22.05": {"none": "no"}},
-    "LogTimeFormat": {"25.05": {"format_stderr": ""}},
+    "LogTimeFormat": {
+        "23.11": {"iso8601_ms": "iso8601"},  # a mistake of Slurm, which is also what it writes into its logs
+        "23.11.5": {"iso8601_ms": "iso8601_ms"},
+        "25.05": {"format_stderr": ""},
+    },
     "OverSubscribe": {"22.05": {"yes": "yes:4", "force": "force:4", "yes:1": "no"}},
-    "PartitionPreemptMode": {"22.05": {"cluster": "", "off": "", "on": "suspend"}, "23.02": {"gang": ""}},
+    "PartitionPreemptMode": {"22.05": {"cluster": "", "off": "", "on": "suspend"}, "24.11": {"gang": ""}},
     "PreemptMode": {"22.05": {"cluster": "off", "on": "suspend"}},
     "PrivateData": {"22.05": {"all": f"{_PRIVATE},cloud"}, "23.02": {"all": _PRIVATE}},
-    "SelectTypeParameters": {"22.05": {"cr_allocate_full_socket": ""}},
+    "SelectTypeParameters": {
+        "22.05": {"cr_allocate_full_socket": "", **dict.fromkeys(_OF_SHARED_GRES, "")},
+        "24.05.4": {word: word for word in _OF_SHARED_GRES},
+    },
     "TaskPluginParam": {
         "22.05": {"autobind=none": "", "none": "unbound", "slurmdoffspec": ""},
         "24.11": {"slurmdoffspec": "slurmdoffspec"},
@@ -158,7 +166,8 @@ IMPLIED = {
         **dict.fromkeys(("runinjob", "x11"), "contain"),
     },
 }
-"""Words of a set that are shown as others, by the release that began with it, and words that come with others."""
+"""Words of a set that are shown as others, by the release or patch release that began with it, and words that come with
+others."""
 
 PARSED = (
     "AccountingStoreFlags",

@@ -14,6 +14,9 @@ RELEASES = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.0
 SCRIPTS_REPEATED = "24.05"
 """The first release that takes several Prolog, Epilog and the like, and runs all of them."""
 
+SCRIPTS_SENT = "23.11"
+"""The first release whose slurmctld sends the nodes a Prolog or Epilog (`new_config_response`)."""
+
 RECONFIGURE_RESTARTS = "23.11"
 """The first release whose reconfigure starts the daemons anew (`parameters.py`)."""
 
@@ -32,5 +35,6 @@ CONFIGLESS_IPV6 = "24.11"
 FUNCTIONS_OF_NODES = "24.11"
 """The first release with functions in lists of nodes, such as `switch{s1}`."""
 
-NO_NORMAL_APART = "26.05"
-"""The first release that shows which of the PriorityFlags NO_NORMAL_... are set; those before show one as all."""
+NO_NORMAL_APART = "25.11.1"
+"""The first patch release that shows which of the PriorityFlags NO_NORMAL_... are set; those before show one as all
+(`priority_flags_string`)."""

@@ -43,6 +43,7 @@ CALLS: dict[str, tuple[str, Any]] = {
         "nodes | gpucluster.slurm.node_parameters(hardware)",
         {"GresTypes": ["gpu"], "DefMemPerCPU": 500},
     ),
+    "autodetect_hosts": ("nodes | gpucluster.slurm.autodetect_hosts(hardware, 'nvml')", []),
     "mig_gres": ("nodes | gpucluster.slurm.mig_gres(hardware)", {}),
     "health_environment": (
         "(nodes | gpucluster.slurm.health_environment(hardware, {})).n1.HEALTH_GPUS",

@@ -45,9 +45,11 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
         "slurm_conf",
         "slurm_controllers",
         "slurm_database",
+        "slurm_files",
         "slurm_hardware_file",
         "slurm_hardware_types",
         "slurm_nodes",
+        "slurm_packages",
         "slurm_partitions",
         "slurm_registry",
     ]

@@ -53,7 +53,7 @@ class Machine:
 
     def install(self, directory: str = "nvidia/current/", version: str = VERSION) -> None:
         self.write(f"usr/lib/x86_64-linux-gnu/{directory}libnvidia-ml.so.{version}", "")
-        shown = "".join(f"{name} installed {version}-2\n" for name in [*PACKAGES, *TOOLS])
+        shown = "".join(f"{name} installed install nvidia {version}-2\n" for name in [*PACKAGES, *TOOLS])
         self.answers["dpkg-query --show"] = (0, shown, "")
         self.write("etc/apt/preferences.d/gpucluster-nvidia", driver.preferences(version))
 
@@ -170,7 +170,7 @@ def test_nouveau_is_a_reason_to_boot_and_nothing_is_loaded_beside_it(machine: Ma
 def test_the_fabric_manager_is_started_with_the_driver(whole: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in {"vendor": "0x10de", "class": "0x068000", "device": "0x22a3"}.items():
         whole.write(f"sys/bus/pci/devices/0000:0a:00.0/{name}", text)
-    monkeypatch.setattr(driver, "choose", lambda *_: driver.Choice("550", "open", [], PACKAGES, TOOLS))
+    monkeypatch.setattr(driver, "choose", lambda *_: driver.Choice("550", "open", [], PACKAGES, TOOLS, []))
     whole.answers["systemctl is-active nvidia-fabricmanager.service"] = (3, "inactive\n", "")
     assert whole.run(check=True)["pending"] is True
     assert whole.run()["changed"] is True
@@ -189,3 +189,75 @@ def test_a_library_that_hides_the_one_that_is_installed_is_an_error(whole: Machi
     whole.write("usr/lib/x86_64-linux-gnu/libnvidia-ml.so.570.1", "")
     with pytest.raises(DriverError, match=r"driver 550.163.01 is installed, but programs load the library of 570.1"):
         whole.run()
+
+
+UBUNTU = 'ID=ubuntu\nVERSION_ID="24.04"\n'
+HEADLESS = ["nvidia-utils-580-server", "nvidia-compute-utils-580-server", "nvidia-headless-no-dkms-580-server-open"]
+
+
+def madison(*packages: str, version: str = "580.95.05-0ubuntu0.24.04.1") -> tuple[int, str, str]:
+    return (0, "".join(f"{name} | {version} | http://mirror noble/main amd64 Packages\n" for name in packages), "")
+
+
+@pytest.fixture(name="locked")
+def with_ubuntu_on_gcp_and_secure_boot(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine.write("etc/os-release", UBUNTU)
+    machine.write("etc/apt/sources.list", "deb http://mirror/debian trixie main restricted universe multiverse\n")
+    machine.write(nvidia_driver.SECURE_BOOT[len(str(machine.root)) + 1 :], "\x06\x00\x00\x00\x01")
+    monkeypatch.setattr(driver, "own", lambda *_: {("http://mirror/debian", "trixie")})
+    monkeypatch.setattr(os, "uname", lambda: type("Uname", (), {"release": "6.8.0-1028-gcp"}))
+    machine.answers["dpkg-query --show --showformat"] = (0, "", "")
+    machine.answers["apt-cache madison"] = madison(*HEADLESS, *modules("6.8.0-1028-gcp", "gcp"))
+    return machine
+
+
+def modules(*kernels: str) -> list[str]:
+    return [f"linux-modules-nvidia-580-server-open-{name}" for name in kernels]
+
+
+def test_secure_boot_takes_modules_that_ubuntu_has_signed(locked: Machine) -> None:
+    locked.answers["modinfo"] = (0, "580.95.05\n", "")
+    plan = locked.run(check=True)
+    assert plan["packages"] == [*HEADLESS, *modules("6.8.0-1028-gcp", "gcp")]
+    assert not [words for words in locked.told if words.startswith("dkms")]
+    locked.actions["modprobe"] = locked.load
+    locked.run()
+    assert not [words for words in locked.told if words.startswith("dkms")]
+    locked.answers["modinfo"] = (0, "580.82.07\n", "")
+    with pytest.raises(DriverError, match=r"driver 580.95.05 is installed, .* 6.8.0-1028-gcp, has version 580.82.07"):
+        locked.run()
+
+
+def test_a_kernel_without_signed_modules_is_refused_before_anything_is_changed(locked: Machine) -> None:
+    locked.answers["apt-cache madison"] = madison(*HEADLESS, *modules("gcp"))
+    with pytest.raises(DriverError, match=r"no signed modules linux-modules-nvidia-580-server-open-6.8.0-1028-gcp: "):
+        locked.run()
+    assert not [words for words in locked.told if words.startswith("apt-get install")]
+
+
+def test_a_driver_of_dkms_goes_on_with_secure_boot(locked: Machine) -> None:
+    locked.answers["dpkg-query --show --showformat"] = (
+        0,
+        "nvidia-dkms-580-server-open installed install x 580-1\n",
+        "",
+    )
+    dkms = [name.replace("no-dkms-", "") for name in HEADLESS]
+    locked.answers["apt-cache madison"] = madison(*dkms)
+    assert locked.run(check=True)["packages"] == [
+        *dkms,
+        "linux-headers-6.8.0-1028-gcp",
+        "linux-headers-gcp",
+    ]
+
+
+def test_a_branch_whose_packages_are_transitional_is_refused(locked: Machine) -> None:
+    kernels = modules("6.8.0-1028-gcp", "gcp")
+    names = [name.replace("580", "535") for name in [*HEADLESS, *kernels]]
+    locked.answers["apt-cache madison"] = madison(*names, version="535.309.01-0ubuntu0")
+    locked.answers["apt-cache show"] = (
+        0,
+        f"Package: {names[0]}\nDepends: nvidia-utils-580-server\nDescription-en: Binaries (transitional package)\n",
+        "",
+    )
+    with pytest.raises(DriverError, match=r"535: nvidia-utils-535-server of ubuntu 24.04 is .* installs branch 580"):
+        locked.run(check=True, branch="535")

@@ -181,7 +181,7 @@ def test_files_are_checked_with_what_they_include(tmp_path: Path, included: str,
     nothing = {"get_bin_path": lambda _name: None, "run_command": lambda _command: (1, "", "")}
     module: Any = SimpleNamespace(params=params, check_mode=True, **nothing)
     with pytest.raises(ConfigError) as error:  # Slurm itself is not asked where the files are wrong already
-        slurm_config.validate(module, Slurmctld(module), "24.11")
+        slurm_config.validate(module, Slurmctld(module), files, (), "24.11")
     assert str(error.value).startswith(what)
 
 
@@ -267,7 +267,7 @@ def test_what_a_daemon_needs(daemon: str, key: str, answers: bool, active: bool,
 class Recorded:
     """A daemon that records each call and the ClusterName of its configuration. The call `fails` does not work."""
 
-    name, interruptible, owner, mode = "slurmctld", True, "root", 0o644
+    name, conf, interruptible, owner, mode = "slurmctld", "slurm.conf", True, "root", 0o644
 
     def __init__(self, fails: str = "") -> None:
         self.fails, self.calls = fails, list[str]()
@@ -295,12 +295,17 @@ def test_each_step_goes_by_the_files_that_are_in_force_then(tmp_path: Path, fail
     old, new = (read({"slurm.conf": f"ClusterName={name}\n"}) for name in ("old", "new"))
     path = tmp_path / "slurm.conf"
     path.write_text("ClusterName=old\n")
-    daemon, files = Recorded(fails), [File(str(path), b"ClusterName=new\n")]
-    good = {"slurm.conf": "ClusterName=old\n"}
+    (tmp_path / "topology.conf").write_text("SwitchName=s1\n")
+    daemon = Recorded(fails)
+    files = [File(str(path), b"ClusterName=new\n"), File(str(tmp_path / "mpi.conf"), b"PMIxDebug=1\n")]
+    good = {"slurm.conf": "ClusterName=old\n", "topology.conf": "SwitchName=s1\n"}
     with pytest.raises(ConfigError, match="Rolled back") if fails else nullcontext():
-        slurm_config.apply(cast(Daemon, daemon), files, good, old, new, [], "reconfigure")
+        slurm_config.apply(cast(Daemon, daemon), files, good, ["topology.conf"], old, new, [], "reconfigure")
     assert daemon.calls == calls
     assert path.read_text() == ("ClusterName=old\n" if fails else "ClusterName=new\n")
+    # A file that is added or removed takes the same way.
+    names = {"slurm.conf", "topology.conf"} if fails else {"slurm.conf", "mpi.conf"}
+    assert {file.name for file in tmp_path.iterdir()} == names
 
 
 @pytest.mark.parametrize(
@@ -356,8 +361,8 @@ def test_hosts_that_left_are_known_from_the_kept_names_and_the_files_in_force(
     ],
 )
 def test_files_that_cannot_be_are_refused_first(params: dict[str, Any], message: str) -> None:
-    module = SimpleNamespace(params={"files": {}, "secrets": {}, "directory": "/etc/slurm", **params})
-    daemon = SimpleNamespace(owner="root", mode=0o644, version=lambda: "24.11.5")
+    module = SimpleNamespace(params={"files": {}, "partial": False, "secrets": {}, "directory": "/etc/slurm", **params})
+    daemon = SimpleNamespace(name="slurmctld", owner="root", mode=0o644, version=lambda: "24.11.5")
     with pytest.raises((ConfigError, ConfigurationError, FileError)) as error:
         slurm_config.configure(cast(Any, module), cast(Daemon, daemon))
     assert str(error.value).startswith(message)
@@ -449,17 +454,20 @@ class Running(Recorded):
 @pytest.fixture
 def apply_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Put a text of slurm.conf in force with slurm_config, or end a trial; the nodes `up` are those that are up."""
-    for name in ("KEPT", "GOOD", "FORMER", "PROGRAMS"):
+    for name in ("KEPT", "GOOD", "FILES", "FORMER", "PROGRAMS"):
         monkeypatch.setattr(slurm_config, name, str(tmp_path / ("kept" if name == "KEPT" else f"kept/{name.lower()}")))
     monkeypatch.setattr(slurm_config, "RUN", str(tmp_path / "run"))
     (tmp_path / "etc").mkdir()
 
-    def run(conf: str | None, state: str = "present", up: str = "n1 n2 n3") -> dict[str, Any]:
+    def run(
+        conf: str | None, state: str = "present", up: str = "n1 n2 n3", others: dict[str, str] | None = None, **own: Any
+    ) -> dict[str, Any]:
         daemon = Running()
         # mypy knows no attributes that a test replaces.
         daemon.before = lambda _old: Before(dict.fromkeys(up.split(), ("idle", "")), frozenset())  # type: ignore[attr-defined]
-        params = {"directory": str(tmp_path / "etc"), "files": conf and {"slurm.conf": conf}, "secrets": {}}
-        module: Any = SimpleNamespace(params=params | {"end_jobs": False}, check_mode=False)
+        files = conf and {"slurm.conf": conf, **(others or {})}
+        params = {"directory": str(tmp_path / "etc"), "files": files, "partial": False, "secrets": {}}
+        module: Any = SimpleNamespace(params=params | {"end_jobs": False, **own}, check_mode=False)
         if state == "present":
             return slurm_config.configure(module, cast(Daemon, daemon))
         return slurm_config.settle(module, cast(Daemon, daemon), state)
@@ -496,6 +504,51 @@ def test_the_former_files_return_after_a_failed_trial(tmp_path: Path, apply_conf
     assert conf_in_force(tmp_path) == BEFORE
     assert (tmp_path / "kept/good/slurm.conf").read_text() == BEFORE
     assert apply_conf(BEFORE)["unproven"] == []
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(file.name for file in directory.iterdir())
+
+
+def test_a_file_that_leaves_the_data_leaves_the_host(tmp_path: Path, apply_conf: Any) -> None:
+    """Only files that the module has written: neither those of a person, nor those of slurmdbd."""
+    etc, good = tmp_path / "etc", tmp_path / "kept/good"
+    (etc / "mpi.conf").write_text("PMIxDebug=1\n")
+    apply_conf(BEFORE, others={"topology.conf": "SwitchName=s1 Nodes=n[1-3]\n", "job_submit.lua": "-- 1\n", "a.sh": ""})
+    (good / "slurmdbd_storage.conf").write_text("StoragePass=secret\n")
+    changed = apply_conf(BEFORE, others={"topology.conf": "SwitchName=s1 Nodes=n[1-2]\n"})
+    assert [(step["what"], step["before"], step["after"]) for step in changed["plan"]] == [
+        ("topology.conf SwitchName=s1", "Nodes=n[1-3]", "Nodes=n[1-2]"),
+        ("a.sh", "sha256 e3b0c44298fc", None),
+        ("job_submit.lua", "sha256 a2cb31fae485", None),
+    ]
+    assert {step["needs"] for step in changed["plan"]} == {"reconfigure"}
+    assert {"a.sh", "job_submit.lua"} <= {*changed["absent"]}
+    assert names_in(etc) == ["mpi.conf", "slurm.conf", "topology.conf"]
+    assert names_in(good) == ["slurm.conf", "slurmdbd_storage.conf", "topology.conf"]
+    assert not apply_conf(BEFORE, others={"topology.conf": "SwitchName=s1 Nodes=n[1-2]\n"})["changed"]
+
+
+def test_some_of_the_files_can_be_changed_alone(tmp_path: Path, apply_conf: Any) -> None:
+    apply_conf(BEFORE, others={"topology.conf": "SwitchName=s1 Nodes=n1\n", "plugstack.conf": "optional a.so\n"})
+    params = {"files": {"plugstack.conf": "required a.so\n"}, "partial": True}
+    changed = apply_conf(None, **params)
+    assert [step["what"] for step in changed["plan"]] == ["plugstack.conf required=a.so"]
+    assert names_in(tmp_path / "etc") == ["plugstack.conf", "slurm.conf", "topology.conf"]
+    assert changed["in_force"].keys() == {"plugstack.conf", "slurm.conf", "topology.conf"}
+    assert not apply_conf(None, **params)["changed"]
+
+
+def test_the_former_files_return_without_those_that_were_added(tmp_path: Path, apply_conf: Any) -> None:
+    apply_conf(BEFORE, others={"mpi.conf": "PMIxDebug=1\n"})
+    apply_conf(AFTER, others={"topology.conf": "SwitchName=s1 Nodes=n1\n"})
+    assert apply_conf(None, "former")["in_force"].keys() == {"mpi.conf", "slurm.conf"}
+    assert names_in(tmp_path / "etc") == names_in(tmp_path / "kept/good") == ["mpi.conf", "slurm.conf"]
+
+
+def test_files_that_this_release_does_not_read_are_refused(apply_conf: Any) -> None:
+    with pytest.raises(ConfigError, match=r"topology.yaml: Slurm 24.11 does not have it, 25.05 and later do"):
+        apply_conf(BEFORE, others={"topology.yaml": "- topology: a\n"})
 
 
 def test_without_a_trial_its_end_changes_nothing(tmp_path: Path, apply_conf: Any) -> None:

@@ -14,6 +14,8 @@ from ansible_collections.gpucluster.slurm.plugins.modules import slurm_host_fact
 
 ASKED: dict[str, Any] = {
     "packages": [],
+    "slurm_package": "",
+    "hold": [],
     "candidates": [],
     "users": ["root"],
     "policy_users": [],
@@ -21,6 +23,7 @@ ASKED: dict[str, Any] = {
     "free": ["/etc"],
     "files": [],
     "programs": [],
+    "profiles": [],
     "part": None,
     "serving_controller": False,
     "hardware": False,

@@ -14,6 +14,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_packages
 
 
@@ -100,3 +101,64 @@ def test_what_is_no_package_is_refused(name: str) -> None:
     module = Mock(params={"packages": [{"name": name}], "before": []})
     with pytest.raises(slurm_packages.PackageError, match=r"packages: name: found .*, allowed: the name of a package"):
         slurm_packages.install_wanted(module)
+
+
+LISTING = """\
+slurmd installed install slurm-wlm 24.11.5-4
+slurm-client installed hold slurm-wlm 24.11.5-4
+munge installed install munge 0.5
+"""
+
+
+def test_packages_of_a_source_are_held_once() -> None:
+    module = Mock(params={"hold": ["slurm-wlm", "slurm-wlm-contrib"]}, check_mode=False)
+    module.run_command.side_effect = [(0, LISTING, ""), (0, "", "")]
+    assert slurm_packages.hold(module) == {"slurmd": "24.11.5-4"}
+    (call,) = module.run_command.call_args_list[1:]
+    assert (call.args[0], call.kwargs["data"]) == (["dpkg", "--set-selections"], "slurmd hold\n")
+    module.run_command.side_effect = [(0, LISTING.replace("install slurm-wlm", "hold slurm-wlm"), "")]
+    assert slurm_packages.hold(module) == {}
+
+
+def test_nothing_is_held_in_check_mode() -> None:
+    module = Mock(params={"hold": ["slurm-wlm"]}, check_mode=True)
+    module.run_command.side_effect = [(0, LISTING, "")]
+    assert slurm_packages.hold(module) == {"slurmd": "24.11.5-4"}
+
+
+def test_a_failed_hold_is_named() -> None:
+    module = Mock(params={"hold": ["slurm-wlm"]}, check_mode=False)
+    module.run_command.side_effect = [(0, LISTING, ""), (2, "", "dpkg: error: unable to lock\n")]
+    with pytest.raises(slurm_packages.PackageError, match="dpkg --set-selections: dpkg: error: unable to lock"):
+        slurm_packages.hold(module)
+
+
+def test_a_name_with_a_version_is_installed_only_if_the_package_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dpkg, "JOURNAL", str(tmp_path))
+    names = ["slurmd=24.11.5-1", "slurmctld=24.11.5-4", "munge"]
+    module = Mock(
+        params={"packages": [{"name": name} for name in names], "hold": ["slurm-wlm"], "slurm_release": None}
+        | {name: [] for name in ("before", "files", "downloads")}
+        | {"stale": False, "hold_services": False},
+        check_mode=True,
+    )
+    module.run_command.return_value = (0, LISTING, "")
+    result = slurm_packages.install_wanted(module)
+    assert (result["installed"], result["held"]) == (["slurmctld=24.11.5-4"], {"slurmd": "24.11.5-4"})
+    assert result["diff"][-1]["after"] == "slurmd=24.11.5-4\n"
+
+
+def test_a_downloaded_file_has_its_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_packages, "CACHE", str(tmp_path))
+    key = b"\x99\x01\x00 a binary key"
+    monkeypatch.setattr(slurm_packages, "fetch_url", lambda *_words, **_more: (io.BytesIO(key), {"status": 200}))
+    wanted = {"path": str(tmp_path / "keyring.gpg"), "url": "https://x.example.org/key.gpg"}
+    module = Mock(params={"downloads": [{**wanted, "sha256": sha256(key).hexdigest()}]})
+    (file,) = slurm_packages.downloaded(module)
+    assert (file.path, file.content) == (wanted["path"], key)
+    assert file.diff["after"] == "(16 bytes that are no text)\n"
+    module.params["downloads"][0]["sha256"] = "0" * 64
+    with pytest.raises(slurm_packages.PackageError, match=f"key.gpg: found sha256 .*, allowed {'0' * 64}"):
+        slurm_packages.downloaded(module)

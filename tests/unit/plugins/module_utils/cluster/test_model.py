@@ -21,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
     load,
     model_errors,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import MESSAGE
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
@@ -104,6 +105,7 @@ def test_variables() -> None:
         "slurm_controllers": ["head"],
         "slurm_database": "head",
         "slurm_registry": "images1",
+        "slurm_packages": "distribution",
         "slurm_addresses": [
             {"hosts": "head", "address": "10.182.0.4"},
             {"hosts": "compute[01-02]", "address": "10.182.0.[2-3]"},
@@ -114,6 +116,7 @@ def test_variables() -> None:
         "slurm_partitions": file["partitions"],
         "slurm_conf": {"UnkillableStepTimeout": 240, "KillWait": None},
         "slurm_cgroup_conf": {"ConstrainCores": True},
+        "slurm_files": {},
     }
 
 
@@ -276,6 +279,8 @@ def partitions(*entries: Any) -> str:
     return changed(partitions=[*yaml.safe_load(GUIDE)["partitions"], *entries])
 
 
+FILES = f"{', '.join(SITE_FILES)}, scripts that Prolog and Epilog of slurm_conf name without a path"
+
 # Wrong files: each file, and all problems that are found, each without the name of the file.
 WRONG: dict[str, tuple[str, list[str]]] = {
     "empty": ("", [f"found None, allowed: a mapping with {', '.join(schema.CLUSTER.own)}"]),
@@ -395,6 +400,42 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "node twice": (
         nodes({"hosts": "compute[02-03]", "hardware": "n1-t4"}),
         ["nodes[2].hosts: compute02 is defined twice, first in nodes[1]"],
+    ),
+    "hosts that Slurm calls by one name": (
+        changed(
+            controllers="demo.login",
+            database="demo.login",
+            login="head.example.org",
+            nodes=[
+                {"hosts": "head", "hardware": "e2-standard-4"},
+                {"hosts": "demo.compute[01-02]", "hardware": "n1-t4"},
+                {"hosts": "n1.a.org,n2.a.org", "hardware": "n1-t4"},
+            ],
+            partitions=[],
+            addresses=None,
+        ),
+        [
+            f"{key}: found '{first}' and '{second}', Slurm calls both hosts '{label}', the part before the first dot, "
+            f"allowed: host names that differ before it{example}"
+            for key, first, second, label, example in (
+                ("nodes[1].hosts", "demo.compute01", "demo.compute02", "demo", ", such as compute02"),
+                ("controllers", "demo.compute01", "demo.login", "demo", ", such as login"),
+                ("database", "demo.compute01", "demo.login", "demo", ", such as login"),
+                ("login", "head", "head.example.org", "head", ""),
+            )
+        ],
+    ),
+    "wrong files": (
+        changed(
+            slurm_conf={"Prolog": ["first.sh", "/opt/second"]},
+            slurm_files={"topolgy.conf": "", "slurm.conf": "", "mpi.conf": {"a": 1}, "first.sh": "", "second": ""},
+        ),
+        [
+            f"slurm_files.topolgy.conf: unknown file, did you mean 'topology.conf'? allowed: {FILES}",
+            "slurm_files.slurm.conf: is derived from slurm_conf: set that",
+            "slurm_files.mpi.conf: found {'a': 1}, allowed: the text of the file",
+            f"slurm_files.second: unknown file, allowed: {FILES}",
+        ],
     ),
     "node: unknown machine type": (
         nodes({"hosts": "a", "hardware": "n1-t8"}),
@@ -727,6 +768,8 @@ IN_A_FILE = {
     "accounting.qso: unknown key, did you mean 'qos'? allowed: limits, qos, accounts, users, reservations, purge": (
         "a variable that no role has may be of anybody"
     ),
+    "login: found 'head' and 'head.example.org', Slurm calls both hosts 'head', the part before the first dot, "
+    "allowed: host names that differ before it": "login hosts are a group, and no variable",
 }
 
 
@@ -741,6 +784,7 @@ def variables_of(text: str) -> dict[str, Any]:
         "name": "slurm_cluster_name",
         "hardware": "slurm_hardware_types",
         "slurm_conf": "slurm_conf",
+        "slurm_files": "slurm_files",
     }
     variables = {variable: file[key] for key, variable in names.items() if key in file}
     if isinstance(file.get("controllers"), str):

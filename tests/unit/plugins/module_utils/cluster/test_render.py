@@ -243,6 +243,18 @@ def test_slurm_reads_what_is_written(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "n1\n", "")
 
 
+def test_which_hosts_detect_their_gpus_by_a_method() -> None:
+    detected: dict[str, Any] = {"name": "gpu", "type": "h100", "count": 6, "autodetect": "nvml"}
+    hardware: dict[str, dict[str, Any]] = {
+        "nvml": {"gres": [{"name": "nic"}, detected]},
+        "rsmi": {"gres": [detected | {"autodetect": "rsmi"}]},
+        "files": {"gres": [{"name": "gpu", "file": "/dev/nvidia0"}]},
+        "none": {},
+    }
+    nodes = [{"hosts": f"{name}[1-2]", "hardware": name} for name in hardware]
+    assert render.autodetect_hosts(nodes, hardware, "nvml") == ["nvml1", "nvml2"]
+
+
 def test_which_hosts_have_mig() -> None:
     whole: dict[str, Any] = {"name": "gpu", "type": "h100", "count": 6}
     split: dict[str, Any] = {"name": "gpu", "type": "h100", "mig": {"1g.10gb": 7}}

@@ -184,6 +184,8 @@ def test_good_values(file: str, key: str, value: str, version: str) -> None:
         ("slurm.conf", "PowerPlugin", "power/none", "24.11", IGNORED, "Slurm 24.11 ignores it: remove it"),
         ("slurm.conf", "PrologFlags", "Contian", "24.11", REFUSED, "'Contian' is unknown, did you mean 'Contain'?"),
         ("slurm.conf", "PrologFlags", "RunInJob", "22.05", REFUSED, "22.05 does not know 'RunInJob', 24.05 and later"),
+        ("slurm.conf", "SelectTypeParameters", "CR_Core,other_cons_res", "23.11.4", REFUSED, "22.05 to 23.02 do"),
+        ("cgroup.conf", "CgroupPlugin", "disabled", "23.11.4", FOREIGN, "24.05 and later do"),
         ("slurm.conf", "PropagateResourceLimits", "core", "24.11", REFUSED, "did you mean 'CORE'?"),
         ("slurm.conf", "SlurmdDebug", "loud", "24.11", REFUSED, "quiet, fatal"),
         ("slurm.conf", "SlurmctldParameters", "enable_configles", "24.11", IGNORED, "'enable_configless'?"),

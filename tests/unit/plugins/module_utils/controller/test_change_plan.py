@@ -56,6 +56,63 @@ def test_jobs_that_a_change_would_end(replacements: list[tuple[str, str]], ends:
     assert {number for step in found for number in step.ends} == set(ends)
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "needs", "ends"),
+    [
+        ("topology.conf", "22.05.8", "reconfigure", ()),
+        ("topology.yaml", "25.05.1", "reconfigure", ()),
+        ("job_submit.lua", "22.05.8", "reconfigure", ()),
+        ("mpi.conf", "22.05.8", "restart slurmctld, slurmd", ()),
+        ("mpi.conf", "24.11.5", "reconfigure", ()),
+        ("prolog.sh", "24.11.5", "reconfigure", ()),
+        # What running jobs have mounted would be lost.
+        ("job_container.conf", "24.11.5", "reconfigure, no job on these nodes", ("7", "8")),
+        ("namespace.yaml", "26.05.3", "reconfigure, no job on these nodes", ("7", "8")),
+    ],
+)
+def test_files_of_the_site(name: str, version: str, needs: str, ends: tuple[str, ...]) -> None:
+    text = {
+        "topology.conf": "SwitchName=s1 Nodes=n1\nSwitchName=s2 Nodes=n2\n",
+        "mpi.conf": "PMIxDebug=1\n",
+        "job_container.conf": "NodeName=n1 BasePath=/a\nNodeName=n2 BasePath=/b\n",
+    }.get(name, 'function = "\n')  # nobody reads it line by line
+    added = steps(changes(read({}), read({name: text})), JOBS, version)
+    assert {(step.action, step.ends) for step in added} == {(needs, ends)}
+    removed = steps(changes(read({name: text}), read({})), JOBS, version)
+    assert [(step.what, step.action) for step in removed] == [(step.what, step.action) for step in added]
+    assert {step.what for step in added} == {
+        "topology.conf": {"topology.conf SwitchName=s1", "topology.conf SwitchName=s2"},
+        "mpi.conf": {"mpi.conf PMIxDebug"},
+        "job_container.conf": {"job_container.conf NodeName=n1", "job_container.conf NodeName=n2"},
+    }.get(name, {name})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "version", "ends"),
+    [
+        ("", "PrologFlags=Contain", "24.11.5", ("1", "3")),
+        ("", "PrologFlags=Contain", "22.05.8", ("1", "3")),
+        ("PrologFlags=Serial", "PrologFlags=Serial,X11", "24.11.5", ("1", "3")),
+        ("PrologFlags=Alloc", "PrologFlags=Contain", "24.11.5", ()),
+        ("PrologFlags=Contain", "", "24.11.5", ()),
+        ("", "PrologFlags=DeferBatch", "24.11.5", ()),
+        ("", "PrologFlags=DeferBatch", "26.05.3", ("1", "3")),
+    ],
+)
+def test_jobs_whose_prolog_was_not_run_at_their_allocation(
+    before: str, after: str, version: str, ends: tuple[str, ...]
+) -> None:
+    # srun: error: Task launch for StepId=9.0 failed on node n2: Job prolog failed
+    jobs = [
+        JobPlacement("1", "gpu", frozenset({"n1", "n2"}), False),
+        JobPlacement("2", "gpu", frozenset({"n1"}), False),
+        JobPlacement("3", "gpu", frozenset({"n1"}), False, frozenset({"interactive"})),
+        JobPlacement("4", "gpu", frozenset(), False, frozenset({"interactive"})),
+    ]
+    old, new = (read({"slurm.conf": f"{text}\n"}) for text in (before, after))
+    assert [step.ends for step in steps(changes(old, new), jobs, version, new)] == [ends]
+
+
 def job(number: str, seconds: int = 1000, *traits: str) -> JobPlacement:
     """A job that runs in partition gpu."""
     return JobPlacement(number, "gpu", frozenset({"n1"}), False, frozenset(traits), seconds)

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +106,12 @@ def written(path: Path) -> dict[str, str]:
     variables = manager.get_vars(host=inventory.get_host(inventory.groups["slurm_controller"].get_hosts()[0].name))
     variables["hostvars"] = HostVars(inventory, manager, loader)
     for role in ("slurm", "slurmctld"):
+        # A file, or a folder of files.
         defaults, internals = (
-            loader.load_from_file(str(ROOT / f"roles/{role}/{kind}/main.yml"), trusted_as_template=True)
-            for kind in ("defaults", "vars")
+            [loader.load_from_file(str(path), trusted_as_template=True) for path in (ROOT / f"roles/{role}").glob(kind)]
+            for kind in ("defaults/main.yml", "vars/**/*.yml")
         )
-        variables = defaults | variables | internals
+        variables = reduce(or_, [*defaults, variables, *internals])
     templar = Templar(loader, variables=variables)
     templates = ROOT / "roles/slurmctld/templates"
     return {
@@ -212,6 +215,13 @@ def test_nodes_and_partitions_that_slurmctld_ignores(lines: str, what: str) -> N
     assert ignored(f"{NODES}{lines}\n").removeprefix("slurm.conf: ") == what
 
 
+def test_nodes_of_the_topology_that_do_not_exist() -> None:
+    # error: WARNING: Invalid hostnames in switch configuration: n9
+    topology = "SwitchName=s1 Nodes=n1,n9\nSwitchName=s2 Nodes=n2\nSwitchName=top Switches=s[1-2]\n"
+    found = verdict("NodeName=n[1-2] NodeAddr=10.0.0.[1-2]\n", topology_conf=topology)
+    assert found == ([], ["topology.conf: SwitchName=s1: Nodes: found 'n9', allowed: nodes of slurm.conf"])
+
+
 # -- addresses and ports ---------------------------------------------------------------------------------------------
 
 
@@ -223,6 +233,15 @@ def test_nodes_without_an_address_make_slurmctld_wait() -> None:
             "give these nodes a NodeAddr"
         ],
         [],
+    )
+    # error: slurm_set_addr: Unable to resolve "m1", after five seconds in which squeue has no answer
+    dotted = "NodeName=m1.example.org NodeAddr=10.0.0.1\nNodeName=m2.example.org NodeAddr=10.0.0.2\n"
+    assert verdict(dotted, unresolved=("m1",)) == (
+        [],
+        [
+            "slurm.conf: NodeName: found 'm1.example.org', allowed: names whose part before the first dot has an "
+            "address on this host, too; slurmctld answers an srun there, and stands still while it looks for 'm1'"
+        ],
     )
 
 
@@ -808,3 +827,6 @@ def test_slurmctld_has_the_prologs_that_it_sends() -> None:
     conf = f"Prolog=first.sh\nProlog=/opt/second\nEpilog=epilog.sh\n{NODES}"
     refused, _remarks = verdict(conf, there={"first.sh": "#!/bin/sh\n"})
     assert refused == ["slurm.conf: Epilog: found 'epilog.sh', which is no file beside slurm.conf"]
+    refused, _remarks = verdict(f"Prolog=first.sh\n{NODES}", there={"first.sh": "#!/bin/sh\n"}, version="22.05.8")
+    what = "found 'first.sh', which Slurm 22.05 does not send to the nodes, allowed: a full path"
+    assert refused == [f"slurm.conf: Prolog: {what}"]

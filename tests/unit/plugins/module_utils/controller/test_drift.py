@@ -213,6 +213,52 @@ def test_an_old_name_is_compared_with_the_new_one() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [
+        ("24.11.5", False),
+        ("25.11.0", False),
+        ("25.11", False),
+        ("25.11.1", True),
+        ("25.11.12-1", True),
+        ("26.05.3", True),
+    ],
+)
+def test_which_factors_are_not_normalized_is_known_since_a_patch_release(version: str, known: bool) -> None:
+    """`priority_flags_string` shows NO_NORMAL_ALL for one of them up to 25.11.0, and only for all since 25.11.1."""
+    shown = "PriorityFlags           = NO_NORMAL_ALL\n"
+    found = differences(read({"slurm.conf": "PriorityFlags=NO_NORMAL_TRES\n"}), shown, "", "", version)
+    assert bool(found) == known
+
+
+@pytest.mark.parametrize(
+    ("file", "shown", "version", "known"),
+    [
+        # `select_type_param_string` shows these words since 24.05.4.
+        ("SelectTypeParameters=CR_Core,LL_SHARED_GRES", "SelectTypeParameters=CR_CORE", "23.11.4", False),
+        ("SelectTypeParameters=CR_Core,LL_SHARED_GRES", "SelectTypeParameters=CR_CORE", "24.05.3", False),
+        ("SelectTypeParameters=CR_Core,LL_SHARED_GRES", "SelectTypeParameters=CR_CORE", "24.05.4", True),
+        ("SelectTypeParameters=CR_Core,LL_SHARED_GRES", "SelectTypeParameters=CR_CORE", "24.05.10", True),
+        # `_validate_and_set_defaults` finds the word iso8601 in iso8601_ms up to 23.11.4.
+        ("LogTimeFormat=iso8601_ms", "LogTimeFormat=iso8601", "23.02.8", True),
+        ("LogTimeFormat=iso8601_ms", "LogTimeFormat=iso8601", "23.11.4", False),
+        ("LogTimeFormat=format_stderr", "LogTimeFormat=iso8601_ms,format_stderr", "23.11.4", False),
+        ("LogTimeFormat=iso8601_ms", "LogTimeFormat=iso8601", "23.11.5", True),
+    ],
+)
+def test_words_that_patch_releases_show(file: str, shown: str, version: str, known: bool) -> None:
+    found = differences(read({"slurm.conf": f"{file}\n"}), shown.replace("=", " = ") + "\n", "", "", version)
+    assert bool(found) == known
+
+
+@pytest.mark.parametrize(("version", "known"), [("23.11.4", True), ("24.05.8", True), ("24.11.0", False)])
+def test_gang_is_removed_from_a_partition_since_a_release(version: str, known: bool) -> None:
+    """`_parse_partitionname` ignores GANG since 24.11."""
+    shown = "PartitionName=p PreemptMode=OFF\n"
+    found = differences(read({"slurm.conf": "PartitionName=p PreemptMode=GANG\n"}), "", "", shown, version)
+    assert bool(found) == known
+
+
 def test_members_that_slurmctld_finds_are_not_compared() -> None:
     """It knows the topology, and nodes get and lose features."""
     nodes = "NodeName=n1 State=IDLE\nNodeName=n2 State=IDLE\n"

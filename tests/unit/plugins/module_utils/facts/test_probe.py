@@ -79,7 +79,8 @@ def test_distribution(os_release: str, name: str, codename: str) -> None:
 
 def test_a_bare_host(tmp_path: Path) -> None:
     files = {"proc__sys__kernel__hostname": "n1\n", "proc__meminfo": "MemTotal:       16384000 kB\n"}
-    found = look(host(tmp_path, **files), Questions(packages=["munge"]), apt_cache=BARE, systemd_detect_virt="podman\n")
+    asked = Questions(packages=["munge"], slurm_package="slurm-wlm-basic-plugins")
+    found = look(host(tmp_path, **files), asked, apt_cache=BARE, systemd_detect_virt="podman\n")
     assert found["hostname"] == "n1"
     assert found["container"] == "podman"
     assert found["memory_mib"] == 16000
@@ -88,17 +89,69 @@ def test_a_bare_host(tmp_path: Path) -> None:
     assert set(found["namespaces"].values()) == {None}
 
 
-def test_an_installed_slurm_is_not_asked_of_apt(tmp_path: Path) -> None:
-    listing = "slurm-wlm-basic-plugins installed 22.05.8-4\nmunge installed 0.5\nslurmd config-files 22.05.8-4\n"
-    commands = Commands(dpkg_query=listing)
-    found = probe.look(host(tmp_path), commands, Questions(packages=["munge", "slurmd"]))
-    assert (found["slurm_version"], found["packages"]) == ("22.05.8-4", {"munge": "0.5"})
+class Told(Commands):
+    """Also answers whole commands, by their first word without its directory."""
+
+    def __call__(self, command: Sequence[str]) -> str:
+        if command[0] == "env":
+            self.asked.append(" ".join(command))
+            conf = Path(command[1].removeprefix("SLURM_CONF=")).read_text()
+            return self.answers.get("sinfo", "") if conf == probe.LEAST_CONF and command[2:] == SINFO else ""
+        return super().__call__([command[0].rpartition("/")[2], *command[1:]])
+
+
+SINFO = ["/usr/bin/sinfo", "-V"]
+
+
+@pytest.mark.parametrize(
+    ("told", "version"),
+    [
+        ({"slurmd": "slurm-wlm 24.11.5\n"}, "24.11.5"),
+        ({"slurmctld": "slurm 25.11.2\n", "slurmd": "slurm 26.05.0\n"}, "25.11.2"),
+        ({"slurmctld": "slurm 26.05.0-0rc1\n", "sinfo": "slurm 23.11.4\n"}, "26.05.0-0rc1"),
+        ({"sinfo": "sinfo: error: no plugin\nslurm-wlm 22.05.8\n"}, "22.05.8"),
+        ({"slurmd": "slurmd: error while loading shared libraries\n"}, "23.11.4-1.2ubuntu5"),
+        ({}, "23.11.4-1.2ubuntu5"),
+    ],
+    ids=["a daemon", "several", "a controller", "a login host", "a broken one", "none"],
+)
+def test_the_version_of_slurm_is_what_its_programs_tell(tmp_path: Path, told: dict[str, str], version: str) -> None:
+    """The package can have another version than the programs in it."""
+    commands = Told(**told, apt_cache=BARE.replace("24.11.5-4", "23.11.4-1.2ubuntu5"))
+    questions = Questions(slurm_package="slurm-wlm-basic-plugins")
+    assert probe.look(host(tmp_path), commands, questions)["slurm_version"] == version
+    assert any(command.startswith("apt") for command in commands.asked) == version.endswith("ubuntu5")
+
+
+def test_apt_is_asked_only_if_it_has_to_be(tmp_path: Path) -> None:
+    commands = Commands()
+    assert probe.look(host(tmp_path), commands, Questions())["slurm_version"] == ""
     assert not [command for command in commands.asked if command.startswith("apt")]
+
+
+LISTING = """\
+slurmd installed hold slurm-wlm 22.05.8-4
+slurmctld installed install slurm-wlm 22.05.8-4
+slurm-wlm-nvml-plugin installed install slurm-wlm-contrib 22.05.8-1
+slurmdbd config-files hold slurm-wlm 22.05.8-4
+munge installed install munge 0.5
+half half-installed install slurm-wlm
+"""
+
+
+def test_packages_and_those_that_are_not_held(tmp_path: Path) -> None:
+    names = ["munge", "slurmd", "slurmdbd", "bash"]
+    asked = Questions(packages=names, hold=["slurm-wlm", "slurm-wlm-contrib"])
+    found = look(host(tmp_path), asked, dpkg_query=LISTING)
+    assert found["packages"] == {"munge": "0.5", "slurmd": "22.05.8-4"}
+    assert found["unheld"] == ["slurm-wlm-nvml-plugin", "slurmctld"]
+    assert look(host(tmp_path), Questions(), dpkg_query=LISTING)["unheld"] == []
 
 
 def test_apts_lists_are_fetched_where_there_are_none(tmp_path: Path) -> None:
     commands = Commands()
-    assert probe.look(host(tmp_path), commands, Questions())["slurm_version"] == ""
+    questions = Questions(slurm_package="slurm-smd")
+    assert probe.look(host(tmp_path), commands, questions)["slurm_version"] == ""
     asked = [command.partition(" ")[0] for command in commands.asked if command.startswith("apt")]
     assert asked == ["apt-cache", "apt-get", "apt-cache"]
 

@@ -146,6 +146,68 @@ def test_the_options_of_the_role_name_every_branch_and_source() -> None:
     assert set(options["nvidia_driver_source"]["choices"]) == {name for name, _source in sources}
 
 
+@pytest.mark.parametrize(
+    ("kernel", "images", "found"),
+    [
+        ("6.12.0-amd64", ["linux-image-amd64", "linux-image-6.12.0-amd64"], ["amd64"]),
+        ("6.12.117+deb13-cloud-amd64", [], ["cloud-amd64"]),
+        ("6.8.0-60-generic", ["linux-image-generic"], ["generic"]),
+        # A virtual machine has linux-image-virtual, whose kernel is the generic one.
+        ("6.8.0-60-generic", ["linux-image-virtual"], ["generic"]),
+        ("6.11.0-26-generic", ["linux-image-generic-hwe-24.04"], ["generic-hwe-24.04"]),
+        (
+            "6.11.0-26-generic",
+            ["linux-image-generic", "linux-image-generic-hwe-24.04", "linux-image-generic-64k-hwe-24.04"],
+            ["generic", "generic-hwe-24.04"],
+        ),
+        ("6.8.0-1028-gcp", ["linux-image-gcp", "linux-image-6.8.0-1028-gcp"], ["gcp"]),
+        ("6.8.0-1028-gcp", ["linux-image-gcp-lts-24.04"], ["gcp-lts-24.04"]),
+        ("6.17.0-1021-gcp", ["linux-image-gcp-6.17"], ["gcp-6.17"]),
+        ("6.8.0-1030-aws", ["linux-image-aws"], ["aws"]),
+        ("6.8.0-1018-nvidia", ["linux-image-nvidia", "linux-image-nvidia-64k"], ["nvidia"]),
+        ("6.8.0-1018-nvidia-64k", ["linux-image-nvidia", "linux-image-nvidia-64k-hwe-24.04"], ["nvidia-64k-hwe-24.04"]),
+    ],
+)
+def test_flavours_of_a_kernel(kernel: str, images: list[str], found: list[str]) -> None:
+    assert nvidia.flavours(kernel, images) == found
+
+
+def test_signed_modules_are_taken_where_the_platform_has_them() -> None:
+    images = ["linux-image-generic-hwe-24.04"]
+    choice = nvidia.choose(
+        PLATFORMS, "ubuntu 24.04", OPTIONS, ["pascal"], 0, "6.11.0-26-generic", images=images, signed=True
+    )
+    assert choice.driver[-1] == "nvidia-headless-no-dkms-580-server"
+    assert (
+        choice.signed
+        == choice.tools
+        == [
+            "linux-modules-nvidia-580-server-6.11.0-26-generic",
+            "linux-modules-nvidia-580-server-generic-hwe-24.04",
+        ]
+    )
+    for platform, options in {
+        "debian 13": OPTIONS,
+        "ubuntu 24.04": {**OPTIONS, "branch": "470", "modules": "proprietary"},
+    }.items():
+        assert nvidia.choose(PLATFORMS, platform, options, ["turing"], kernel=KERNEL, signed=True).signed == []
+    assert nvidia.choose(PLATFORMS, "ubuntu 24.04", OPTIONS, ["hopper"], signed=True).signed == []
+
+
+def test_transitional_packages_name_the_branch_that_they_install() -> None:
+    shown = """Package: nvidia-headless-535-server
+Version: 535.309.01-0ubuntu0.24.04.2
+Depends: nvidia-headless-580-server
+Description-en: NVIDIA headless metapackage (transitional package)
+
+Package: nvidia-utils-580-server
+Depends: libc6 (>= 2.34), libnvidia-compute-580-server
+Description-en: NVIDIA Server Driver support binaries
+"""
+    assert nvidia.replaced_by(shown) == {"nvidia-headless-535-server": "580"}
+    assert nvidia.replaced_by("") == {}
+
+
 def test_a_container_gets_no_kernel_modules() -> None:
     choice = choose("debian 13", "hopper", kernel="")
     assert (choice.modules, choice.tools) == ("", ["nvidia-persistenced"])
