@@ -96,8 +96,9 @@ sanity: $(ready) ## run ansible-test sanity, with the newest ansible-core
 	tests/tools/sanity $(newest)
 
 unit: $(ready) ## run the unit tests, with each environment
-	@status=0; for environment in $(environments); do \
-	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit || status=1; done; exit $$status
+	@status=0; choice=(); for environment in $(environments); do \
+	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit "$${choice[@]}" || status=1; \
+	  choice=(-m 'not once'); done; exit $$status
 
 doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, and the tables in the roles' READMEs
 	antsibull-changelog lint

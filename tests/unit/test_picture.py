@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tests/tools"
 SVG = "{http://www.w3.org/2000/svg}"

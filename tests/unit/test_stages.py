@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 TOOLS = Path(__file__).parents[1] / "tools"
 # Each stage notes that it ran. left and right wait for one another: they pass only beside each other.
 MAKEFILE = f"""\

@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.filter.slurm import FILTERS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import differences, policy, reservations
@@ -58,6 +59,8 @@ from strange_input import (
     texts,
     yaml_texts,
 )
+
+pytestmark = pytest.mark.once
 
 RELEASES = ("22.05.8", "24.11.5", "26.05.3")
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[2]
 MADE = {"FILES.json", "MANIFEST.json"}
 """Files that the build adds."""
