@@ -35,7 +35,7 @@ def nothing_has_changed(lab: Lab) -> Iterator[None]:
 @pytest.mark.usefixtures("untouched")
 def test_what_slurm_would_refuse_is_refused_before(lab: Lab, memory: int, tmp_path: Path) -> None:
     gpus = [{"name": "gpu", "type": "h100", "file": "/dev/nvidia[0-3]"}]
-    wrong = {"real_memory": memory + 39, "sockets": 64, "gres": gpus}
+    wrong = {"real_memory": memory + 1, "sockets": 64, "gres": gpus}
     run = with_hardware(lab, tmp_path, "compute01", wrong).playbook("site")
     assert run.rc == 2
     assert run.changed == {}
@@ -43,7 +43,7 @@ def test_what_slurm_would_refuse_is_refused_before(lab: Lab, memory: int, tmp_pa
     shape = lab.command("compute01", "slurmd -C")
     cpus = int(shape.partition("CPUs=")[2].split()[0])
     for expected in (
-        f"compute01 would become INVAL: RealMemory {memory + 39} configured, {memory} present; "
+        f"compute01 would become INVAL: RealMemory {memory + 1} configured, {memory} present; "
         f"lower it to {memory} or run discover",
         f"compute01 would become INVAL: CPUs 128 (64 x 2 x 1 sockets x cores x threads) configured, {cpus} (",
         "compute01: slurmd would not start: /dev/nvidia[2-3] configured, /dev/nvidia[0-1] present",
@@ -55,10 +55,6 @@ def test_what_slurm_would_refuse_is_refused_before(lab: Lab, memory: int, tmp_pa
 def test_slurm_agrees(lab: Lab, memory: int, tmp_path: Path) -> None:
     """Slurm, too, refuses one MiB too much. The test of measured hardware, below, shows that it accepts one less."""
     too_much = with_hardware(lab, tmp_path, "compute02", {"real_memory": memory + 1})
-    plan = too_much.playbook("site", "--tags=controller", "--check", "--diff")
-    assert (plan.rc, plan.changed) == (2, {})
-    assert f"RealMemory {memory + 1} configured, {memory} present" in str(plan.failed)
-
     run = too_much.playbook("site", "--tags=controller", "--skip-tags=preflight")
     low = f"Low RealMemory (reported:{memory} < 100.00% of configured:{memory + 1})"
     assert f"Slurm no longer accepts compute02: {low}" in str(run.failed["head"])

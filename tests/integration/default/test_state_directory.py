@@ -67,3 +67,4 @@ def test_slurmctld_does_not_start_where_its_directory_is_not_mounted(lab: Lab, t
         assert lab.command(lab.login, f"ls -A {STATE}") == ""
         lab.command(lab.login, f"rmdir {STATE}")
     lab.command(lab.login, "systemctl start slurmctld")
+    lab.wait_for(lab.login, "timeout 60 scontrol ping", f"Slurmctld(backup) at {lab.login} is UP")

@@ -45,9 +45,13 @@ def as_they_are(lab: Lab) -> dict[str, str]:
 
 @pytest.fixture(name="job", scope="module")
 def job_of_a_cluster_with_two_controllers(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The number of the job. Afterwards the second controller is a login host again."""
+    """The number of the job. Afterwards the second controller is a login host again.
+
+    `test_state_directory.py` has made the second controller, unless these tests run alone.
+    """
     try:
-        two_controllers(lab, tmp_path_factory.mktemp("two"))
+        if lab.host("head").run("scontrol ping").stdout.strip() != BOTH:
+            two_controllers(lab, tmp_path_factory.mktemp("two"))
         job = lab.command("compute01", "sbatch --parsable --output=/dev/null --wrap 'sleep 900'")
         lab.wait_for("compute01", f"squeue -h -j {job} -o %T", "RUNNING")
         yield job

@@ -91,7 +91,8 @@ def test_the_host_names_of_the_guide_are_refused(lab: Lab, tmp_path: Path) -> No
 
 
 def test_a_second_run_changes_nothing_and_warns_of_nothing(lab: Lab) -> None:
-    run = lab.playbook("site")
+    """The first run has shown the jobs of stage validate."""
+    run = lab.playbook("site", "--skip-tags=validate")
     assert (run.rc, run.changed, run.failed, run.warnings) == (0, {}, {}, [])
 
 
