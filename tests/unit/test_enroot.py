@@ -1,8 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs of role enroot: the directory of containers that each command of enroot gets, the hook for GPUs, the program
-that removes what jobs leave, full disks, and the importer. enroot, tar and pyxis are stand-ins with their names."""
+"""Programs of role enroot: the directory of containers that each command of enroot gets, the names of running containers,
+the hook for GPUs, the program that removes what jobs leave, full disks, mount points, and the importer. enroot, tar,
+find and pyxis are stand-ins with their names."""
 
 from __future__ import annotations
 
@@ -65,6 +66,49 @@ def test_a_list_has_both_while_there_is_a_container_without_a_name(enroot: Path)
     assert data(enroot, "start", "pyxis_mine") == enroot.parent / "home"
     (own / "pyxis_12.0").rmdir()
     assert data(enroot, "list") == enroot.parent / "home"
+
+
+def test_another_list_does_not_take_what_a_list_reads(enroot: Path) -> None:
+    """pyxis would not find a container that exists."""
+    own = enroot.parent / "disk/containers"
+    (own / "pyxis_12.0").mkdir(parents=True)
+    links = []
+    for _list in range(2):
+        data(enroot, "list", "-f")
+        links.append(os.lstat(own / "pyxis_mine").st_ino)
+    assert links[0] == links[1]
+
+
+@pytest.mark.parametrize(
+    ("job", "of", "name"),
+    [
+        pytest.param("", "", "pyxis_work", id="no job"),
+        pytest.param("", "7", "pyxis_work", id="outside of jobs"),
+        pytest.param("7", "", "pyxis_work", id="by hand"),
+        pytest.param("7", "7", "pyxis_work", id="the same job"),
+        pytest.param("7", "70", "<unknown>", id="another job"),
+    ],
+)
+def test_a_running_container_is_known_by_its_directory(tmp_path: Path, job: str, of: str, name: str) -> None:
+    """Also by a link. The root of the test itself stands in for that of a container, and has no name in its path."""
+    wrapper = (FILES / "enroot.sh").read_text().replace("/usr/bin/enroot", f"{tmp_path}/enroot")
+    wrapper = wrapper.replace("$own-list", f"{FILES}/list.sh")
+    look = """awk '($5 == "/") {print "the path " $4; exit}' /proc/$3/mountinfo | awk -v of=enroot '{print of, $0}'"""
+    program_of(tmp_path, "enroot", f"set -euo pipefail; cd {tmp_path}/data; {look}")
+    (tmp_path / "data/pyxis_another").mkdir(parents=True)
+    with subprocess.Popen(["sleep", "60"], env=os.environ | {"SLURM_JOB_ID": of}) as container:
+
+        def said(command: str) -> str:
+            words = ["sh", "-c", wrapper, "enroot", command, "-f", str(container.pid)]
+            return subprocess.check_output(words, env=os.environ | {"SLURM_JOB_ID": job}, text=True)
+
+        try:
+            assert said("list") == "enroot <unknown>\n"
+            (tmp_path / "data/pyxis_work").symlink_to("/")
+            assert said("list") == f"enroot {name}\n"
+            assert said("start").startswith("enroot the path ")
+        finally:
+            container.kill()
 
 
 JOB = {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "0"}
@@ -167,6 +211,22 @@ def test_a_full_disk_gives_one_sentence(tmp_path: Path, command: str, directory:
     )
     assert run.stdout == "2 left\n"
     assert run.stderr == "one\nenroot: no space is left in /somewhere, or your quota is used up\n"
+
+
+@pytest.mark.parametrize(("command", "left"), [("export", "/root/new"), ("create", "")])
+def test_a_mount_point_that_nobody_can_read_does_not_end_an_export(tmp_path: Path, command: str, left: str) -> None:
+    wrapper = (FILES / "enroot.sh").read_text().replace("/usr/bin/enroot", f"{tmp_path}/enroot")
+    wrapper = wrapper.replace("$own-export", f"{FILES}/export.sh")
+    program_of(tmp_path, "find", "echo $1/new; echo Permission denied >&2; exit 1")
+    program_of(tmp_path, "enroot", "set -euo pipefail; shopt -s lastpipe; find /root -empty | read path; echo $path")
+    run = subprocess.run(
+        ["sh", "-c", wrapper, "enroot", command],
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )
+    assert run.stdout.strip() == left
 
 
 def test_nodes_share_one_import(tmp_path: Path) -> None:

@@ -13,14 +13,12 @@ for word in "${words[@]:3}"; do
     [[ $word =~ ^pyxis_([0-9]+_)?[0-9]+[.][0-9]+$ ]] && echo "$own" && exit
     [[ $word != pyxis_* ]] || container=${container:-$word}
 done
-if [[ $command == list && -d $own ]]; then
-    find "$own" -maxdepth 1 -type l -delete
+if [[ $command == list && $(find "$own" -mindepth 1 -maxdepth 1 -type d -print -quit 2>/dev/null) ]]; then
+    # Links that are right stay: another list may be reading them.
+    find "$own" -maxdepth 1 -xtype l -delete
     shopt -s nullglob
-    containers=("$own"/*/)
-    if ((${#containers[@]})); then
-        for container in "$data"/*/; do ln -s "${container%/}" "$own" 2>/dev/null; done
-        data=$own
-    fi
+    ln -s -t "$own" "$data"/*/ 2>/dev/null
+    data=$own
 fi
 
 # The epilog runs enroot-clean for jobs that have made something. A link beside a container tells which job of which

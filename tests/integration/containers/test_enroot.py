@@ -159,6 +159,28 @@ def test_a_container_without_a_name_is_listed_and_can_be_attached_to(lab: Lab) -
     as_user(lab, f"scancel {job}")
 
 
+def test_a_container_is_saved_without_its_mount_points(lab: Lab) -> None:
+    make = "--container-mounts=/tmp:/new/mount --container-save=saved.sqsh"
+    in_container(lab, f"-w box01 --container-image={IMAGE} {make}", "echo kept >/file")
+    assert in_container(lab, "--container-image=./saved.sqsh", "cat /file; ls /new") == "kept"
+
+
+def test_a_step_attaches_to_a_running_container_beside_one_without_a_name(lab: Lab) -> None:
+    """It would not see a mount of the running one in a second container."""
+    mount = "mkdir -p /seen; mount -t tmpfs none /seen; touch /seen/mine; sleep 300"
+    named = f"srun --overlap --container-image={IMAGE} --container-name=work --container-remap-root sh -c '{mount}'"
+    script = f"#!/bin/sh\nsrun --overlap --container-image={IMAGE} sleep 300 & {named}"
+    job = as_user(lab, f"sbatch --parsable -w box01 -n2 -o /dev/null <<'END'\n{script}\nEND")
+    lab.wait_for("box01", "echo running: $(pgrep -cxu alice sleep).", "running: 2.")
+    step = f"timeout 180 srun --jobid={job} --overlap"
+    listed = as_user(lab, f"{step} enroot list").split()
+    assert {name.partition(".")[0] for name in listed} == {f"pyxis_{job}", "pyxis_work"}
+    assert "<unknown>" not in as_user(lab, f"{step} enroot list -f")
+    assert as_user(lab, f"{step} --container-name=work ls /seen 2>/dev/null") == "mine"
+    assert as_user(lab, f"{step} --container-name=work:no_exec ls /seen 2>/dev/null") == ""
+    as_user(lab, f"scancel {job}")
+
+
 def test_where_pyxis_is_optional_the_command_runs_on_the_host(lab: Lab) -> None:
     """Slurm ignores what an optional plugin says. Tests after this one need the line as it was."""
     nodes = ("box01", "box02")

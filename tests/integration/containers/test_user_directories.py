@@ -82,6 +82,30 @@ def test_what_a_job_has_not_completed_is_removed_at_its_end(lab: Lab) -> None:
         as_user(lab, f"rm -rf {directories}")
 
 
+# A program that has changed its root stands in for a container.
+RUN = """mkdir -p /var/lib/enroot/2001/containers/pyxis_1.0 ~/.local/share/enroot/pyxis_other
+    mkdir ~/.local/share/enroot/pyxis_work
+    cd ~/.local/share/enroot/pyxis_work; touch .lock
+    program='import os, time; os.chroot("."); time.sleep(300)'
+    exec unshare --map-root-user --mount bash -c "mount --bind . . && cd $PWD && exec python3 -c '$program'\""""
+
+
+def test_pyxis_attaches_to_a_running_container_beside_one_without_a_name(lab: Lab) -> None:
+    """The homes of the lab are a bind mount of a directory."""
+    job = as_user(lab, f"sbatch --parsable -w box01 -o /dev/null --wrap {shlex.quote(RUN)}")
+    try:
+        lab.wait_for("box01", "pgrep -xu alice python3", "\n")
+        process = lab.command("box01", "pgrep -xu alice python3")
+        step = f"timeout 180 srun --jobid={job} --overlap"
+        listed = as_user(lab, f"{step} enroot list -f").splitlines()
+        assert listed == [f"pyxis_work {process}"]
+        assert as_user(lab, f"{step} enroot list").split() == ["pyxis_1.0", "pyxis_other", "pyxis_work"]
+        for name, attached in {"work": process, "other": ""}.items():
+            assert as_user(lab, f"{step} --container-name={name} sh -c 'echo $PYXIS_attached'") == attached
+    finally:
+        as_user(lab, f"scancel {job}; rm -rf .local/share/enroot")
+
+
 MODES = "stat -c %a /run/enroot /var/lib/enroot"
 INSTALL = "gpucluster.slurm.slurm : Install packages with their files"
 

@@ -1,10 +1,10 @@
 /* A stand-in for pyxis in the tests. It has the options and mounts of pyxis, and runs a task on the host's files, or in
  * an image that is a file. A task finds the values of its options in the variables PYXIS_*. A container with a name is
- * a directory in the data directory of enroot. The image `missing` cannot be pulled, that of the image `broken` is made
- * and does not start, `slow` takes a minute to start, and `elsewhere` is made where other hosts do not see it. A container
- * that fails is reported where pyxis reports it, in slurm_spank_task_init: Slurm does not tell srun of an earlier failure.
- * With -DRELEASE=0xMMmmuu the plugin claims another release of Slurm than that of its headers; with -DBROKEN it never
- * starts. */
+ * a directory in the data directory of enroot. If it runs, PYXIS_attached has the process that pyxis would attach to. The
+ * image `missing` cannot be pulled, that of the image `broken` is made and does not start, `slow` takes a minute to start,
+ * and `elsewhere` is made where other hosts do not see it. A container that fails is reported where pyxis reports it, in
+ * slurm_spank_task_init: Slurm does not tell srun of an earlier failure. With -DRELEASE=0xMMmmuu the plugin claims another
+ * release of Slurm than that of its headers; with -DBROKEN it never starts. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <slurm/spank.h>
@@ -82,6 +82,19 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char **arguments)
 	return 0;
 }
 
+/* What pyxis asks enroot. */
+static void attach(spank_t spank)
+{
+	char line[256], running[256], process[16];
+	FILE *list = popen("enroot list -f", "r");
+
+	while (list && fgets(line, sizeof(line), list))
+		if (sscanf(line, "pyxis_%255s %15s", running, process) == 2 && strcmp(running, given[NAME]) == 0)
+			spank_setenv(spank, "PYXIS_attached", process, 1);
+	if (list)
+		pclose(list);
+}
+
 int slurm_spank_task_init(spank_t spank, int count, char **arguments)
 {
 	char name[64], path[512], home[256] = "";
@@ -90,6 +103,8 @@ int slurm_spank_task_init(spank_t spank, int count, char **arguments)
 	    spank_getenv(spank, "HOME", home, sizeof(home)) == ESPANK_SUCCESS) {
 		snprintf(path, sizeof(path), "%s/.local/share/enroot/pyxis_%s", home, given[NAME]);
 		mkdir(path, 0700);
+		setenv("HOME", home, 1);
+		attach(spank);
 	}
 	/* A signal ends the start, as it ends enroot. */
 	if (strcmp(given[IMAGE], "slow") == 0 && sleep(60) > 0)
