@@ -19,6 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_s
     files_version,
     package_entries,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people import complete
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import program_errors, programs
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
     autodetect_hosts,
@@ -64,6 +65,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "node_parameters": node_parameters,
     "package_entries": package_entries,
     "partition_lines": partition_lines,
+    "people": complete,
     "plugstack_lines": plugstack_lines,
     "program_errors": program_errors,
     "programs": programs,

@@ -128,6 +128,29 @@ options:
       - Paths are relative to the directory of this file.
     type: raw
     default: distribution
+  people:
+    description:
+      - The people of the cluster, who have the same ids on every host. A mapping with C(groups) and C(users).
+      - C(groups) is a list of entries with C(name) and C(gid).
+      - "C(users) is a list of entries with C(name) and C(uid), and optionally:"
+      - C(gid), the primary group, by default the uid. Its name is that of an entry of C(groups), or else that of the
+        user.
+      - C(groups), a list of further groups.
+      - C(full_name), C(home) (by default C(/home/NAME)) and C(shell) (by default C(/bin/bash)).
+      - C(keys), a list of public SSH keys, lines of C(authorized_keys) with or without options.
+      - C(state), V(present) (the default), V(suspended) or V(absent).
+      - C(jobs), whether the jobs of a suspended user V(stay) (the default) or V(end).
+      - C(account), C(accounts) and C(limits), which make an entry of C(users) in O(accounting), C(account) its
+        C(DefaultAccount) and C(limits) a mapping of its limits.
+      - "Each list can be in a CSV file beside this file, and its name stands in the place of the list, such as
+        V({groups: groups.csv, users: people.csv}). The first line names the columns, which are the keys above.
+        Values of a list are separated by semicolons, and the column of a limit is C(limits.NAME), such as
+        C(limits.MaxJobs)."
+      - The name of a YAML file with this mapping, such as V(people.yml), or of the CSV file of users stands in the
+        place of the whole mapping.
+      - V(directory) says that hosts know the people of LDAP or AD already. Nothing is created then.
+    type: raw
+    version_added: 0.2.0
   accounting:
     description:
       - The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users), C(reservations) and
@@ -211,7 +234,7 @@ keyed_groups:
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleParserError
+from ansible.errors import AnsibleFileNotFound, AnsibleParserError
 from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
@@ -224,9 +247,23 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
     hardware_file,
     load,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people import (
+    Table,
+    files,
+    is_table,
+    read_table,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 
-GROWING = ("slurm_addresses", "slurm_files", "slurm_hardware_types", "slurm_nodes", "slurm_partitions")
+GROWING = (
+    "slurm_addresses",
+    "slurm_files",
+    "slurm_hardware_types",
+    "slurm_nodes",
+    "slurm_partitions",
+    "slurm_people",
+)
 """Variables that grow with the cluster. Written out for each host, as `ansible-inventory --list` does with all that a
 host has, they would make it grow with the square of the hosts. So the controllers have them, and the others the way.
 """
@@ -250,7 +287,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         measured = hardware_file(path)
         try:
             document = self._document(path)
-            cluster = load(document, self._document(measured) if Path(measured).exists() else None)
+            cluster = load(
+                document,
+                self._document(measured) if Path(measured).exists() else None,
+                {name: self._beside(path, name) for name in files(document.data)},
+            )
         except ModelError as error:
             # Ansible shows the message of an exception several times, and each plugin that it tries adds its own.
             # So the problems are shown here, once.
@@ -264,6 +305,17 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     def _document(self, path: str) -> Document:
         """A file of the cluster, decrypted if need be."""
         return read(Path(path).name, self.loader.get_text_file_contents(path).encode())
+
+    def _beside(self, path: str, name: str) -> Document | Table:
+        """A file that the cluster file names as that of its people."""
+        file = str(Path(path).parent / name)
+        try:
+            return (
+                read_table(name, self.loader.get_text_file_contents(file)) if is_table(name) else self._document(file)
+            )
+        except AnsibleFileNotFound:
+            what = f"found {shown(name)}, allowed: a file beside the cluster file, or an absolute path"
+            raise ModelError([f"{Path(path).name}: people: {what}"]) from None
 
     def _populate(self, cluster: DeclaredCluster, path: str) -> None:
         """Put groups, hosts and variables into the inventory."""

@@ -268,6 +268,13 @@ def problems(policy: Mapping[str, Any], purge: bool, partitions: Partitions) -> 
     return reader.errors
 
 
+def account_names(policy: Mapping[str, Any]) -> set[str]:
+    """The accounts of a policy; none if it lists none, as Slurm may have them then."""
+    reader = _Reader(State(), purge=False)
+    reader.accounts("accounts", policy.get("accounts"))
+    return reader.known("account") if policy.get("accounts") else set()
+
+
 def _all(entity: Entity, settings: Settings) -> Settings:
     """The settings with those that are not named, except words, which are never unset."""
     unset = {name: limit.default for name, limit in LIMITS[entity.kind].items() if limit.kind != "text"}

@@ -24,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     core_specialization,
     gres,
     package_source,
+    people,
     schema,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
@@ -92,10 +93,14 @@ def group_names(prefix: str, names: Iterable[str]) -> dict[str, str]:
     return groups
 
 
-def load(document: Document, measured: Document | None = None) -> DeclaredCluster:
-    """Check and resolve a cluster file, and the file of its measured hardware if there is one.
+def load(
+    document: Document,
+    measured: Document | None = None,
+    beside: Mapping[str, Document | people.Table] | None = None,
+) -> DeclaredCluster:
+    """Check and resolve a cluster file, the file of its measured hardware if there is one, and those of its people.
 
-    Raises ModelError with all problems of both.
+    beside: the files that `people.files` names. Raises ModelError with all problems of all files.
     """
     problems: list[str] = []
     checker = _checker(document, problems)
@@ -105,6 +110,15 @@ def load(document: Document, measured: Document | None = None) -> DeclaredCluste
     else:
         measured_hardware, types = {}, {}
 
+    contents: dict[str, tuple[Checker, Any]] = {
+        name: (people.TableChecker(found, problems), found)
+        if isinstance(found, people.Table)
+        else (_checker(found, problems), found.data)
+        for name, found in (beside or {}).items()
+    }
+    policy = file.get("accounting", {})
+    listed = people.check(checker, file.get("people"), contents, policy)
+    file["accounting"] = _with_people(checker, policy, listed.policy, "database" in file)
     parts = _parts(checker, file, measured_hardware, types)
     for name in sorted(set(parts.hardware) & set(measured_hardware)):
         checker.problem(f"hardware.{name}", f"is in {measured.file if measured else ''} too: give it another name")
@@ -136,6 +150,7 @@ def load(document: Document, measured: Document | None = None) -> DeclaredCluste
         "slurm_conf": parts.slurm_conf,
         "cgroup_conf": parts.cgroup_conf,
         "slurm_files": parts.slurm_files,
+        "people": listed.variable,
         "packages": parts.packages,
         **{f"accounting.{key}": value for key, value in parts.accounting.items()},
     }
@@ -161,7 +176,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     """The problems that the rules of the cluster file find in the shared variables, as `VARIABLE: found, allowed`.
 
     variables: those in `schema.VARIABLES`, by name; one that is missing or empty is a key that the file does not have.
-    Also slurmdbd_conf and registry_port, whose ports are checked with those of the cluster file.
+    Also slurmdbd_conf and registry_port, whose ports are checked with those of the cluster file, and slurm_user_id.
     hosts: all hosts of the inventory, which may have addresses.
     """
     problems: list[str] = []
@@ -180,6 +195,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
         schema.CLUSTER, "", {**given, **required, "accounting": {key: value for key, value in policy.items() if value}}
     )
     parts = _parts(checker, file, {}, {})
+    people.check_variable(checker, given["people"], policy["users"], variables.get("slurm_user_id"))
     _addressed(
         checker,
         parts.nodes,
@@ -508,6 +524,17 @@ def _accounting(
     if policy and not database:
         checker.problem("accounting", "needs a database")
     return policy
+
+
+def _with_people(
+    checker: Checker, policy: dict[str, Any], users: list[dict[str, Any]], database: bool
+) -> dict[str, Any]:
+    """The policy for accounting with the users that follow from the people."""
+    if users and not database:
+        checker.problem("people", "found users with an account, which needs a database")
+        return policy
+    own = [] if policy.get("users") is None else policy["users"]
+    return {**policy, "users": [*own, *users]} if users and isinstance(own, list) else policy
 
 
 def _reservation(checker: Checker, key: str, found: Any) -> None:

@@ -382,6 +382,7 @@ CLUSTER = Kind(
         "partitions": {"type": sequence, "required": True},
         "addresses": {"type": mapping},
         "packages": {"type": "raw"},
+        "people": {"type": "raw"},
         "accounting": {"type": mapping},
         "slurm_conf": {"type": mapping},
         "cgroup_conf": {"type": mapping},
@@ -536,6 +537,7 @@ VARIABLES = {
     "slurm_conf": "slurm_conf",
     "cgroup_conf": "slurm_cgroup_conf",
     "slurm_files": "slurm_files",
+    "people": "slurm_people",
     "accounting": "slurm_accounting_*",
     **{f"accounting.{key}": f"slurm_accounting_{key}" for key in ACCOUNTING.own},
 }

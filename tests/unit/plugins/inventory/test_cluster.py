@@ -51,6 +51,7 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
         "slurm_nodes",
         "slurm_packages",
         "slurm_partitions",
+        "slurm_people",
         "slurm_registry",
     ]
     children = sorted(group.name for group in inventory.groups["slurm_cluster"].child_groups)

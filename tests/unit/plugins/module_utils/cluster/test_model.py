@@ -117,6 +117,7 @@ def test_variables() -> None:
         "slurm_conf": {"UnkillableStepTimeout": 240, "KillWait": None},
         "slurm_cgroup_conf": {"ConstrainCores": True},
         "slurm_files": {},
+        "slurm_people": {},
     }
 
 
