@@ -399,7 +399,7 @@ def _specialized(
         found = [
             problem
             for machine in machines
-            if machine.keys() >= schema.REQUIRED_OF_HARDWARE  # else it has a problem of its own
+            if schema.HARDWARE.required <= machine.keys()  # else it has a problem of its own
             for problem in core_specialization.problems(node, machine)
         ]
         for key, what in dict.fromkeys(found):

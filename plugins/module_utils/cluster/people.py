@@ -22,6 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
     Checker,
     Kind,
+    anything,
     mapping,
     sequence,
     text,
@@ -245,7 +246,7 @@ def _found(value: Any) -> str:
 
 # -- kinds -----------------------------------------------------------------------------------------------------------
 
-PEOPLE = Kind(own={"groups": {"type": "raw"}, "users": {"type": "raw"}})
+PEOPLE = Kind(own={"groups": {"type": anything}, "users": {"type": anything}})
 
 GROUP = Kind(own={"name": {"type": user_name, "required": True}, "gid": {"type": identity, "required": True}})
 
@@ -530,7 +531,7 @@ def _listed(
 
 
 def _checked(checker: Checker, kind: Kind, key: str, found: Any) -> dict[str, Any]:
-    """As Checker.check, which takes much longer: there may be thousands of entries, nearly all of them right."""
+    """As Checker.check, but a private key is never shown."""
     if _PRIVATE.search(str(found)):
         checker.problem(
             key,
@@ -538,12 +539,7 @@ def _checked(checker: Checker, kind: Kind, key: str, found: Any) -> dict[str, An
             "the private key is no secret any more, so make a new pair",
         )
         return {}
-    try:
-        values = {name: kind.own[name]["type"](value) for name, value in found.items() if value is not None}
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return checker.check(kind, key, found)
-    missing = [name for name, spec in kind.own.items() if spec.get("required") and name not in values]
-    return checker.check(kind, key, found) if missing else values
+    return checker.check(kind, key, found)
 
 
 def _complete(user: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import ip_address
@@ -326,6 +327,11 @@ def repository(value: Any) -> str:
     return " ".join(words)
 
 
+def anything(value: Any) -> Any:
+    """A value that a rule of its own checks."""
+    return value
+
+
 def key_of_repository(value: Any) -> Any:
     """The key of a repository: a file on the control host, or a URL with its checksum."""
     if not isinstance(value, (str, Mapping)):
@@ -358,6 +364,16 @@ class Kind:
         return {**slurm, **self.own}
 
     @cached_property
+    def types(self) -> dict[str, Callable[[Any], Any]]:
+        """The type of each key."""
+        return {key: spec["type"] for key, spec in self.spec.items()}
+
+    @cached_property
+    def required(self) -> set[str]:
+        """The keys that a mapping must have."""
+        return {key for key, spec in self.own.items() if spec.get("required")}
+
+    @cached_property
     def validator(self) -> ArgumentSpecValidator:
         """Its validator."""
         return ArgumentSpecValidator(self.spec)
@@ -381,8 +397,8 @@ CLUSTER = Kind(
         "nodes": {"type": sequence, "required": True},
         "partitions": {"type": sequence, "required": True},
         "addresses": {"type": mapping},
-        "packages": {"type": "raw"},
-        "people": {"type": "raw"},
+        "packages": {"type": anything},
+        "people": {"type": anything},
         "accounting": {"type": mapping},
         "slurm_conf": {"type": mapping},
         "cgroup_conf": {"type": mapping},
@@ -429,8 +445,6 @@ HARDWARE = Kind(
         "TmpDisk": "tmp_disk",
     },
 )
-
-REQUIRED_OF_HARDWARE = {key for key, spec in HARDWARE.own.items() if spec.get("required")}
 
 GRES = Kind(
     own={
@@ -582,6 +596,11 @@ class Checker:
             self.problem(key, f"found {shown(found)}, allowed: a mapping with {kind.allowed}")
             return {}
         given = {str(name): value for name, value in found.items() if value is not None}
+        with suppress(KeyError, TypeError, ValueError):
+            right = {name: kind.types[name](value) for name, value in given.items()}
+            if kind.required <= right.keys():
+                return right
+        # Something is wrong. The validator knows what, but it copies each value, of which there may be thousands.
         result = kind.validator.validate(given)
         wrong = set()
         for name in sorted(result.unsupported_parameters):
@@ -597,8 +616,8 @@ class Checker:
                     self.problem(_join(key, name), "missing")
             elif not isinstance(error, UnsupportedError):
                 self.problem(key, error.msg)
-        right: dict[str, Any] = result.validated_parameters
-        return {name: value for name, value in right.items() if value is not None and name not in wrong}
+        valid: dict[str, Any] = result.validated_parameters
+        return {name: value for name, value in valid.items() if value is not None and name not in wrong}
 
     def _unknown(self, kind: Kind, key: str) -> str:
         """The message for a key that a kind does not have."""
