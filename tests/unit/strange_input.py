@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import people, schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import FILES
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
@@ -116,6 +116,13 @@ accounting:
     {name: bob, accounts: [{name: optics, MaxJobs: 1}]}]
   reservations: [{name: m, StartTime: "2026-05-01T08:00", Duration: "02:00:00", Nodes: "cpu[01-02]", Users: [root]}]
   purge: false
+people:
+  groups: [{name: lab, gid: 6001}]
+  users:
+    - {name: carol, uid: 5001, gid: 6001, full_name: Carol Früh, home: /data/carol, shell: /bin/zsh, account: optics,
+       accounts: [physics, {name: optics, partition: cpu, MaxWall: 60}], limits: {MaxJobs: 10}, keys: [
+       'from="10.0.0.0/8" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIN4SQa0Lyje6KuAH14E1YY9pmz1EN09JCnKjcyUoOFEu carol']}
+    - {name: dave, uid: 70000, groups: [lab], state: suspended, jobs: end, account: physics}
 slurm_conf:
   StateSaveLocation: /shared/state
   KillWait: null
@@ -136,6 +143,13 @@ hardware:
   found: {sockets: 1, cores_per_socket: 8, threads_per_core: 1, real_memory: 32000, gres: [
     {name: gpu, type: t4, count: 1, autodetect: nvml}]}
 nodes: [{hosts: "new[1-2]", hardware: found}]
+"""
+
+PEOPLE = """\
+name,uid,gid,groups,full_name,home,shell,keys,state,jobs,account,accounts,limits.MaxJobs
+carol,5001,,lab,"Carol ""C"" Früh",/data/carol,/bin/zsh,ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIN4SQa0Lyje6KuAH14E1YY9pm\
+z1EN09JCnKjcyUoOFEu carol,,,optics,physics;optics,10
+dave,70000,70001,,,,,,suspended,end,physics,,
 """
 
 CLUSTERS = [
@@ -170,7 +184,10 @@ def _schema_pairs() -> SearchStrategy[tuple[Any, Any]]:
     """Keys that some mapping of a cluster file may have, with a value."""
     own = [
         key
-        for kind in (schema.CLUSTER, schema.HARDWARE, schema.NODE, schema.PARTITION, schema.GRES)
+        for kind in (
+            *(schema.CLUSTER, schema.HARDWARE, schema.NODE, schema.PARTITION, schema.GRES),
+            *(people.PEOPLE, people.GROUP, people.USER),
+        )
         for key in kind.own
     ]
     limits = [name for kind in LIMITS.values() for name in kind]

@@ -113,3 +113,29 @@ def test_files_that_lack_packages_of_the_cluster_and_files_that_do_not_exist(tmp
     missing = [f"{tmp_path}/{file['file']}" for file in files[2:4]]
     for expected in (f"{lacking};", f"slurm_packages names files that do not exist: {', '.join(missing)}"):
         assert expected in " ".join(run.stdout.split()), run.stdout
+
+
+PEOPLE = """\
+{{ {'groups': [{'name': 'vision', 'gid': 6001}],
+    'users': [{'name': 'alice', 'uid': 5001}, {'name': 'carol', 'uid': 5003, 'state': 'suspended'}]}
+   | gpucluster.slurm.people }}"""
+
+
+def test_suspended_users_whose_jobs_slurm_takes_are_named(tmp_path: Path) -> None:
+    for name, policy in (("without", "{}"), ("with", POLICY)):
+        (tmp_path / name).mkdir()
+        run = preflight(tmp_path / name, {**yaml.safe_load(VARIABLES), "slurm_people": PEOPLE}, yaml.safe_load(policy))
+        output = " ".join(run.stdout.split())
+        sentence = "Slurm cannot refuse jobs of suspended users, since it has no policy for accounting: carol"
+        assert (run.returncode, sentence in output) == (0, name == "without"), run.stdout
+
+
+def test_people_of_a_plain_inventory_have_the_rules_of_the_cluster_file(tmp_path: Path) -> None:
+    people = {"source": "list", "groups": [], "users": [{"name": "Alice", "uid": 5001, "keys": []}]}
+    run = preflight(tmp_path, {**yaml.safe_load(VARIABLES), "slurm_people": people}, {})
+    assert run.returncode == 2
+    for expected in (
+        "slurm_people.users[0].name: found 'Alice', allowed: up to 32",
+        "slurm_people.users[0].gid: missing",
+    ):
+        assert expected in run.stdout + run.stderr, run.stdout + run.stderr

@@ -28,10 +28,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     DeclaredCluster,
+    Document,
     ModelError,
     load,
     model_errors,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people import read_table
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import HARDWARE_KEYS, NODE_KEYS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
@@ -52,6 +54,7 @@ from strange_input import (
     CLUSTERS,
     MEASURED,
     PAIRS,
+    PEOPLE,
     SOAK,
     WEIRD,
     holds,
@@ -97,6 +100,27 @@ def check_cluster(files: tuple[str, str | None]) -> None:
     assert load(read("my.cluster.yml", files[0].encode()), measured) == cluster
     assert model_errors(cluster.variables, {*cluster.addresses, *chain(*cluster.groups.values())}) == []
     check_lines(cluster)
+
+
+def test_tables_of_people() -> None:
+    holds(texts([PEOPLE]), check_table)
+
+
+def check_table(text: str) -> None:
+    """A CSV file of users."""
+    data = {**CLUSTERS[0], "people": {"groups": [{"name": "lab", "gid": 6001}], "users": "people.csv"}}
+    try:
+        cluster = load(Document("my.cluster.yml", data), None, {"people.csv": read_table("people.csv", text)})
+    except ModelError as error:
+        check_messages(error)
+        return
+    hosts = {*cluster.addresses, *chain(*cluster.groups.values())}
+    assert model_errors({**cluster.variables, "slurm_user_id": 64030}, hosts) == []
+    for user in cluster.variables["slurm_people"]["users"]:
+        fields = [user[key] for key in ("name", "full_name", "home", "shell")]
+        assert len(":".join(map(str, fields)).splitlines()) == 1
+        assert ":" not in "".join(fields)
+        assert all(len(key.splitlines()) == 1 for key in user["keys"])
 
 
 def check_lines(cluster: DeclaredCluster) -> None:

@@ -13,7 +13,7 @@ import csv
 import io
 import re
 from base64 import b64decode
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -412,11 +412,11 @@ class _Listed:
         """An entry by its name and place."""
         return f"{self.entries[i].get('name', 'another one')} ({self.checker.key(f'{self.key}[{i}]')})"
 
-    def once(self, key: str, values: Callable[[Mapping[str, Any]], Sequence[Any]], one: str) -> None:
-        """Check that no two entries have a value in common; one: a value in words."""
+    def once(self, key: str, one: str, values: Callable[[Any], Iterable[Any]] = lambda value: [value]) -> None:
+        """Check that no two entries have a value of a key in common; one: a value in words."""
         first: dict[Any, int] = {}
         for i, entry in enumerate(self.entries):
-            for value in values(entry):
+            for value in values(entry[key]) if key in entry else ():
                 other = first.setdefault(value, i)
                 if other != i:
                     what = f"found {shown(value)}, the {one} of {self.words(other)}"
@@ -487,7 +487,7 @@ def check_variable(checker: Checker, found: Any, policy: Any, slurm_user_id: Any
     _check_together(groups, users)
     for listed, key in ((users, "uid"), (users, "gid"), (groups, "gid")):
         for i, entry in enumerate(listed.entries):
-            if entry.get(key) == slurm_user_id:
+            if key in entry and entry[key] == slurm_user_id:
                 listed.problem(i, key, f"found {slurm_user_id}, which is slurm_user_id, allowed: another id")
     open_to = {
         str(entry.get("name")): entry
@@ -560,8 +560,8 @@ def _complete(user: Mapping[str, Any]) -> dict[str, Any]:
 def _check_together(groups: _Listed, users: _Listed) -> None:
     """Check groups and users together: names, ids, homes and keys."""
     for listed, key in ((groups, "name"), (users, "name"), (groups, "gid"), (users, "uid")):
-        listed.once(key, lambda entry, key=key: [entry[key]] if key in entry else [], key)
-    users.once("keys", lambda user: [*map(_data, user.get("keys", []))], "key")
+        listed.once(key, key)
+    users.once("keys", "key", lambda keys: map(_data, keys))
     _check_groups(groups, users)
     _check_homes(users)
 

@@ -90,6 +90,48 @@ def test_measured_hardware_beside_the_file(tmp_path: Path) -> None:
     assert variables_of("head", path)["slurm_nodes"][1]["hardware"] == "new"  # type: ignore[index]
 
 
+PEOPLE = {
+    "people.csv": "name,uid,account\nzoe,5001,vision\n",
+    "people.yml": "users: [{name: zoe, uid: 5001, account: vision}]\n",
+}
+
+
+@pytest.mark.parametrize("file", [*PEOPLE])
+def test_people_beside_the_file(tmp_path: Path, file: str) -> None:
+    path = tmp_path / "my.cluster.yml"
+    path.write_text(f"{GUIDE.read_text()}people: {file}\n")
+    (tmp_path / file).write_text(PEOPLE[file])
+    variables = variables_of("head", path)
+    assert [user["home"] for user in variables["slurm_people"]["users"]] == ["/home/zoe"]  # type: ignore[index]
+    assert [user["name"] for user in variables["slurm_accounting_users"]] == ["alice", "bob", "zoe"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("people", ["people.csv", "{users: people.csv}", "/nowhere/people.yml"])
+def test_a_file_of_people_that_is_missing(tmp_path: Path, people: str) -> None:
+    path = tmp_path / "my.cluster.yml"
+    path.write_text(f"{GUIDE.read_text()}people: {people}\n")
+    file = people.removeprefix("{users: ").removesuffix("}")
+    line = f"my.cluster.yml: people: found '{file}', allowed: a file beside the cluster file, or an absolute path"
+    result = playbook(path)
+    assert (result.returncode != 0, result.stderr.count(line)) == (True, 1), result.stderr
+
+
+def test_a_wrong_line_and_a_private_key(tmp_path: Path) -> None:
+    """No output has the private key."""
+    path = tmp_path / "my.cluster.yml"
+    path.write_text(f"{GUIDE.read_text()}people: {{users: people.csv}}\n")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "id"], check=True)
+    private = (tmp_path / "id").read_text()
+    (tmp_path / "people.csv").write_text(f'name,uid,keys\nzoe,99,\nyann,5002,"{private}"\n')
+    result = playbook(path)
+    for line in (
+        "people.csv: line 2: uid: found 99, allowed: 1000 to 60000 and 65536 to 4294967293",
+        "people.csv: line 3: has a private key, which is not shown here",
+    ):
+        assert result.stderr.count(line) == 1, result.stderr
+    assert not [line for line in private.splitlines() if line in result.stdout + result.stderr]
+
+
 def test_constructed(tmp_path: Path) -> None:
     path = tmp_path / "my.cluster.yml"
     path.write_text(
