@@ -128,26 +128,30 @@ options:
       - Paths are relative to the directory of this file.
     type: raw
     default: distribution
-  people:
+  users:
     description:
-      - The people of the cluster, who have the same ids on every host. A mapping with C(groups) and C(users).
-      - C(groups) is a list of entries with C(name) and C(gid).
-      - "C(users) is a list of entries with C(name) and C(uid), and optionally:"
-      - C(gid), the primary group, by default the uid. Its name is that of an entry of C(groups), or else that of the
-        user.
-      - C(groups), a list of further groups.
+      - The people of the cluster, who have the same ids on every host. A list of entries with C(name) and C(uid), and
+        optionally the following keys.
+      - C(gid), the primary group, by default the uid. Its name is that of a group of people, or else that of the user.
+      - C(groups), a list of further groups of people.
       - C(full_name), C(home) (by default C(/home/NAME)) and C(shell) (by default C(/bin/bash)).
       - C(keys), a list of public SSH keys, lines of C(authorized_keys) with or without options.
       - C(state), V(present) (the default), V(suspended) or V(absent).
       - C(jobs), whether the jobs of a suspended user V(stay) (the default) or V(end).
       - C(account), C(accounts) and C(limits), which make an entry of C(users) in O(accounting), C(account) its
         C(DefaultAccount) and C(limits) a mapping of its limits.
-      - "Each list can be in a CSV file beside this file, and its name stands in the place of the list, such as
-        V({groups: groups.csv, users: people.csv}). The first line names the columns, which are the keys above.
-        Values of a list are separated by semicolons, and the column of a limit is C(limits.NAME), such as
-        C(limits.MaxJobs)."
-      - The name of a YAML file with this mapping, such as V(people.yml), or of the CSV file of users stands in the
-        place of the whole mapping.
+      - The groups of people are the list O(groups) of entries with C(name) and C(gid). A mapping of that name is
+        Ansible's own option for groups of hosts; a file has one of both.
+    type: list
+    elements: dict
+    version_added: 0.2.0
+  people:
+    description:
+      - Where the people are instead of in O(users).
+      - The name of a CSV file beside this file, such as V(people.csv), has the users. The first line names the columns,
+        which are the keys of O(users). Values of a list are separated by semicolons, and the column of a limit is
+        C(limits.NAME), such as C(limits.MaxJobs). The groups are still in O(groups).
+      - The name of a YAML file, such as V(people.yml), has a mapping with C(groups) and C(users).
       - V(directory) says that hosts know the people of LDAP or AD already. Nothing is created then.
     type: raw
     version_added: 0.2.0
@@ -298,8 +302,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             self.display.error(f"The cluster file is not valid:\n{error}", wrap_text=False)
             raise AnsibleParserError(f"{path}: {len(error.problems)} problem(s), named above") from None
         self._populate(cluster, path)
-        if document.data.keys() & {"compose", "groups", "keyed_groups"}:
-            self._read_config_data(path)  # again, by Ansible, which marks their values as templates
+        people = {"groups"} if isinstance(document.data.get("groups"), list) else set()  # not Ansible's groups of hosts
+        if document.data.keys() & {"compose", "groups", "keyed_groups"} - people:
+            # Read again by Ansible, which marks their values as templates.
+            options = loader.load_from_file(path, cache="none", trusted_as_template=True)
+            self.set_options(direct={key: value for key, value in options.items() if key not in people})
             self._construct(cluster)
 
     def _document(self, path: str) -> Document:

@@ -116,13 +116,12 @@ accounting:
     {name: bob, accounts: [{name: optics, MaxJobs: 1}]}]
   reservations: [{name: m, StartTime: "2026-05-01T08:00", Duration: "02:00:00", Nodes: "cpu[01-02]", Users: [root]}]
   purge: false
-people:
-  groups: [{name: lab, gid: 6001}]
-  users:
-    - {name: carol, uid: 5001, gid: 6001, full_name: Carol Früh, home: /data/carol, shell: /bin/zsh, account: optics,
-       accounts: [physics, {name: optics, partition: cpu, MaxWall: 60}], limits: {MaxJobs: 10}, keys: [
-       'from="10.0.0.0/8" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIN4SQa0Lyje6KuAH14E1YY9pmz1EN09JCnKjcyUoOFEu carol']}
-    - {name: dave, uid: 70000, groups: [lab], state: suspended, jobs: end, account: physics}
+groups: [{name: lab, gid: 6001}]
+users:
+  - {name: carol, uid: 5001, gid: 6001, full_name: Carol Früh, home: /data/carol, shell: /bin/zsh, account: optics,
+     accounts: [physics, {name: optics, partition: cpu, MaxWall: 60}], limits: {MaxJobs: 10}, keys: [
+     'from="10.0.0.0/8" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIN4SQa0Lyje6KuAH14E1YY9pmz1EN09JCnKjcyUoOFEu carol']}
+  - {name: dave, uid: 70000, groups: [lab], state: suspended, jobs: end, account: physics}
 slurm_conf:
   StateSaveLocation: /shared/state
   KillWait: null

@@ -108,7 +108,7 @@ def test_tables_of_people() -> None:
 
 def check_table(text: str) -> None:
     """A CSV file of users."""
-    data = {**CLUSTERS[0], "people": {"groups": [{"name": "lab", "gid": 6001}], "users": "people.csv"}}
+    data = {**CLUSTERS[0], "people": "people.csv", "groups": [{"name": "lab", "gid": 6001}]}
     try:
         cluster = load(Document("my.cluster.yml", data), None, {"people.csv": read_table("people.csv", text)})
     except ModelError as error:

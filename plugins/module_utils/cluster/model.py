@@ -117,7 +117,7 @@ def load(
         for name, found in (beside or {}).items()
     }
     policy = file.get("accounting", {})
-    listed = people.check(checker, file.get("people"), contents, policy)
+    listed = people.check(checker, _of_people(file), contents, policy)
     file["accounting"] = _with_people(checker, policy, listed.policy, "database" in file)
     parts = _parts(checker, file, measured_hardware, types)
     for name in sorted(set(parts.hardware) & set(measured_hardware)):
@@ -526,12 +526,18 @@ def _accounting(
     return policy
 
 
+def _of_people(file: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a cluster file for its people. A mapping of groups is Ansible's own key for groups of hosts."""
+    keys = {key: file[key] for key in ("people", "users", "groups") if key in file}
+    return {key: value for key, value in keys.items() if key != "groups" or isinstance(value, list)}
+
+
 def _with_people(
     checker: Checker, policy: dict[str, Any], users: list[dict[str, Any]], database: bool
 ) -> dict[str, Any]:
     """The policy for accounting with the users that follow from the people."""
     if users and not database:
-        checker.problem("people", "found users with an account, which needs a database")
+        checker.problem("users", "found users with an account, which needs a database")
         return policy
     own = [] if policy.get("users") is None else policy["users"]
     return {**policy, "users": [*own, *users]} if users and isinstance(own, list) else policy

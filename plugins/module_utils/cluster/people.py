@@ -1,10 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The people of a cluster: the key `people` of the cluster file, the files that it names, the variable slurm_people.
+"""The people of a cluster: `users`, `groups` and `people` of the cluster file, and the variable slurm_people.
 
-The key is a mapping with groups and users, a file with them, or `directory`. The variable has the same with every
-default filled in, so that no host needs to know the defaults.
+`people` is a file with the users, or with both lists, or `directory`. The variable has the lists with every default
+filled in, so that no host needs to know the defaults.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limi
 DIRECTORY = "directory"
 """The people of a site with LDAP or AD, which hosts know already."""
 
-ALLOWED = "a mapping with groups and users, a file such as people.csv or people.yml, or directory"
+ALLOWED = "a file such as people.csv or people.yml, or directory"
 
 STATES = ("present", "suspended", "absent")
 JOBS = ("stay", "end")
@@ -424,10 +424,8 @@ class _Listed:
 
 
 def files(data: Any) -> list[str]:
-    """The files with people that the data of a cluster file names."""
+    """The file of people that the data of a cluster file names, if it names one."""
     found = data.get("people") if isinstance(data, Mapping) else None
-    if isinstance(found, Mapping):
-        return [name for name in found.values() if isinstance(name, str) and _TABLE.fullmatch(name)]
     return [found] if isinstance(found, str) and _FILE.fullmatch(found) else []
 
 
@@ -437,31 +435,39 @@ def is_table(file: str) -> bool:
 
 
 def check(
-    checker: Checker, found: Any, beside: Mapping[str, tuple[Checker, Any]] | None, policy: Mapping[str, Any]
+    checker: Checker,
+    file: Mapping[str, Any],
+    beside: Mapping[str, tuple[Checker, Any]] | None,
+    policy: Mapping[str, Any],
 ) -> People:
-    """Check the key `people` of a cluster file.
+    """Check the keys `people`, `groups` and `users` of a cluster file.
 
-    beside: the content of each file that it names, a Table or the data of YAML, with its checker; None: it names none.
-    policy: the policy for accounting without these users.
+    beside: the content of the file that `people` names, a Table or the data of YAML, with its checker; None: none can
+    be named. policy: the policy for accounting without these users.
     """
-    if found is None:
-        return People({}, [])
+    found = file.get("people")
+    lists = {key: file[key] for key in PEOPLE.own if file.get(key) is not None}
+    named = beside[found] if isinstance(found, str) and beside and found in beside else None
+    table = named is not None and isinstance(named[1], Table)
+    taken = [] if found is None else [key for key in lists if key == "users" or not table]
+    for key in taken:
+        checker.problem(key, f"found with people: {shown(found)}, which has the {key} already, allowed: one of both")
     if found == DIRECTORY:
         return People({"source": DIRECTORY, "groups": [], "users": []}, [])
-    key = "people"
-    if isinstance(found, str) and beside and found in beside:
-        own, content = beside[found]
-        if isinstance(content, Table):
-            found = {"users": found}
-        else:
-            checker, key, found, beside = own, "", content, None
-    if not isinstance(found, Mapping):
-        checker.problem(key, f"{_found(found)}, allowed: {ALLOWED}")
+    if named and table:
+        lists["users"] = found
+    elif named:
+        checker, content = named
+        if not isinstance(content, Mapping):
+            checker.problem("", f"{_found(content)}, allowed: a mapping with groups and users")
+            return People({}, [])
+        lists, beside = checker.check(PEOPLE, "", content), None
+    elif found is not None:
+        checker.problem("people", f"{_found(found)}, allowed: {ALLOWED}")
+    if not lists:
         return People({}, [])
-    given = checker.check(PEOPLE, key, found)
     groups, users = (
-        _listed(checker, f"{key}.{name}".lstrip("."), given.get(name, []), kind, beside)
-        for name, kind in (("groups", GROUP), ("users", USER))
+        _listed(checker, key, lists.get(key, []), kind, beside) for key, kind in (("groups", GROUP), ("users", USER))
     )
     _check_together(groups, users)
     complete = [_complete(user) for user in users.entries if {"name", "uid"} <= user.keys()]
@@ -503,12 +509,13 @@ def check_variable(checker: Checker, found: Any, policy: Any, slurm_user_id: Any
 
 
 def complete(found: Any) -> dict[str, Any]:
-    """The variable slurm_people for people as the key `people` has them.
+    """The variable slurm_people for a mapping with the keys `groups` and `users`, or for `directory`.
 
     Raises ValueError with all that is wrong.
     """
     problems: list[str] = []
-    people = check(Checker("", problems), found, None, {})
+    checker = Checker("", problems)
+    people = check(checker, checker.check(PEOPLE, "", found) if found != DIRECTORY else {"people": found}, None, {})
     if people.policy:
         problems.append("account, accounts and limits are read from a cluster file only: use slurm_accounting_users")
     if problems:
@@ -524,8 +531,7 @@ def _listed(
         checker, table = beside[found]
         found, key = _entries(checker, table, kind), key.rpartition(".")[2]
     if not isinstance(found, list):
-        allowed = "a list" if beside is None else "a list, or the name of a CSV file that ends in .csv"
-        checker.problem(key, f"{_found(found)}, allowed: {allowed}")
+        checker.problem(key, f"{_found(found)}, allowed: a list")
         found = []
     return _Listed(checker, key, [_checked(checker, kind, f"{key}[{i}]", entry) for i, entry in enumerate(found)])
 

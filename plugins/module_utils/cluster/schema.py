@@ -240,6 +240,13 @@ def mapping(value: Any) -> dict[Any, Any]:
     return value
 
 
+def groups(value: Any) -> Any:
+    """Groups of people, or of hosts."""
+    if not isinstance(value, (dict, list)):
+        raise ValueError("allowed: a list of groups with name and gid, or Ansible's mapping of groups of hosts")
+    return value
+
+
 def sequence(value: Any) -> list[Any]:
     """A list."""
     if not isinstance(value, list):
@@ -398,15 +405,16 @@ CLUSTER = Kind(
         "partitions": {"type": sequence, "required": True},
         "addresses": {"type": mapping},
         "packages": {"type": anything},
+        "users": {"type": sequence},
         "people": {"type": anything},
         "accounting": {"type": mapping},
         "slurm_conf": {"type": mapping},
         "cgroup_conf": {"type": mapping},
         "slurm_files": {"type": mapping},
-        # Those of Ansible's fragment `constructed`; Ansible checks them further.
+        # Those of Ansible's fragment `constructed`; Ansible checks them further. A list of groups is one of people.
         "strict": {"type": flag},
         "compose": {"type": mapping},
-        "groups": {"type": mapping},
+        "groups": {"type": groups},
         "keyed_groups": {"type": sequence},
         "leading_separator": {"type": flag},
         "use_extra_vars": {"type": flag},

@@ -106,12 +106,11 @@ def test_people_beside_the_file(tmp_path: Path, file: str) -> None:
     assert [user["name"] for user in variables["slurm_accounting_users"]] == ["alice", "bob", "zoe"]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("people", ["people.csv", "{users: people.csv}", "/nowhere/people.yml"])
+@pytest.mark.parametrize("people", ["people.csv", "/nowhere/people.yml"])
 def test_a_file_of_people_that_is_missing(tmp_path: Path, people: str) -> None:
     path = tmp_path / "my.cluster.yml"
     path.write_text(f"{GUIDE.read_text()}people: {people}\n")
-    file = people.removeprefix("{users: ").removesuffix("}")
-    line = f"my.cluster.yml: people: found '{file}', allowed: a file beside the cluster file, or an absolute path"
+    line = f"my.cluster.yml: people: found '{people}', allowed: a file beside the cluster file, or an absolute path"
     result = playbook(path)
     assert (result.returncode != 0, result.stderr.count(line)) == (True, 1), result.stderr
 
@@ -119,7 +118,7 @@ def test_a_file_of_people_that_is_missing(tmp_path: Path, people: str) -> None:
 def test_a_wrong_line_and_a_private_key(tmp_path: Path) -> None:
     """No output has the private key."""
     path = tmp_path / "my.cluster.yml"
-    path.write_text(f"{GUIDE.read_text()}people: {{users: people.csv}}\n")
+    path.write_text(f"{GUIDE.read_text()}people: people.csv\n")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "id"], check=True)
     private = (tmp_path / "id").read_text()
     (tmp_path / "people.csv").write_text(f'name,uid,keys\nzoe,99,\nyann,5002,"{private}"\n')
@@ -144,6 +143,15 @@ def test_constructed(tmp_path: Path) -> None:
     assert inventory.get_host("head").vars["where"] == "head.hpc-demo-cluster"
     assert inventory.get_groups_dict()["gpus"] == ["compute01", "compute02"]
     assert inventory.get_groups_dict()["at_comp"] == ["compute01", "compute02"]
+
+
+def test_groups_of_people_beside_templates(tmp_path: Path) -> None:
+    file = tmp_path / "my.cluster.yml"
+    people = "groups: [{name: vision, gid: 6001}]\nusers: [{name: carol, uid: 5003, groups: [vision]}]\n"
+    file.write_text(GUIDE.read_text() + people + "compose: {where: inventory_hostname}\n")
+    inventory = InventoryManager(DataLoader(), sources=[str(file)])
+    assert inventory.groups["slurm_controller"].vars["slurm_people"]["groups"] == [{"name": "vision", "gid": 6001}]
+    assert inventory.get_host("head").get_vars()["where"] == "head"
 
 
 def test_documentation_has_the_keys_of_the_model() -> None:

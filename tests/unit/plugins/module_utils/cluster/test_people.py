@@ -55,7 +55,7 @@ def cluster(people: Any, **keys: Any) -> dict[str, Any]:
         "nodes": [{"hosts": "n1", "hardware": "a"}],
         "partitions": [{"name": "p", "nodes": "ALL"}],
         "accounting": ACCOUNTING,
-        "people": people,
+        **(people if isinstance(people, dict) else {"people": people}),
         **keys,
     }
 
@@ -154,11 +154,8 @@ CSV = f"""\
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
-@pytest.mark.parametrize("people", ["people.csv", {"users": "people.csv"}])
-def test_csv_file(people: Any, ends: str) -> None:
-    people = {"groups": "groups.csv", "users": "people.csv"}
-    beside = {"groups.csv": "name,gid\nvision,6001\nocean,6002\n", "people.csv": CSV.replace("\n", ends)}
-    found = loaded(people, beside).variables
+def test_csv_file(ends: str) -> None:
+    found = loaded({"people": "people.csv", "groups": GROUPS}, {"people.csv": CSV.replace("\n", ends)}).variables
     assert found["slurm_people"]["groups"] == GROUPS
     alice, bob = found["slurm_people"]["users"]
     assert (alice["uid"], alice["groups"], alice["keys"]) == (5001, ["vision", "ocean"], [key(1), key(2)])
@@ -177,9 +174,24 @@ def test_csv_file(people: Any, ends: str) -> None:
 
 
 def test_csv_file_of_users_alone() -> None:
-    for people in ("people.csv", {"users": "people.csv"}):
-        found = loaded(people, {"people.csv": "name,uid\nalice,5001\n"}).variables["slurm_people"]
-        assert (found["groups"], found["users"][0]["name"]) == ([], "alice")
+    found = loaded("people.csv", {"people.csv": "name,uid\nalice,5001\n"}).variables["slurm_people"]
+    assert (found["groups"], found["users"][0]["name"]) == ([], "alice")
+
+
+def test_one_of_both() -> None:
+    beside = {"people.csv": "name,uid\nbob,5002\n"}
+    what = "found with people: {}, which has the {} already, allowed: one of both"
+    assert problems({"people": "people.csv", "users": [user()]}, beside) == [
+        "x.cluster.yml: users: " + what.format("'people.csv'", "users")
+    ]
+    for people, texts in (("directory", {}), ("people.yml", {"people.yml": "users: []"})):
+        assert problems({"people": people, "groups": GROUPS, "users": [user()]}, texts) == [
+            f"x.cluster.yml: {key}: " + what.format(repr(people), key) for key in ("groups", "users")
+        ]
+
+
+def test_groups_of_hosts_are_no_people() -> None:
+    assert loaded({"groups": {"gpus": "true"}}).variables["slurm_people"] == {}
 
 
 def test_problems_of_a_yaml_file() -> None:
@@ -253,18 +265,16 @@ def test_a_csv_file_with_semicolons_between_its_columns() -> None:
 
 @pytest.mark.parametrize("people", ["people.txt", 1, [], [user()], "", True])
 def test_other_forms(people: Any) -> None:
-    allowed = "allowed: a mapping with groups and users, a file such as people.csv or people.yml, or directory"
+    allowed = "allowed: a file such as people.csv or people.yml, or directory"
     assert problems(people) == [f"x.cluster.yml: people: found {people!r}, {allowed}"]
 
 
 def test_other_lists() -> None:
-    allowed = "allowed: a list, or the name of a CSV file that ends in .csv"
-    assert problems({"users": "people.txt", "groups": {}}) == [
-        f"x.cluster.yml: people.groups: found {{}}, {allowed}",
-        f"x.cluster.yml: people.users: found 'people.txt', {allowed}",
+    assert problems({"users": "people.txt", "groups": 1}) == [
+        "x.cluster.yml: users: found 'people.txt', allowed: a list",
+        "x.cluster.yml: groups: found 1, allowed: a list of groups with name and gid, or Ansible's mapping of groups "
+        "of hosts",
     ]
-    (problem,) = problems({"user": []})
-    assert problem == "x.cluster.yml: people.user: unknown key, did you mean 'users'? allowed: groups, users"
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------
@@ -279,14 +289,14 @@ def test_names(name: str) -> None:
     "name", ["Alice", "a.b", "1a", "-a", "a" * 33, "a b", "ä", "a\n", "", "a$", "a:b", "{{ a }}x", 7]
 )
 def test_wrong_names(name: Any) -> None:
-    assert of_users(user(name))[0].startswith(f"people.users[0].name: found {name!r}, ")
-    assert of_users(groups=[{"name": name, "gid": 6001}])[0].startswith(f"people.groups[0].name: found {name!r}, ")
+    assert of_users(user(name))[0].startswith(f"users[0].name: found {name!r}, ")
+    assert of_users(groups=[{"name": name, "gid": 6001}])[0].startswith(f"groups[0].name: found {name!r}, ")
 
 
 @pytest.mark.parametrize("name", ["root", "nobody", "slurm", "munge", "people"])
 def test_names_of_others(name: str) -> None:
     what = "allowed: any other name, since every host has this one for something else"
-    assert of_users(user(name)) == [f"people.users[0].name: found {name!r}, {what}"]
+    assert of_users(user(name)) == [f"users[0].name: found {name!r}, {what}"]
 
 
 @pytest.mark.parametrize("number", [1000, 60000, 65536, 1234567890, 2**32 - 3])
@@ -299,10 +309,10 @@ def test_ids(number: int) -> None:
 )
 def test_wrong_ids(number: Any) -> None:
     expected = "missing" if number is None else f"found {number!r}, {IDS}"
-    assert of_users(user(uid=number)) == [f"people.users[0].uid: {expected}"]
-    assert of_users(groups=[{"name": "b", "gid": number}]) == [f"people.groups[0].gid: {expected}"]
+    assert of_users(user(uid=number)) == [f"users[0].uid: {expected}"]
+    assert of_users(groups=[{"name": "b", "gid": number}]) == [f"groups[0].gid: {expected}"]
     if number is not None:
-        assert of_users(user(gid=number)) == [f"people.users[0].gid: {expected}"]
+        assert of_users(user(gid=number)) == [f"users[0].gid: {expected}"]
 
 
 @pytest.mark.parametrize(
@@ -362,13 +372,13 @@ def test_wrong_ids(number: Any) -> None:
 )
 def test_wrong_values(keys: dict[str, Any], expected: str) -> None:
     (problem,) = of_users(user(**keys))
-    assert problem.replace('"', "'").startswith(f"people.users[0].{expected}".replace("found ssh", "found 'ssh"))
+    assert problem.replace('"', "'").startswith(f"users[0].{expected}".replace("found ssh", "found 'ssh"))
 
 
 @pytest.mark.parametrize("entry", ["alice", None, 1, [], ["alice", 5001]])
 def test_entries_that_are_no_mappings(entry: Any) -> None:
     (problem,) = problems({"users": [entry]})
-    assert problem.startswith(f"x.cluster.yml: people.users[0]: found {entry!r}, allowed: a mapping with name, uid, ")
+    assert problem.startswith(f"x.cluster.yml: users[0]: found {entry!r}, allowed: a mapping with name, uid, ")
 
 
 @pytest.mark.parametrize(
@@ -377,46 +387,46 @@ def test_entries_that_are_no_mappings(entry: Any) -> None:
         (
             [user(), user(uid=5002)],
             [
-                "people.users[1].name: found 'alice', the name of alice (people.users[0]), allowed: another name",
+                "users[1].name: found 'alice', the name of alice (users[0]), allowed: another name",
             ],
         ),
         (
             [user(), user("bob")],
             [
-                "people.users[1].uid: found 5001, the uid of alice (people.users[0]), allowed: another uid",
+                "users[1].uid: found 5001, the uid of alice (users[0]), allowed: another uid",
             ],
         ),
         (
             [user(gid=5002), user("bob", 5002)],
             [
-                "people.users[1].uid: found 5002, the gid of the own group of alice (people.users[0]), "
+                "users[1].uid: found 5002, the gid of the own group of alice (users[0]), "
                 "allowed: an own gid, or that of a group in groups",
             ],
         ),
         (
             [user("vision", 5001)],
             [
-                "people.users[0].uid: found 5001, but the group vision in groups has gid 6001, "
+                "users[0].uid: found 5001, but the group vision in groups has gid 6001, "
                 "allowed: 6001, or another name of the group",
             ],
         ),
         (
             [user(), user("bob", 5002, home="/home/alice")],
             [
-                "people.users[1].home: found '/home/alice', the home of alice (people.users[0]), allowed: another one",
+                "users[1].home: found '/home/alice', the home of alice (users[0]), allowed: another one",
             ],
         ),
         (
             [user(), user("bob", 5002, home="/home/alice/data/bob")],
             [
-                "people.users[1].home: found '/home/alice/data/bob', which is in the home of alice (people.users[0]), "
+                "users[1].home: found '/home/alice/data/bob', which is in the home of alice (users[0]), "
                 "allowed: a path outside",
             ],
         ),
         (
             [user(keys=[key(7)]), user("bob", 5002, keys=["restrict " + key(7).rpartition(" ")[0]])],
             [
-                f"people.users[1].keys: found {('ssh-ed25519 ' + key(7).split()[1].rstrip('='))[:76]!r}, ".replace(
+                f"users[1].keys: found {('ssh-ed25519 ' + key(7).split()[1].rstrip('='))[:76]!r}, ".replace(
                     "', ", "', "
                 ),
             ],
@@ -427,16 +437,16 @@ def test_users_together(users: list[dict[str, Any]], expected: list[str]) -> Non
     found = of_users(*users)
     if "keys" in expected[0]:
         assert len(found) == 1
-        assert found[0].startswith("people.users[1].keys: found 'ssh-ed25519 AAAA")
-        assert found[0].endswith(", the key of alice (people.users[0]), allowed: another key")
+        assert found[0].startswith("users[1].keys: found 'ssh-ed25519 AAAA")
+        assert found[0].endswith(", the key of alice (users[0]), allowed: another key")
     else:
         assert found == expected
 
 
 def test_groups_together() -> None:
     assert of_users(groups=[*GROUPS, {"name": "vision", "gid": 6002}]) == [
-        "people.groups[2].name: found 'vision', the name of vision (people.groups[0]), allowed: another name",
-        "people.groups[2].gid: found 6002, the gid of ocean (people.groups[1]), allowed: another gid",
+        "groups[2].name: found 'vision', the name of vision (groups[0]), allowed: another name",
+        "groups[2].gid: found 6002, the gid of ocean (groups[1]), allowed: another gid",
     ]
 
 
@@ -457,7 +467,7 @@ def test_keys_of_ssh_keygen(tmp_path: Path, kind: str) -> None:
     for private in (file.read_text(), file.read_text().split("\n")[1]):
         for keys in ([private], private):
             (problem,) = of_users(user(keys=keys))
-            assert problem.startswith("people.users[0]: has a private key, which is not shown here")
+            assert problem.startswith("users[0]: has a private key, which is not shown here")
             assert private[40:60] not in problem
     assert (
         "has a private key"
@@ -566,14 +576,14 @@ def test_a_suspended_user_has_no_jobs_and_has_them_again(purge: bool) -> None:
 def test_a_user_in_both_lists() -> None:
     accounting = {**ACCOUNTING, "users": [{"name": "Alice", "DefaultAccount": "ocean"}]}
     assert of_users(user(), accounting=accounting) == [
-        "people.users[0].name: found 'alice', which is in accounting.users too, "
+        "users[0].name: found 'alice', which is in accounting.users too, "
         "allowed: one entry, here with account, accounts and limits"
     ]
 
 
 def test_accounts_without_a_database() -> None:
     found = of_users(user(account="ocean"), database=None, accounting=None)
-    assert found == ["people: found users with an account, which needs a database"]
+    assert found == ["users: found users with an account, which needs a database"]
 
 
 def test_accounts_that_the_policy_does_not_list_may_be_there() -> None:
@@ -632,8 +642,8 @@ def test_filter() -> None:
     assert complete("directory") == {"source": "directory", "groups": [], "users": []}
     assert complete({"users": [user()]}) == loaded({"users": [user()]}).variables["slurm_people"]
     for people, expected in (
-        ("people.csv", "slurm_people: found 'people.csv', allowed: a mapping"),
-        ({"users": [user(uid=1)]}, f"slurm_people.users[0].uid: found 1, {IDS}"),
+        ("people.csv", "found 'people.csv', allowed: a mapping with groups, users"),
+        ({"users": [user(uid=1)]}, f"users[0].uid: found 1, {IDS}"),
         ({"users": [user(account="a")]}, "account, accounts and limits are read from a cluster file only"),
     ):
         with pytest.raises(ValueError) as error:  # noqa: PT011 - the text follows
@@ -652,7 +662,7 @@ def many(number: int) -> str:
 
 def test_thousands_of_users_are_read_in_time() -> None:
     before = time.process_time()
-    found = loaded({"groups": GROUPS, "users": "people.csv"}, {"people.csv": many(3000)}).variables
+    found = loaded({"groups": GROUPS, "people": "people.csv"}, {"people.csv": many(3000)}).variables
     spent = time.process_time() - before
     assert len(found["slurm_people"]["users"]) == len(found["slurm_accounting_users"]) == 3000
     assert spent < 2, spent
@@ -660,6 +670,6 @@ def test_thousands_of_users_are_read_in_time() -> None:
 
 def test_one_mistake_in_all_of_many_users_is_named_in_time() -> None:
     before = time.process_time()
-    found = problems({"users": "people.csv"}, {"people.csv": many(3000)})
+    found = problems("people.csv", {"people.csv": many(3000)})
     assert (len(found), len(str(ModelError(found)).split("\n"))) == (6000, 101)
     assert time.process_time() - before < 10
