@@ -43,6 +43,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.remarks import host_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
@@ -55,6 +56,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "gres_lines": gres_lines,
     "health_environment": health_environment,
     "host_addresses": host_addresses,
+    "host_lines": host_lines,
     "hostlist": fold,
     "hostnames": expand,
     "autodetect_hosts": autodetect_hosts,

@@ -51,6 +51,11 @@ options:
     elements: str
     default: []
     version_added: 0.2.0
+  people:
+    description: Whether to find out which plan of people the host has (M(gpucluster.slurm.slurm_people)).
+    type: bool
+    default: false
+    version_added: 0.2.0
   paths:
     description: Files and directories to look up owner and mode of.
     type: list
@@ -211,6 +216,13 @@ ansible_facts:
           type: dict
           returned: always
           sample: {slurm: 64030}
+        people:
+          description:
+            - With O(people), the SHA-256 checksum of the plan that M(gpucluster.slurm.slurm_people) has put into force.
+              Empty if there is none, or if an account, a group, a key or sshd's drop-in has changed since.
+          type: str
+          returned: always
+          sample: ""
         paths:
           description: The existing paths of O(paths), with their owner, group and permissions in octal.
           type: dict
@@ -327,6 +339,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         **lists,
         slurm_package=params["slurm_package"],
         part=(part["path"], part["marker"]),
+        people=params["people"],
         serving_controller=params["serving_controller"],
     )
     result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
@@ -351,6 +364,7 @@ def main() -> None:
             "candidates": names,
             "users": names,
             "policy_users": names,
+            "people": {"type": "bool", "default": False},
             "paths": paths,
             "free": paths,
             "files": paths,

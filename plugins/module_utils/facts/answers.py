@@ -164,6 +164,7 @@ HOST = _record(
     clocks=_mapping(_text(_WORD), _truth),
     users=_mapping(_text(_WORD), _number(1 << 32)),
     paths=_mapping(_text(_PATH), _text(r"[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}")),
+    people=_text(r"([0-9a-f]{64})?"),
     free_mib=_mapping(_text(_PATH), _number(LARGEST)),
     files=_mapping(_text(_PATH), _text(r"[0-9a-f]{64}")),
     programs=_mapping(_text(r"/[A-Za-z0-9+._/@%:~,*?!\[\]-]+"), _text(r"is (missing|no file|not executable)")),
@@ -292,6 +293,7 @@ RESULTS: dict[str, dict[str, Check]] = {
         "files": _LINES,
         "plugins": _list(_PLUGIN),
     },
+    "slurm_people": {"conflicts": _LINES, "remarks": _LINES},
     "slurm_qos": _ACCOUNTING,
     "slurm_reservation": {"plan": _plan()},
     "slurm_service": {

@@ -21,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import appa
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, without_part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import noted_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import serving
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NO_ANSWER, NOT_STARTED, run
 
@@ -151,6 +152,8 @@ class Questions:
     addresses do its other lines have."""
     programs: Sequence[str] = ()
     """Paths of programs, or patterns of glob(3): which of them cannot be run."""
+    people: bool = False
+    """Which plan of people does the host have?"""
     profiles: Sequence[str] = ()
     """Files of AppArmor's profiles: may their programs make user namespaces."""
     serving_controller: bool = False
@@ -180,6 +183,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "interrupted": bool(tree.names(dpkg.JOURNAL)),
         "clocks": services(run(["systemctl", "show", "--property=Id,ActiveState,UnitFileState", *CLOCKS])),
         "users": {name: user for name in questions.users if (user := _user(name)) is not None},
+        "people": noted_plan(tree.root.rstrip("/")) if questions.people else "",
         "paths": dict(_owners(tree, questions.paths)),
         "free_mib": free_mib(run([*DF, *questions.free])) if questions.free else {},
         "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},

@@ -1,0 +1,352 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_people
+short_description: Give a host the users and groups of a plan
+version_added: 0.2.0
+description:
+  - Makes the accounts of a whole list of users, with their groups and SSH keys, and changes or removes those that
+    differ from the plan. The files C(/etc/passwd), C(/etc/shadow), C(/etc/group) and C(/etc/gshadow) are changed as
+    complete texts under their lock, checked with pwck(8) and grpck(8), and each is replaced in one step. Lines of other
+    users and groups stay as they are.
+  - A user is known by name and id. An account that contradicts the plan is a conflict (RV(conflicts)). With any
+    conflict the module fails before it changes anything; in check mode it only returns the conflicts.
+  - New users have no password, and the passwords of others stay. Keys are in C(/etc/ssh/people.keys.d), where only root
+    can write. All users of the plan are in the group C(people), for which a drop-in of sshd names this directory alone,
+    so that keys in their homes no longer count. sshd is reloaded if the drop-in is new.
+  - A suspended user has no key, a locked password and an expired account, which PAM refuses for ssh, su, cron and at.
+    The user's sessions are ended, and the processes of jobs are not.
+  - Homes are neither made nor removed.
+options:
+  plan:
+    description:
+      - The plan, a mapping or its JSON text, with the lists C(users) and C(groups).
+      - A user has C(name) and C(uid), and optionally C(gid) (default the C(uid)), C(groups), C(full_name), C(home),
+        C(shell), C(keys), and C(state), V(present), V(suspended) or V(absent). A primary group that is not in
+        C(groups) gets the name of its user.
+      - A group has C(name) and C(gid). The group C(people) has the gid 967 unless it is in the list.
+    type: json
+    required: true
+extends_documentation_fragment: [gpucluster.slurm.changing]
+seealso:
+  - ref: gpucluster.slurm.people <ansible_collections.gpucluster.slurm.people_role>
+    description: The role that compares all hosts before the first one is changed.
+"""
+
+EXAMPLES = r"""
+- name: Make the accounts
+  gpucluster.slurm.slurm_people:
+    plan:
+      groups: [{name: vision, gid: 6001}]
+      users:
+        - name: alice
+          uid: 5001
+          full_name: Alice Example
+          groups: [vision]
+          keys: [ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB3pcfsKHQmYZLmQHBlnxDhtSpDvNsBkSHVCMaBh1r7L alice@laptop]
+        - {name: bob, uid: 5002, state: suspended}
+"""
+
+RETURN = r"""
+conflicts:
+  description: What contradicts the plan on this host.
+  type: list
+  elements: str
+  returned: always
+  sample: ["user alice has uid 2001 here, and 5001 in the plan"]
+remarks:
+  description:
+    - The homes of users whose accounts were removed, users of earlier plans who are in the plan no more and keep their
+      accounts, the number of processes that were ended, and homes that could not be looked at.
+  type: list
+  elements: str
+  returned: always
+  sample: ["user carol is not in the plan and keeps the account"]
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people import sessions
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import (
+    Noted,
+    Texts,
+    conflicts,
+    differences,
+    lowest,
+    new_texts,
+    rows,
+    unproven_homes,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PeoplePlan, PlanError, read_plan
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import (
+    KEYS,
+    NOTE,
+    SSHD,
+    SSHD_TEXT,
+    key_path,
+    key_text,
+    note,
+    note_text,
+    noted_plan,
+    read,
+    read_note,
+    read_texts,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NOT_STARTED, Answer, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited
+
+LOCK = "/etc/.pwd.lock"
+PATIENCE = 30
+"""Seconds to wait for another program that changes the accounts."""
+HOME_SECONDS = 20
+"""The time limit to look at all homes, which may be on a server that does not answer."""
+MEMBERS = re.compile(r"^([^:\n]*:[^:\n]*:[^:\n]*):[^:\n]*$", re.MULTILINE)
+"""A line of group or gshadow."""
+LINGER = "/var/lib/systemd/linger"
+
+
+class PeopleError(Exception):
+    """Accounts that cannot be changed, and why."""
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Hold the lock of the account files, as lckpwdf(3), useradd and passwd do. Raises PeopleError."""
+    with open(LOCK, "w", encoding="utf-8") as lock:
+        os.fchmod(lock.fileno(), 0o600)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise PeopleError(f"{LOCK}: another program has kept the lock for {PATIENCE} s") from None
+                time.sleep(0.1)
+        yield
+
+
+def home_owners(homes: Iterable[str]) -> tuple[dict[str, int], list[str]]:
+    """The ids of the owners of homes that exist, by path, and remarks. It does not wait for a server for long."""
+    names = "".join(f"{home}\0" for home in homes)
+    if not names:
+        return {}, []
+    command = ["timeout", "--signal=KILL", str(HOME_SECONDS), "xargs", "-0", "stat", "--format=%u %n", "--"]
+    answer = run(command, names, HOME_SECONDS + 5)
+    owners = {}
+    for line in answer.output.split("\n"):
+        uid, _blank, path = line.partition(" ")
+        if path:
+            owners[path] = int(uid)
+    # xargs ends with 123 where some homes do not exist.
+    silent = answer.status not in (0, 123)
+    return owners, [f"the owners of homes could not be looked at within {HOME_SECONDS} s"] if silent else []
+
+
+def lockouts(plan: PeoplePlan, texts: Texts) -> list[str]:
+    """Conflicts with the user of this connection, who would be locked out."""
+    running = sessions.processes()
+    own = {uid for process in sessions.ancestors(os.getpid(), running) for uid in process.uids}
+    shadows = rows(texts["shadow"], 9)
+    found = []
+    for user in plan.users:
+        if user.uid in own and user.uid:
+            password = shadows.get(user.name, ["", "*"])[1]
+            if not user.usable:
+                found.append(f"user {user.name}, as whom Ansible works here, is {user.state} in the plan")
+            elif not user.keys and password.startswith(("*", "!")):
+                found.append(f"user {user.name}, as whom Ansible works here, has no key in the plan")
+    return found
+
+
+def complaints(texts: Texts) -> set[str]:
+    """What pwck(8) and grpck(8) say of account files.
+
+    grpck gets groups without members: it would ask for each of them, on some hosts a directory service.
+    """
+    said = set()
+    with tempfile.TemporaryDirectory(prefix="people-") as directory:
+        for name, text in texts.items():
+            content = text if name in ("passwd", "shadow") else MEMBERS.sub(r"\1:", text)
+            with open(f"{directory}/{name}", "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+                file.write(content)
+        for program, *names in (("pwck", "passwd", "shadow"), ("grpck", "group", "gshadow")):
+            # Without --quiet, pwck looks at homes, which may be on a server that does not answer.
+            paths = [f"{directory}/{name}" for name in names if name in texts]
+            answer = run([program, "--quiet", "--read-only", *paths])
+            if answer.status:
+                said |= {*answer.words.replace(directory, "/etc").split("\n")}
+    return {line for line in said if line and not line.endswith(("? No", ": no changes"))}
+
+
+def check(before: Texts, after: Texts) -> None:
+    """Raises PeopleError if the new files have errors that the present ones do not have."""
+    if (said := complaints(after)) and (new := sorted(said - complaints(before))):
+        raise PeopleError(f"the new files would have errors: {'; '.join(limited(new))}")
+
+
+def account_files(before: Texts, after: Texts) -> list[File]:
+    """The files that differ, with the owner and mode that they have."""
+    files = []
+    for name, text in after.items():
+        if text != before[name]:
+            file = File(f"/etc/{name}", text.encode(errors="surrogateescape"), secret=True)
+            file.ids, file.mode = file.found_as
+            files.append(file)
+    return files
+
+
+def key_files(plan: PeoplePlan) -> tuple[list[File], list[str]]:
+    """The files of keys that differ, and those that must not be there."""
+    texts = {key_path(user.name): key_text(user) for user in plan.users}
+    files = [File(path, text.encode()) for path, text in texts.items() if text is not None]
+    gone = [path for path, text in texts.items() if text is None and os.path.lexists(path)]
+    return [file for file in files if file.changes], gone
+
+
+def sshd(*options: str) -> Answer:
+    """What sshd says of its configuration."""
+    os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # sshd needs it, and has it only while its service runs
+    return run(["/usr/sbin/sshd", *options])
+
+
+def set_up_sshd(plan: PeoplePlan, file: File) -> None:
+    """Write the drop-in, and reload sshd if it takes the configuration. Raises PeopleError; then it is as before."""
+    try:
+        write([file])
+        answer = sshd("-t")
+        if answer.status == NOT_STARTED:
+            return
+        if answer.status:
+            raise PeopleError(f"sshd -t: {answer.words}")
+        for name in list(plan.accounts)[:1]:
+            shown = sshd("-T", "-C", f"user={name},host=localhost,addr=127.0.0.1").output
+            used = [line for line in shown.split("\n") if line.lower().startswith("authorizedkeysfile ")]
+            if used != [f"authorizedkeysfile {KEYS}/%u"]:
+                what = used[0] if used else "nothing"
+                raise PeopleError(
+                    f"sshd has {what} for {name}, wanted is {KEYS}/%u. {SSHD} has no effect: /etc/ssh/sshd_config does "
+                    "not include sshd_config.d, or an earlier Match sets AuthorizedKeysFile"
+                )
+    except PeopleError:
+        if file.found is None:
+            os.unlink(file.path)
+        else:
+            write([File(file.path, file.found)])
+        raise
+    for unit in ("ssh.service", "sshd.service"):
+        if run(["systemctl", "is-active", "--quiet", unit]).status == 0:
+            answer = run(["systemctl", "reload", unit])
+            if answer.status:
+                raise PeopleError(f"systemctl reload {unit}: {answer.words}")
+            break
+
+
+def note_file(noted: Noted) -> File:
+    """The file of the note."""
+    return File(NOTE, note_text(noted).encode(), mode=0o600)
+
+
+def outcome(plan: PeoplePlan, before: Texts, noted: Noted) -> list[str]:
+    """What is said of users who go."""
+    people = rows(before["passwd"], 7)
+    named = {user.name for user in plan.users}
+    removed = [people[name] for name in plan.absent if name in people]
+    left = [name for name in noted.known if name not in named and name in people]
+    return [f"user {row[0]} is removed, and the home {row[5]} stays" for row in removed] + [
+        f"user {name} is not in the plan and keeps the account" for name in left
+    ]
+
+
+def apply(plan: PeoplePlan, checksum: str, check_mode: bool) -> dict[str, Any]:
+    """The module's result. Raises PeopleError, FileError, OSError."""
+    noted, before = read_note(), read_texts()
+    owners, remarks = home_owners(unproven_homes(plan, before, noted))
+    found = conflicts(plan, before, noted, lowest(read("/etc/login.defs") or ""), owners) + lockouts(plan, before)
+    if found:
+        return {"changed": False, "conflicts": limited(found), "remarks": [], "diff": []}
+    after = new_texts(plan, before)
+    keys, gone = key_files(plan)
+    drop_in = File(SSHD, SSHD_TEXT.encode())
+    barred = {user.uid: user.name for user in plan.users if not user.usable}
+    running = sessions.outside_jobs(barred, sessions.processes()) if barred else []
+    remarks += outcome(plan, before, noted)
+    if running:
+        remarks.append(f"{len(running)} processes of users who are suspended or absent end")
+    changes = differences(before, after)
+    changes += [
+        {"what": file.path, "before": _shown(file.found), "after": _shown(file.content)}
+        for file in [*keys, drop_in]
+        if file.changes
+    ]
+    changes += [{"what": path, "before": "present", "after": None} for path in gone]
+    if noted.plan != checksum or noted_plan() != checksum:
+        changes.append({"what": f"checksum of the plan in {NOTE}", "before": noted.plan or None, "after": checksum})
+    if not check_mode:
+        check(before, after)
+        os.makedirs(KEYS, mode=0o755, exist_ok=True)
+        os.chown(KEYS, 0, 0)
+        os.chmod(KEYS, 0o755)
+        for path in gone:
+            os.unlink(path)
+        write(keys + account_files(before, after))
+        if os.path.exists("/run/nscd/socket"):
+            run(["nscd", "--invalidate=passwd"])
+            run(["nscd", "--invalidate=group"])
+        # A note without a plan tells the next run to reload sshd, if this one is killed before it does.
+        if drop_in.changes or not noted.plan:
+            write([note_file(Noted(**{**vars(noted), "plan": ""}))])
+            set_up_sshd(plan, drop_in)
+        for name in barred.values():
+            with suppress(FileNotFoundError):
+                os.unlink(f"{LINGER}/{name}")
+        if barred and (rest := sessions.end(barred, lambda name: run(["loginctl", "terminate-user", name]))):
+            raise PeopleError(f"{rest} processes of users who are suspended or absent have not ended")
+        write([note_file(note(plan, checksum, noted))])
+    result = plan_result(changes)
+    return {"changed": bool(changes or running), "conflicts": [], "remarks": limited(remarks), "diff": result["diff"]}
+
+
+def _shown(content: bytes | None) -> str | None:
+    return None if content is None else "; ".join(content.decode(errors="replace").removesuffix("\n").split("\n"))
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec={"plan": {"type": "json", "required": True}}, supports_check_mode=True)
+    text = module.params["plan"]
+    # The plan of thousands of users is not sent back.
+    result: dict[str, Any] = {"invocation": {"module_args": {}}}
+    try:
+        plan, checksum = read_plan(text), hashlib.sha256(text.encode()).hexdigest()
+        if module.check_mode:
+            result |= apply(plan, checksum, check_mode=True)
+        else:
+            with locked():
+                result |= apply(plan, checksum, check_mode=False)
+    except (PeopleError, PlanError, FileError, OSError, ValueError) as error:
+        module.fail_json(msg=str(error), **result)
+    if result["conflicts"] and not module.check_mode:
+        module.fail_json(msg="; ".join(result["conflicts"]), **result)
+    if not module._diff:  # pylint: disable=protected-access
+        del result["diff"]
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
