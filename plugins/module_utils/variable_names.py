@@ -23,6 +23,7 @@ ROLES = (
     "munge",
     "nvidia_driver",
     "nvidia_mig",
+    "people",
     "preflight",
     "pyxis",
     "registry",

@@ -51,11 +51,6 @@ options:
     elements: str
     default: []
     version_added: 0.2.0
-  people:
-    description: Whether to find out which plan of people the host has (M(gpucluster.slurm.slurm_people)).
-    type: bool
-    default: false
-    version_added: 0.2.0
   paths:
     description: Files and directories to look up owner and mode of.
     type: list
@@ -218,7 +213,7 @@ ansible_facts:
           sample: {slurm: 64030}
         people:
           description:
-            - With O(people), the SHA-256 checksum of the plan that M(gpucluster.slurm.slurm_people) has put into force.
+            - The SHA-256 checksum of the plan of people that M(gpucluster.slurm.slurm_people) has put into force.
               Empty if there is none, or if an account, a group, a key or sshd's drop-in has changed since.
           type: str
           returned: always
@@ -339,7 +334,6 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         **lists,
         slurm_package=params["slurm_package"],
         part=(part["path"], part["marker"]),
-        people=params["people"],
         serving_controller=params["serving_controller"],
     )
     result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
@@ -364,7 +358,6 @@ def main() -> None:
             "candidates": names,
             "users": names,
             "policy_users": names,
-            "people": {"type": "bool", "default": False},
             "paths": paths,
             "free": paths,
             "files": paths,

@@ -152,8 +152,6 @@ class Questions:
     addresses do its other lines have."""
     programs: Sequence[str] = ()
     """Paths of programs, or patterns of glob(3): which of them cannot be run."""
-    people: bool = False
-    """Which plan of people does the host have?"""
     profiles: Sequence[str] = ()
     """Files of AppArmor's profiles: may their programs make user namespaces."""
     serving_controller: bool = False
@@ -183,7 +181,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "interrupted": bool(tree.names(dpkg.JOURNAL)),
         "clocks": services(run(["systemctl", "show", "--property=Id,ActiveState,UnitFileState", *CLOCKS])),
         "users": {name: user for name in questions.users if (user := _user(name)) is not None},
-        "people": noted_plan(tree.root.rstrip("/")) if questions.people else "",
+        "people": noted_plan(tree.root.rstrip("/")),
         "paths": dict(_owners(tree, questions.paths)),
         "free_mib": free_mib(run([*DF, *questions.free])) if questions.free else {},
         "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},

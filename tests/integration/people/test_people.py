@@ -211,7 +211,7 @@ def test_drift_of_each_kind_is_repaired(site: Site) -> None:
     foreign = shlex.quote(site.key("dana").with_suffix(".pub").read_text())
     site.lab.command(head, "usermod --append --groups speech alice; chsh --shell /bin/sh carl")
     site.lab.command(login, f"echo {foreign} >>/etc/ssh/people.keys.d/carl")
-    site.lab.command(one, f"usermod --uid 6666 carl; echo erin:{PASSWORD} | chpasswd")
+    site.lab.command(one, f"sed -i s/^carl:x:5001:/carl:x:6666:/ /etc/passwd; echo erin:{PASSWORD} | chpasswd")
     site.lab.command(
         two, "gpasswd --delete carl vision; userdel finn; rm /etc/ssh/sshd_config.d/gpucluster-people.conf"
     )
