@@ -31,6 +31,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     partition_lines,
     slurm_conf,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_plans, storage_remark
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
@@ -74,6 +75,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "registration": check_registration,
     "slurm_conf": slurm_conf,
     "state_directory_errors": state_directory_errors,
+    "storage_plans": storage_plans,
+    "storage_remark": storage_remark,
     "validation_jobs": validation_jobs,
     "validation_summary": validation_summary,
     "validation_table": validation_table,

@@ -20,9 +20,9 @@ description:
     group C(slurm_cluster), and C(ansible_host) on hosts with an address. C(group_vars) and C(host_vars) beside the file
     win over them as always.
   - The variables that grow with the cluster (C(slurm_addresses), C(slurm_files), C(slurm_hardware_types),
-    C(slurm_nodes) and C(slurm_partitions)) are set on the group C(slurm_controller), and C(slurm_cluster) has templates
-    that refer to them. So every host can use them, but C(ansible-inventory --list) shows their values for the
-    controllers only.
+    C(slurm_nodes), C(slurm_partitions) and C(slurm_storage)) are set on the group C(slurm_controller), and
+    C(slurm_cluster) has templates that refer to them. So every host can use them, but C(ansible-inventory --list) shows
+    their values for the controllers only.
   - The whole file is checked before any host is contacted. All problems are reported in one error. Each has a line with
     the key, the found value, the allowed values and the nearest valid key.
   - All hosts and addresses are Slurm's hostlists, such as V(compute[01-16]).
@@ -155,6 +155,21 @@ options:
       - V(directory) says that hosts know the people of LDAP or AD already. Nothing is created then.
     type: raw
     version_added: 0.2.0
+  storage:
+    description:
+      - The file systems that hosts mount, a list of entries with C(path) and C(type), any type of mount(8) such as
+        V(nfs), V(lustre), V(xfs), V(tmpfs) or V(gcsfuse).
+      - C(source) is what is mounted, such as V(nas.example.org:/vol/home). Instead, C(server) names a host of this
+        cluster, which exports C(export) by NFS; the default is the same directory as C(path).
+      - C(hosts) is a hostlist of those that mount it, which can have the words V(all) (the default), V(login),
+        V(compute) and V(controllers). C(options) are those of mount(8).
+      - C(packages) brings the file system, a list of entries with C(name), with C(url) and C(sha256), or with C(file).
+      - With C(homes), the homes of the users below C(path) are made once. With C(scratch), C(path) is Slurm's
+        C(TmpFS).
+    type: list
+    elements: dict
+    default: []
+    version_added: 0.2.0
   accounting:
     description:
       - The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users), C(reservations) and
@@ -267,6 +282,7 @@ GROWING = (
     "slurm_nodes",
     "slurm_partitions",
     "slurm_people",
+    "slurm_storage",
 )
 """Variables that grow with the cluster. Written out for each host, as `ansible-inventory --list` does with all that a
 host has, they would make it grow with the square of the hosts. So the controllers have them, and the others the way.

@@ -21,6 +21,7 @@ ROLES = (
     "job_tools",
     "mariadb",
     "munge",
+    "nfs_server",
     "nvidia_driver",
     "nvidia_mig",
     "people",
@@ -34,6 +35,7 @@ ROLES = (
     "slurmctld",
     "slurmd",
     "slurmdbd",
+    "storage",
     "validate",
 )
 """The roles, whose names begin the names of their variables."""

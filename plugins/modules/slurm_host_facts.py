@@ -283,6 +283,13 @@ ansible_facts:
           type: dict
           returned: always
           sample: {apptainer: loaded}
+        storage:
+          description:
+            - The digest of the plan that M(gpucluster.slurm.slurm_storage) has made, if all of it still holds.
+            - V(incomplete) if there is something to do, or empty if the host has no storage of this collection.
+          type: str
+          returned: always
+          sample: incomplete
         serving_controller:
           description:
             - The serving controller, by its name in C(SlurmctldHost); empty if none serves, or without

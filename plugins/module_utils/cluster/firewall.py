@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import file_servers
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import (
     closed_ports,
     declared_listeners,
@@ -60,6 +61,7 @@ def firewall_remark(opened: Mapping[str, Iterable[str] | None], variables: Mappi
         variables["slurm_conf"],
         None,
         variables.get("registry_port"),
+        file_servers(variables.get("slurm_storage") or []),
     )
     closed: dict[str, list[str]] = {}
     for host, ports in active.items():

@@ -26,6 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     package_source,
     people,
     schema,
+    storage,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import node_sets, resolver
@@ -124,16 +125,18 @@ def load(
         checker.problem(f"hardware.{name}", f"is in {measured.file if measured else ''} too: give it another name")
     login = expand(file.get("login", ""))
     database, registry = file.get("database", ""), file.get("registry", "")
+    hosts = dict.fromkeys([*parts.controllers, *expand(database), *login, *expand(registry), *parts.node_hosts])
+    mounts = _storage(checker, file, parts, hosts, login)
     addresses = file.get("addresses", {}).items()
     addressed = _addressed(
         checker,
         parts.nodes,
         [(f"addresses.{hosts}", {"hosts": hosts, "address": address}) for hosts, address in addresses],
-        dict.fromkeys([*parts.controllers, *expand(database), *login, *expand(registry), *parts.node_hosts]),
+        hosts,
         "the hosts of controllers, database, login, registry and nodes",
         parts.slurm_conf,
     )
-    _check_ports(checker, parts, database, registry, None, None)  # those are no keys of the file
+    _check_ports(checker, parts, database, registry, None, None, mounts)  # those are no keys of the file
     groups = _groups(parts, types)
     if problems:
         raise ModelError(problems)
@@ -152,6 +155,7 @@ def load(
         "slurm_files": parts.slurm_files,
         "people": listed.variable,
         "packages": parts.packages,
+        "storage": mounts,
         **{f"accounting.{key}": value for key, value in parts.accounting.items()},
     }
     return DeclaredCluster(
@@ -180,7 +184,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     hosts: all hosts of the inventory, which may have addresses.
     """
     problems: list[str] = []
-    checker = Checker("", problems)
+    checker, hosts = Checker("", problems), [*hosts]
     given = {key: _plain(variables.get(name)) or None for key, name in schema.VARIABLES.items()}
     policy = {key: given.pop(f"accounting.{key}") for key in schema.ACCOUNTING.own}
     addresses = given.pop("addresses") or []
@@ -204,10 +208,11 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
         "the hosts of the inventory and of slurm_nodes",
         parts.slurm_conf,
     )
+    mounts = _storage(checker, file, parts, dict.fromkeys([*hosts, *parts.node_hosts]), ())
     slurmdbd_conf = variables.get("slurmdbd_conf")
     slurmdbd_conf = _plain(slurmdbd_conf) if isinstance(slurmdbd_conf, Mapping) else {}
     database, registry = file.get("database", ""), file.get("registry", "")
-    _check_ports(checker, parts, database, registry, slurmdbd_conf, variables.get("registry_port"))
+    _check_ports(checker, parts, database, registry, slurmdbd_conf, variables.get("registry_port"), mounts)
     return limited(problems)
 
 
@@ -282,6 +287,14 @@ def _parts(
     )
 
 
+def _storage(
+    checker: Checker, file: dict[str, Any], parts: _Parts, hosts: Collection[str], login: Collection[str]
+) -> list[dict[str, Any]]:
+    """The checked storage. hosts: all hosts of the cluster. login: its login hosts, as far as they are known."""
+    members = {"all": hosts, "login": login, "compute": parts.node_hosts, "controllers": parts.controllers}
+    return storage.check(checker, file.get("storage", []), members, parts.slurm_conf)
+
+
 def _check_ports(
     checker: Checker,
     parts: _Parts,
@@ -289,6 +302,7 @@ def _check_ports(
     registry: str,
     slurmdbd_conf: Mapping[str, Any] | None,
     registry_port: Any,
+    mounts: Iterable[Mapping[str, Any]],
 ) -> None:
     """Check that no two programs of a host have one port, and that slurmctld asks the port of slurmdbd."""
     nodes = [
@@ -296,7 +310,7 @@ def _check_ports(
     ]
     conf = parts.slurm_conf
     listeners = ports.declared_listeners(
-        parts.controllers, database, registry, nodes, conf, slurmdbd_conf, registry_port
+        parts.controllers, database, registry, nodes, conf, slurmdbd_conf, registry_port, storage.file_servers(mounts)
     )
     found = [*ports.collisions(listeners), *ports.different_database_ports(database, conf, slurmdbd_conf)]
     for key, what in found:

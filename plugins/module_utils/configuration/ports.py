@@ -15,6 +15,7 @@ SLURMCTLD, SLURMD, SLURMDBD = "6817", "6818", "6819"
 """Slurm's own values (`configure.ac`: `SLURMCTLD_PORT`, `SLURMD_PORT`, `SLURMDBD_PORT`)."""
 
 MARIADB = 3306
+NFS = 2049
 
 LARGEST = 65535
 """The last port."""
@@ -82,6 +83,7 @@ def declared_listeners(
     slurm_conf: Mapping[str, Any],
     slurmdbd_conf: Mapping[str, Any] | None,
     registry_port: Any,
+    file_servers: Iterable[str] = (),
 ) -> list[Listener]:
     """The listeners of a cluster, by the variables that set their ports.
 
@@ -93,6 +95,7 @@ def declared_listeners(
         slurm_conf: parameters of slurm.conf that are set, in any case of letters.
         slurmdbd_conf: likewise, of slurmdbd.conf; None if it is not known: slurmdbd has the port that slurmctld asks.
         registry_port: None if it is not known.
+        file_servers: the hosts that export file systems by NFS.
     """
     conf = _by_small_key(slurm_conf)
     result = [
@@ -109,6 +112,8 @@ def declared_listeners(
         result.append(Listener(key, port_range(port), here))
     if registry and registry_port is not None:
         result.append(Listener("registry_port", port_range(str(registry_port)), frozenset({registry})))
+    if servers := frozenset(file_servers):
+        result.append(Listener("NFS", range(NFS, NFS + 1), servers))
     default = frozenset(host for _key, hosts, port in nodes if port is None for host in hosts)
     result.append(Listener("slurm_conf.SlurmdPort", port_range(conf.get("slurmdport", SLURMD)), default))
     for key, hosts, port in nodes:

@@ -9,19 +9,17 @@ directory of its own, since a mount is missing, it starts without error and know
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import re
-import select
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import mounts as all_mounts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
 
 KEY = "slurm_conf.StateSaveLocation"
 
@@ -51,37 +49,6 @@ class StateDirectoryError(Exception):
 # -- where it is mounted ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Mount:
-    """A line of /proc/self/mountinfo (proc_pid_mountinfo(5))."""
-
-    number: int
-    parent: int
-    device: str
-    """Major and minor number, which parts of one file system have in common, subvolumes of btrfs as well."""
-    root: str
-    """The directory of the file system that is mounted."""
-    point: str
-    type: str
-    source: str
-
-
-def _mounts(mountinfo: str) -> dict[int, _Mount]:
-    """The mounts by their numbers."""
-    found = {}
-    for line in mountinfo.rstrip("\n").split("\n"):
-        own, _dash, of_type = line.partition(" - ")
-        number, parent, device, root, point = own.split(" ")[:5]
-        kind, source = of_type.split(" ")[:2]
-        found[int(number)] = _Mount(int(number), int(parent), device, _path(root), _path(point), kind, source)
-    return found
-
-
-def _path(text: str) -> str:
-    """A path of mountinfo, in which blanks and backslashes are octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), text)
-
-
 def _within(path: str, top: str) -> bool:
     return path == top or path.startswith(f"{top.rstrip('/')}/")
 
@@ -94,7 +61,7 @@ def mount_of(mountinfo: str, number: int, root: int) -> dict[str, Any]:
         number: the number of the directory's mount there.
         root: that of the mount of /.
     """
-    mounts = _mounts(mountinfo)
+    mounts = {mount.number: mount for mount in all_mounts(mountinfo)}
     mount, top = mounts[number], mounts[root]
     # What an automount mounts comes and goes; the automount stays, and nothing can be made on it.
     automount, above = None, mounts.get(number)
@@ -278,45 +245,17 @@ def as_user(user_id: int, work: Callable[[], dict[str, Any]], seconds: float = P
     Raises:
         StateDirectoryError: it has failed, or has not ended after `seconds`.
     """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        _report(writing, user_id, work)
-    os.close(writing)
-    with os.fdopen(reading, encoding="utf-8") as pipe:
-        if not select.select([pipe], [], [], seconds)[0]:
-            # It is not waited for: a process that waits for a file system ends only when that answers.
-            os.kill(child, signal.SIGKILL)
-            raise StateDirectoryError(f"no answer within {seconds:g} s")
-        answer = json.load(pipe)
-    os.waitpid(child, 0)
-    if "failed" in answer:
-        raise StateDirectoryError(answer["failed"])
-    result: dict[str, Any] = answer["result"]
-    return result
 
-
-def _report(writing: int, user_id: int, work: Callable[[], dict[str, Any]]) -> NoReturn:
-    """Write what `work` returns as JSON, and end the process."""
-    answer: dict[str, Any]
-    try:
-        # Ansible waits until nobody has its own output open any more, a process that cannot be ended included.
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for standard in range(3):
-            os.dup2(nothing, standard)
+    def work_of_user() -> dict[str, Any]:
         if os.geteuid() == 0:
             _become(user_id)
-        answer = {"result": work()}
-    except (OSError, StateDirectoryError) as error:
-        answer = {"failed": str(error)}
-    except Exception as error:  # its traceback would be written nowhere
-        answer = {"failed": f"{type(error).__name__}: {error}"}
+        return work()
+
     try:
-        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-            json.dump(answer, pipe)
-    finally:
-        os._exit(0)
+        result: dict[str, Any] = in_time(work_of_user, seconds, (OSError, StateDirectoryError))
+    except PatienceError as error:
+        raise StateDirectoryError(str(error)) from None
+    return result
 
 
 def _become(user_id: int) -> None:

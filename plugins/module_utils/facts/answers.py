@@ -173,6 +173,7 @@ HOST = _record(
     cloud_init=_record(writes_hosts=_text(rf"({_PATH})?"), own_name=_truth),
     ufw=_list(_text(rf"any|{_PORTS}(,{_PORTS})*"), none=True),
     profiles=_mapping(_text(_WORD), _text("loaded|missing|no userns|not loaded")),
+    storage=_text("[0-9a-f]{64}|incomplete|"),
     serving_controller=_text(r"[A-Za-z0-9._-]*", 255),
     namespaces=_record(
         max_user_namespaces=_number(1 << 63, none=True),
@@ -311,6 +312,7 @@ RESULTS: dict[str, dict[str, Check]] = {
         "missing": _list(_line),
         "error": _any_text,
     },
+    "slurm_storage": {"plan": _plan(), "unexported": _list(_text(_PATH)), "remarks": _LINES},
     "slurm_user": _ACCOUNTING,
 }
 """The keys that the modules of this collection return, by module."""

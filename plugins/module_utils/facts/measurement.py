@@ -21,6 +21,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
+
+PATIENCE = 20
+"""Seconds for the size of a file system, whose server may not answer."""
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "slurmd_parameters": {"type": "list", "elements": "str", "default": []},
@@ -47,12 +51,19 @@ def ask(module: AnsibleModule, command: str, *arguments: str) -> str:
 
 
 def disk_size(path: str) -> int:
-    """The size of a file system in MiB, as get_tmp_disk counts it (Slurm's get_mach_stat.c); 0 if there is none."""
-    try:
+    """The size of a file system in MiB, as get_tmp_disk counts it (Slurm's get_mach_stat.c); 0 if there is none.
+
+    Also if it does not answer.
+    """
+
+    def size() -> int:
         status = os.statvfs(path)
-    except OSError:
+        return status.f_blocks * status.f_frsize // 1024**2
+
+    try:
+        return int(in_time(size, PATIENCE))
+    except PatienceError:
         return 0
-    return status.f_blocks * status.f_frsize // 1024**2
 
 
 def measure(

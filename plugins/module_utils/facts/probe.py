@@ -24,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import noted_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import serving
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NO_ANSWER, NOT_STARTED, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import note
 
 DAEMONS = ("/usr/sbin/slurmctld", "/usr/sbin/slurmd")
 """The daemons that tell their version without a configuration; they have these paths in all packages of Slurm."""
@@ -191,6 +192,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "cloud_init": cloud_init.look(tree, hostname),
         "ufw": ufw.open_ports(tree),
         "profiles": {name: apparmor.profile_state(tree, name) for name in questions.profiles},
+        "storage": note.state(packages),
         "serving_controller": serving() if questions.serving_controller else "",
         # Users' containers need these. unprivileged_userns_clone is Debian's own, a kernel that lacks it allows them.
         # apparmor_restrict_unprivileged_userns is Ubuntu's: programs without a profile get useless namespaces.

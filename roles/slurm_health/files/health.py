@@ -121,7 +121,8 @@ def run_checks(directory: str, environment: Mapping[str, str], limit: float, hun
         for name, process, output in running:
             status = ended(process, deadline)
             if status is None:
-                wrong[name] = f"no answer in {limit:g} s"
+                said = last_line(output)
+                wrong[name] = f"no answer in {limit:g} s" + (f": {said}" if said else "")
                 left[name] = [process.pid, started(process.pid)]
                 os.killpg(process.pid, signal.SIGKILL)
             elif status:

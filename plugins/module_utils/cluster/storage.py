@@ -1,0 +1,559 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Mounts, exports and homes: the key `storage` of the cluster file, and what each host has to do for it.
+
+A mount is a unit of systemd. A boot does not wait for it (`nofail`), slurmd does (`Before=`), and a unit that fails is
+started again after a while.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_address, ip_network
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, Kind, text, unknown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
+
+WORDS = ("all", "login", "compute", "controllers")
+"""Words for the hosts of a mount. They stand for groups of hosts, also where a host has such a name."""
+
+NFS = ("nfs", "nfs4")
+LOCAL = ("btrfs", "ext2", "ext3", "ext4", "f2fs", "none", "ramfs", "tmpfs", "vfat", "xfs", "zfs")
+"""File systems of the host itself. `none` is the type of a bind mount."""
+
+CLIENTS = {
+    **dict.fromkeys(NFS, "nfs-common"),
+    "ceph": "ceph-common",
+    "cifs": "cifs-utils",
+    "glusterfs": "glusterfs-client",
+}
+"""Debian's package with the program that mounts a type. Other types have none, or a site names its packages."""
+
+SERVER = "nfs-kernel-server"
+"""Debian's package of the NFS server."""
+
+SECONDS = 60
+"""The time limit of a mount. mount.nfs alone would try for two minutes (nfs(5), retry)."""
+
+UNITS = "/etc/systemd/system"
+RETRY = f"{UNITS}/gpucluster-slurm-mount@.service"
+EXPORTS = "/etc/exports.d/gpucluster-slurm.exports"
+
+MARK = "# Managed by gpucluster.slurm (key storage): changes here are overwritten."
+
+_PART = r"/(?!\.{1,2}(?:/|$))[A-Za-z0-9._+@:~-]+"
+_PATH = re.compile(f"(?:{_PART})+")
+_TYPE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_WORD = re.compile(r"[!-~]+")
+_OPTION = re.compile(r"[!#-+\--~]+")  # neither blanks nor commas and quotes
+_NFS_SOURCE = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):/\S*")
+_DEVICE = re.compile(r"/dev/|(?:PART)?(?:UUID|LABEL)=")
+
+_TREES = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "sys", "usr")
+"""Directories of the system: nothing is mounted on them or below them."""
+_EXACT = ("root", "var", "var/cache", "var/lib", "var/log", "var/spool")
+"""Directories of the system below which a mount is possible."""
+
+_OF_VFS = ("ro", "rw", "nosuid", "suid", "nodev", "dev", "noexec", "exec", "noatime", "relatime", "nodiratime")
+"""Options that every mount takes, a bind mount as well (mount(8))."""
+
+_DERIVED = ("_netdev", "nofail")
+
+
+# -- types -----------------------------------------------------------------------------------------------------------
+
+
+def directory(value: Any) -> str:
+    """A directory for a mount or an export, which is no directory of the system."""
+    path = text(value)
+    if not _PATH.fullmatch(path):
+        raise ValueError("allowed: an absolute path of letters, digits, and '._+@:~-' without '..', such as /home")
+    if path.split("/")[1] in _TREES or path[1:] in _EXACT:
+        raise ValueError("which the system needs, allowed: another directory such as /home, /data or /srv/home")
+    return path
+
+
+def kind_of_mount(value: Any) -> str:
+    """The type of a file system as mount(8) has it."""
+    if not _TYPE.fullmatch(text(value)):
+        raise ValueError("allowed: a type of mount(8) such as nfs, lustre, xfs, tmpfs or gcsfuse")
+    return text(value)
+
+
+def source(value: Any) -> str:
+    """What is mounted: a device, a server's directory, a bucket."""
+    if not _WORD.fullmatch(text(value)):
+        raise ValueError("allowed: a text without blanks such as nas.example.org:/vol/home or /dev/nvme0n1")
+    return text(value)
+
+
+def options(value: Any) -> list[str]:
+    """Options of mount(8): a list, or a text with commas."""
+    words = [text(word) for word in (value if isinstance(value, list) else text(value).split(","))]
+    for word in words:
+        if not _OPTION.fullmatch(word):
+            raise ValueError(f"{shown(word)} is no option, allowed: options of mount(8) such as [hard, noatime]")
+        if word.startswith("x-systemd.") or word in ("noauto", "auto"):
+            raise ValueError(
+                f"{shown(word)} is for fstab(5), allowed: options of the file system; the unit has the rest"
+            )
+    return words
+
+
+def hosts(value: Any) -> str:
+    """A hostlist of hosts and WORDS."""
+    others = [name for name in expand(text(value)) if name not in WORDS]
+    if others or not text(value):
+        schema.hostlist(",".join(others))
+    return text(value)
+
+
+STORAGE = Kind(
+    own={
+        "path": {"type": directory, "required": True},
+        "type": {"type": kind_of_mount, "required": True},
+        "source": {"type": source},
+        "server": {"type": schema.host},
+        "export": {"type": directory},
+        "options": {"type": options},
+        "hosts": {"type": hosts},
+        "packages": {"type": schema.sequence},
+        "homes": {"type": schema.flag},
+        "scratch": {"type": schema.flag},
+    }
+)
+
+PACKAGE = Kind(own={"name": {"type": text}, **schema.PACKAGE_FILE.own})
+
+
+# -- the check -------------------------------------------------------------------------------------------------------
+
+
+def check(
+    checker: Checker, found: Sequence[Any], members: Mapping[str, Collection[str]], slurm_conf: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The checked entries of the key `storage`.
+
+    members: the hosts of each of WORDS, as far as they are known.
+    """
+    entries = [checker.check(STORAGE, f"storage[{i}]", value) for i, value in enumerate(found)]
+    for i, (entry, value) in enumerate(zip(entries, found)):
+        if isinstance(value, Mapping):
+            _check_source(checker, f"storage[{i}]", entry, value)
+            _check_options(checker, f"storage[{i}]", entry)
+            _check_hosts(checker, f"storage[{i}]", entry, members["all"])
+        if "packages" in entry:
+            entry["packages"] = _check_packages(checker, f"storage[{i}].packages", entry["packages"])
+    _check_places(checker, entries, members)
+    _check_scratch(checker, entries, slurm_conf.get("TmpFS"))
+    return entries
+
+
+def _check_source(checker: Checker, key: str, entry: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Check that an entry says once what is mounted."""
+    kind = entry.get("type", "")
+    where = [name for name in ("source", "server") if given.get(name) is not None]
+    if not where and kind not in ("tmpfs", "ramfs", ""):
+        checker.problem(
+            f"{key}.source", "missing: say what is mounted, or name the server of this cluster that exports it"
+        )
+    if len(where) > 1:
+        checker.problem(key, "found source and server, allowed: source, or server with export")
+    if "export" in given and "server" not in given:
+        checker.problem(f"{key}.export", "found without server, allowed: with a server of this cluster")
+    if "server" in where and kind not in ("", *NFS):
+        checker.problem(
+            f"{key}.type", f"found {shown(kind)} with server, allowed: nfs, since role nfs_server exports it"
+        )
+    path, export = entry.get("path", ""), _export(entry)
+    if "server" in entry and path and _below(export, path):
+        checker.problem(
+            f"{key}.export", f"found {shown(export)} below {path}, which its mount would hide on the server"
+        )
+    if kind in NFS and "source" in entry and not _NFS_SOURCE.fullmatch(entry["source"]):
+        checker.problem(f"{key}.source", f"found {shown(entry['source'])}, allowed: SERVER:/PATH")
+    if kind == "none" and "bind" not in entry.get("options", []) and "rbind" not in entry.get("options", []):
+        checker.problem(f"{key}.type", "found 'none', allowed: with option bind, for a directory of the host itself")
+
+
+def _check_options(checker: Checker, key: str, entry: dict[str, Any]) -> None:
+    """Check options that lose data, or that contradict the purpose of a mount."""
+    words = entry.get("options", [])
+    soft = [word for word in words if word in ("soft", "softerr")]
+    if entry.get("type") in NFS and soft and "ro" not in words:
+        why = "after the time limit a program loses what it has written, often without an error"
+        checker.problem(
+            f"{key}.options", f"found {shown(soft[0])}: {why}; allowed: hard (the default), or {soft[0]} with ro"
+        )
+    for purpose in ("homes", "scratch"):
+        if entry.get(purpose) and "ro" in words:
+            checker.problem(f"{key}.options", f"found 'ro' with {purpose}, where users write, allowed: no ro")
+
+
+def _check_hosts(checker: Checker, key: str, entry: dict[str, Any], known: Collection[str]) -> None:
+    """Check that the hosts of an entry, and its server, are hosts of the cluster."""
+    for name, hosts in (("hosts", expand(entry.get("hosts", "all"))), ("server", expand(entry.get("server", "")))):
+        words = WORDS if name == "hosts" else ()
+        strange = [host for host in hosts if host not in known and host not in words]
+        if strange:
+            allowed = ", ".join([*words, "hosts of this cluster"])
+            what = unknown("host", strange[0], [*known, *words], allowed)
+            checker.problem(f"{key}.{name}", f"found {shown(fold(strange))}, {what}")
+
+
+def _check_packages(checker: Checker, key: str, found: list[Any]) -> list[dict[str, Any]]:
+    """The checked packages, each a name, a URL with its checksum, or a file."""
+    entries = [checker.check(PACKAGE, f"{key}[{i}]", value) for i, value in enumerate(found)]
+    for i, (entry, value) in enumerate(zip(entries, found)):
+        if isinstance(value, Mapping) and len({"name", "url", "file"} & {*value}) != 1:
+            checker.problem(
+                f"{key}[{i}]", f"found {shown(sorted(map(str, value)))}, allowed: name, url with sha256, or file"
+            )
+        elif "url" in entry and "sha256" not in value:
+            checker.problem(f"{key}[{i}].sha256", "missing")
+    return entries
+
+
+def _check_places(checker: Checker, entries: list[dict[str, Any]], members: Mapping[str, Collection[str]]) -> None:
+    """Check that no host has two mounts on one path."""
+    first: dict[str, list[tuple[int, set[str]]]] = {}
+    for i, entry in enumerate(entries):
+        hosts = set(_hosts(entry, members))
+        for j, others in first.setdefault(entry.get("path", ""), []):
+            if entry.get("path") and hosts & others:
+                both = short(fold(sorted(hosts & others)))
+                other = checker.key(f"storage[{j}]")
+                checker.problem(
+                    f"storage[{i}].path", f"found '{entry['path']}' on {both}, where {other} mounts it already"
+                )
+        first[entry.get("path", "")].append((i, hosts))
+
+
+def _check_scratch(checker: Checker, entries: list[dict[str, Any]], tmp_fs: Any) -> None:
+    """Check that scratch has one path: slurm.conf has one TmpFS for all nodes."""
+    paths = list(dict.fromkeys(entry["path"] for entry in entries if entry.get("scratch") and "path" in entry))
+    for path in paths[1:]:
+        i = next(i for i, entry in enumerate(entries) if entry.get("scratch") and entry.get("path") == path)
+        checker.problem(
+            f"storage[{i}].scratch", f"found '{path}' beside '{paths[0]}', allowed: one path, Slurm's TmpFS"
+        )
+    if paths and tmp_fs is not None and tmp_fs != paths[0]:
+        checker.problem("slurm_conf.TmpFS", f"found {shown(tmp_fs)}, allowed: '{paths[0]}', which is scratch")
+
+
+# -- where -----------------------------------------------------------------------------------------------------------
+
+
+def _export(entry: Mapping[str, Any]) -> str:
+    """The directory on the server."""
+    return str(entry.get("export") or entry.get("path", ""))
+
+
+def _below(path: str, top: str) -> bool:
+    """Whether a path is below a directory."""
+    return path.startswith(f"{top}/")
+
+
+def _hosts(entry: Mapping[str, Any], members: Mapping[str, Collection[str]]) -> list[str]:
+    """The hosts of an entry, in order."""
+    names = expand(str(entry.get("hosts") or "all"))
+    return list(dict.fromkeys(host for name in names for host in (members[name] if name in WORDS else [name])))
+
+
+def is_local(entry: Mapping[str, Any]) -> bool:
+    """Whether a file system is of the host itself, and needs no network."""
+    return entry["type"] in LOCAL or bool(_DEVICE.match(str(entry.get("source") or "")))
+
+
+def file_servers(storage: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The hosts of the cluster that export file systems."""
+    return sorted({str(entry["server"]) for entry in storage if entry.get("server")})
+
+
+# -- units -----------------------------------------------------------------------------------------------------------
+
+
+def unit_name(path: str) -> str:
+    """The name of a mount unit, as `systemd-escape --path --suffix=mount` gives it."""
+
+    def escaped(byte: int, first: bool) -> str:
+        character = chr(byte)
+        if character == "/":
+            return "-"
+        keep = byte < 128 and (character.isalnum() or character in ":_" or (character == "." and not first))
+        return character if keep else f"\\x{byte:02x}"
+
+    simple = "/".join(part for part in path.split("/") if part)
+    return ("".join(escaped(byte, not i) for i, byte in enumerate(simple.encode())) or "-") + ".mount"
+
+
+def _unit(path: str, what: str, kind: str, words: Iterable[str], local: bool) -> str:
+    """The text of a mount unit. A `%` would be a specifier (systemd.unit(5))."""
+    all_words = list(dict.fromkeys([*words, *(() if local else ("_netdev",)), "nofail"]))
+    return "\n".join(
+        [
+            MARK,
+            "[Unit]",
+            f"Description={path} of the cluster",
+            "# These daemons wait for the mount at a boot, until it is there or has failed.",
+            "Before=slurmd.service slurmctld.service slurmdbd.service",
+            "OnFailure=gpucluster-slurm-mount@%N.service",
+            "StartLimitIntervalSec=0",
+            "",
+            "[Mount]",
+            f"What={what.replace('%', '%%')}",
+            f"Where={path}",
+            f"Type={kind}",
+            f"Options={','.join(all_words).replace('%', '%%')}",
+            f"TimeoutSec={SECONDS}",
+            "",
+            "[Install]",
+            f"WantedBy={'local' if local else 'remote'}-fs.target",
+            "",
+        ]
+    )
+
+
+RETRY_UNIT = f"""{MARK}
+[Unit]
+Description=Start %i.mount again, since it has failed
+
+[Service]
+Type=oneshot
+ExecStart=sleep 30
+ExecStart=systemctl start --no-block %i.mount
+"""
+
+
+def _mount(entry: Mapping[str, Any], host: str) -> dict[str, Any] | None:
+    """A mount as the module slurm_storage takes it; None if the host needs none, since it has the directory itself."""
+    path, kind, words = str(entry["path"]), str(entry["type"]), list(entry.get("options") or [])
+    what = str(entry.get("source") or kind)
+    if entry.get("server"):
+        what = f"{entry['server']}:{_export(entry)}"
+        if entry["server"] == host:
+            if path == _export(entry):
+                return None
+            # A mount of its own export could end in a deadlock when memory is short: the server would wait for itself.
+            what, kind, words = _export(entry), "none", ["bind", *(word for word in words if word in _OF_VFS)]
+    local = is_local({"type": kind, "source": what})
+    name = unit_name(path)
+    content = _unit(path, what, kind, words, local)
+    return {
+        "path": path,
+        "unit": name,
+        "unit_file": f"{UNITS}/{name}",
+        "source": what,
+        "type": kind,
+        "content": content,
+    }
+
+
+# -- exports ---------------------------------------------------------------------------------------------------------
+
+EXPORT_OPTIONS = "rw,sync,no_subtree_check,root_squash"
+
+NFS_CONF_FILE = "/etc/nfs.conf.d/gpucluster-slurm.conf"
+NFS_CONF = f"""{MARK}
+[nfsd]
+# Version 4 alone needs one port, 2049, and no rpcbind.
+vers3=n
+threads=64
+"""
+
+
+def _clients(names: Collection[str], addresses: Mapping[str, str]) -> list[str]:
+    """Hosts as exports(5) names them: the fewest networks with exactly their addresses, and other hosts by name."""
+    found = [addresses.get(name, name) for name in names]
+    networks = [ip_network(name) for name in found if _is_address(name)]
+    fewest: list[IPv4Network | IPv6Network] = [
+        *collapse_addresses(network for network in networks if isinstance(network, IPv4Network)),
+        *collapse_addresses(network for network in networks if isinstance(network, IPv6Network)),
+    ]
+    ranges = [str(network.network_address) if network.num_addresses == 1 else str(network) for network in fewest]
+    return [*ranges, *(name for name in found if not _is_address(name))]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _exported(
+    storage: Sequence[Mapping[str, Any]], members: Mapping[str, Collection[str]], addresses: Mapping[str, str]
+) -> dict[str, dict[str, list[str]]]:
+    """The clients of each exported directory, by server."""
+    clients: dict[str, dict[str, list[str]]] = {}
+    for entry in storage:
+        if entry.get("server"):
+            server = str(entry["server"])
+            others = [host for host in _hosts(entry, members) if host != server]
+            clients.setdefault(server, {}).setdefault(_export(entry), []).extend(others)
+    return {
+        server: {path: _clients(dict.fromkeys(names), addresses) for path, names in directories.items()}
+        for server, directories in clients.items()
+    }
+
+
+def _export_lines(exported: Mapping[str, Collection[str]]) -> str:
+    """The text of a file of exports(5)."""
+    lines = [
+        " ".join([path, *(f"{client}({EXPORT_OPTIONS})" for client in clients)])
+        for path, clients in sorted(exported.items())
+        if clients
+    ]
+    return "".join(f"{line}\n" for line in [MARK, *lines])
+
+
+# -- homes -----------------------------------------------------------------------------------------------------------
+
+
+def _home_of(user: Mapping[str, Any]) -> str:
+    return str(user.get("home") or f"/home/{user['name']}")
+
+
+def _storage_of(home: str, storage: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The entry that has a home; None if it is on the disk of each host."""
+    above = [entry for entry in storage if _below(home, str(entry["path"]))]
+    return max(above, key=lambda entry: len(str(entry["path"])), default=None)
+
+
+def _homes(
+    storage: Sequence[Mapping[str, Any]],
+    members: Mapping[str, Collection[str]],
+    users: Iterable[Mapping[str, Any]],
+) -> dict[str, list[dict[str, Any]]]:
+    """The homes that each host makes: once, on the server, or on each host whose own file system it is.
+
+    On a server outside the cluster the first host of the mount makes them.
+    """
+    made: dict[str, list[dict[str, Any]]] = {}
+    for user in users:
+        home = _home_of(user)
+        entry = _storage_of(home, storage)
+        if user.get("state", "present") != "present" or entry is None or not entry.get("homes"):
+            continue
+        path, hosts_of_it = home, _hosts(entry, members)
+        if entry.get("server"):
+            path, hosts_of_it = _export(entry) + home[len(str(entry["path"])) :], [str(entry["server"])]
+        elif not is_local(entry):
+            hosts_of_it = hosts_of_it[:1]
+        one = {"path": path, "uid": int(user["uid"]), "gid": int(user.get("gid") or user["uid"])}
+        for host in hosts_of_it:
+            made.setdefault(host, []).append(one)
+    return made
+
+
+def storage_remark(
+    storage: Sequence[Mapping[str, Any]], members: Mapping[str, Collection[str]], people: Mapping[str, Any]
+) -> str:
+    """The remark about users whose homes are not on all hosts on which they work; empty if there are none.
+
+    people: the variable slurm_people; its users are known if they are a list.
+    """
+    wanted = {*members["login"], *members["compute"]}
+    if len(wanted) < 2:
+        return ""
+    apart = []
+    for user in people.get("users") or []:
+        entry = _storage_of(_home_of(user), storage)
+        shared = entry is not None and not is_local(entry) and wanted <= {*_hosts(entry, members), entry.get("server")}
+        if user.get("state", "present") == "present" and not shared:
+            apart.append(str(user["name"]))
+    if not apart:
+        return ""
+    named = ", ".join(apart[:SHOWN]) + (f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else "")
+    return (
+        f"The homes of {named} are not on storage that all login hosts and compute nodes mount, so that the output of a"
+        " job stays on the node where it ran. Give the cluster file storage with homes: true"
+    )
+
+
+SHOWN = 5
+"""Users that a remark names."""
+
+
+# -- what each host does ---------------------------------------------------------------------------------------------
+
+
+def storage_plans(
+    storage: Sequence[Mapping[str, Any]],
+    members: Mapping[str, Collection[str]],
+    people: Mapping[str, Any],
+    addresses: Iterable[Mapping[str, str]],
+) -> dict[str, Any]:
+    """What each host does for its storage: the different `plans`, and the index of its plan for each of the `hosts`.
+
+    Args:
+        storage: the variable slurm_storage.
+        members: the hosts of each of WORDS.
+        people: the variable slurm_people.
+        addresses: the variable slurm_addresses.
+
+    Raises ValueError if a host has two mounts on one path.
+    """
+    known = {entry["name"]: entry["address"] for entry in host_addresses(addresses)} if storage else {}
+    exported = _exported(storage, members, known)
+    homes = _homes(storage, members, people.get("users") or [])
+    of_host: dict[str, list[int]] = {host: [] for host in (*exported, *homes)}
+    for i, entry in enumerate(storage):
+        for host in _hosts(entry, members):
+            if any(storage[j]["path"] == entry["path"] for j in of_host.get(host, ())):
+                raise ValueError(f"slurm_storage[{i}].path: found {entry['path']!r} twice on {host}")
+            of_host.setdefault(host, []).append(i)
+    numbers: dict[tuple[Any, ...], int] = {}
+    plans: list[dict[str, Any]] = []
+    of = {}
+    for host, entries in of_host.items():
+        special = host if host in exported or host in homes else ""
+        kind = (special, *entries)
+        if kind not in numbers:
+            numbers[kind] = len(plans)
+            mine = [storage[i] for i in entries]
+            plans.append(_plan(mine, host, exported.get(host, {}), homes.get(host, [])))
+        of[host] = numbers[kind]
+    return {"plans": plans, "hosts": of}
+
+
+def _plan(
+    entries: Sequence[Mapping[str, Any]],
+    host: str,
+    exported: Mapping[str, Collection[str]],
+    homes: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """What one host does. Mounts come before those that are below them, and bind mounts after what they show."""
+    mounts = [mount for entry in entries if (mount := _mount(entry, host))]
+    mounts.sort(key=lambda mount: (mount["type"] == "none", mount["path"]))
+    packages = [package for entry in entries if entry.get("server") != host for package in _packages(entry)]
+    files = {mount["unit_file"]: mount["content"] for mount in mounts}
+    if mounts:
+        files[RETRY] = RETRY_UNIT
+    if exported:
+        packages.append({"name": SERVER})
+        files |= {EXPORTS: _export_lines(exported), NFS_CONF_FILE: NFS_CONF}
+    plan: dict[str, Any] = {
+        "mounts": mounts,
+        "packages": [json.loads(one) for one in dict.fromkeys(json.dumps(package) for package in packages)],
+        "exports": sorted(exported),
+        "homes": homes,
+        "files": files,
+        "read_only": [str(entry["path"]) for entry in entries if "ro" in (entry.get("options") or [])],
+    }
+    return {**plan, "digest": hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()}
+
+
+def _packages(entry: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The packages that bring a type of file system."""
+    given = [{key: str(value) for key, value in package.items() if value} for package in entry.get("packages") or []]
+    return given or ([{"name": CLIENTS[entry["type"]]}] if entry["type"] in CLIENTS else [])

@@ -1,0 +1,56 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Homes of users: made once, with the files of /etc/skel, and never changed afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+SKEL = "/etc/skel"
+MODE = 0o700
+_PREFIX = ".gpucluster-slurm-"
+
+
+def missing(homes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The homes that are not there."""
+    return [home for home in homes if not os.path.lexists(home["path"])]
+
+
+def of_others(homes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The homes that belong to another user, in words."""
+    found = []
+    for home in homes:
+        try:
+            owner = os.lstat(home["path"]).st_uid
+        except FileNotFoundError:
+            continue
+        if owner != home["uid"]:
+            found.append(f"{home['path']} belongs to uid {owner}, and in the cluster file to uid {home['uid']}")
+    return found
+
+
+def make(homes: Iterable[Mapping[str, Any]], skel: str = SKEL) -> None:
+    """Make homes. Each is complete when it gets its name, so that a killed run leaves no half one. Raises OSError."""
+    for home in homes:
+        above, name = os.path.split(home["path"])
+        os.makedirs(above, mode=0o755, exist_ok=True)
+        part = os.path.join(above, f"{_PREFIX}{name}")
+        shutil.rmtree(part, ignore_errors=True)  # of a run that was killed
+        os.mkdir(part, 0o700)
+        if os.path.isdir(skel):
+            shutil.copytree(skel, part, symlinks=True, dirs_exist_ok=True)
+        for directory, directories, files in os.walk(part):
+            for entry in (*directories, *files):
+                os.lchown(os.path.join(directory, entry), home["uid"], home["gid"])
+        os.chmod(part, MODE)  # copytree has given it the mode of the skeleton
+        os.chown(part, home["uid"], home["gid"])
+        os.rename(part, home["path"])
+
+
+def places(homes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The directories in which homes are."""
+    return sorted({os.path.dirname(home["path"]) for home in homes})

@@ -1,0 +1,489 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_storage
+short_description: Mount file systems by units of systemd, and make exported directories and homes
+version_added: 0.2.0
+description:
+  - Writes the mount units of a host, enables them and mounts what is not mounted. It takes the plan of the host as the
+    filter P(gpucluster.slurm.storage_plans#filter) returns it.
+  - It never unmounts a file system that is still wanted. If what is mounted is not what the unit says, it writes the
+    unit and names what is needed in RV(remarks).
+  - A unit of this collection that is no longer wanted is stopped and removed if no job and no user has a process on the
+    host. Otherwise it stays, and is named.
+  - A path that has files is not mounted over for the first time, since the mount would hide them.
+  - Every command has a time limit, and so has every look at a file system that may not answer.
+  - A note on the host (C(/var/lib/gpucluster-slurm/storage)) has what was made, so that
+    M(gpucluster.slurm.slurm_host_facts) can tell whether it still holds.
+options:
+  digest:
+    description: The digest of the plan, for the note.
+    type: str
+    default: ""
+  mounts:
+    description: The mounts, in the order in which they are made.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: The directory on which it is mounted.
+        type: path
+        required: true
+      unit:
+        description: The name of the unit.
+        type: str
+        required: true
+      unit_file:
+        description: The file of the unit.
+        type: path
+        required: true
+      source:
+        description: What is mounted.
+        type: str
+        required: true
+      type:
+        description: The type of the file system; V(none) for a bind mount.
+        type: str
+        required: true
+      content:
+        description: The text of the unit.
+        type: str
+        required: true
+  files:
+    description: >-
+      The texts of all files of the plan by their paths. The module writes the units among them, and notes the others.
+    type: dict
+    default: {}
+  exports:
+    description: Directories that the host exports. They are made before the bind mounts.
+    type: list
+    elements: path
+    default: []
+  homes:
+    description: Homes that the host makes, each once. One that is there is never changed.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: The path of the home on this host.
+        type: path
+        required: true
+      uid:
+        description: Its owner.
+        type: int
+        required: true
+      gid:
+        description: Its group.
+        type: int
+        required: true
+  packages:
+    description: Names of the packages that bring the file systems, for the note.
+    type: list
+    elements: str
+    default: []
+extends_documentation_fragment: [gpucluster.slurm.changing]
+seealso:
+  - plugin: gpucluster.slurm.storage_plans
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+- name: Mount the storage of this host
+  gpucluster.slurm.slurm_storage:
+    digest: "{{ plan.digest }}"
+    mounts: "{{ plan.mounts }}"
+    files: "{{ plan.files }}"
+    homes: "{{ plan.homes }}"
+  vars:
+    plans: "{{ slurm_storage | gpucluster.slurm.storage_plans(members, people, slurm_addresses) }}"
+    plan: "{{ plans.plans[plans.hosts[inventory_hostname]] }}"
+"""
+
+RETURN = r"""
+plan:
+  description: The changes, done or predicted.
+  type: list
+  elements: dict
+  returned: always
+  sample: [{what: /home, before: not mounted, after: "files:/srv/home"}]
+unexported:
+  description: The directories of O(exports) that the NFS server does not export now.
+  type: list
+  elements: str
+  returned: always
+  sample: []
+remarks:
+  description: What the module leaves to a person, such as a mount that is in use and that the cluster file has changed.
+  type: list
+  elements: str
+  returned: always
+  sample: []
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import homes, note
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import Mount, mounted
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
+
+UNITS = "/etc/systemd/system"
+MARK = "Managed by gpucluster.slurm (key storage)"
+"""The text by which units of this module are recognized."""
+
+LIMIT = 150
+"""Seconds for the start of a mount: the limit of its unit, and that of a device that it waits for (90 s)."""
+PATIENCE = 20
+"""Seconds for a look at a file system."""
+SHOWN = 5
+"""Names that a message has."""
+OF_USERS = 1000
+"""The first uid of people (login.defs(5), UID_MIN)."""
+
+WRITTEN = "written"
+
+Change = dict[str, Any]
+
+
+class StorageError(Exception):
+    """What cannot be mounted or made, and why."""
+
+
+# -- what is there ---------------------------------------------------------------------------------------------------
+
+
+def section(text: str) -> str:
+    """The part of a unit that says what is mounted and how."""
+    match = re.search(r"^\[Mount\]\n(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL)
+    return match[1].strip() if match else ""
+
+
+def present(path: str) -> str:
+    """The text of a file; empty without one."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def own_units() -> dict[str, str]:
+    """The path of each mount unit that this module has written, by the name of its unit file."""
+    found = {}
+    for name in sorted(os.listdir(UNITS)):
+        path = os.path.join(UNITS, name)
+        if name.endswith(".mount") and os.path.isfile(path) and MARK in (text := present(path)):
+            where = re.search(r"^Where=(.*)$", text, re.MULTILINE)
+            found[path] = where[1] if where else ""
+    return found
+
+
+def wants(mount: Mapping[str, Any]) -> str:
+    """The link by which a boot starts a unit."""
+    target = re.search(r"^WantedBy=(.*)$", mount["content"], re.MULTILINE)
+    return f"{UNITS}/{target[1] if target else ''}.wants/{mount['unit']}"
+
+
+def as_wanted(there: Mount, mount: Mapping[str, Any]) -> bool:
+    """Whether somebody else has mounted the same, as a line of fstab does."""
+    source = mount["source"].rstrip("/")
+    if mount["type"] == "none":
+        return bool(source.endswith(there.root))
+    if mount["type"] in ("tmpfs", "ramfs"):
+        return bool(there.type == mount["type"])
+    device = re.fullmatch(r"(PARTUUID|PARTLABEL|UUID|LABEL)=(.*)", source)
+    path = f"/dev/disk/by-{device[1].lower()}/{device[2]}" if device else source
+    same = there.source.rstrip("/") == source or os.path.realpath(path) == os.path.realpath(there.source)
+    kinds = {there.type.removeprefix("fuse."), mount["type"].removeprefix("fuse.")}
+    return same and (len(kinds) == 1 or kinds == {"nfs", "nfs4"} or there.type.startswith("fuse"))
+
+
+def since(unit: str) -> str:
+    """The boot, and the moment in which a unit became active: another one is another mount."""
+    boot = present("/proc/sys/kernel/random/boot_id").strip()
+    when = run(["systemctl", "show", "--property=ActiveEnterTimestampMonotonic", "--value", "--", unit]).output
+    return f"{boot} {when.strip()}"
+
+
+def hidden(path: str) -> list[str]:
+    """The entries of a directory that a mount would hide. Raises StorageError."""
+    try:
+        names: list[str] = in_time(lambda: sorted(os.listdir(path)) if os.path.isdir(path) else [], PATIENCE)
+    except PatienceError as error:
+        raise StorageError(f"{path}: {error}") from None
+    return names
+
+
+def users() -> list[str]:
+    """Why nothing may be unmounted: a job, or processes of people. The user of this connection does not count."""
+    own = int(os.environ.get("SUDO_UID", "0"))
+    found = set()
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            uid = os.stat(f"/proc/{number}").st_uid
+            if present(f"/proc/{number}/comm").strip() == "slurmstepd":
+                found.add("a job")
+        except OSError:
+            continue
+        if uid >= OF_USERS and uid not in (own, 65534):
+            found.add(f"uid {uid}")
+    return sorted(found)
+
+
+# -- the work --------------------------------------------------------------------------------------------------------
+
+
+class Work:
+    """The changes of one host, done or predicted."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.wanted: list[dict[str, Any]] = module.params["mounts"]
+        self.params, self.check = module.params, module.check_mode
+        self.changes: list[Change] = []
+        self.diffs: list[dict[str, str]] = []
+        self.remarks: list[str] = []
+        self.there = mounted()
+        self.noted = note.read()
+        self.pending: dict[str, list[str]] = {}
+
+    def note(self, digest: str) -> None:
+        """Keep the note. `digest`: the plan, or INCOMPLETE until all of it is done."""
+        if self.check:
+            return
+        files = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in self.params["files"].items()}
+        links = {wants(mount): files[mount["unit_file"]] for mount in self.wanted}
+        places = [place for place in homes.places(self.params["homes"]) if self._is_own(place)]
+        wanted = {
+            "plan": digest,
+            "files": {**files, **links},
+            "mounts": [mount["path"] for mount in self.wanted],
+            "homes": {place: note.changed(place) for place in places},
+            "packages": self.params["packages"],
+            "exports": self.params["exports"],
+            "pending": self.pending,
+        }
+        if wanted != note.read():
+            note.keep(wanted)
+
+    def _is_own(self, path: str) -> bool:
+        """Whether a directory is on a file system of the host itself, so that it answers."""
+        above = [point for point in self.there if path == point or path.startswith(f"{point.rstrip('/')}/")]
+        kind = self.there[max(above, key=len)].type if above else ""
+        return kind in ("btrfs", "ext2", "ext3", "ext4", "overlay", "tmpfs", "xfs", "zfs")
+
+    def keep_in_mind(self, unit: str, remark: str) -> None:
+        """Note a mount that a person has to end."""
+        self.pending[unit] = [since(unit), remark]
+        self.remarks.append(remark)
+
+    def units(self) -> None:
+        """Write the units, and let systemd read them. Raises StorageError, FileError, OSError."""
+        files = {mount["unit_file"]: File(mount["unit_file"], mount["content"].encode()) for mount in self.wanted}
+        others = [path for path in self.params["files"] if path.startswith(UNITS) and path not in files]
+        files |= {path: File(path, self.params["files"][path].encode()) for path in others}
+        full = []
+        for mount in self.wanted:
+            file, there = files[mount["unit_file"]], self.there.get(mount["path"])
+            unit, former = mount["unit"], self.noted.get("pending", {}).get(mount["unit"])
+            known = MARK.encode() in (file.found or b"")
+            text = (file.found or b"").decode(errors="replace")
+            same = section(text) == section(mount["content"]) if known else bool(there and as_wanted(there, mount))
+            if there and not same:
+                self.keep_in_mind(unit, self._other(mount, there))
+            elif there and former and former[0] == since(unit):
+                self.keep_in_mind(unit, former[1])
+            elif not there and not known and (names := hidden(mount["path"])):
+                more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+                full.append(f"{mount['path']} has files that the mount would hide: {', '.join(names[:SHOWN])}{more}")
+        if full:
+            raise StorageError(
+                f"nothing was mounted: {'; '.join(full)}. Move them to the storage or elsewhere, so that the directory"
+                " is empty, or mount it on another path"
+            )
+        changes = [file for file in files.values() if file.changes]
+        self.diffs += [file.diff for file in changes]
+        self.changes += [{"what": file.path, "before": None, "after": WRITTEN} for file in changes]
+        disabled = [mount["unit"] for mount in self.wanted if not os.path.islink(wants(mount))]
+        if not self.check:
+            self.note(note.INCOMPLETE)  # with what is pending, before the units lose the former text
+            write(changes)
+            if changes:
+                self.systemctl("daemon-reload")
+            if disabled:
+                self.systemctl("enable", "--quiet", *disabled)
+        if disabled and not changes:
+            self.changes += [{"what": unit, "before": "not started at a boot", "after": "enabled"} for unit in disabled]
+
+    def _other(self, mount: Mapping[str, Any], there: Mount) -> str:
+        """The remark about a file system that is mounted otherwise than its unit says."""
+        return (
+            f"{mount['path']} stays mounted as it was ({there.type}, {there.source}), and its unit has the change."
+            f" Drain the node and let users log out, then: systemctl restart '{mount['unit']}'"
+        )
+
+    def systemctl(self, *words: str) -> None:
+        """Run systemctl. Raises StorageError."""
+        answer = run(["systemctl", *words], seconds=LIMIT)
+        if answer.status:
+            raise StorageError(f"systemctl {' '.join(words)}: {answer.words}")
+
+    def mount(self, mounts: list[dict[str, Any]]) -> None:
+        """Mount what is not mounted. Raises StorageError with all that cannot be."""
+        failed = []
+        for mount in mounts:
+            if mount["path"] in self.there:
+                continue
+            self.changes.append({"what": mount["path"], "before": "not mounted", "after": mount["source"]})
+            if self.check:
+                continue
+            run(["systemctl", "reset-failed", "--", mount["unit"]])
+            answer = run(["systemctl", "start", "--", mount["unit"]], seconds=LIMIT)
+            if answer.status:
+                journal = ["journalctl", "--no-pager", "--output=cat", "--lines=4", f"--unit={mount['unit']}"]
+                words = " ".join(run(journal).output.split())
+                failed.append(f"{mount['path']} cannot be mounted from {mount['source']}: {words or answer.words}")
+        if failed:
+            raise StorageError("; ".join(failed))
+        self.there = mounted()
+
+    def directories(self) -> None:
+        """Make the directories that the host exports. Raises OSError."""
+        for path in self.params["exports"]:
+            if not os.path.isdir(path):
+                self.changes.append({"what": path, "before": None, "after": "directory"})
+                if not self.check:
+                    os.makedirs(path, mode=0o755, exist_ok=True)
+
+    def homes(self) -> None:
+        """Make the homes that are not there. Raises StorageError."""
+        wanted = self.params["homes"]
+        if not wanted:
+            return
+        limit = PATIENCE + len(wanted) / 10
+        try:
+            absent = in_time(lambda: [dict(home) for home in homes.missing(wanted)], limit)
+            self.remarks += in_time(lambda: homes.of_others(wanted), limit)
+            if absent and not self.check:
+                in_time(lambda: homes.make(absent), limit)
+        except PatienceError as error:
+            raise StorageError(f"homes: {error}") from None
+        if absent:
+            self.changes.append({"what": "homes", "before": None, "after": named([home["path"] for home in absent])})
+
+    def surplus(self) -> None:
+        """Stop and remove units that are no longer wanted. Raises StorageError, OSError."""
+        keep = {mount["unit_file"] for mount in self.wanted}
+        gone = {path: where for path, where in own_units().items() if path not in keep}
+        busy = users() if any(where in self.there for where in gone.values()) else []
+        for path, where in sorted(gone.items(), key=lambda item: item[1], reverse=True):
+            unit = os.path.basename(path)
+            if where in self.there and busy:
+                self.keep_in_mind(
+                    unit,
+                    f"{where} stays mounted, although the cluster file no longer has it: {named(busy)} could use it."
+                    " The next run without jobs and users unmounts it",
+                )
+                continue
+            change = {"what": where, "before": "mounted" if where in self.there else "a unit", "after": None}
+            if self.check:
+                self.changes.append(change)
+                continue
+            answer = run(["systemctl", "stop", "--", unit], seconds=LIMIT)
+            if where in mounted():
+                words = answer.words if answer.status else "it is in use"
+                self.keep_in_mind(unit, f"{where} stays mounted, although the cluster file no longer has it: {words}")
+                continue
+            self.changes.append(change)
+            run(["systemctl", "disable", "--quiet", "--", unit])
+            os.unlink(path)
+            self.systemctl("daemon-reload")
+            run(["systemctl", "reset-failed", "--", unit])
+        for path in self._strays():
+            self.changes.append({"what": path, "before": "present", "after": None})
+            if not self.check:
+                os.unlink(path)
+                self.systemctl("daemon-reload")
+
+    def _strays(self) -> list[str]:
+        """The unit that starts mounts again, where nothing is left to start."""
+        path = f"{UNITS}/gpucluster-slurm-mount@.service"
+        return [path] if os.path.exists(path) and path not in self.params["files"] and not own_units() else []
+
+    def run(self) -> dict[str, Any]:
+        """The work, and the module's result. Raises StorageError, FileError, OSError."""
+        self.surplus()
+        self.units()
+        self.mount([mount for mount in self.wanted if mount["type"] != "none"])
+        self.directories()
+        self.mount([mount for mount in self.wanted if mount["type"] == "none"])
+        self.homes()
+        if self.params["digest"] or self.pending:
+            self.note(self.params["digest"])
+        elif os.path.exists(note.PATH) and not self.check:
+            os.unlink(note.PATH)
+        unexported = sorted({*self.params["exports"]} - note.exported())
+        result = plan_result(self.changes)
+        others = plan_result([change for change in self.changes if change["after"] != WRITTEN])  # files have a diff
+        return {**result, "diff": [*self.diffs, others["diff"]], "remarks": self.remarks, "unexported": unexported}
+
+
+def named(names: list[str]) -> str:
+    """The first of some names, and the number of the others."""
+    rest = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def main() -> None:
+    text, path = {"type": "str", "required": True}, {"type": "path", "required": True}
+    number = {"type": "int", "required": True}
+    module = AnsibleModule(
+        argument_spec={
+            "digest": {"type": "str", "default": ""},
+            "mounts": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "path": path,
+                    "unit": text,
+                    "unit_file": path,
+                    "source": text,
+                    "type": text,
+                    "content": text,
+                },
+            },
+            "files": {"type": "dict", "default": {}},
+            "exports": {"type": "list", "elements": "path", "default": []},
+            "homes": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {"path": path, "uid": number, "gid": number},
+            },
+            "packages": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        result = Work(module).run()
+    except (StorageError, FileError, OSError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
