@@ -393,13 +393,13 @@ def _is_address(name: str) -> bool:
 def _exported(
     storage: Sequence[Mapping[str, Any]], members: Mapping[str, Collection[str]], addresses: Mapping[str, str]
 ) -> dict[str, dict[str, list[str]]]:
-    """The clients of each exported directory, by server."""
+    """The clients of each exported directory, by server. What has no client is not exported."""
     clients: dict[str, dict[str, list[str]]] = {}
     for entry in storage:
         if entry.get("server"):
             server = str(entry["server"])
-            others = [host for host in _hosts(entry, members) if host != server]
-            clients.setdefault(server, {}).setdefault(_export(entry), []).extend(others)
+            if others := [host for host in _hosts(entry, members) if host != server]:
+                clients.setdefault(server, {}).setdefault(_export(entry), []).extend(others)
     return {
         server: {path: _clients(dict.fromkeys(names), addresses) for path, names in directories.items()}
         for server, directories in clients.items()
@@ -411,7 +411,6 @@ def _export_lines(exported: Mapping[str, Collection[str]]) -> str:
     lines = [
         " ".join([path, *(f"{client}({EXPORT_OPTIONS})" for client in clients)])
         for path, clients in sorted(exported.items())
-        if clients
     ]
     return "".join(f"{line}\n" for line in [MARK, *lines])
 

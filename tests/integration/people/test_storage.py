@@ -65,13 +65,13 @@ def mounted(lab: Lab, path: str = "/data") -> list[str]:
 
 def nodes(lab: Lab) -> list[str]:
     """The two hosts that are compute nodes only."""
-    return lab.nodes[-2:]
+    return list(lab.nodes[-2:])
 
 
 def reason(lab: Lab, node: str) -> str:
     """State and reason of a node after a health check."""
     lab.host(node).run("/usr/local/sbin/slurm-health")
-    return lab.command(lab.controller, f"sinfo -h -N -n {node} -o '%T %E' | head -n 1")
+    return str(lab.command(lab.controller, f"sinfo -h -N -n {node} -o '%T %E' | head -n 1"))
 
 
 @pytest.fixture(scope="module", name="site")

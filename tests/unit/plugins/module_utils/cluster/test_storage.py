@@ -269,6 +269,11 @@ def test_the_server_exports_to_the_hosts_that_mount() -> None:
     assert {"name": "nfs-kernel-server"} in found["packages"]
 
 
+def test_a_directory_without_clients_is_not_exported() -> None:
+    found = plan("files", {**HOME, "hosts": "files"})
+    assert (found["exports"], [each["type"] for each in found["mounts"]]) == ([], ["none"])
+
+
 def test_clients_without_an_address_are_names() -> None:
     (line,) = storage_plans([HOME], MEMBERS, {}, [])["plans"][0]["files"][EXPORTS].split("\n")[1:2]
     assert [client.partition("(")[0] for client in line.split()[1:]] == ["head", "gpu1", "gpu2"]
