@@ -151,8 +151,8 @@ PATIENCE = 20
 """Seconds for a look at a file system."""
 SHOWN = 5
 """Names that a message has."""
-OF_USERS = 1000
-"""The first uid of people (login.defs(5), UID_MIN)."""
+OF_USERS = (range(1000, 60001), range(65536, 2**32 - 2))
+"""Uids of people (login.defs(5), UID_MIN and UID_MAX); those between are of services, such as slurm."""
 
 WRITTEN = "written"
 
@@ -239,7 +239,7 @@ def users() -> list[str]:
                 found.add("a job")
         except OSError:
             continue
-        if uid >= OF_USERS and uid not in (own, 65534):
+        if uid != own and any(uid in uids for uids in OF_USERS):
             found.add(f"uid {uid}")
     return sorted(found)
 

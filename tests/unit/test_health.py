@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -79,6 +80,22 @@ def test_a_check_that_hangs_is_ended_with_its_children(
     # Killed is not gone; this ends, or the test does not.
     while health.started(child) or health.started(hung["hung"][0]):
         os.sched_yield()
+
+
+def test_a_check_that_hangs_tells_where(health: ModuleType, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "said")
+    directory = write(tmp_path, hung=f"echo /data; echo /data >{tmp_path}/said; sleep 1000")
+    reader = subprocess.Popen(["cat", str(tmp_path / "said")], stdout=subprocess.PIPE)
+    wrong, hung = health.run_checks(directory, ENVIRONMENT, 5, {})
+    assert reader.communicate()[0] == b"/data\n"
+    assert wrong == {"hung": "no answer in 5 s: /data"}
+    pid, since, words = hung["hung"]
+    while health.started(pid):  # killed is not gone; this ends, or the test does not
+        os.sched_yield()
+    assert words == "/data"
+    here = {"hung": [os.getpid(), health.started(os.getpid()), words]}
+    assert health.run_checks(directory, ENVIRONMENT, 5, here)[0] == {"hung": "still hangs: /data"}
+    assert since > 0
 
 
 def test_what_still_hangs_is_not_started_again(health: ModuleType, tmp_path: Path) -> None:

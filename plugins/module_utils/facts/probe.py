@@ -25,6 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state impo
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import serving
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NO_ANSWER, NOT_STARTED, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import note
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
 
 DAEMONS = ("/usr/sbin/slurmctld", "/usr/sbin/slurmd")
 """The daemons that tell their version without a configuration; they have these paths in all packages of Slurm."""
@@ -48,6 +49,9 @@ MOST_NAMES = 1000
 
 NONE = "(none)"
 """apt-cache's word for a version that there is not."""
+
+PATIENCE = 20
+"""The time limit for programs, which may be on a file system that does not answer."""
 
 GETENT_SECONDS = 20
 """The time limit for all names together. A directory service that does not answer takes long for each of them."""
@@ -186,7 +190,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "paths": dict(_owners(tree, questions.paths)),
         "free_mib": free_mib(run([*DF, *questions.free])) if questions.free else {},
         "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},
-        "programs": {name: reason for name in questions.programs if (reason := _unusable(tree, name))},
+        "programs": _programs(tree, questions.programs),
         "part": checksum(part_of(whole, marker)) if path else "",
         "other_addresses": addresses(without_part(whole, marker), hostname) if path == HOSTS else {},
         "cloud_init": cloud_init.look(tree, hostname),
@@ -274,6 +278,17 @@ def _group(number: int) -> str:
         return grp.getgrgid(number).gr_name
     except KeyError:
         return str(number)
+
+
+def _programs(tree: Tree, names: Sequence[str]) -> dict[str, str]:
+    """The programs that cannot be run, with the reason. A file system that does not answer is for the health check."""
+    if not names:
+        return {}
+    try:
+        found: dict[str, str] = in_time(lambda: {name: _unusable(tree, name) for name in names}, PATIENCE)
+    except PatienceError:
+        return {}
+    return {name: reason for name, reason in found.items() if reason}
 
 
 def _unusable(tree: Tree, pattern: str) -> str:

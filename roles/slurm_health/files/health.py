@@ -48,8 +48,8 @@ SCONTROL = 15
 REASON = 200
 """Maximum length of a reason, in characters."""
 
-Hung = dict[str, list[int]]
-"""Checks that did not end, by name: the process and the moment it started, in ticks since boot."""
+Hung = dict[str, list[Any]]
+"""Checks that did not end, by name: the process, the moment it started, in ticks since boot, and its last line."""
 
 
 def started(pid: int) -> int:
@@ -67,6 +67,11 @@ def last_line(output: IO[bytes]) -> str:
     output.seek(0)
     lines = output.read().decode(errors="replace").split("\n")
     return next((" ".join(line.split()) for line in reversed(lines) if line.strip()), "")
+
+
+def with_words(error: str, words: str) -> str:
+    """An error of a check that hangs, with its last line, which tells where."""
+    return f"{error}: {words}" if words else error
 
 
 def start(path: str, output: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -105,7 +110,7 @@ def run_checks(directory: str, environment: Mapping[str, str], limit: float, hun
     names = sorted(filter(NAME.fullmatch, os.listdir(directory))) if os.path.isdir(directory) else []
     # A start of 0 is a check that ended just when it was killed.
     left = {name: where for name, where in hung.items() if where[1] and started(where[0]) == where[1]}
-    wrong = {name: "still hangs" for name in left if name in names}
+    wrong = {name: with_words("still hangs", "".join(left[name][2:])) for name in left if name in names}
     deadline = time.monotonic() + limit
     with ExitStack() as files:
         running = []
@@ -122,8 +127,8 @@ def run_checks(directory: str, environment: Mapping[str, str], limit: float, hun
             status = ended(process, deadline)
             if status is None:
                 said = last_line(output)
-                wrong[name] = f"no answer in {limit:g} s" + (f": {said}" if said else "")
-                left[name] = [process.pid, started(process.pid)]
+                wrong[name] = with_words(f"no answer in {limit:g} s", said)
+                left[name] = [process.pid, started(process.pid), said]
                 os.killpg(process.pid, signal.SIGKILL)
             elif status:
                 wrong[name] = last_line(output) or f"exit status {status}"
