@@ -139,3 +139,24 @@ def test_people_of_a_plain_inventory_have_the_rules_of_the_cluster_file(tmp_path
         "slurm_people.users[0].gid: missing",
     ):
         assert expected in run.stdout + run.stderr, run.stdout + run.stderr
+
+
+def test_storage_whose_package_does_not_exist_and_homes_that_are_not_shared(tmp_path: Path) -> None:
+    variables = yaml.safe_load(VARIABLES)
+    package = tmp_path / "lustre.deb"
+    lustre = {"path": "/home", "type": "lustre", "source": "a@tcp:/fs", "packages": [{"file": str(package)}]}
+    variables |= {"slurm_storage": [lustre], "slurm_people": PEOPLE}
+
+    def said(name: str) -> tuple[int, str]:
+        (tmp_path / name).mkdir()
+        run = preflight(tmp_path / name, variables, yaml.safe_load(POLICY))
+        return run.returncode, " ".join(run.stdout.split())
+
+    status, words = said("without the package")
+    assert (status, f"slurm_storage names files that do not exist: {package}" in words) == (2, True)
+    package.write_text("")
+    status, words = said("shared")
+    assert (status, "The homes of" in words) == (0, False)
+    lustre["path"] = "/lustre"
+    status, words = said("not shared")
+    assert (status, "The homes of alice" in words) == (0, True)
