@@ -12,6 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access import (
+    access_parts,
+    known_hosts,
+    login_limits,
+    trusted_hosts,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall import firewall_remark
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
@@ -49,6 +55,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import n
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
 FILTERS: dict[str, Callable[..., Any]] = {
+    "access_parts": access_parts,
     "argument_errors": argument_errors,
     "container_jobs": container_jobs,
     "discovered_hardware": discover,
@@ -60,6 +67,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "host_lines": host_lines,
     "hostlist": fold,
     "hostnames": expand,
+    "known_hosts": known_hosts,
+    "login_limits": login_limits,
     "autodetect_hosts": autodetect_hosts,
     "mig_gres": mig_gres,
     "model_errors": model_errors,
@@ -77,6 +86,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "state_directory_errors": state_directory_errors,
     "storage_plans": storage_plans,
     "storage_remark": storage_remark,
+    "trusted_hosts": trusted_hosts,
     "validation_jobs": validation_jobs,
     "validation_summary": validation_summary,
     "validation_table": validation_table,

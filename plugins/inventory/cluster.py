@@ -170,6 +170,22 @@ options:
     elements: dict
     default: []
     version_added: 0.2.0
+  access:
+    description:
+      - Who may log in where, with these keys. Without it, nobody's access is changed.
+      - C(administrators), a list of groups whose members may log in everywhere.
+      - C(compute), who else may log in to hosts that are compute nodes only, V(job) (users with a job there, the
+        default), V(administrators) (nobody else) or V(all). It does not concern hosts that are also login hosts,
+        controllers or the database. V(job) needs C(PrologFlags) with C(contain), C(proctrack/cgroup) and
+        C(task/cgroup), as they are without O(slurm_conf).
+      - C(between_nodes), V(host_based) (users come from login hosts and compute nodes to compute nodes without a key)
+        or V(none) (the default). V(host_based) needs the IP address of each of these hosts.
+      - C(login_limits), limits of the processes of each user on login hosts, C(MemoryMax), C(MemoryHigh), C(TasksMax),
+        C(CPUQuota), C(CPUWeight) and C(IOWeight), as in systemd.resource-control(5). On a login host that is also a
+        compute node, a controller or the database, they are halved.
+    type: dict
+    default: {}
+    version_added: 0.2.0
   accounting:
     description:
       - The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users), C(reservations) and

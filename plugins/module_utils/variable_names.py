@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable
 
 ROLES = (
+    "access",
     "apptainer",
     "base",
     "enroot",

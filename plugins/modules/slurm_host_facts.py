@@ -103,6 +103,16 @@ options:
       - Whether to ask Slurm which of its controllers serves. It can take a minute if one of them does not answer.
     type: bool
     default: false
+  ssh:
+    description: Whether to return the host's public key, and who passes its sshd.
+    type: bool
+    default: false
+    version_added: 0.2.0
+  known_hosts:
+    description: Whether to return the lines of C(/etc/ssh/ssh_known_hosts2).
+    type: bool
+    default: false
+    version_added: 0.2.0
   hardware:
     description: Whether to measure the host's hardware as well, as M(gpucluster.slurm.slurm_hardware_facts) does.
     type: bool
@@ -297,6 +307,25 @@ ansible_facts:
           type: str
           returned: always
           sample: head
+        host_key:
+          description:
+            - A public key of the host, of the kind ed25519 if it has one. Empty if it has none, or without O(ssh).
+          type: str
+          returned: always
+          sample: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGVYYW1wbGUga2V5IG9mIHRoZSBkb2N1bWVudGF0aW9u
+        sshd:
+          description:
+            - Who passes sshd by C(/etc/pam.d/sshd), as O(gpucluster.slurm.slurm_access#module:who). Empty if the files
+              of PAM are not as M(gpucluster.slurm.slurm_access) writes them, or without O(ssh).
+          type: str
+          returned: always
+          sample: job
+        known_hosts:
+          description: The lines of C(/etc/ssh/ssh_known_hosts2), with O(known_hosts).
+          type: list
+          elements: str
+          returned: always
+          sample: []
         namespaces:
           description:
             - Settings of the kernel that decide whether users can create containers, C(max_user_namespaces),
@@ -342,6 +371,8 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         slurm_package=params["slurm_package"],
         part=(part["path"], part["marker"]),
         serving_controller=params["serving_controller"],
+        ssh=params["ssh"],
+        known_hosts=params["known_hosts"],
     )
     result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
     for words in unknown_users(params["policy_users"]):
@@ -372,6 +403,8 @@ def main() -> None:
             "profiles": names,
             "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": text}},
             "serving_controller": {"type": "bool", "default": False},
+            "ssh": {"type": "bool", "default": False},
+            "known_hosts": {"type": "bool", "default": False},
             "hardware": {"type": "bool", "default": False},
             **OPTIONS,
         },

@@ -21,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reserv
     differences,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
+    access,
     core_specialization,
     gres,
     package_source,
@@ -137,6 +138,7 @@ def load(
         parts.slurm_conf,
     )
     _check_ports(checker, parts, database, registry, None, None, mounts)  # those are no keys of the file
+    access.check_hosts(checker, parts.access, addressed, [*login, *parts.node_hosts], login)
     groups = _groups(parts, types)
     if problems:
         raise ModelError(problems)
@@ -156,6 +158,7 @@ def load(
         "people": listed.variable,
         "packages": parts.packages,
         "storage": mounts,
+        "access": parts.access,
         **{f"accounting.{key}": value for key, value in parts.accounting.items()},
     }
     return DeclaredCluster(
@@ -200,7 +203,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     )
     parts = _parts(checker, file, {}, {})
     people.check_variable(checker, given["people"], policy["users"], variables.get("slurm_user_id"))
-    _addressed(
+    addressed = _addressed(
         checker,
         parts.nodes,
         [(f"addresses[{i}]", entry) for i, entry in enumerate(addresses)],
@@ -213,6 +216,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     slurmdbd_conf = _plain(slurmdbd_conf) if isinstance(slurmdbd_conf, Mapping) else {}
     database, registry = file.get("database", ""), file.get("registry", "")
     _check_ports(checker, parts, database, registry, slurmdbd_conf, variables.get("registry_port"), mounts)
+    access.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
     return limited(problems)
 
 
@@ -239,6 +243,7 @@ class _Parts:
     cgroup_conf: dict[str, Any]
     slurm_files: dict[str, str]
     packages: Any
+    access: dict[str, Any]
     accounting: dict[str, Any]
 
 
@@ -283,6 +288,7 @@ def _parts(
         cgroup_conf,
         slurm_files,
         packages,
+        access.check(checker, file.get("access", {}), slurm_conf),
         accounting,
     )
 

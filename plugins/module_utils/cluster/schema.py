@@ -409,6 +409,7 @@ CLUSTER = Kind(
         "people": {"type": anything},
         "storage": {"type": sequence},
         "accounting": {"type": mapping},
+        "access": {"type": mapping},
         "slurm_conf": {"type": mapping},
         "cgroup_conf": {"type": mapping},
         "slurm_files": {"type": mapping},
@@ -562,6 +563,7 @@ VARIABLES = {
     "cgroup_conf": "slurm_cgroup_conf",
     "slurm_files": "slurm_files",
     "people": "slurm_people",
+    "access": "slurm_access",
     "accounting": "slurm_accounting_*",
     **{f"accounting.{key}": f"slurm_accounting_{key}" for key in ACCOUNTING.own},
 }

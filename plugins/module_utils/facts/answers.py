@@ -35,6 +35,9 @@ LARGEST = 2**43
 CORES = 2**14
 """More cores than a machine has. Sets of cores become numbers with as many bits."""
 
+MOST_HOSTS = 1 << 16
+"""More hosts than a cluster has."""
+
 TEXT = 2**25
 """Characters of all texts of a result. The plan of the largest clusters has some millions."""
 
@@ -121,6 +124,7 @@ def _cores(value: Any) -> str:
 _PRINTABLE = r"[ -~]*"
 _WORD = r"[A-Za-z0-9][A-Za-z0-9+._~:-]*"
 _PATH = r"/[A-Za-z0-9+._/@%:-]*"
+_KEY = r"[a-z0-9-]+ [A-Za-z0-9+/]+=*"
 _PORTS = r"[0-9]{1,5}(:[0-9]{1,5})?"
 
 HARDWARE = _record(
@@ -175,6 +179,9 @@ HOST = _record(
     profiles=_mapping(_text(_WORD), _text("loaded|missing|no userns|not loaded")),
     storage=_text("[0-9a-f]{64}|incomplete|"),
     serving_controller=_text(r"[A-Za-z0-9._-]*", 255),
+    host_key=_text(rf"({_KEY})?", 2000),
+    sshd=_text("(all|administrators|job)?"),
+    known_hosts=_list(_text(rf"[A-Za-z0-9:._,-]+ {_KEY}", 3000), MOST_HOSTS),
     namespaces=_record(
         max_user_namespaces=_number(1 << 63, none=True),
         unprivileged_userns_clone=_number(1 << 31, none=True),
@@ -262,6 +269,7 @@ RESULTS: dict[str, dict[str, Check]] = {
         "remarks": _list(_any_text, 64),
     },
     "nvidia_mig": {"driver": _truth, "commands": _list(_line), "gpus": _mapping(_text("[0-9]{1,4}"), _line)},
+    "slurm_access": {"files": _LINES, "unproven": _truth},
     "slurm_account": _ACCOUNTING,
     "slurm_accounting": {**_ACCOUNTING, "kept": _LINES},
     "slurm_accounting_info": {

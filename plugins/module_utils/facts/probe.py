@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils import sshd_pam
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import apparmor, cloud_init, dpkg, ufw
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, without_part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
@@ -58,6 +59,12 @@ GETENT_SECONDS = 20
 
 SHOWN = 20
 """The number of names that a warning has."""
+
+HOST_KEYS = tuple(f"/etc/ssh/ssh_host_{kind}_key.pub" for kind in ("ed25519", "ecdsa", "rsa"))
+"""The public keys of a host; the first one that there is serves for files of known hosts. ssh asks a host for a key of
+a kind that it knows."""
+
+KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts2"
 
 Command = Callable[[Sequence[str]], str]
 """Runs a command, and returns what it prints, whether it succeeds or not; an empty text if it is not installed."""
@@ -161,6 +168,10 @@ class Questions:
     """Files of AppArmor's profiles: may their programs make user namespaces."""
     serving_controller: bool = False
     """Which of several controllers serves?"""
+    ssh: bool = False
+    """What is the host's public key, and who passes sshd?"""
+    known_hosts: bool = False
+    """Which hosts does the file of known hosts have?"""
 
 
 def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
@@ -198,6 +209,11 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "profiles": {name: apparmor.profile_state(tree, name) for name in questions.profiles},
         "storage": note.state(packages),
         "serving_controller": serving() if questions.serving_controller else "",
+        "host_key": next(filter(None, (public_key(tree.text(path) or "") for path in HOST_KEYS)), "")
+        if questions.ssh
+        else "",
+        "sshd": _sshd(tree) if questions.ssh else "",
+        "known_hosts": known_hosts(tree.text(KNOWN_HOSTS) or "") if questions.known_hosts else [],
         # Users' containers need these. unprivileged_userns_clone is Debian's own, a kernel that lacks it allows them.
         # apparmor_restrict_unprivileged_userns is Ubuntu's: programs without a profile get useless namespaces.
         "namespaces": {
@@ -209,6 +225,23 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
             )
         },
     }
+
+
+def public_key(text: str) -> str:
+    """Kind and key of a public key, without its comment; empty if the text is none."""
+    match = re.match(r"(ssh-[a-z0-9-]+|ecdsa-sha2-[a-z0-9-]+) ([A-Za-z0-9+/]+=*)(?:\s|$)", text)
+    return f"{match[1]} {match[2]}" if match else ""
+
+
+def known_hosts(text: str) -> list[str]:
+    """The lines of a file of known hosts that are as the collection writes them: names, kind and key."""
+    return [line for line in text.split("\n") if re.fullmatch(r"[A-Za-z0-9:._,-]+ [a-z0-9-]+ [A-Za-z0-9+/]+=*", line)]
+
+
+def _sshd(tree: Tree) -> str:
+    """Who passes sshd, by the files of PAM; empty if they are not as the collection writes them."""
+    found = (_content(tree, path) or b"" for path in (sshd_pam.SSHD, sshd_pam.COMMON, sshd_pam.SESSION))
+    return sshd_pam.who_passes(*(content.decode(errors="replace") for content in found))
 
 
 def slurm_version(run: Command) -> str:

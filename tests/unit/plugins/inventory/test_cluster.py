@@ -36,6 +36,7 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
     loader = DataLoader()
     inventory = InventoryManager(loader, sources=[str(GUIDE)])
     assert sorted(inventory.groups["slurm_cluster"].vars) == [
+        "slurm_access",
         "slurm_accounting_accounts",
         "slurm_accounting_users",
         "slurm_addresses",

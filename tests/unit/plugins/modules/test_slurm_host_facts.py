@@ -26,6 +26,8 @@ ASKED: dict[str, Any] = {
     "profiles": [],
     "part": None,
     "serving_controller": False,
+    "ssh": False,
+    "known_hosts": False,
     "hardware": False,
     "slurmd_parameters": [],
     "device_files": [],

@@ -111,6 +111,9 @@ FACTS: list[tuple[str, Path_, Any]] = [
     ("a distribution that is a template", ("slurm_host", "distribution"), "{{ 7 * 7 }}"),
     ("a release with an escape", ("slurm_host", "slurm_version"), "24.11\x1b[1A"),
     ("a mirror with an option of apt", ("slurm_host", "mirror"), "http://a/ [trusted=yes]"),
+    ("a host key of several lines", ("slurm_host", "host_key"), "ssh-ed25519 AAAA\nhead ssh-ed25519 BBBB"),
+    ("a known host with a command", ("slurm_host", "known_hosts"), ["head ssh-ed25519 AAAA $(reboot)"]),
+    ("a way into sshd that there is not", ("slurm_host", "sshd"), "nobody"),
     ("a package that is a path", ("slurm_host", "packages"), {"../../x": "1"}),
     ("a user id that is a text", ("slurm_host", "users"), {"slurm": "0"}),
     ("a checksum that is short", ("slurm_host", "files"), {"/etc/x": "abc"}),
@@ -275,11 +278,16 @@ def test_every_module_is_known() -> None:
     assert sorted(RESULTS) == sorted(path.stem for path in MODULES.glob("*.py"))
 
 
-def test_every_module_has_the_action_that_checks_its_answer() -> None:
-    (action,) = MODULES.parent.glob("action/*.py")
+def test_every_module_has_an_action_that_checks_its_answer() -> None:
+    modules = [path.stem for path in sorted(MODULES.glob("*.py"))]
+    actions = dict.fromkeys(modules, "checked_answers") | {"slurm_access": "proved_access"}
     routing = yaml.safe_load((MODULES.parents[1] / "meta/runtime.yml").read_text())["plugin_routing"]
-    name = f"gpucluster.slurm.{action.stem}"
-    assert routing == {"modules": {path.stem: {"action_plugin": name} for path in sorted(MODULES.glob("*.py"))}}
+    assert routing == {
+        "modules": {module: {"action_plugin": f"gpucluster.slurm.{actions[module]}"} for module in modules}
+    }
+    assert {*actions.values()} == {path.stem for path in MODULES.parent.glob("action/*.py")}
+    for path in MODULES.parent.glob("action/*.py"):
+        assert path.stem == "checked_answers" or "class ActionModule(Checked):" in path.read_text()
 
 
 @pytest.mark.parametrize("module", RESULTS)

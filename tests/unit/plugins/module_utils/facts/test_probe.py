@@ -279,3 +279,22 @@ def test_a_directory_service_that_does_not_answer_is_no_error(
 def test_a_host_without_getent_knows_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert probe.unknown_users(["u1"]) == []
+
+
+def test_a_public_key_of_the_host_is_asked_for(tmp_path: Path) -> None:
+    ecdsa, ed25519 = (f"etc__ssh__ssh_host_{kind}_key.pub" for kind in ("ecdsa", "ed25519"))
+    keys = {ecdsa: "ecdsa-sha2-nistp256 AAAAE2= root@x\n"}
+    assert look(host(tmp_path, **keys), Questions(ssh=True))["host_key"] == "ecdsa-sha2-nistp256 AAAAE2="
+    keys[ed25519] = "ssh-ed25519 AAAAC3 root@x\n"
+    found = look(host(tmp_path, **keys), Questions(ssh=True))
+    assert (found["host_key"], found["sshd"]) == ("ssh-ed25519 AAAAC3", "all")
+    assert look(host(tmp_path), Questions())["host_key"] == ""
+    (tmp_path / ed25519.replace("__", "/")).write_text("no key\n")
+    assert look(host(tmp_path), Questions(ssh=True))["host_key"] == "ecdsa-sha2-nistp256 AAAAE2="
+
+
+def test_only_lines_that_the_collection_writes_are_known_hosts(tmp_path: Path) -> None:
+    lines = ["# Managed", "n1,10.0.0.1 ssh-ed25519 AAAA", "@revoked n2 ssh-rsa AAAA", "n3 ssh-rsa AAAA comment"]
+    there = host(tmp_path, etc__ssh__ssh_known_hosts2="\n".join(lines))
+    assert look(there, Questions(known_hosts=True))["known_hosts"] == [lines[1]]
+    assert look(there, Questions())["known_hosts"] == []

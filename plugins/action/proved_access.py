@@ -1,0 +1,70 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The control host's side of slurm_access (meta/runtime.yml): a change of access is proved by a new connection.
+
+The change, its proof and the return of the former files are one task, since a play would start the next task only when
+all hosts have ended this one, and the host takes an unproved change back after two minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
+
+MODULE = "slurm_access"
+
+NEW = {"ssh_args": "-o ControlMaster=no -o ControlPath=none", "reconnection_retries": 3}
+"""Options of the connection plugin ssh for a connection that shares nothing with an open one. ssh takes the first
+value of an option, so that these win over its configuration and ansible_ssh_common_args. sshd, which has just read its
+configuration again, may refuse the first attempt."""
+
+
+class ActionModule(Checked):
+    """The module, and after a change the module again over a new connection."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run the module and return its result, a failure if the change was not proved."""
+        result = super().run(tmp, task_vars)
+        if result.get("failed") or not result.get("unproven"):
+            return result
+        with self._new_connection():
+            problem = self._problem("proven", task_vars)
+        if problem:
+            lost = self._problem("former", task_vars)
+            back = f"the host takes it back within two minutes ({lost})" if lost else "the former files are back"
+            user = self._connection.get_option("remote_user") or "the user of the connection"
+            result |= {
+                "changed": bool(lost),
+                "failed": True,
+                "msg": f"No new connection came through as {user} with the right to become root, so {back}: {problem}",
+            }
+        return {**result, "unproven": False}
+
+    def _problem(self, state: str, task_vars: dict[str, Any] | None) -> str:
+        """Run the module with a state; return why it failed, or nothing."""
+        arguments = {"state": state}
+        try:
+            answer = self._execute_module(f"gpucluster.slurm.{MODULE}", arguments, task_vars=task_vars)
+        except (AnsibleConnectionFailure, AnsibleError) as error:
+            return " ".join(str(error).split())
+        answer = checked(MODULE, answer, arguments)
+        return str(answer.get("msg") or "no answer") if answer.get("failed") else ""
+
+    @contextmanager
+    def _new_connection(self) -> Iterator[None]:
+        """A connection of its own for each command. Other connection plugins than ssh have one for each command."""
+        connection = self._connection
+        former = {name: connection.get_option(name) for name in NEW if connection.has_option(name)}
+        try:
+            for name in former:
+                connection.set_option(name, NEW[name])
+            yield
+        finally:
+            for name, value in former.items():
+                connection.set_option(name, value)

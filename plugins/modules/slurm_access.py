@@ -1,0 +1,258 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_access
+short_description: Change who can log in to a host, and take it back if nobody can
+version_added: 0.2.0
+description:
+  - Writes files of ssh, sshd, PAM and systemd, and edits the file of PAM for sshd.
+  - A change of files by which a login could fail is proved by a second, new connection from the control host, as the
+    same user and with the same way to become root, while the first one is still open. If the new connection fails, the
+    former files come back.
+  - If the run is killed between the change and its proof, a timer of the host takes the change back after two minutes.
+options:
+  who:
+    description:
+      - Who passes sshd on this host, beside root. V(all) is everybody with an account, as without this collection.
+        V(administrators) is the members of O(administrators). V(job) is these, and users with a job on the host, whose
+        processes become part of the job (pam_slurm_adopt).
+    type: str
+    choices: [all, administrators, job]
+    default: all
+  administrators:
+    description: Groups whose members pass in any case. The user of the connection must be root or in one of them.
+    type: list
+    elements: str
+    default: []
+  absent:
+    description: Files of this collection that are not wanted on this host. Other files are left as they are.
+    type: list
+    elements: path
+    default: []
+  state:
+    description:
+      - V(present) makes a change. V(proven) ends the timer, since a new connection has come through, and V(former)
+        restores the former files. Only the first one is for playbooks; the module's action on the control host uses
+        the others.
+    type: str
+    choices: [present, proven, former]
+    default: present
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files]
+seealso:
+  - module: gpucluster.slurm.slurm_files
+"""
+
+EXAMPLES = r"""
+- name: Let in administrators, and users who have a job on the node
+  gpucluster.slurm.slurm_access:
+    who: job
+    administrators: [ops]
+    files:
+      - path: /etc/security/gpucluster-slurm-access.conf
+        content: |
+          # Managed by gpucluster.slurm
+          +:root,(ops):ALL
+          -:ALL:ALL
+"""
+
+RETURN = r"""
+files:
+  description: Paths of the files that were written or removed, or would be in check mode.
+  type: list
+  elements: str
+  returned: always
+  sample: [/etc/pam.d/sshd]
+unproven:
+  description: Whether a new connection has to prove the change.
+  type: bool
+  returned: always
+  sample: false
+"""
+
+import glob
+import grp
+import os
+import pwd
+import re
+from collections.abc import Iterable
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils import sshd_pam
+from ansible_collections.gpucluster.slurm.plugins.module_utils.access_change import AccessChange
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
+    OPTIONS,
+    File,
+    FileError,
+    from_options,
+    write,
+)
+
+DIRECTORY = "/var/lib/gpucluster-slurm/access"
+"""Directory of the former files until the change is proved."""
+
+GUARDED = ("/etc/pam.d/", "/etc/security/", "/etc/ssh/sshd_config.d/", "/etc/systemd/")
+"""Where the files are by which a login can fail."""
+
+MARK = b"Managed by gpucluster.slurm"
+
+MODULES = ("/lib/security", "/lib/*/security", "/usr/lib/*/security")
+"""Directories of PAM's modules, on Debian's architectures."""
+
+STEPD = re.compile(r"slurmstepd: \[(\d+)(?:_\d+)?(?:\+\d+)?\.(\w+)\]")
+"""The title of a slurmstepd process: job and step."""
+
+
+def text(path: str) -> str:
+    """The content of a file; empty if there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def pam_files(who: str) -> tuple[list[File], list[str]]:
+    """The files of PAM that have to be there, in the order in which they are needed, and those that have not."""
+    present = text(sshd_pam.SSHD)
+    if not present:
+        raise FileError(f"{sshd_pam.SSHD} is missing: this host has no sshd that asks PAM")
+    sshd = File(sshd_pam.SSHD, sshd_pam.sshd_file(present, who).encode())
+    if who != "job":
+        return [sshd], [sshd_pam.SESSION]
+    session = File(sshd_pam.SESSION, sshd_pam.session_file(text(sshd_pam.COMMON)).encode())
+    return [session, sshd], []
+
+
+def login_user() -> str:
+    """The user of the connection, who has become root; empty if the host does not tell it."""
+    if user := os.environ.get("SUDO_USER", ""):
+        return user
+    try:
+        return pwd.getpwuid(int(text("/proc/self/loginuid").strip() or -1)).pw_name
+    except (KeyError, ValueError, OverflowError):
+        return ""
+
+
+def groups_of(user: str) -> set[str]:
+    """The names of a user's groups, from the host's own files and its directory services."""
+
+    def name(number: int) -> str:
+        try:
+            return grp.getgrgid(number).gr_name
+        except KeyError:
+            return ""
+
+    return {*map(name, os.getgrouplist(user, pwd.getpwnam(user).pw_gid))} - {""}
+
+
+def jobs_without_external_step() -> list[str]:
+    """Jobs of this host from before PrologFlags=contain: their users would be refused."""
+    steps: dict[str, set[str]] = {}
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            match = STEPD.match(text(path))
+        except (OSError, UnicodeDecodeError):
+            continue
+        if match:
+            steps.setdefault(match[1], set()).add(match[2])
+    return sorted((job for job, names in steps.items() if "extern" not in names), key=int)
+
+
+def refuse(who: str, administrators: Iterable[str], check_mode: bool) -> None:
+    """Refuse a change of PAM that would lock out the administrator or users with jobs. Raises FileError.
+
+    In check mode the package of pam_slurm_adopt may not be there yet.
+    """
+    user = login_user()
+    if user not in ("", "root"):
+        own = groups_of(user)
+        if not own & {*administrators}:
+            allowed = f"one of {', '.join(sorted(own))}" if own else "a group of this user"
+            raise FileError(
+                f"access.administrators: found {', '.join(administrators) or 'no group'}, allowed: {allowed}, since "
+                f"the user of the connection, {user}, would be locked out; nothing was changed"
+            )
+    if who != "job":
+        return
+    if not check_mode and not any(glob.glob(f"{directory}/pam_slurm_adopt.so") for directory in MODULES):
+        raise FileError("the module pam_slurm_adopt.so is missing: run stage base, which installs its package")
+    common = sshd_pam.sshd_file(text(sshd_pam.SSHD), "job")
+    if path := sshd_pam.with_systemd(common, text):
+        raise FileError(
+            f"{path} has pam_systemd in a place of its own, and it would take users' processes out of their jobs; "
+            "leave it in common-session, which sshd gets without it"
+        )
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "who": {"type": "str", "choices": [*sshd_pam.WHO], "default": "all"},
+            "administrators": {"type": "list", "elements": "str", "default": []},
+            "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
+            "absent": {"type": "list", "elements": "path", "default": []},
+            "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
+        },
+        supports_check_mode=True,
+    )
+    params, change = module.params, AccessChange(DIRECTORY)
+    try:
+        if params["state"] != "present":
+            if params["state"] == "proven":
+                change.prove()
+            else:
+                change.take_back()
+            module.exit_json(changed=True, files=[], unproven=False)
+        present(module, change)
+    except (FileError, OSError, ValueError) as error:
+        module.fail_json(msg=str(error))
+
+
+def present(module: AnsibleModule, change: AccessChange) -> None:
+    """Make the change, and exit. Raises FileError, OSError."""
+    params = module.params
+    left = change.unproved
+    if left and not module.check_mode:
+        change.take_back()  # of a run that was killed
+    who = params["who"]
+    waiting = jobs_without_external_step() if who == "job" else []
+    if waiting:
+        # sshd stays as it is. The next run finds the same difference.
+        module.warn(
+            f"{os.uname().nodename}: everybody may log in until these jobs have ended, which have no external step "
+            f"since they began before PrologFlags=contain: {', '.join(waiting)}"
+        )
+        who = sshd_pam.who_passes(*map(text, (sshd_pam.SSHD, sshd_pam.COMMON, sshd_pam.SESSION))) or "all"
+    files = from_options(params["files"])
+    pam, unwanted = pam_files(who)
+    changes = [file for file in [*files, *pam] if file.changes]
+    gone = [path for path in (*params["absent"], *unwanted) if os.path.exists(path) and managed(path)]
+    guarded = [file for file in changes if file.path.startswith(GUARDED)]
+    if who != "all" and (guarded or gone):
+        refuse(who, params["administrators"], module.check_mode)
+    if not module.check_mode:
+        write([file for file in changes if file not in guarded])
+        if guarded or gone:
+            change.apply(guarded, gone)
+    module.exit_json(
+        changed=bool(changes or gone or left),
+        files=[*(file.path for file in changes), *gone],
+        unproven=bool(guarded or gone) and not module.check_mode,
+        diff=[file.diff for file in changes]
+        + [{"before_header": path, "after_header": path, "before": "present\n", "after": "absent\n"} for path in gone],
+    )
+
+
+def managed(path: str) -> bool:
+    """Whether a file is one of this collection."""
+    with open(path, "rb") as file:
+        return MARK in file.read(1024)
+
+
+if __name__ == "__main__":
+    main()
