@@ -119,10 +119,12 @@ release: $(ready) ## make changelog, version, commit, tag and tarball of VERSION
 docs: $(ready) ## write the tables of variables in the roles' READMEs, from their argument specs
 	tests/tools/role_tables
 
-benchmark: $(ready) ## measure site.yml, 10,000 nodes and 3,000 users, as ratios (docs/design/benchmarks.md)
+benchmark: $(ready) ## measure site.yml, 10,000 nodes and 10,000 people, as ratios (docs/design/benchmarks.md)
 	python tests/benchmark/site.py
 	python tests/benchmark/scale.py
+	python tests/benchmark/people_plan.py
 	molecule converge -s single
+	python tests/benchmark/people.py
 	python tests/benchmark/accounting.py
 
 demo: $(ready) ## install and validate a cluster in containers on this machine; run it again to repair the cluster

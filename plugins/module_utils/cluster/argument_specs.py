@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.variable_names import replaced_variables
@@ -45,7 +46,7 @@ def argument_errors(
         if facts := replaced_variables(own.get("ansible_facts") or {}):
             foreign.setdefault(", ".join(facts), []).append(host)
         for role in names:
-            given = {name: own[name] for name in options[role] if name in own}
+            given = {name: plain(own[name]) for name in options[role] if name in own}
             equal[role].setdefault(repr(given), (given, []))[1].append(host)
     kept = [
         f"{short(fold(hosts))}: {visible(found)}: these facts have the names of variables, which they would replace; "

@@ -31,7 +31,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import node_sets, resolver
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, plain, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ports
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
@@ -188,7 +188,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     """
     problems: list[str] = []
     checker, hosts = Checker("", problems), [*hosts]
-    given = {key: _plain(variables.get(name)) or None for key, name in schema.VARIABLES.items()}
+    given = {key: plain(variables.get(name)) or None for key, name in schema.VARIABLES.items()}
     policy = {key: given.pop(f"accounting.{key}") for key in schema.ACCOUNTING.own}
     addresses = given.pop("addresses") or []
     if not isinstance(addresses, list):
@@ -213,18 +213,11 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     )
     mounts = _storage(checker, file, parts, dict.fromkeys([*hosts, *parts.node_hosts]), ())
     slurmdbd_conf = variables.get("slurmdbd_conf")
-    slurmdbd_conf = _plain(slurmdbd_conf) if isinstance(slurmdbd_conf, Mapping) else {}
+    slurmdbd_conf = plain(slurmdbd_conf) if isinstance(slurmdbd_conf, Mapping) else {}
     database, registry = file.get("database", ""), file.get("registry", "")
     _check_ports(checker, parts, database, registry, slurmdbd_conf, variables.get("registry_port"), mounts)
     access.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
     return limited(problems)
-
-
-def _plain(value: Any) -> Any:
-    """A value in containers of Python: a copy of those in a template would copy Ansible's template engine with them."""
-    if isinstance(value, Mapping):
-        return {key: _plain(element) for key, element in value.items()}
-    return [_plain(element) for element in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)

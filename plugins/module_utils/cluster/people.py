@@ -477,14 +477,14 @@ def check(
     )
 
 
-def check_variable(checker: Checker, found: Any, policy: Any, slurm_user_id: Any) -> dict[str, Any]:
+def check_variable(checker: Checker, found: Any, policy: Any, slurm_user_id: Any) -> None:
     """Check the variable slurm_people, which has every key; policy: the variable slurm_accounting_users."""
     if not found:
-        return {}
+        return
     if not isinstance(found, Mapping) or "source" not in found:
         what = f"{_found(found)}, allowed: a mapping with source, groups and users, as the filter people returns it"
         checker.problem("people", what)
-        return {}
+        return
     given = checker.check(COMPLETE, "people", found)
     groups, users = (
         _listed(checker, f"people.{name}", given.get(name, []), kind)
@@ -496,7 +496,7 @@ def check_variable(checker: Checker, found: Any, policy: Any, slurm_user_id: Any
             if key in entry and entry[key] == slurm_user_id:
                 listed.problem(i, key, f"found {slurm_user_id}, which is slurm_user_id, allowed: another id")
     open_to = {
-        str(entry.get("name")): entry
+        str(entry.get("name"))
         for entry in (policy if isinstance(policy, list) else [])
         if isinstance(entry, Mapping) and any(str(entry.get(key)) != "0" for key in CLOSED)
     }
@@ -505,7 +505,6 @@ def check_variable(checker: Checker, found: Any, policy: Any, slurm_user_id: Any
             closed = ", ".join(f"{key}: 0" for key in CLOSED)
             what = f"found 'suspended', but the user may submit jobs, allowed: {closed} in slurm_accounting_users"
             users.problem(i, "state", what)
-    return given
 
 
 def complete(found: Any) -> dict[str, Any]:

@@ -334,6 +334,18 @@ def repository(value: Any) -> str:
     return " ".join(words)
 
 
+def plain(value: Any) -> Any:
+    """A value in containers and texts of Python.
+
+    A copy of those of a template would copy Ansible's template engine, or the notes on its origin, with each.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Mapping):
+        return {plain(key): plain(element) for key, element in value.items()}
+    return [plain(element) for element in value] if isinstance(value, list) else value
+
+
 def anything(value: Any) -> Any:
     """A value that a rule of its own checks."""
     return value
