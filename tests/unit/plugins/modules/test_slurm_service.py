@@ -171,6 +171,15 @@ def test_a_file_that_is_not_wanted_any_more_goes(tmp_path: Path, check: bool) ->
     assert slurm_service.run_service(running(check, absent=[str(tmp_path / "missing")]))["changed"] is False
 
 
+def test_a_service_is_restarted_after_a_change_of_a_file_that_another_role_writes(tmp_path: Path) -> None:
+    path = tmp_path / "gpus-have-changed"
+    module = running(True, reads=[str(path), str(tmp_path / "missing")])
+    path.touch()
+    assert slurm_service.run_service(module)["actions"] == ["restart"]
+    os.utime(path, (1, 1))
+    assert slurm_service.run_service(module)["actions"] == []
+
+
 def test_systemd_is_told_of_drop_ins_and_the_service_runs_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files for the next start of the service: one is added, and one is removed."""
     monkeypatch.setattr(slurm_service, "UNITS", str(tmp_path))
