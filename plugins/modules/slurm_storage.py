@@ -127,10 +127,12 @@ remarks:
   sample: []
 """
 
+import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -441,6 +443,14 @@ class Work:
         return {**result, "diff": [*self.diffs, others["diff"]], "remarks": self.remarks, "unexported": unexported}
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """Wait until a module of a killed run that still runs on this host has ended."""
+    with open("/run/lock/gpucluster-slurm-storage", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def named(names: list[str]) -> str:
     """The first of some names, and the number of the others."""
     rest = len(names) - SHOWN
@@ -479,7 +489,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        result = Work(module).run()
+        with alone():
+            result = Work(module).run()
     except (StorageError, FileError, OSError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lab import Lab, Run, with_cluster
@@ -19,8 +20,14 @@ from lab import Lab, Run, with_cluster
 HOST = "vm1"
 CLIENTS = {"client0": "10.99.1.1", "client1": "10.99.1.2", "client2": "10.99.2.2"}
 """client0 is the machine itself, as the server sees it by the address that it asks."""
-EXPORTED = {"path": "/data", "type": "nfs", "server": HOST, "export": "/srv/data"}
-AGAIN = {"path": "/again", "type": "nfs", "source": "10.99.1.1:/srv/data", "options": ["hard"], "hosts": HOST}
+EXPORTED: dict[str, Any] = {"path": "/data", "type": "nfs", "server": HOST, "export": "/srv/data"}
+AGAIN: dict[str, Any] = {
+    "path": "/again",
+    "type": "nfs",
+    "source": "10.99.1.1:/srv/data",
+    "options": ["hard"],
+    "hosts": HOST,
+}
 
 NAMESPACES = """
 for n in 1 2; do
@@ -49,7 +56,7 @@ print(json.dumps({"stale": stale, "longest": max(times), "mean": sum(times) / le
 """
 
 
-def stored(lab: Lab, directory: Path, *storage: dict[str, object]) -> Run:
+def stored(lab: Lab, directory: Path, *storage: dict[str, Any]) -> Run:
     """A run of the stage with this storage, on the machine alone."""
     cluster = {**lab.cluster, "storage": list(storage), "login": ",".join([HOST, *CLIENTS]), "addresses": CLIENTS}
     other = with_cluster(lab, directory, cluster)
