@@ -83,11 +83,12 @@ def main() -> None:
             write_csv(directory / "people.csv", people)
             (directory / "people.yml").write_text(yaml.safe_dump({"groups": GROUPS, "users": people}))
             policy = [{"name": user["name"], "DefaultAccount": "vision", **user["limits"]} for user in people]
-            for what, cluster in {
+            forms: dict[str, dict[str, Any]] = {
                 "in accounting.users alone": {"accounting": {**GUIDE["accounting"], "users": policy}},
                 "people, CSV": {"groups": GROUPS, "people": "people.csv"},
                 "people, YAML": {"people": "people.yml"},
-            }.items():
+            }
+            for what, cluster in forms.items():
                 some = measured(cluster, directory)
                 figures = " ".join(
                     f"{of} {spent:6.2f} s ({spent / least:4.1f})"

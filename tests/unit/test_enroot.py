@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs of role enroot: the directory of containers that each command of enroot gets, the names of running containers,
-the hook for GPUs, the program that removes what jobs leave, full disks, mount points, and the importer. enroot, tar,
-find and pyxis are stand-ins with their names."""
+"""Programs of role enroot: the directory of containers that each command of enroot gets, the hook for GPUs, the program
+that removes what jobs leave, the importer, and what the wrapper of enroot mends: the names of running containers, full
+disks and mount points. enroot, find, tar and pyxis are stand-ins with their names."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-from ansible_collections.gpucluster.slurm.plugins.action import proved_access
+from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
 from ansible_collections.gpucluster.slurm.plugins.action.proved_access import NEW, ActionModule
 
 CHANGED = {"changed": True, "files": ["/etc/pam.d/sshd"], "unproven": True}
@@ -40,7 +40,7 @@ class Run:
         self.action._connection = Connection({"remote_user": "ops1", **options})
         self.states: list[tuple[str, Any]] = []
         self.broken: dict[str, Any] = {}
-        monkeypatch.setattr(proved_access.Checked, "run", lambda *_arguments: dict(result))
+        monkeypatch.setattr(Checked, "run", lambda *_arguments: dict(result))
         monkeypatch.setattr(ActionModule, "_execute_module", self.execute)
 
     def execute(self, name: str, arguments: dict[str, Any], **_options: Any) -> dict[str, Any]:

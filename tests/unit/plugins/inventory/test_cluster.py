@@ -54,6 +54,7 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
         "slurm_partitions",
         "slurm_people",
         "slurm_registry",
+        "slurm_storage",
     ]
     children = sorted(group.name for group in inventory.groups["slurm_cluster"].child_groups)
     assert children == ["slurm_compute", "slurm_controller", "slurm_database", "slurm_login", "slurm_registry"]

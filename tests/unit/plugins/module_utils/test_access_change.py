@@ -108,7 +108,7 @@ def test_a_command_that_does_not_end_is_an_error(host: Host, monkeypatch: pytest
         if command[0] == "systemd-run":
             raise subprocess.TimeoutExpired(command, 60)
 
-    monkeypatch.setattr(access_change.subprocess, "run", late)
+    monkeypatch.setattr(subprocess, "run", late)
     with pytest.raises(FileError, match="no end within 60 s"):
         host.change._start_timer()
 

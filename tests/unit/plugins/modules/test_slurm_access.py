@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpucluster.slurm.plugins.module_utils import sshd_pam
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
@@ -83,7 +85,7 @@ def test_a_user_of_the_connection_who_would_be_locked_out_is_refused(
 def test_jobs_without_an_external_step_delay_the_change(monkeypatch: pytest.MonkeyPatch, module: Module) -> None:
     monkeypatch.setattr(slurm_access, "jobs_without_external_step", lambda: ["7", "12"])
     said: list[str] = []
-    monkeypatch.setattr(slurm_access.AnsibleModule, "warn", lambda _module, text: said.append(text))
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _module, text: said.append(text))
     assert module(who="job")["changed"] is False
     (warning,) = said
     assert "everybody may log in until these jobs have ended" in warning
@@ -98,7 +100,7 @@ def test_jobs_and_their_steps_are_found_by_the_titles_of_their_processes(monkeyp
         "/proc/4/cmdline": "slurmstepd: [12.0]",
         "/proc/5/cmdline": "/usr/sbin/slurmstepd infinity",
     }
-    monkeypatch.setattr(slurm_access.glob, "glob", lambda _pattern: [*titles])
+    monkeypatch.setattr(glob, "glob", lambda _pattern: [*titles])
     monkeypatch.setattr(slurm_access, "text", lambda path: titles[path])
     assert slurm_access.jobs_without_external_step() == ["7", "12"]
 

@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import Noted
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PeoplePlan, Person
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_people
 from ansible_collections.gpucluster.slurm.plugins.modules.slurm_people import PeopleError, check, home_owners, outcome
 from programs import StandIn
@@ -61,9 +62,9 @@ def test_a_drop_in_that_sshd_refuses_is_taken_back(
         path.write_text(former)
     seen = []
 
-    def refuse(*options: str) -> slurm_people.Answer:
+    def refuse(*options: str) -> Answer:
         seen.append((options, path.read_text()))
-        return slurm_people.Answer(255, "", "line 3: no")
+        return Answer(255, "", "line 3: no")
 
     monkeypatch.setattr(slurm_people, "sshd", refuse)
     with pytest.raises(PeopleError, match="sshd -t: line 3: no"):
@@ -75,7 +76,7 @@ def test_a_drop_in_that_sshd_refuses_is_taken_back(
 def test_a_drop_in_without_effect_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = Person("alice", 5001, 5001, (), "", "/home/alice", "/bin/bash", (), "present", "stay")
     used = "port 22\nauthorizedkeysfile .ssh/authorized_keys\n"
-    monkeypatch.setattr(slurm_people, "sshd", lambda *_options: slurm_people.Answer(0, used, ""))
+    monkeypatch.setattr(slurm_people, "sshd", lambda *_options: Answer(0, used, ""))
     path = tmp_path / "people.conf"
     with pytest.raises(PeopleError, match="has no effect"):
         slurm_people.set_up_sshd(PeoplePlan((alice,), {}), File(str(path), b"new\n"))

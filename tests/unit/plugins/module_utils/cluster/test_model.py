@@ -118,6 +118,8 @@ def test_variables() -> None:
         "slurm_cgroup_conf": {"ConstrainCores": True},
         "slurm_files": {},
         "slurm_people": {},
+        "slurm_storage": [],
+        "slurm_access": {},
     }
 
 
