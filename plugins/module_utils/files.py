@@ -41,6 +41,8 @@ class File:
         Raises FileError if the path is relative or a directory, or if the owner does not exist.
         """
         self.path, self.content, self.owner, self.mode, self.secret = path, content, owner, mode, secret
+        self.synced = True
+        """Whether the content is on the disk before it replaces the file; that takes long for thousands of files."""
         self._staged = ""
         if not os.path.isabs(path):
             raise FileError(f"path: found {path!r}, allowed: an absolute path")
@@ -96,7 +98,8 @@ class File:
                 os.fchown(file.fileno(), *self.ids)
                 os.fchmod(file.fileno(), self.mode)
                 file.flush()
-                os.fsync(file.fileno())
+                if self.synced:
+                    os.fsync(file.fileno())
         except OSError:
             self.discard()
             raise

@@ -216,6 +216,8 @@ def key_files(plan: PeoplePlan) -> tuple[list[File], list[str]]:
     """The files of keys that differ, and those that must not be there."""
     texts = {key_path(user.name): key_text(user) for user in plan.users}
     files = [File(path, text.encode()) for path, text in texts.items() if text is not None]
+    for file in files:
+        file.synced = False  # if the host loses power now, the note shows the next run what is missing
     gone = [path for path, text in texts.items() if text is None and os.path.lexists(path)]
     return [file for file in files if file.changes], gone
 
