@@ -155,7 +155,9 @@ def test_conflicts_are_named_together_and_nothing_is_changed(site: Site) -> None
 
 
 def test_a_check_predicts_what_the_run_does(site: Site) -> None:
-    others = site.lab.command(site.hosts[0], "grep -v ^alice /etc/passwd /etc/shadow /etc/group /etc/gshadow")
+    others = site.lab.command(
+        site.hosts[0], "grep -vE '^(alice|people)' /etc/passwd /etc/shadow /etc/group /etc/gshadow"
+    )
     before = checksums(site, site.hosts)
     predicted = site.run("--check", "--diff")
     assert (predicted.rc, predicted.failed) == (0, {})
@@ -251,6 +253,7 @@ def test_suspended_users_are_out_and_their_jobs_stay_or_end(site: Site, jobs: di
     site.lab.command(login, "dpkg --status cron >/dev/null 2>&1 || apt-get install --yes --no-install-recommends cron")
     # cron runs these lines when it starts, if this file is not there.
     reboot = "rm -f /run/crond.reboot; systemctl restart cron"
+    site.lab.command(login, "rm -f /tmp/cron-*")
     line = "@reboot touch /tmp/cron-$(id -un)"
     for user in ("alice", "carl"):
         site.lab.command(login, f"echo {shlex.quote(line)} | crontab -u {user} -")
