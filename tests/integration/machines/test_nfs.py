@@ -30,6 +30,10 @@ AGAIN: dict[str, Any] = {
 }
 
 NAMESPACES = """
+# The lab's file for networkd is for all interfaces.
+mkdir -p /run/systemd/network
+printf '[Match]\\nName=v[12]\\n[Link]\\nUnmanaged=yes\\n' >/run/systemd/network/05-unmanaged.network
+networkctl reload
 for n in 1 2; do
   ip netns add c$n
   ip link add v$n type veth peer name e$n netns c$n
