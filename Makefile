@@ -126,7 +126,6 @@ benchmark: $(ready) ## measure site.yml, 10,000 nodes and 10,000 people, as rati
 	molecule converge -s single
 	python tests/benchmark/people.py
 	python tests/benchmark/accounting.py
-	python tests/benchmark/people.py
 
 demo: $(ready) ## install and validate a cluster in containers on this machine; run it again to repair the cluster
 	@echo '==> containers'
