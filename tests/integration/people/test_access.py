@@ -82,8 +82,8 @@ class Site:
         )
 
     def as_alice(self, host: str, command: str) -> tuple[int, str]:
-        """A command of alice on a host on which she has got without ssh; exit status and output."""
-        found = self.lab.host(host).run(f"cd /tmp && runuser -u alice -- timeout 60 {command} 2>&1")
+        """A command of alice on a host on which she is without ssh; 0 or 1 for its end, and its output."""
+        found = self.lab.host(host).run(f"cd /tmp && runuser -u alice -- timeout 60 {command} 2>&1 || exit 1")
         return found.rc, str(found.stdout)
 
     @contextmanager
@@ -188,7 +188,8 @@ def test_a_user_with_a_job_is_a_part_of_it_and_ends_with_it(site: Site) -> None:
 def test_the_console_and_su_keep_their_sessions(site: Site) -> None:
     node = site.nodes[0]
     assert "pam_systemd.so" in site.lab.command(node, "cat /etc/pam.d/common-session")
-    assert "gpucluster" not in site.lab.command(node, "cat /etc/pam.d/login /etc/pam.d/su /etc/pam.d/cron")
+    changed = site.lab.command(node, "grep -lr gpucluster /etc/pam.d").split()
+    assert sorted(changed) == ["/etc/pam.d/gpucluster-slurm-session", PAM]
 
 
 def test_administrators_come_in_without_slurm(site: Site) -> None:
@@ -207,15 +208,15 @@ def test_administrators_come_in_without_slurm(site: Site) -> None:
 
 def test_ssh_between_hosts_asks_nothing_and_needs_a_job(site: Site) -> None:
     first, second = site.nodes
+    ssh = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o PubkeyAuthentication=no"
     address = site.lab.command(site.login, f"getent hosts {second}").split()[0]
     assert REFUSED in site.as_alice(site.login, f"ssh {second} true")[1]
     with site.job(second):
         for name in (second, address):
-            assert site.as_alice(site.login, f"ssh -o BatchMode=yes {name} hostname") == (0, f"{second}\n")
-        assert site.as_alice(first, f"ssh -o BatchMode=yes {second} hostname") == (0, f"{second}\n")
-        site.lab.command(site.login, "ls /home/alice/.ssh", rc=2)
+            assert site.as_alice(site.login, f"{ssh} {name} hostname") == (0, f"{second}\n")
+        assert site.as_alice(first, f"{ssh} {second} hostname") == (0, f"{second}\n")
     for user in ("root", "admin"):
-        command = f"runuser -u {user} -- ssh -o BatchMode=yes {second} true"
+        command = f"runuser -u {user} -- {ssh} {second} true || exit 1"
         assert "Permission denied" in site.lab.host(site.login).run(command).stderr
 
 
