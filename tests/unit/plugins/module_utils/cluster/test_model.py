@@ -785,6 +785,7 @@ def variables_of(text: str) -> dict[str, Any]:
             key: f"slurm_{key}" for key in ("controllers", "database", "registry", "nodes", "partitions", "cgroup_conf")
         },
         "name": "slurm_cluster_name",
+        "storage": "slurm_storage",
         "hardware": "slurm_hardware_types",
         "slurm_conf": "slurm_conf",
         "slurm_files": "slurm_files",
