@@ -27,9 +27,9 @@ demo-ssh := ANSIBLE_SSH_COMMON_ARGS='-F $(CURDIR)/$(demo-hosts)'
 # another. Without KVM, scenario driver takes hours.
 check-lanes := sanity lint unit doc-lint
 test-lanes := molecule-default molecule-containers molecule-single $(check-lanes) molecule-slurm-26.05 molecule-slurm-22.05 \
-  molecule-guide molecule-people
+  molecule-guide
 all-lanes := molecule-driver@360 'molecule-default molecule-wide-22.05 molecule-wide-26.05' molecule-machines \
-  molecule-faults $(filter-out molecule-default,$(test-lanes))
+  molecule-faults molecule-people $(filter-out molecule-default,$(test-lanes))
 
 help: ## show this list
 	@awk -F ':[^#]*## ' '/^## /{print "\n" substr($$0, 4)} /^[a-z%-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ help: ## show this list
 check: $(ready) ## run lint, unit, sanity and doc-lint: no hosts, 2 minutes
 	@tests/tools/stages $(check-lanes)
 
-test: $(ready) ## run check, the scenarios default, containers, single, guide and people, and one for each other release of Slurm
+test: $(ready) ## run check, the scenarios default, containers, single and guide, and one for each other release of Slurm
 	@tests/tools/stages $(test-lanes)
 
 test-all: $(ready) ## run test, virtual machines, NVIDIA's driver, four hosts with each other release; hours without KVM

@@ -76,6 +76,7 @@ def honest(name: str) -> dict[str, Any]:
         "host_key": "",
         "sshd": "",
         "known_hosts": [],
+        "people": "",
         "storage": "",
         "clocks": {},
         "users": {},
