@@ -22,7 +22,7 @@ SHARED = {
     "type": "fuse.bindfs",
     "source": "/srv/shared",
     "options": ["nosuid"],
-    "hosts": "compute",
+    "hosts": "pnode[1-2]",
     "packages": [{"name": "bindfs"}],
 }
 SCRATCH = {
@@ -32,7 +32,7 @@ SCRATCH = {
     "hosts": "compute",
     "scratch": True,
 }
-HOMES = {"path": "/srv/homes", "type": "tmpfs", "options": ["size=8m"], "hosts": "compute", "homes": True}
+HOMES = {"path": "/srv/homes", "type": "tmpfs", "options": ["size=8m"], "hosts": "pnode[1-2]", "homes": True}
 ERIN = {"name": "erin", "uid": 5101, "gid": 5102, "home": "/srv/homes/erin", "state": "present", "groups": []}
 ERIN |= {"full_name": "Erin", "shell": "/bin/bash", "keys": [], "jobs": "stay"}
 UNIT = "/etc/systemd/system/data.mount"
