@@ -112,6 +112,8 @@ def rendered(inventory: Path) -> tuple[float, float]:
     variables = manager.get_vars(host=hosts.get_host("head"))
     variables["hostvars"] = HostVars(hosts, manager, loader)
     for role in ("slurm", "slurmctld"):
+        defaults = loader.load_from_file(str(ROOT / "roles" / role / "defaults/main.yml"), trusted_as_template=True)
+        variables = {**(defaults or {}), **variables}
         # A file, or a folder of files.
         for path in (ROOT / "roles" / role / "vars").glob("**/*.yml"):
             variables |= loader.load_from_file(str(path), trusted_as_template=True)
@@ -165,7 +167,9 @@ def main() -> None:
             file.write_text(yaml.dump(cluster(size)))
             run("ansible-inventory", "--list", "--export", "--yaml", "--output", plain, "-i", file)
             ours, theirs = listed(file), listed(plain)
-            assert content(json.loads(ours.output)) == content(json.loads(theirs.output))
+            mine, plain_ones = (json.loads(each.output) for each in (ours, theirs))
+            mine["slurm_cluster"]["children"].remove("slurm_registry")  # the written inventory has no empty group
+            assert content(mine) == content(plain_ones)
             note("ansible-inventory --list, s", ours.seconds)
             note("  ratio to the same written out in YAML", ours.seconds / theirs.seconds, "at most 0.8")
             note("  memory, MiB", ours.memory, "at most 1024")
