@@ -19,8 +19,11 @@ PATIENCE = 3.0
 LIMIT = 10.0
 """Seconds after which the rest is left, such as processes that wait for a disk."""
 
-_JOB = re.compile(r"/job_[0-9]+/step_")
-"""A part of the cgroup of a job's processes, with any version of cgroups (src/plugins/cgroup)."""
+_JOB = re.compile(r"/job_[0-9]+/step_(?!extern(?:/|$))", re.MULTILINE)
+"""A part of the cgroup of a job's processes, with any version of cgroups (src/plugins/cgroup).
+
+The step extern of a job has logins of its user (pam_slurm_adopt), and its own processes are children of slurmstepd.
+"""
 
 _STEP = "slurmstepd"
 """The process that starts the processes of a job's step."""

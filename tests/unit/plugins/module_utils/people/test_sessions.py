@@ -28,10 +28,13 @@ def test_processes_of_jobs_stay() -> None:
         30: process("sshd-session", 1, 0),
         31: process("sshd-session", 30),
         32: process("bash", 31),
+        33: process("sshd-session", 1, cgroup="9:memory:/slurm/uid_5001/job_7/step_extern/task_0\n0::/x"),
+        34: process("bash", 33, cgroup="0::/system.slice/slurmstepd.scope/job_7/step_extern"),
+        35: process("sleep", 20, cgroup="0::/system.slice/slurmstepd.scope/job_7/step_extern/user/task_special"),
         40: process("bash", 1, 5002),
         50: process("nohup", 1),
     }
-    assert outside_jobs([5001], running) == [31, 32, 50]
+    assert outside_jobs([5001], running) == [31, 32, 33, 34, 50]
     assert outside_jobs([5003], running) == []
 
 
