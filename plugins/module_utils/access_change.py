@@ -136,13 +136,17 @@ class AccessChange:
         _run(["systemd-run", *timer, "/bin/sh", self._undo])
 
     def _stop_timer(self) -> None:
-        subprocess.run(["systemctl", "--quiet", "stop", f"{UNIT}.timer"], check=False, capture_output=True)
+        command = ["systemctl", "--quiet", "stop", f"{UNIT}.timer"]
+        subprocess.run(command, check=False, capture_output=True)  # pylint: disable=ansible-bad-function
 
 
 def _run(command: Sequence[str]) -> None:
     """Run a command. Raises FileError with its own words if it fails."""
     try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        # The module's run_command has no limit of time.
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
+            command, check=False, capture_output=True, text=True, timeout=60
+        )
     except subprocess.TimeoutExpired:
         raise FileError(f"{' '.join(command)}: no end within 60 s") from None
     if done.returncode:

@@ -78,11 +78,10 @@ def problems(people: Any, beside: dict[str, str] | None = None, **keys: Any) -> 
     return error.value.problems
 
 
-def of_users(*users: dict[str, Any], groups: Any = GROUPS, **keys: Any) -> list[str]:
+def of_users(*users: dict[str, Any], groups: Any = None, **keys: Any) -> list[str]:
     """What is wrong with users, without the name of the file."""
-    return [
-        problem.removeprefix("x.cluster.yml: ") for problem in problems({"groups": groups, "users": [*users]}, **keys)
-    ]
+    people = {"groups": groups or GROUPS, "users": [*users]}
+    return [problem.removeprefix("x.cluster.yml: ") for problem in problems(people, **keys)]
 
 
 # -- forms -----------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def test_work_in_time() -> None:
 def test_work_that_hangs_is_left(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(PatienceError, match=r"no answer within 0.2 s"):
-        in_time(lambda: (tmp_path / "fifo").read_text(), 0.2)
+        in_time((tmp_path / "fifo").read_text, 0.2)
 
 
 @pytest.fixture(name="noted")

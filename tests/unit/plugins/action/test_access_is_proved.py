@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
-from ansible_collections.gpucluster.slurm.plugins.action.proved_access import NEW, ActionModule
+from ansible_collections.gpucluster.slurm.plugins.action.slurm_access import NEW, ActionModule
 
 CHANGED = {"changed": True, "files": ["/etc/pam.d/sshd"], "unproven": True}
 FORMER = {"ssh_args": "-o ControlPersist=60s", "reconnection_retries": 0}
