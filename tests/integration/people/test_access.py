@@ -88,7 +88,7 @@ class Site:
 
     @contextmanager
     def job(self, host: str) -> Iterator[str]:
-        """A job of alice on a host; its number. It is cancelled at the end."""
+        """A job of alice on a host; its number. It is cancelled at the end, and squeue no longer shows it."""
         words = f"sbatch --parsable --nodelist={host} --mem=100 --time=10 --output=/dev/null --wrap='sleep 600'"
         status, number = self.as_alice(self.head, words)
         assert status == 0, number
@@ -98,6 +98,7 @@ class Site:
             yield number
         finally:
             self.lab.command(self.head, f"scancel {number}")
+            self.lab.wait_for(self.head, f"squeue --noheader --jobs={number} | grep . || echo gone", "gone", 60)
 
     def sum(self, host: str, path: str) -> str:
         """The checksum of a file."""
