@@ -345,7 +345,7 @@ def main() -> None:
         module.fail_json(msg=str(error), **result)
     if result["conflicts"] and not module.check_mode:
         module.fail_json(msg="; ".join(result["conflicts"]), **result)
-    if not module._diff:  # pylint: disable=protected-access
+    if not module._diff:  # pylint: disable=protected-access  # Ansible has no other name for it
         del result["diff"]
     module.exit_json(**result)
 

@@ -10,16 +10,14 @@ It uses the host of scenario `single` after converge, and removes all of its acc
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import yaml
+from timed_role import applied
 
 ROOT = Path(__file__).parents[2]
 USERS, ACCOUNTS, QOS = 3000, 200, 10
@@ -47,29 +45,11 @@ def university() -> dict[str, Any]:
     return {"qos": qos, "accounts": faculties, "users": users}
 
 
-def applied(inventory: str, ssh_config: str, policy: dict[str, Any]) -> tuple[float, bool]:
+def policy_applied(inventory: str, ssh_config: str, policy: dict[str, Any]) -> tuple[float, bool]:
     """Seconds of a play that applies a policy, and whether it has changed anything."""
     variables = {f"slurm_accounting_{key}": value for key, value in {**policy, "purge": True}.items()}
-    play = {
-        "hosts": "slurm_controller",
-        "become": True,
-        "gather_facts": False,
-        "roles": [{"role": "gpucluster.slurm.slurm_accounting"}],
-    }
-    environment = os.environ | {
-        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-        "ANSIBLE_SSH_COMMON_ARGS": f"-F {ssh_config}",
-        "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.json",
-    }
-    with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / "play.yml").write_text(json.dumps([play]))
-        (Path(directory) / "policy.json").write_text(json.dumps(variables))
-        argv = ["ansible-playbook", f"{directory}/play.yml", "-i", inventory, "-e", f"@{directory}/policy.json"]
-        start = time.monotonic()
-        output = subprocess.run(argv, env=environment, check=True, capture_output=True, text=True).stdout
-        seconds = time.monotonic() - start
-    (stats,) = json.loads(output[output.index("{") :])["stats"].values()
-    return seconds, stats["changed"] > 0
+    spent: tuple[float, bool] = applied(inventory, ssh_config, "slurm_controller", "slurm_accounting", variables)
+    return spent
 
 
 def one_by_one(ssh_config: str, host: str, number: int) -> float:
@@ -89,9 +69,9 @@ def main() -> None:
     ]
     host = yaml.safe_load(Path(inventory).read_text())["controllers"]
     policy = university()
-    applied(inventory, ssh_config, EMPTY)
+    policy_applied(inventory, ssh_config, EMPTY)
     each = one_by_one(ssh_config, host, SAMPLE) / SAMPLE * (USERS + ACCOUNTS + QOS)
-    applied(inventory, ssh_config, EMPTY)
+    policy_applied(inventory, ssh_config, EMPTY)
     print(f"{USERS} users, {ACCOUNTS} accounts, {QOS} QOS; a call of sacctmgr for each, from {SAMPLE}: {each:.0f} s")
     for what, wanted, changes in (
         ("on an empty database", policy, True),
@@ -103,7 +83,7 @@ def main() -> None:
         ),
         ("all of it removed", EMPTY, True),
     ):
-        seconds, changed = applied(inventory, ssh_config, wanted)
+        seconds, changed = policy_applied(inventory, ssh_config, wanted)
         assert changed == changes, what
         print(f"{what}: {seconds:.1f} s, {each / seconds:.0f} times as fast")
 

@@ -10,14 +10,13 @@ It uses the host of scenario `single` after converge, and removes the users agai
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from timed_role import applied
 
 ROOT = Path(__file__).parents[2]
 USERS, GROUPS = 3000, 200
@@ -47,25 +46,6 @@ def university(**values: Any) -> dict[str, Any]:
     return {"source": "list", "groups": groups, "users": users}
 
 
-def applied(inventory: str, ssh_config: str, host: str, plan: dict[str, Any]) -> tuple[float, bool]:
-    """Seconds of a play that compares the host with a plan and puts it into force, and whether it changed anything."""
-    play = {"hosts": host, "become": True, "gather_facts": False, "roles": [{"role": "gpucluster.slurm.people"}]}
-    environment = os.environ | {
-        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-        "ANSIBLE_SSH_COMMON_ARGS": f"-F {ssh_config}",
-        "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.json",
-    }
-    with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / "play.yml").write_text(json.dumps([play]))
-        (Path(directory) / "plan.json").write_text(json.dumps({"slurm_people": plan}))
-        argv = ["ansible-playbook", f"{directory}/play.yml", "-i", inventory, "-e", f"@{directory}/plan.json"]
-        start = time.monotonic()
-        output = subprocess.run(argv, env=environment, check=True, capture_output=True, text=True).stdout
-        seconds = time.monotonic() - start
-    (stats,) = json.loads(output[output.index("{") :])["stats"].values()
-    return seconds, stats["changed"] > 0
-
-
 def one_by_one(ssh_config: str, host: str, number: int) -> float:
     """Seconds of one call of useradd for each of `number` users."""
     script = f"for i in $(seq {number}); do useradd --uid $((30000 + i)) one$i; done"
@@ -92,7 +72,7 @@ def main() -> None:
         ("with another shell for each user", university(shell="/bin/sh"), True),
         ("all of them removed", university(state="absent"), True),
     ):
-        seconds, changed = applied(inventory, ssh_config, host, plan)
+        seconds, changed = applied(inventory, ssh_config, host, "people", {"slurm_people": plan})
         assert changed == changes, what
         print(f"{what}: {seconds:.1f} s, {each / seconds:.1f} times as fast")
 
