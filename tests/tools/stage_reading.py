@@ -126,9 +126,17 @@ class Reading:
         self.look()
         self.begin_step("")
 
+    def lines(self) -> list[str]:
+        """The output."""
+        return self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+
+    def verdicts(self) -> list[str]:
+        """The failed tests; or the last line of the output that reports a failure, if a stage failed without tests."""
+        return self.failures or [line for line in self.lines() if TELLING.search(line)][-1:]
+
     def excerpt(self) -> list[str]:
         """The lines of the output that report failures, and its last lines."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = self.lines()
         told: list[str] = []
         following = 0
         for line in lines[:-TAIL]:

@@ -16,7 +16,8 @@ from stage_reading import Reading, Spent
 
 KEPT = 10  # slowest tests, plays, playbooks and steps of a stage, each, that the file keeps
 SHOWN = 5  # slowest ones of each kind that are printed at the end, of all stages together
-VERDICTS = 10  # failed tests that are printed for a stage
+VERDICTS = 10  # failed tests that are printed for a stage at the end
+LENGTH = 300  # characters of each; the excerpts above have more
 
 Times = Mapping[str, Mapping[str, Any]]  # the times that are kept, by stage
 
@@ -99,23 +100,30 @@ def plan(lanes: Sequence[Sequence[str]], times: Times, beside: int) -> Iterator[
     yield f"Expected: {clock(seconds)}, until {end}" + (f", plus the times of {', '.join(new)}" if new else "")
 
 
-def failures(results: Sequence[Result]) -> Iterator[str]:
-    """The failures: excerpts of the output of failed stages, then their failed tests, then their logs and commands."""
+def excerpts(results: Sequence[Result]) -> Iterator[str]:
+    """For each failed stage, the lines of its output that report failures, and its last lines."""
+    for result in results:
+        if not result.passed:
+            yield f"\n==== {result.stage}: lines of its output that report failures, and its last lines"
+            yield from (f"    {line}" for line in result.reading.excerpt())
+
+
+def verdict(results: Sequence[Result]) -> Iterator[str]:
+    """The failed stages, each with its log, its command, and its failed tests with the first words of their errors."""
     failed = [result for result in results if not result.passed]
-    for result in failed:
-        yield f"\n==== {result.stage}: lines of its output that report failures, and its last lines"
-        yield from (f"    {line}" for line in result.reading.excerpt())
-    if any(result.reading.failures for result in failed):
-        yield "\nfailed tests:"
-    for result in failed:
-        yield from (f"    {text}" for text in result.reading.failures[:VERDICTS])
-        if more := result.reading.failures[VERDICTS:]:
-            yield f"    and {len(more)} more in {result.stage}"
     if failed:
         yield "\nfailed stages:"
     for result in failed:
-        after, log = clock(result.seconds), result.reading.log
+        after, log, verdicts = clock(result.seconds), result.reading.log, result.reading.verdicts()
         yield f"    {result.stage} after {after}    log: {log}    again: make {result.stage}"
+        yield from (f"        {shortened(text)}" for text in verdicts[:VERDICTS])
+        if more := verdicts[VERDICTS:]:
+            yield f"        and {len(more)} more"
+
+
+def shortened(text: str) -> str:
+    """A text of at most LENGTH characters."""
+    return text if len(text) <= LENGTH else f"{text[: LENGTH - 3]}..."
 
 
 def table(results: Sequence[Result], before: Times) -> Iterator[str]:

@@ -136,15 +136,16 @@ def has_ended(file: Path) -> bool:
         return True
 
 
-def test_what_failed_is_told_first_and_the_count_last(failing: tuple[Path, list[str]]) -> None:
+def test_what_failed_is_told_after_the_table_and_the_count_last(failing: tuple[Path, list[str]]) -> None:
     _directory, printed = failing
     assert printed[-1] == "2 passed, 2 failed"
-    verdict = printed.index("    test_small.py::test_bad - AssertionError: one is not two assert 1 == 2")
+    verdict = printed.index("        test_small.py::test_bad - AssertionError: one is not two assert 1 == 2")
     (where,) = [number for number, line in enumerate(printed) if "log: .cache/test/bad.log    again: make bad" in line]
     table = [number for number, line in enumerate(printed) if re.match(r"\w+ +(passed|FAILED) +\d+ ", line)]
-    assert verdict < where < min(table)
+    assert max(table) < verdict
+    assert printed[where + 1] == "        fatal: it broke"
     assert len(table) == 4
-    assert "    fatal: it broke" in printed[:verdict]
+    assert "    fatal: it broke" in printed[: min(table)]
     assert "again: make good" not in " ".join(printed)
 
 
