@@ -36,7 +36,7 @@ help: ## show this list
 
 ## Tests, from the shortest to the longest (docs/design/testing.md)
 
-check: $(ready) ## run lint, unit, sanity and doc-lint: no hosts, 2 minutes
+check: $(ready) ## run lint, unit, sanity and doc-lint: no hosts, 3 to 6 minutes
 	@tests/tools/stages $(check-lanes)
 
 test: $(ready) ## run check, the scenarios default, containers, single and guide, and one for each other release of Slurm
