@@ -244,6 +244,10 @@ class Slurmdbd(Daemon):
             write([File(path, b"DbdHost=localhost\nStorageType=accounting_storage/mysql\n", mode=0o600)])
             return self.version_with(os.path.join(directory, "slurm.conf"))
 
+    def act(self, action: str, configuration: Configuration) -> None:
+        make_archive(configuration)
+        super().act(action, configuration)
+
     def answers(self, configuration: Configuration) -> bool:
         return not self.silence(configuration)
 
@@ -270,6 +274,20 @@ class Slurmdbd(Daemon):
                 f"{self.conf}: DbdPort: found '{port}', on which {name} (process {process}) listens on this host, "
                 "allowed: a free port"
             )
+
+
+def make_archive(configuration: Configuration) -> None:
+    """Make the directory of the archive, without which slurmdbd does not start (`read_slurmdbd_conf`).
+
+    The user of slurmdbd makes it, so that root follows no link below a directory of this user. Raises ConfigError.
+    """
+    _key, path = configuration.settings.get((Slurmdbd.conf, "archivedir"), ("", ""))
+    _key, user = configuration.settings.get((Slurmdbd.conf, "slurmuser"), ("", "root"))
+    if path:
+        answer = run(["runuser", "-u", user, "--", "mkdir", "--parents", "--mode=0700", path])
+        if answer.status:
+            what = f"found '{path}', which user {user} cannot make: {answer.words}"
+            raise ConfigError(f"{Slurmdbd.conf}: ArchiveDir: {what}")
 
 
 def dbd_port(configuration: Configuration) -> int:

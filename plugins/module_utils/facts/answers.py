@@ -255,6 +255,13 @@ def _mount(value: Any) -> str:
     return "" if value == {} else _MOUNT(value)
 
 
+_RUN = _record(host=_line, user=_line, process=_text("[0-9]{1,9}( [0-9]{1,20})?"), since=_line)
+
+
+def _run(value: Any) -> str:
+    return "" if value == {} else _RUN(value)
+
+
 RESULTS: dict[str, dict[str, Check]] = {
     "nvidia_driver": {
         "reason": _line,
@@ -305,6 +312,7 @@ RESULTS: dict[str, dict[str, Check]] = {
     "slurm_people": {"conflicts": _LINES, "remarks": _LINES},
     "slurm_qos": _ACCOUNTING,
     "slurm_reservation": {"plan": _plan()},
+    "slurm_run": {"other": _run},
     "slurm_service": {
         "files": _LINES,
         "actions": _list(_text("[a-z-]+"), 16),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,7 @@ CREATE USER ''@'localhost'; CREATE USER ''@'%'; CREATE USER root@'%' IDENTIFIED 
 CREATE ROLE auditors; CREATE USER app@'%' IDENTIFIED BY 'x';
 CREATE USER dba@'%' IDENTIFIED BY 'x'; GRANT ALL ON *.* TO dba@'%' WITH GRANT OPTION;
 """
+SLOW = "SET SESSION long_query_time = 0; " + "SELECT 1; " * 20
 CLOSE = "DROP ROLE auditors; DROP USER app@'%'; DROP USER dba@'%';"
 
 
@@ -27,10 +29,12 @@ def run_of_the_role(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Itera
     lab.script(host, "mariadb", OPEN.encode())
     lab.script(
         host,
-        f"cd {CONF} && cat >99-site.cnf && printf '[mariadb]\ninnodb-lock-wait-timeout = 51\n' >zzz-site.cnf",
+        f"cd {CONF} && cat >99-site.cnf && "
+        "printf '[mariadb]\ninnodb-lock-wait-timeout = 51\ninnodb-buffer-pool-size = 6M\n' >zzz-site.cnf",
         b"[mysqld]\nbind-address = 0.0.0.0\n",
     )
     lab.command(host, "systemctl restart mariadb")
+    lab.script(host, "mariadb", SLOW.encode())
     play = {"hosts": "slurm_database", "become": True, "gather_facts": False}
     path = tmp_path_factory.mktemp("mariadb") / "play.yml"
     path.write_text(json.dumps([play | {"roles": ["gpucluster.slurm.mariadb"]}]))
@@ -54,6 +58,13 @@ def test_a_user_with_all_rights_from_anywhere_is_shown(repaired: Run) -> None:
     ]
     assert len(said) == 1
     assert "who may log in from other hosts: dba@%. " in said[0]
+
+
+def test_a_database_that_outgrows_its_memory_and_slow_queries_are_shown(repaired: Run) -> None:
+    said = [result["msg"] for _host, name, result in repaired.results if name.endswith("grows out of proportion")]
+    assert len(said) == 1
+    assert re.search(r"database slurm_acct_db has \d+ MiB, more than innodb_buffer_pool_size \(\d+ MiB\); ", said[0])
+    assert re.search(r"\d+ queries took longer than 10 s in the 1 hours since MariaDB started", said[0])
 
 
 def test_a_file_that_is_read_before_the_roles_own_does_not_open_the_port(lab: Lab, repaired: Run) -> None:

@@ -431,6 +431,28 @@ def test_a_start_is_not_refused_for_failures_before(stand_in: StandIn, tmp_path:
     assert (tmp_path / "asked").read_text().splitlines() == ["reset-failed slurmdbd", "restart slurmdbd"]
 
 
+def test_the_directory_of_the_archive_is_made_before_the_start(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in("systemctl", f"echo systemctl $* >>{tmp_path}/asked")
+    stand_in("runuser", f"echo runuser $* >>{tmp_path}/asked")
+    daemon = Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0})))
+    daemon.act("restart", read({"slurmdbd.conf": "SlurmUser=slurm\nArchiveDir=/srv/archive\n"}))
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        "runuser -u slurm -- mkdir --parents --mode=0700 /srv/archive",
+        "systemctl reset-failed slurmdbd",
+        "systemctl restart slurmdbd",
+    ]
+
+
+def test_a_directory_that_its_user_cannot_make_is_an_error(stand_in: StandIn) -> None:
+    stand_in("runuser", "echo 'mkdir: Permission denied' >&2; exit 1")
+    daemon = Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0})))
+    with pytest.raises(ConfigError) as error:
+        daemon.act("restart", read({"slurmdbd.conf": "SlurmUser=slurm\nArchiveDir=/srv/archive\n"}))
+    assert str(error.value) == (
+        "slurmdbd.conf: ArchiveDir: found '/srv/archive', which user slurm cannot make: mkdir: Permission denied"
+    )
+
+
 # -- the trial on nodes ----------------------------------------------------------------------------------------------
 
 NODE_LINES = "ClusterName=x\nNodeName=n[1-2] NodeAddr=10.0.0.[1-2]\nNodeName=n3 Weight=9\n"
