@@ -298,6 +298,12 @@ RESULTS: dict[str, dict[str, Check]] = {
         "absent": _list(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), 64),
         "remarks": _LINES,
     },
+    "slurm_conversion": {
+        "seconds": _number(1 << 32),
+        "size": _number(LARGEST),
+        "dump": _text(r"(/[A-Za-z0-9+._~:/-]+)?"),
+        "remarks": _LINES,
+    },
     "slurm_files": {"files": _LINES},
     "slurm_hardware_facts": {"differences": _DIFFERENCES},
     "slurm_host_facts": {"differences": _DIFFERENCES},
