@@ -4,7 +4,7 @@
 """Users of a CSV file on every host: made, compared, repaired, suspended, taken back and removed.
 
 The tests depend on each other and run in this order. Each run of site.yml has the tag `people`, and `policy` where
-Slurm has to know the users. test_site.py has runs without tags.
+Slurm has to know the users.
 """
 
 from __future__ import annotations
