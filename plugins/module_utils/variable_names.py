@@ -33,6 +33,7 @@ ROLES = (
     "slurm_accounting",
     "slurm_client",
     "slurm_health",
+    "slurm_upgrade",
     "slurmctld",
     "slurmd",
     "slurmdbd",
