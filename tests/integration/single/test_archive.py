@@ -22,7 +22,7 @@ def test_old_jobs_are_kept_in_the_archive(lab: Lab) -> None:
     job = lab.command(host, "timeout 60 srun --job-name=archived sh -c 'echo $SLURM_JOB_ID'").strip()
     lab.wait_for(host, f"sacct -nXj {job} -o state,end", "COMPLETED")
     lab.script(host, "mariadb slurm_acct_db", AGED.format(lab.cluster["name"], years, job).encode())
-    asked = f"sacct -nXP -j {job} -S now-4years -o jobname"
+    asked = f"sacct -nXP -j {job} -S now-1500days -o jobname"
     assert lab.command(host, asked).split() == ["archived"]
 
     lab.command(host, "timeout 60 sacctmgr -i archive dump")
