@@ -115,7 +115,10 @@ MARK = f"{KEPT}/state.json"
 LOCK = "/run/lock/gpucluster-slurm-conversion"
 
 # What a conversion has reached, in order (`step` of the note).
-DUMPING, CONVERTING, CONVERTED, OPEN = "dumping", "converting", "converted", "open"
+DUMPING = "dumping"
+CONVERTING = "converting"
+CONVERTED = "converted"
+OPEN = "open"
 
 
 class Conversion:
