@@ -24,19 +24,20 @@ demo-ssh := ANSIBLE_SSH_COMMON_ARGS='-F $(CURDIR)/$(demo-hosts)'
 
 # The lanes of each tier. Two lanes run in parallel. The lanes that took longest in the last run begin first; without
 # such times they begin in this order. Scenarios in one word have hosts with the same names, so they run one after
-# another. Without KVM, scenario driver takes hours.
+# another, and so do stages with one copy of the checkout. Without KVM, scenario driver takes hours.
 check-lanes := sanity lint unit doc-lint
 test-lanes := molecule-default molecule-containers molecule-single $(check-lanes) molecule-slurm-26.05 molecule-slurm-22.05 \
   molecule-guide
 all-lanes := molecule-driver@360 'molecule-default molecule-wide-22.05 molecule-wide-26.05' molecule-machines \
-  molecule-faults molecule-people molecule-recovery $(filter-out molecule-default,$(test-lanes))
+  molecule-faults molecule-people molecule-upgrade molecule-recovery 'sanity sanity-rest' \
+  $(filter-out molecule-default sanity,$(test-lanes))
 
 help: ## show this list
 	@awk -F ':[^#]*## ' '/^## /{print "\n" substr($$0, 4)} /^[a-z%-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ## Tests, from the shortest to the longest (docs/design/testing.md)
 
-check: $(ready) ## run lint, unit, sanity and doc-lint: no hosts, 2 minutes
+check: $(ready) ## run lint, unit, sanity and doc-lint: no hosts, 3 to 6 minutes
 	@tests/tools/stages $(check-lanes)
 
 test: $(ready) ## run check, the scenarios default, containers, single and guide, and one for each other release of Slurm
@@ -92,8 +93,13 @@ shellcheck:
 ansible-lint: $(ready)
 	ansible-lint --profile production --offline --nocolor $(files)
 
+# pylint takes longer than all other sanity tests together; the others here repeat ruff, yamllint and antsibull-changelog.
+rest := changelog pep8 pylint yamllint
 sanity: $(ready) ## run ansible-test sanity, with the newest ansible-core
-	tests/tools/sanity $(newest)
+	tests/tools/sanity $(newest) $(rest:%=--skip-test=%)
+
+sanity-rest: $(ready) ## run the tests that sanity leaves out
+	tests/tools/sanity $(newest) $(rest:%=--test=%)
 
 unit: $(ready) ## run the unit tests, with each environment
 	@status=0; choice=(); for environment in $(environments); do \
@@ -105,8 +111,9 @@ doc-lint: $(ready) ## check the changelog, the documentation of plugins and role
 	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=self --skip-rstcheck .
 	tests/tools/role_tables --check
 
-# One machine is enough to show that the collection runs on the newest ansible-core as well.
-molecule-single: export PATH := $(CURDIR)/$(newest)/bin:$(PATH)
+# One cluster from bare hosts is enough to show that the collection runs on the newest ansible-core as well. That of the
+# guide needs few runs, which take a quarter longer with a Python of pyenv.
+molecule-guide: export PATH := $(CURDIR)/$(newest)/bin:$(PATH)
 
 molecule-%: $(ready) ## run one scenario of the folder molecule: molecule-default, molecule-single, ...
 	molecule test -s $*
@@ -149,4 +156,4 @@ picture: $(ready) ## draw docs/run.svg again, from a run on the containers of `m
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity unit doc-lint release docs benchmark demo picture demo-clean
+.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest unit doc-lint release docs benchmark demo picture demo-clean

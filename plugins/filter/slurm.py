@@ -39,6 +39,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_plans, storage_remark
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import (
@@ -87,6 +88,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "storage_plans": storage_plans,
     "storage_remark": storage_remark,
     "trusted_hosts": trusted_hosts,
+    "upgrade_plan": upgrade_plan,
     "validation_jobs": validation_jobs,
     "validation_summary": validation_summary,
     "validation_table": validation_table,

@@ -70,6 +70,14 @@ options:
     type: bool
     default: false
     version_added: 0.2.0
+  unpacked:
+    description:
+      - A directory with the packages of another release of Slurm (M(gpucluster.slurm.slurm_packages), C(unpack)).
+        O(files) are then only checked, by this release's rules and by its slurmctld, which starts for a moment beside
+        the installed one.
+      - A change that could end jobs is refused. Nothing is written.
+    type: path
+    version_added: 0.2.0
   secrets:
     description: Files with secret content, by name, encoded in base64. The result only shows that they change.
     type: dict
@@ -231,6 +239,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     table_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import cross_checks, departed
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.beside import BesideError, enter
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     Step,
     kinds,
@@ -654,6 +663,23 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     return result
 
 
+def tried(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
+    """Check the files for the release in `unpacked`, of which nothing is in force. Returns the result of the module."""
+    texts: dict[str, str] = module.params["files"]
+    known = recorded() if daemon.name == "slurmctld" else []
+    gone = [name for name in known if name not in texts]
+    old = understood(texts_in(module.params["directory"], [*texts]) | texts_in(GOOD, [*texts]))[0]
+    enter(module.params["unpacked"])
+    version, new = daemon.version(), read(texts)
+    remarks = validate(module, daemon, texts, gone, version)
+    # The new release starts with them at once, so no job may depend on the difference.
+    plan = steps(changes(old, new), daemon.possible_jobs(old), version, new)
+    if ending := table([step for step in plan if step.ends]):
+        shown = "\n".join(ending)
+        raise ConfigError(f"this could end jobs; run site.yml with it before the upgrade or after it:\n{shown}")
+    return outcome(plan, texts) | {"changed": False, "remarks": remarks}
+
+
 def removal(path: str, before: str) -> dict[str, str]:
     """The diff of a file that is removed."""
     return {"before_header": path, "after_header": path, "before": before, "after": ""}
@@ -683,6 +709,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
             "files": {"type": "dict"},
             "partial": {"type": "bool", "default": False},
+            "unpacked": {"type": "path"},
             "secrets": {"type": "dict", "default": {}, "no_log": True},
             "end_jobs": {"type": "bool", "default": False},
             "patience": {"type": "int", "default": 60},
@@ -697,7 +724,9 @@ def main() -> None:
     try:
         with alone():
             daemon, state = DAEMONS[module.params["daemon"]](module), module.params["state"]
-            if state == "present":
+            if module.params["unpacked"]:
+                result = tried(module, daemon)
+            elif state == "present":
                 names, gone = known_hosts(module)
                 result = configure(module, daemon)
                 result["remarks"] += departed.remarks(gone)
@@ -705,7 +734,7 @@ def main() -> None:
                     departed.record(HOSTS, names)
             else:
                 result = settle(module, daemon, state)
-    except (ConfigError, ConfigurationError, FileError, OSError, ValueError) as error:
+    except (BesideError, ConfigError, ConfigurationError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)
 

@@ -88,6 +88,27 @@ options:
         starts without a configuration searches for one in DNS for 90 s.
     type: bool
     default: false
+  version:
+    description:
+      - The version, such as V(26.05.1-1), to which the installed packages of the source packages in O(hold) are
+        changed, held or not. A package of these sources that has versions of its own is changed to the one that apt
+        offers.
+      - Nothing is removed for it. Without this option, installed packages keep their version.
+    type: str
+    version_added: 0.2.0
+  download:
+    description:
+      - Whether the packages are only downloaded, with their new dependencies, so that a later installation needs no
+        network. Nothing is installed and no file is written. It is done in check mode as well.
+    type: bool
+    default: false
+    version_added: 0.2.0
+  unpack:
+    description:
+      - With O(download), a directory that gets the content of these packages, so that their programs can run beside the
+        installed ones. It is replaced unless it has the same packages. If there is nothing to install, it stays.
+    type: path
+    version_added: 0.2.0
   slurm_release:
     description:
       - The release of Slurm, such as V(24.11), that the plugins in the packages must be built for. O(packages[].name)
@@ -110,6 +131,12 @@ EXAMPLES = r"""
     hold: [slurm-wlm, slurm-wlm-contrib]
     hold_services: true
 
+- name: Change Slurm's packages to another version, and hold them again
+  gpucluster.slurm.slurm_packages:
+    version: 26.05.1-1
+    hold: [slurm-wlm, slurm-wlm-contrib]
+    hold_services: true
+
 - name: Install enroot
   gpucluster.slurm.slurm_packages:
     packages:
@@ -124,7 +151,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 installed:
-  description: The packages that were installed, or would be in check mode, each with its version if it is known.
+  description:
+    - The packages that were installed, or would be in check mode, each with its version if it is known.
+    - With O(download), those that are downloaded and would be installed.
   type: list
   elements: str
   returned: always
@@ -169,7 +198,7 @@ import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -197,6 +226,10 @@ INSTALL = [
     "--option=Dpkg::Options::=--force-confdef",
     "--option=Dpkg::Options::=--force-confold",
 ]
+CHANGE = [*INSTALL, "--allow-change-held-packages", "--no-remove"]
+ARCHIVES = "/var/cache/apt/archives"
+UNPACKED = "packages"
+"""The file of an unpacked directory that lists its packages."""
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 LOCKED = "frontend lock was locked by"
 PATIENCE = 300
@@ -380,9 +413,83 @@ def prepare(module: AnsibleModule) -> None:
             raise PackageError(f"{' '.join(command)}: {(stderr or stdout).strip()}")
 
 
+def offered(policy: str) -> dict[str, list[str]]:
+    """The versions that apt can install, by package, its candidate first, as `apt-cache policy` says it."""
+    found: dict[str, list[str]] = {}
+    for package, words in re.findall(r"^(\S+):\n((?: .*\n)*)", policy + "\n", re.MULTILINE):
+        versions = re.findall(r"^  Candidate: (\S+)", words, re.MULTILINE)
+        found[package] = versions + re.findall(r"^ (?:\*\*\*|   ) (\S+) -?\d+$", words, re.MULTILINE)
+    return found
+
+
+def other_versions(packages: Mapping[str, dpkg.Package], policy: str, sources: list[str], version: str) -> list[str]:
+    """The installed packages of these sources that get another version, as NAME=VERSION.
+
+    They get `version`, or the candidate if they have versions of their own. A package that the new version does not
+    have any more keeps its own, as apt knows no other.
+    """
+    known, changed = offered(policy), []
+    for name, package in sorted(packages.items()):
+        if package.source in sources and name in known:
+            wanted = version if version in known[name] else known[name][0]
+            if wanted not in (package.version, "(none)"):
+                changed.append(f"{name}={wanted}")
+    return changed
+
+
+def archives(module: AnsibleModule, targets: list[str], directory: str) -> list[str]:
+    """The files of the packages that apt would install for these targets, downloaded. Raises PackageError."""
+    rc, stdout, stderr = module.run_command([*CHANGE, "--quiet=0", "--simulate", *targets], environ_update=ENVIRONMENT)
+    if rc != 0:
+        raise PackageError(f"apt-get install --simulate: {(stderr or stdout).strip()}")
+    local = {os.path.basename(target): target for target in targets if target.startswith("/")}
+    files = []
+    for name, version, architecture in re.findall(
+        r"^Inst (\S+) (?:\[\S+\] )?\((\S+) .*\[(\w+)\]\)", stdout, re.MULTILINE
+    ):
+        file = f"{name.partition(':')[0]}_{version.replace(':', '%3a')}_{architecture}.deb"
+        path = local.get(file, os.path.join(ARCHIVES, file))
+        if not os.path.exists(path):  # one from a repository on this host is not copied there
+            rc, stdout, stderr = module.run_command([*APT_GET, "download", f"{name}={version}"], cwd=directory)
+            path = os.path.join(directory, file)
+            if rc != 0 or not os.path.exists(path):
+                raise PackageError(f"apt-get download {name}={version}: {(stderr or stdout).strip()}")
+        files.append(path)
+    return files
+
+
+def unpack(module: AnsibleModule, targets: list[str], directory: str) -> None:
+    """Unpack the downloaded packages into a directory, which is never there in part. Raises PackageError, OSError."""
+    os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(directory), prefix=".unpack-") as scratch:
+        debs = archives(module, targets, scratch)
+        content = "".join(f"{os.path.basename(deb)}\n" for deb in debs)
+        try:
+            with open(os.path.join(directory, UNPACKED), encoding="utf-8") as file:
+                if file.read() == content:
+                    return
+        except FileNotFoundError:
+            pass
+        root = os.path.join(scratch, "root")
+        for deb in debs:
+            rc, _stdout, stderr = module.run_command(["dpkg-deb", "--extract", deb, root])
+            if rc != 0:
+                raise PackageError(f"dpkg-deb --extract {deb}: {stderr.strip()}")
+        with open(os.path.join(root, UNPACKED), "w", encoding="utf-8") as file:
+            file.write(content)
+        os.chmod(root, 0o755)
+        shutil.rmtree(directory, ignore_errors=True)
+        os.rename(root, directory)
+
+
 def install(module: AnsibleModule, targets: list[str]) -> None:
-    """Install packages. If apt does not find one, update its package lists and try again. Raises PackageError."""
-    command = [*INSTALL, *targets]
+    """Install packages, or only download them. If apt does not find one, update its package lists and try again.
+
+    Raises PackageError.
+    """
+    command = [*(CHANGE if module.params["version"] else INSTALL), *targets]
+    if module.params["download"]:
+        command.insert(len(APT_GET), "--download-only")
     rc, stdout, stderr = module.run_command(command, environ_update=ENVIRONMENT)
     if rc != 0:
         module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
@@ -407,6 +514,20 @@ def hold(module: AnsibleModule) -> dict[str, str]:
     return {name: packages[name].version for name in names}
 
 
+def versions_wanted(module: AnsibleModule, listing: str, files: set[str]) -> list[str]:
+    """The installed packages that `version` changes, except those that are files."""
+    version = module.params["version"]
+    if not version:
+        return []
+    packages = {
+        name: package
+        for name, package in dpkg.installed(listing).items()
+        if package.source in module.params["hold"] and name not in files
+    }
+    policy = module.run_command(["apt-cache", "policy", *sorted(packages)], environ_update=ENVIRONMENT)[1]
+    return other_versions(packages, policy, module.params["hold"], version)
+
+
 def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     """The module's work, and its result. Raises PackageError, FileError, OSError."""
     packages = module.params["packages"]
@@ -426,11 +547,19 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     listing = module.run_command([*dpkg.QUERY])[1]
     there = {name: package.version for name, package in dpkg.installed(listing).items()}
     missing = [name for name in names if re.split("[=:/]", name)[0] not in there]
+    missing += versions_wanted(module, listing, {deb.name for deb in debs})
     other = [deb for deb in debs if there.get(deb.name) != deb.version]
     files = from_options(module.params["files"]) + downloaded(module)
     changes = [file for file in files if file.changes]
     interrupted = bool(os.listdir(dpkg.JOURNAL))
     stale = module.params["stale"] or bool(module.params["before"] and (changes or missing or other))
+    if module.params["download"]:
+        targets = missing + [deb.path for deb in other]
+        if targets:
+            install(module, targets)
+            if module.params["unpack"]:
+                unpack(module, targets, module.params["unpack"])
+        return {"changed": False, "installed": targets, "held": {}, "files": [], "plugins": plugins}
     if not module.check_mode:
         write(changes)
         if stale:
@@ -441,7 +570,8 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
             if missing or other:
                 install(module, missing + [deb.path for deb in other])
     held = hold(module) if module.params["hold"] else {}
-    before = [f"{name}={version}" for name, version in there.items() if name in {deb.name for deb in other}]
+    changed = {deb.name for deb in other} | {name.partition("=")[0] for name in missing}
+    before = [f"{name}={version}" for name, version in there.items() if name in changed]
     after = missing + [f"{deb.name}={deb.version}" for deb in other]
     diff = [file.diff for file in changes]
     if after:
@@ -499,8 +629,12 @@ def main() -> None:
             },
             "hold": {"type": "list", "elements": "str", "default": []},
             "hold_services": {"type": "bool", "default": False},
+            "version": {"type": "str"},
+            "download": {"type": "bool", "default": False},
+            "unpack": {"type": "path"},
             "slurm_release": {"type": "str"},
         },
+        required_by={"version": "hold"},
         supports_check_mode=True,
     )
     try:

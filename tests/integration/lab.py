@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -233,13 +233,15 @@ class Lab:
             "ANSIBLE_SSH_COMMON_ARGS": f"-F {self.ssh_config}",
         }
 
-    def start(self, playbook: str, *arguments: str) -> LiveRun:
+    def start(self, playbook: str, *arguments: str, before: Sequence[str] = ()) -> LiveRun:
         """Start a playbook of the collection, by its short name, or one by its path, on the scenario's hosts.
 
-        It prints one event per line. `arguments` are options of ansible-playbook, such as `--diff`.
+        It prints one event per line. `arguments` are options of ansible-playbook, such as `--diff`. `before` is a
+        command that runs it.
         """
         process = subprocess.Popen(
             [
+                *before,
                 "ansible-playbook",
                 playbook if "/" in playbook else f"gpucluster.slurm.{playbook}",
                 f"--inventory={self.inventory}",

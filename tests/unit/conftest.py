@@ -20,6 +20,18 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
+# Tests of modules and of module_utils have the marker `once`, except these, which call ansible.module_utils.
+PLUGINS = Path(__file__).parent / "plugins"
+OF_ANSIBLE = (PLUGINS / "module_utils/cluster/test_argument_specs.py", PLUGINS / "module_utils/facts/test_answers.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of code that knows little of Ansible. Each scenario runs the modules on the hosts' Python."""
+    for item in items:
+        if {PLUGINS / "module_utils", PLUGINS / "modules"} & {*item.path.parents} and item.path not in OF_ANSIBLE:
+            item.add_marker(pytest.mark.once)
+
+
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """Stand-ins for programs."""

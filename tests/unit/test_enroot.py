@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Programs of role enroot: the directory of containers that each command of enroot gets, the hook for GPUs, the program
 that removes what jobs leave, the importer, and what the wrapper of enroot mends: the names of running containers, full
-disks and mount points. enroot, find, tar and pyxis are stand-ins with their names."""
+disks and mount points. enroot, find, tar and pyxis are stand-ins with their names. Also the settings that it takes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
 ROLE = Path(__file__).parents[2] / "roles/enroot"
 FILES = ROLE / "files"
@@ -251,3 +254,23 @@ esac
     assert (tmp_path / "imports").read_text().splitlines() == ["docker://registry#image:1@sha256:0123"] * 2
     subprocess.run([*get[:2], "release"], env=environment, check=True)
     assert (tmp_path / "cache/images/0123").read_text() == "whole\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "unknown"),
+    [
+        (
+            dict.fromkeys(
+                ("ENROOT_UNSHARE_IPC", "ENROOT_UNSHARE_NET", "ENROOT_UNSHARE_PID", "ENROOT_UNSHARE_UTS"), True
+            ),
+            [],
+        ),
+        ({"ENROOT_ALLOW_HTTP": True, "NVIDIA_VISIBLE_DEVICES": "all", "https_proxy": "http://proxy:3128"}, []),
+        ({"ENROOT_UNSHARE_NETS": True, "ENROOT_UNSHARE_NET": True}, ["ENROOT_UNSHARE_NETS"]),
+    ],
+)
+def test_settings_of_enroot_and_of_its_next_release_are_taken(settings: dict[str, Any], unknown: list[str]) -> None:
+    loader = DataLoader()
+    own = loader.load_from_file(str(ROLE / "vars/main.yml"), trusted_as_template=True)
+    templar = Templar(loader, variables={**own, "enroot_conf": settings})
+    assert templar.template(trust_as_template("{{ __enroot_unknown }}")) == unknown

@@ -134,6 +134,7 @@ def more_lies(secret: Path) -> list[tuple[str, Any]]:
         ("nvidia_driver", {**said["nvidia_driver"], "remarks": "x", "reboot": ESCAPES}),
         ("slurm_service", {**said["slurm_service"], "ansible_stats": {"data": {"slurm_plan": TEMPLATE}}}),
         ("slurm_packages", {**said["slurm_packages"], "plugins": [["/x"]]}),
+        ("slurm_run", {"other": {"host": TEMPLATE}}),
         ("slurm_files", {**said["slurm_files"], "files": {"/x": TEMPLATE}}),
     ]
 

@@ -81,6 +81,7 @@ def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
     variables["slurm_conf"]["KilWait"] = 3
     variables["slurm_controllers"] = ["head", "compute01"]
     variables["slurmdbd_conf"] = {"DbdPort": 6817}
+    variables["enroot_extra_hooks"] = ["50-slurm-pmi.sh", "50-slurm-pmx.sh"]
     policy["slurm_accounting_users"].append({"name": "bob", "GrpTRS": 1})
     run = preflight(tmp_path, variables, policy)
     assert run.returncode == 2
@@ -96,6 +97,8 @@ def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
         "slurmdbd_conf.DbdPort: found '6817' on head, where SlurmctldPort is 6817, allowed: another port",
         "slurmdbd_conf.DbdPort: found '6817', where slurm_conf.AccountingStoragePort is 6819, allowed: the same port",
         "slurm_accounting_*: user bob: GrpTRS: unknown to Slurm, did you mean 'GrpTRES'?",
+        "value of enroot_extra_hooks must be one or more of: 50-mig-config.sh, 50-sharp.sh, 50-slurm-pmi.sh, "
+        "50-slurm-pytorch.sh. Got no match for: 50-slurm-pmx.sh",
     ):
         assert expected in run.stdout + run.stderr, run.stdout + run.stderr
 
@@ -128,6 +131,16 @@ def test_suspended_users_whose_jobs_slurm_takes_are_named(tmp_path: Path) -> Non
         output = " ".join(run.stdout.split())
         sentence = "Slurm cannot refuse jobs of suspended users, since it has no policy for accounting: carol"
         assert (run.returncode, sentence in output) == (0, name == "without"), run.stdout
+
+
+def test_tokens_of_suspended_users_are_named(tmp_path: Path) -> None:
+    for name, value in (("text", "auth/jwt"), ("list", ["auth/slurm", "auth/jwt"]), ("none", None)):
+        variables = {**yaml.safe_load(VARIABLES), "slurm_people": PEOPLE}
+        variables["slurm_conf"] |= {"AuthAltTypes": value}
+        (tmp_path / name).mkdir()
+        run = preflight(tmp_path / name, variables, yaml.safe_load(POLICY))
+        sentence = "tokens of suspended users are valid until they expire, or until jwt_key is replaced: carol"
+        assert (run.returncode, sentence in " ".join(run.stdout.split())) == (0, name != "none"), run.stdout
 
 
 def test_people_of_a_plain_inventory_have_the_rules_of_the_cluster_file(tmp_path: Path) -> None:

@@ -102,6 +102,17 @@ SUITABLE: dict[str, tuple[dict[str, Any], Any]] = {
     "files": ({"slurm_version": ""}, {"files": [SMD]}),
     "the same files": ({"packages": {"slurm-smd": "25.11.2-1"}, "slurm_version": "25.11.2"}, {"files": [SMD]}),
     "a repository to add": ({"slurm_version": ""}, REPOSITORY),
+    # The refusal of Ubuntu's own Slurm, "an old release", names these.
+    "Ubuntu 22.04 with files": ({"distribution": "ubuntu 22.04", "slurm_version": ""}, {"files": [SMD]}),
+    "Ubuntu 22.04 with a repository to add": ({"distribution": "ubuntu 22.04", "slurm_version": ""}, REPOSITORY),
+    "Ubuntu 22.04 with a repository of its own": (
+        {"distribution": "ubuntu 22.04", "slurm_version": "25.11.2-1"},
+        "schedmd",
+    ),
+    "Ubuntu 22.04 with SchedMD's packages": (
+        {"distribution": "ubuntu 22.04", "packages": {"slurm-smd": "25.11.2-1"}, "slurm_version": "25.11.2"},
+        "schedmd",
+    ),
     "cloud-init was removed": ({"cloud_init": USER_DATA}, "distribution"),
     "closed ports": ({"ufw": ["22"]}, "distribution"),
     "open ports": ({"ufw": ["any"]}, "distribution"),

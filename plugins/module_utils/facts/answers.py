@@ -256,6 +256,13 @@ def _mount(value: Any) -> str:
     return "" if value == {} else _MOUNT(value)
 
 
+_RUN = _record(host=_line, user=_line, process=_text("[0-9]{1,9}( [0-9]{1,20})?"), since=_line)
+
+
+def _run(value: Any) -> str:
+    return "" if value == {} else _RUN(value)
+
+
 RESULTS: dict[str, dict[str, Check]] = {
     "nvidia_driver": {
         "reason": _line,
@@ -292,6 +299,12 @@ RESULTS: dict[str, dict[str, Check]] = {
         "absent": _list(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), 64),
         "remarks": _LINES,
     },
+    "slurm_conversion": {
+        "seconds": _number(1 << 32),
+        "size": _number(LARGEST),
+        "dump": _text(r"(/[A-Za-z0-9+._~:/-]+)?"),
+        "remarks": _LINES,
+    },
     "slurm_files": {"files": _LINES},
     "slurm_hardware_facts": {"differences": _DIFFERENCES},
     "slurm_host_facts": {"differences": _DIFFERENCES},
@@ -306,6 +319,7 @@ RESULTS: dict[str, dict[str, Check]] = {
     "slurm_people": {"conflicts": _LINES, "remarks": _LINES},
     "slurm_qos": _ACCOUNTING,
     "slurm_reservation": {"plan": _plan()},
+    "slurm_run": {"other": _run},
     "slurm_service": {
         "files": _LINES,
         "actions": _list(_text("[a-z-]+"), 16),

@@ -50,6 +50,7 @@ def test_an_unknown_branch_is_refused_with_those_that_are_known(lab: Lab, role: 
     assert f"branch 595: unknown on {platform(lab)} from distribution; known are {known}" in run.failed[HOST][0]
 
 
+@pytest.mark.rare
 def test_libraries_and_tools_are_installed_and_keep_their_version(lab: Lab, role: Any) -> None:
     variables = {"nvidia_driver_gpus": ["2330"]}
     before = lab.command(HOST, "sha256sum /etc/apt/sources.list")
@@ -69,6 +70,7 @@ def test_libraries_and_tools_are_installed_and_keep_their_version(lab: Lab, role
     assert not lab.host(HOST).package("dkms").is_installed
 
 
+@pytest.mark.rare
 def test_every_choice_can_be_installed_from_the_archive(lab: Lab) -> None:
     here = platform(lab)
     kernel = lab.command(HOST, "apt-cache depends linux-headers-amd64 | sed -n 's/.*Depends: linux-headers-//p'")

@@ -40,6 +40,16 @@ for n in 0 1; do
     case $(head -c1 /dev/nvidia$n 2>&1) in *'No such device or address'*) echo "GPU $n: Tesla T4" ;; esac
 done
 """
+# What needrestart does with services, by its own configuration: the first pattern that matches decides. 0: no restart.
+OVERRIDES = r"""
+my %nrconf;
+eval do { local (@ARGV, $/) = "/etc/needrestart/needrestart.conf"; <> };
+die $@ if $@;
+for my $unit (@ARGV) {
+    my @values = map { $nrconf{override_rc}->{$_} } grep { $unit =~ $_ } keys %{$nrconf{override_rc}};
+    print "$unit @values\n";
+}
+"""
 # A repository with a newer version of Slurm's packages, and `apt upgrade` with this repository alone.
 UPGRADE = """set -eu
 rm -rf /root/newer
@@ -100,6 +110,15 @@ def test_a_second_run_changes_nothing_and_warns_of_nothing(lab: Lab) -> None:
 def test_the_host_answers_as_ubuntu(lab: Lab, host: str) -> None:
     asked = ". /etc/os-release; echo $ID $VERSION_ID $(hostname) $(dpkg-query -W -f '${Version}' slurmd)"
     assert lab.command(host, asked) == f"ubuntu 24.04 {host} 23.11.4-1.2ubuntu5"
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_neither_needrestart_nor_unattended_upgrades_touch_jobs(lab: Lab, host: str) -> None:
+    """Both programs are there, and take the collection's files. A host's own needrestart would restart daemons."""
+    units = ("slurmctld.service", "slurmd.service", "slurmdbd.service", "nvidia-fabricmanager.service")
+    overrides = lab.command(host, f"perl -e {shlex.quote(OVERRIDES)} {' '.join(units)} mariadb.service")
+    assert overrides.splitlines() == [*(f"{unit} 0" for unit in units), "mariadb.service"]
+    assert 'Unattended-Upgrade::Automatic-Reboot "false";' in lab.command(host, "apt-config dump").splitlines()
 
 
 def test_munge(lab: Lab) -> None:

@@ -1,14 +1,15 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Users of a plan on every host: made, compared, repaired, suspended, taken back and removed.
+"""Users of a CSV file on every host: made, compared, repaired, suspended, taken back and removed.
 
-The tests depend on each other and run in this order. Each run of site.yml has the tag `people` only.
+The tests depend on each other and run in this order. Each run of site.yml has the tag `people`, and `policy` where
+Slurm has to know the users.
 """
 
 from __future__ import annotations
 
-import json
+import csv
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -18,11 +19,13 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from lab import Lab, Run
+from lab import Lab, Run, with_cluster
 
 APPLY = "Make the users of the plan"
 PASSWORD = "a-password-of-a-user"
 FILES = "/etc/passwd /etc/shadow /etc/group /etc/gshadow"
+COLUMNS = ["name", "uid", "gid", "full_name", "groups", "keys", "state", "jobs", "account"]
+REFUSED = "Job violates accounting/QOS policy"
 
 
 @dataclass
@@ -63,19 +66,24 @@ class Site:
                 user.update(values)
 
     @property
-    def arguments(self) -> list[str]:
-        """Arguments of a run with the plan."""
-        path = self.directory / "plan.json"
-        path.write_text(json.dumps({"slurm_people": self.plan}))
-        return ["--tags=people", f"--extra-vars=@{path}"]
+    def planned(self) -> Lab:
+        """The lab with the plan: a cluster file with the groups, which names a CSV file with the users."""
+        with (self.directory / "people.csv").open("w", newline="") as file:
+            table = csv.DictWriter(file, COLUMNS)
+            table.writeheader()
+            for user in self.plan["users"]:
+                values = {key: ";".join(value) if isinstance(value, list) else value for key, value in user.items()}
+                table.writerow(values)
+        cluster = {**self.lab.cluster, "groups": self.plan["groups"], "people": "people.csv"}
+        return with_cluster(self.lab, self.directory, cluster)
 
-    def run(self, *arguments: str) -> Run:
+    def run(self, *arguments: str, tags: str = "people") -> Run:
         """Put the plan into force."""
-        return self.lab.playbook("site", *self.arguments, *arguments)
+        return self.planned.playbook("site", f"--tags={tags}", *arguments)
 
-    def applied(self) -> Run:
+    def applied(self, tags: str = "people") -> Run:
         """Put the plan into force without an error."""
-        run = self.run()
+        run = self.run(tags=tags)
         assert (run.rc, run.failed, run.warnings) == (0, {}, [])
         return run
 
@@ -113,14 +121,14 @@ def site_with_a_plan(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Site
         {"name": "erin", "uid": 5003},
         {"name": "finn", "uid": 5004},
     ]
+    (account,) = lab.cluster["accounting"]["accounts"]
     for user in users:
         path = directory / user["name"]
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", user["name"], "-f", path], check=True)
-        defaults = {"groups": [], "gid": user["uid"], "full_name": "", "shell": "/bin/bash", "state": "present"}
-        public = path.with_suffix(".pub").read_text().strip()
-        user |= {**defaults, "home": f"/home/{user['name']}", "keys": [public], "jobs": "stay"} | user
-    groups = [{"name": "vision", "gid": 6001}, {"name": "speech", "gid": 6002}]
-    return Site(lab, directory, {"source": "list", "groups": groups, "users": users})
+        user |= {"keys": [path.with_suffix(".pub").read_text().strip()], "account": account["name"]}
+    return Site(
+        lab, directory, {"groups": [{"name": "vision", "gid": 6001}, {"name": "speech", "gid": 6002}], "users": users}
+    )
 
 
 def checksums(site: Site, hosts: Sequence[str]) -> list[str]:
@@ -234,14 +242,13 @@ def test_drift_of_each_kind_is_repaired(site: Site) -> None:
 
 @pytest.fixture(name="jobs", scope="module")
 def jobs_of_carl_and_dana(site: Site) -> dict[str, str]:
-    """A job of each, which runs until a file is there; the home of carl has it."""
+    """A job of each, which runs until a file is there, and then submits another one."""
     head = site.lab.controller
-    there = "sacctmgr --noheader --parsable2 show user format=user"
-    site.lab.command(head, f"{there} | grep -q dana || sacctmgr --immediate add user carl,dana account=science")
-    script = "until test -e /tmp/end; do sleep 0.2; done"
+    site.applied(tags="people,policy")
+    script = "until test -e /tmp/end; do sleep 0.2; done; timeout 60 sbatch --wrap true; true"
     jobs = {}
     for user, node in zip(("carl", "dana"), site.lab.nodes[-2:]):
-        submit = f"cd /tmp && sbatch --parsable -w {node} --mem=100 --output=/dev/null --wrap {shlex.quote(script)}"
+        submit = f"cd /tmp && sbatch --parsable -w {node} --mem=100 --output=/tmp/said-%u --wrap {shlex.quote(script)}"
         jobs[user] = site.lab.command(head, f"runuser -u {user} -- sh -c {shlex.quote(submit)}")
     for job in jobs.values():
         site.lab.wait_for(head, f"squeue -h -j {job} -o %T", "RUNNING", 60)
@@ -250,10 +257,11 @@ def jobs_of_carl_and_dana(site: Site) -> dict[str, str]:
 
 def test_suspended_users_are_out_and_their_jobs_stay_or_end(site: Site, jobs: dict[str, str]) -> None:
     head, login = site.lab.controller, site.logins[-1]
-    site.lab.command(login, "dpkg --status cron >/dev/null 2>&1 || apt-get install --yes --no-install-recommends cron")
+    there = "dpkg --status cron at >/dev/null 2>&1"
+    site.lab.command(login, f"{there} || apt-get install --quiet=2 --yes --no-install-recommends cron at")
     # cron runs these lines when it starts, if this file is not there.
     reboot = "rm -f /run/crond.reboot; systemctl restart cron"
-    site.lab.command(login, "rm -f /tmp/cron-*")
+    site.lab.command(login, "rm -f /tmp/cron-* /tmp/at-*")
     line = "@reboot touch /tmp/cron-$(id -un)"
     for user in ("alice", "carl"):
         site.lab.command(login, f"echo {shlex.quote(line)} | crontab -u {user} -")
@@ -265,7 +273,7 @@ def test_suspended_users_are_out_and_their_jobs_stay_or_end(site: Site, jobs: di
 
     site.set("carl", state="suspended")
     site.set("dana", state="suspended", jobs="end")
-    run = site.applied()
+    run = site.applied(tags="people,policy")
 
     assert session.wait(timeout=60) == 255
     assert f"{jobs['dana']} of dana" in run.output
@@ -278,17 +286,25 @@ def test_suspended_users_are_out_and_their_jobs_stay_or_end(site: Site, jobs: di
         assert site.lab.host(host).run("su carl --command 'sbatch --wrap true'").rc == 1
         own = site.lab.command(host, "pgrep --uid carl || echo none")
         assert (own == "none") == (host != site.lab.nodes[-2]), own
+    # runuser asks PAM nothing, so this is Slurm's own word.
+    refused = site.lab.host(login).run("cd /tmp && runuser -u carl -- timeout 60 sbatch --wrap true")
+    assert (refused.rc, REFUSED in refused.stderr) == (1, True), refused
+    for user in ("carl", "alice"):
+        site.lab.command(login, f"cd /tmp && echo 'touch /tmp/at-{user}' | runuser -u {user} -- at now")
     site.lab.command(login, reboot)
-    site.lab.wait_for(login, "ls /tmp", "cron-alice", 60)
-    assert not site.lab.host(login).file("/tmp/cron-carl").exists
+    for program in ("cron", "at"):
+        site.lab.wait_for(login, "ls /tmp", f"{program}-alice", 60)
+        assert not site.lab.host(login).file(f"/tmp/{program}-carl").exists
     assert password.split(":")[1] not in run.output
 
-    assert site.applied().changed == {}
+    assert site.applied(tags="people,policy").changed == {}
     site.lab.command(site.lab.nodes[-2], "touch /tmp/end")
     site.lab.wait_for(head, f"sacct -nX -j {jobs['carl']} -o state%20", "COMPLETED", 60)
+    assert REFUSED in site.lab.command(site.lab.nodes[-2], "cat /tmp/said-carl")
 
     site.set("carl", state="present")
-    site.applied()
+    site.applied(tags="people,policy")
+    site.lab.command(login, "cd /tmp && runuser -u carl -- timeout 60 sbatch --wait --output=/dev/null --wrap true")
     assert site.ssh("carl", login, "id -un").stdout == "carl\n"
     assert site.lab.command(login, "getent shadow carl") == password
     site.lab.command(login, f"rm /tmp/cron-alice; {reboot}")
@@ -316,9 +332,9 @@ def test_users_who_are_absent_or_left_out_keep_their_homes_and_are_named(site: S
 
 
 def test_a_run_that_was_killed_is_completed_by_the_next_one(site: Site) -> None:
-    gina = {**site.user("alice"), "name": "gina", "uid": 5006, "gid": 5006, "keys": [], "home": "/home/gina"}
+    gina = {**site.user("alice"), "name": "gina", "uid": 5006, "keys": []}
     site.plan["users"].append(gina)
-    run = site.lab.start("site", *site.arguments)
+    run = site.planned.start("site", "--tags=people")
     run.wait_for_task(APPLY)
     run.kill()
     for host in site.hosts:

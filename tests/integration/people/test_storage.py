@@ -33,17 +33,15 @@ SCRATCH = {
     "scratch": True,
 }
 HOMES = {"path": "/srv/homes", "type": "tmpfs", "options": ["size=8m"], "hosts": "pnode[1-2]", "homes": True}
-ERIN = {"name": "erin", "uid": 5101, "gid": 5102, "home": "/srv/homes/erin", "state": "present", "groups": []}
-ERIN |= {"full_name": "Erin", "shell": "/bin/bash", "keys": [], "jobs": "stay"}
+ERIN = {"name": "erin", "uid": 5101, "gid": 5102, "home": "/srv/homes/erin"}
 UNIT = "/etc/systemd/system/data.mount"
 NOTE = "/var/lib/gpucluster-slurm/storage"
 MOUNT = "Mount, and make homes"
 
 
-def stored(lab: Lab, directory: Path, *storage: dict[str, Any], users: tuple[dict[str, Any], ...] = ()) -> Lab:
-    """The lab with this storage and these users."""
-    cluster = {**lab.cluster, "storage": list(storage)}
-    return with_cluster(lab, directory, cluster, slurm_people={"source": "list", "groups": [], "users": list(users)})
+def stored(lab: Lab, directory: Path, *storage: dict[str, Any]) -> Lab:
+    """The lab with this storage and a user whose home is on it."""
+    return with_cluster(lab, directory, {**lab.cluster, "storage": list(storage), "users": [ERIN]})
 
 
 def applied(lab: Lab, *arguments: str) -> Run:
@@ -77,7 +75,7 @@ def reason(lab: Lab, node: str) -> str:
 @pytest.fixture(scope="module", name="site")
 def storage_of_the_tests(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """The lab with storage, until the last test; then it has none."""
-    site = stored(lab, tmp_path_factory.mktemp("storage"), SHARED, SCRATCH, HOMES, users=(ERIN,))
+    site = stored(lab, tmp_path_factory.mktemp("storage"), SHARED, SCRATCH, HOMES)
     for node in nodes(lab):
         lab.command(node, "mkdir -p /srv/shared && chmod 1777 /srv/shared")
     yield site
@@ -184,9 +182,7 @@ def test_a_run_that_was_killed_is_completed(site: Lab) -> None:
 def test_files_are_not_hidden(site: Lab, tmp_path: Path) -> None:
     node = nodes(site)[0]
     site.command(node, "mkdir -p /opt/full && touch /opt/full/results")
-    other = stored(
-        site, tmp_path, SHARED, SCRATCH, HOMES, {"path": "/opt/full", "type": "tmpfs", "hosts": node}, users=(ERIN,)
-    )
+    other = stored(site, tmp_path, SHARED, SCRATCH, HOMES, {"path": "/opt/full", "type": "tmpfs", "hosts": node})
     run = other.playbook("site", "--tags=storage")
     assert "/opt/full has files that the mount would hide: results" in str(run.failed[node])
     site.command(node, "test ! -e /etc/systemd/system/opt-full.mount && rm -r /opt/full")
@@ -194,7 +190,7 @@ def test_files_are_not_hidden(site: Lab, tmp_path: Path) -> None:
 
 def test_a_change_of_a_mounted_file_system_waits_for_a_person(site: Lab, tmp_path: Path) -> None:
     node = nodes(site)[0]
-    changed = stored(site, tmp_path, {**SHARED, "options": ["noexec"]}, SCRATCH, HOMES, users=(ERIN,))
+    changed = stored(site, tmp_path, {**SHARED, "options": ["noexec"]}, SCRATCH, HOMES)
     run = applied(changed)
     assert len(remarks(run)) == len(nodes(site))
     assert "/data stays mounted as it was" in remarks(run)[0]
@@ -211,7 +207,7 @@ def test_a_change_of_a_mounted_file_system_waits_for_a_person(site: Lab, tmp_pat
 def test_an_entry_that_left_is_unmounted_when_nobody_is_there(site: Lab, tmp_path: Path) -> None:
     node, other = nodes(site)
     site.command(node, "systemd-run --quiet --uid=alice --unit=alice-works sleep 1000")
-    without = stored(site, tmp_path, SCRATCH, HOMES, users=(ERIN,))
+    without = stored(site, tmp_path, SCRATCH, HOMES)
     run = applied(without)
     assert [text.partition(":")[0] for text in remarks(run)] == [
         "/data stays mounted, although the cluster file no longer has it"

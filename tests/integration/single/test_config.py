@@ -19,7 +19,9 @@ from plays import Results, Task, configuration, each_mode, modes, play, shell, t
 HOST = "single"
 FILES = "cat /etc/slurm/slurm.conf /etc/slurm/gres.conf /etc/slurm/cgroup.conf"
 CONFIG = "gpucluster.slurm.slurmctld : Apply Slurm's configuration"
+SLURMCTLD = "gpucluster.slurm.slurmctld : Run slurmctld"
 SLURMD = "gpucluster.slurm.slurmd : Run slurmd with its settings"
+UNIT = "/etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf"
 
 Files = dict[str, str]
 """The text of each file by its name."""
@@ -261,22 +263,31 @@ def test_what_needs_a_cluster_without_jobs_is_refused_and_names_the_job(lab: Lab
 
 
 def test_a_change_for_which_slurmd_is_restarted(lab: Lab, files: Files, job: str, tmp_path: Path) -> None:
-    """Planned, applied, applied again, and taken back."""
+    """Planned, applied, and applied again, where only a stopped slurmctld is started. The module takes it back."""
     before = lab.command(HOST, FILES)
+    lab.command(HOST, f"cp -p {UNIT} /root/slurmd-unit")
     site = changed(lab, tmp_path, {"SlurmdPort": 6918})
     plan = site.playbook("site", "--tags=controller,compute", "--check", "--diff")
     assert (plan.rc, plan.failed) == (0, {})
     assert lab.command(HOST, FILES) == before
     done = site.playbook("site", "--tags=controller,compute", "--diff")
     assert (plan.changed, result(plan)["plan"]) == (done.changed, result(done)["plan"])
+    assert (done.rc, done.changed, done.failed) == (0, {HOST: [CONFIG, SLURMD]}, {})
+    assert "restart slurmctld, slurmd" in [step["needs"] for step in result(done)["plan"]]
+    assert lab.command(HOST, "timeout 180 srun hostname") == HOST
+    assert lab.command(HOST, f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
+
+    lab.command(HOST, "systemctl stop slurmctld")
     again = site.playbook("site", "--tags=controller,compute")
-    assert (again.rc, again.changed, again.failed) == (0, {}, {})
-    for run in (done, lab.playbook("site", "--tags=controller,compute")):
-        assert (run.rc, run.changed, run.failed) == (0, {HOST: [CONFIG, SLURMD]}, {})
-        assert "restart slurmctld, slurmd" in [step["needs"] for step in result(run)["plan"]]
-        assert lab.command(HOST, "timeout 180 srun hostname") == HOST
-        assert lab.command(HOST, f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
+    assert (again.rc, again.changed, again.failed) == (0, {HOST: [SLURMCTLD]}, {})
+
+    restart = f"mv /root/slurmd-unit {UNIT} && systemctl daemon-reload && systemctl restart slurmd"
+    end = task("proven", "slurm_config", {"state": "proven"})
+    back = play(lab, tmp_path, change("back", files), shell("slurmd", restart), end)
+    assert "restart slurmctld, slurmd" in [step["needs"] for step in back["back"]["plan"]]
     assert configuration(lab, HOST) == files
+    assert lab.command(HOST, "timeout 180 srun hostname") == HOST
+    assert lab.command(HOST, f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
 
 
 # -- runs that end in the middle -------------------------------------------------------------------------------------

@@ -38,3 +38,7 @@ FUNCTIONS_OF_NODES = "24.11"
 NO_NORMAL_APART = "25.11.1"
 """The first patch release that shows which of the PriorityFlags NO_NORMAL_... are set; those before show one as all
 (`priority_flags_string`)."""
+
+TAKES_THREE_BEFORE = "24.11"
+"""The first release that takes the state, the database and the daemons of the three releases before it; earlier ones
+take those of the two before (RELEASE_NOTES of each release, and https://slurm.schedmd.com/upgrades.html)."""

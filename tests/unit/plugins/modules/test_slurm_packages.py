@@ -141,7 +141,7 @@ def test_a_name_with_a_version_is_installed_only_if_the_package_is_missing(
     module = Mock(
         params={"packages": [{"name": name} for name in names], "hold": ["slurm-wlm"], "slurm_release": None}
         | {name: [] for name in ("before", "files", "downloads")}
-        | {"stale": False, "hold_services": False},
+        | {"stale": False, "hold_services": False, "version": None, "download": False},
         check_mode=True,
     )
     module.run_command.return_value = (0, LISTING, "")
@@ -162,3 +162,81 @@ def test_a_downloaded_file_has_its_checksum(tmp_path: Path, monkeypatch: pytest.
     module.params["downloads"][0]["sha256"] = "0" * 64
     with pytest.raises(slurm_packages.PackageError, match=f"key.gpg: found sha256 .*, allowed {'0' * 64}"):
         slurm_packages.downloaded(module)
+
+
+POLICY = """\
+slurmd:
+  Installed: 24.11.5-4
+  Candidate: 26.05.1-1
+  Version table:
+     26.05.1-1 990
+        990 http://deb.debian.org/debian sid/main amd64 Packages
+ *** 24.11.5-4 100
+        100 /var/lib/dpkg/status
+libslurm42:
+  Installed: 24.11.5-4
+  Candidate: 24.11.5-4
+  Version table:
+ *** 24.11.5-4 500
+        500 http://deb.debian.org/debian trixie/main amd64 Packages
+slurm-wlm-nvml-plugin:
+  Installed: 24.11.4-1
+  Candidate: 26.05.0-2
+  Version table:
+     26.05.0-2 990
+        990 http://deb.debian.org/debian sid/contrib amd64 Packages
+ *** 24.11.4-1 100
+        100 /var/lib/dpkg/status
+munge:
+  Installed: 0.5
+  Candidate: 0.6
+  Version table:
+     0.6 500
+ *** 0.5 100
+"""
+INSTALLED = """\
+slurmd installed hold slurm-wlm 24.11.5-4
+libslurm42 installed hold slurm-wlm 24.11.5-4
+slurm-wlm-nvml-plugin installed hold slurm-wlm-contrib 24.11.4-1
+munge installed install munge 0.5
+"""
+
+
+def test_versions_that_apt_offers() -> None:
+    assert slurm_packages.offered(POLICY) == {
+        "slurmd": ["26.05.1-1", "26.05.1-1", "24.11.5-4"],
+        "libslurm42": ["24.11.5-4", "24.11.5-4"],
+        "slurm-wlm-nvml-plugin": ["26.05.0-2", "26.05.0-2", "24.11.4-1"],
+        "munge": ["0.6", "0.6", "0.5"],
+    }
+
+
+def test_packages_of_a_source_get_the_version_or_their_own() -> None:
+    packages = dpkg.installed(INSTALLED)
+    sources = ["slurm-wlm", "slurm-wlm-contrib"]
+    changed = slurm_packages.other_versions(packages, POLICY, sources, "26.05.1-1")
+    assert changed == ["slurm-wlm-nvml-plugin=26.05.0-2", "slurmd=26.05.1-1"]
+    assert slurm_packages.other_versions(packages, "", sources, "26.05.1-1") == []
+
+
+def test_packages_that_apt_would_install_are_found_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_packages, "ARCHIVES", str(tmp_path))
+    deb = tmp_path / "libslurm45_1%3a26.05.1-1_amd64.deb"
+    deb.write_bytes(b"")
+    module = Mock()
+    module.run_command.return_value = (
+        0,
+        "Inst libslurm45 (1:26.05.1-1 Debian:unstable [amd64])\n"
+        "Inst slurmd [24.11.5-4] (26.05.1-1 local-deb [amd64]) []\n"
+        "Conf slurmd (26.05.1-1 local-deb [amd64])\n",
+        "",
+    )
+    file = tmp_path / "slurmd_26.05.1-1_amd64.deb"
+    file.write_bytes(b"")
+    assert slurm_packages.archives(module, [str(file)], "/nowhere") == [str(deb), str(file)]
+    deb.unlink()
+    module.run_command.side_effect = [module.run_command.return_value, (100, "", "E: no network")]
+    with pytest.raises(slurm_packages.PackageError, match=r"apt-get download libslurm45=1:26.05.1-1: E: no network"):
+        slurm_packages.archives(module, [str(file)], "/nowhere")

@@ -1,0 +1,102 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The way from one release of Slurm to another, and the plan of an upgrade from what its hosts have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import (
+    RELEASES,
+    TAKES_THREE_BEFORE,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+
+VERSION = re.compile(r"(?:\d+:)?(\d+\.\d+)\.(\d+)")
+"""Slurm's part of the version of a package: release and patch release."""
+
+
+def takes(release: str) -> Sequence[str]:
+    """The releases whose state and database a release takes."""
+    number = RELEASES.index(release)
+    return RELEASES[max(0, number - (3 if release >= TAKES_THREE_BEFORE else 2)) : number]
+
+
+def hops(present: str, target: str) -> list[str]:
+    """The releases to install one after another, `present` not among them; as few as possible."""
+    path, reached = list[str](), present
+    while reached != target:
+        nexts = [release for release in RELEASES if release <= target and reached in takes(release)]
+        reached = nexts[-1]
+        path.append(reached)
+    return path
+
+
+def parts(version: str) -> tuple[str, int]:
+    """Release and patch release of the version of a package; an empty release if it is none of Slurm's."""
+    match = VERSION.match(version)
+    return (match[1], int(match[2])) if match else ("", 0)
+
+
+def upgrade_plan(hosts: Mapping[str, Mapping[str, Any]], package: str, files: str = "") -> dict[str, Any]:
+    """The plan of an upgrade.
+
+    Args:
+        hosts: by name, the facts of each host (`packages` and `candidates`, versions by package).
+        package: the package whose version is that of all others.
+        files: the version of the packages, if they are files.
+
+    Returns:
+        `from` and `to`, the versions of the packages; `release`, that of `to`; `hosts`, those that change; `errors`,
+        why there can be no upgrade.
+    """
+    there = {name: host["packages"][package] for name, host in hosts.items() if package in host["packages"]}
+    installed = _by_version(there)
+    offered = _by_version({name: files or hosts[name]["candidates"].get(package, "") for name in there})
+    plan: dict[str, Any] = {"from": "", "to": "", "release": "", "hosts": [], "errors": []}
+    if len(offered) > 1:
+        found = "; ".join(f"{version or 'none'} on {fold(names)}" for version, names in offered.items())
+        plan["errors"] = [f"the hosts do not agree on one version of Slurm that apt offers: {found}"]
+    elif offered:
+        (target,) = offered
+        before = [version for version in installed if version != target]
+        plan |= {
+            "from": min(before, key=parts, default=target),
+            "to": target,
+            "release": parts(target)[0],
+            "hosts": [name for name, version in there.items() if version != target],
+            "errors": [text for version in before for text in _errors(version, target, fold(installed[version]))],
+        }
+    return plan
+
+
+def _by_version(versions: Mapping[str, str]) -> dict[str, list[str]]:
+    """The names of hosts by their version, the most frequent one first."""
+    found: dict[str, list[str]] = {}
+    for name, version in versions.items():
+        found.setdefault(version, []).append(name)
+    return dict(sorted(found.items(), key=lambda entry: -len(entry[1])))
+
+
+def _errors(version: str, target: str, hosts: str) -> list[str]:
+    """Why hosts cannot go from one version to another."""
+    (present, _patch), (release, _new_patch) = parts(version), parts(target)
+    if unknown := [name for name in (present, release) if name not in RELEASES]:
+        known = ", ".join(RELEASES)
+        return [f"{hosts}: from Slurm {version} to {target}: unknown release {unknown[0]}, allowed: {known}"]
+    if parts(target) < parts(version):
+        return [
+            f"{hosts}: from Slurm {version} to {target} would be a downgrade: Slurm does not read the state and the "
+            "database of a later release"
+        ]
+    path = hops(present, release)
+    if len(path) > 1:
+        return [
+            f"{hosts}: Slurm {release} takes the state and the database of {' and '.join(takes(release))} only, so "
+            f"from {present} it takes {len(path)} upgrades, each a run of its own: {' -> '.join([present, *path])}. "
+            f"Offer the hosts packages of {path[0]} first"
+        ]
+    return []

@@ -1,0 +1,315 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_conversion
+short_description: Convert slurmdbd's database to another release of Slurm, or take the conversion back
+version_added: 0.2.0
+description:
+  - Runs on the host of slurmdbd and MariaDB. The slurmdbd of the new release is not installed yet. It is unpacked in
+    O(unpacked), and runs in the foreground with a network of its own, where slurmctld cannot reach it.
+  - While the database is between two releases, slurmdbd is masked, so that nothing starts it. The module notes what it
+    has done in C(/var/lib/gpucluster-slurm/upgrade/state.json). With this note, the next run repairs what a run that
+    was killed has left.
+  - Until O(state=open), every failure restores the database from its dump and starts the former slurmdbd.
+options:
+  state:
+    description:
+      - V(tried) dumps the database, loads the dump into a scratch database, and converts that. It is done in check mode
+        as well. Nothing is stopped, and slurmdbd's own database is only read.
+      - V(converted) stops slurmdbd, dumps its database, and converts it. The dump is kept.
+      - V(former) restores the database from this dump and starts the former slurmdbd, if that is still installed.
+      - V(open) lets the new slurmdbd start, after its packages have been installed. There is no way back from then on.
+      - V(ended) forgets the note. The dump is kept.
+    type: str
+    choices: [tried, converted, former, open, ended]
+    required: true
+  version:
+    description: The version of Slurm's packages that is unpacked. It names the dump.
+    type: str
+    required: true
+  unpacked:
+    description: Directory with the packages of the new release.
+    type: path
+    required: true
+  conf:
+    description: The text of slurmdbd.conf. It can include a file with the password.
+    type: str
+    required: true
+  socket:
+    description: MariaDB's socket.
+    type: path
+    default: /run/mysqld/mysqld.sock
+  patience:
+    description: Seconds to wait for the former slurmdbd.
+    type: int
+    default: 120
+extends_documentation_fragment: [gpucluster.slurm.changing]
+"""
+
+EXAMPLES = r"""
+- name: Find out how long the conversion takes
+  gpucluster.slurm.slurm_conversion:
+    state: tried
+    version: 26.05.1-1
+    unpacked: /var/lib/gpucluster-slurm/upgrade/26.05.1-1
+    conf: "{{ lookup('ansible.builtin.template', 'slurmdbd.conf.j2') }}"
+"""
+
+RETURN = r"""
+seconds:
+  description: Seconds that the conversion took; 0 if nothing was converted.
+  type: int
+  returned: always
+  sample: 240
+size:
+  description: MiB of the database, with O(state=tried).
+  type: int
+  returned: always
+  sample: 5120
+dump:
+  description: Path of the dump that is kept; empty before there is one.
+  type: str
+  returned: always
+  sample: /var/lib/gpucluster-slurm/upgrade/slurm_acct_db-before-26.05.1-1.sql
+remarks:
+  description: What the module has repaired.
+  type: list
+  elements: str
+  returned: always
+  sample: []
+"""
+
+import fcntl
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    Configuration,
+    ConfigurationError,
+    read,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.beside import BesideError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conversion import (
+    LOCAL,
+    ConversionError,
+    Database,
+    convert,
+    end_conversion,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import ConfigError, Slurmdbd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
+
+KEPT = "/var/lib/gpucluster-slurm/upgrade"
+MARK = f"{KEPT}/state.json"
+LOCK = "/run/lock/gpucluster-slurm-conversion"
+
+# What a conversion has reached, in order (`step` of the note).
+DUMPING, CONVERTING, CONVERTED, OPEN = "dumping", "converting", "converted", "open"
+
+
+class Conversion:
+    """The work of the module."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.conf: str = module.params["conf"]
+        self.version: str = module.params["version"]
+        self.daemon = Slurmdbd(module)
+        self.configuration: Configuration = read({Slurmdbd.conf: self.conf})
+        if self.setting("StorageHost", "localhost") not in LOCAL:
+            host = self.setting("StorageHost", "")
+            raise ConversionError(f"StorageHost: found '{host}', allowed for an upgrade: localhost, with MariaDB there")
+        name, user = self.setting("StorageLoc", "slurm_acct_db"), self.setting("StorageUser", "root")
+        self.user = self.setting("SlurmUser", "root")
+        self.database = Database(name, user, module.params["socket"])
+        self.mark = self.read_mark()
+        self.remarks: list[str] = []
+
+    def setting(self, key: str, default: str) -> str:
+        """A parameter of slurmdbd.conf."""
+        return self.configuration.settings.get((Slurmdbd.conf, key.lower()), ("", default))[1]
+
+    def read_mark(self) -> dict[str, Any]:
+        """The note; empty if there is none."""
+        try:
+            with open(MARK, encoding="utf-8") as file:
+                return dict(json.load(file))
+        except FileNotFoundError:
+            return {}
+
+    def note(self, step: str, **more: Any) -> None:
+        """Write the note."""
+        self.mark = {"to": self.version, "dump": self.dump, **self.mark, **more, "step": step}
+        write([File(MARK, (json.dumps(self.mark, indent=1) + "\n").encode(), mode=0o600)])
+
+    @property
+    def dump(self) -> str:
+        """The path of the dump."""
+        return str(self.mark.get("dump", f"{KEPT}/{self.database.name}-before-{self.version}.sql"))
+
+    def result(self, changed: bool, size: int = 0) -> dict[str, Any]:
+        """The result of the module."""
+        dump = self.dump if os.path.exists(self.dump) else ""
+        seconds = self.mark.get("seconds", 0)
+        return {"changed": changed, "seconds": seconds, "size": size, "dump": dump, "remarks": self.remarks}
+
+    def work(self) -> dict[str, Any]:
+        """Reach the wanted state."""
+        os.makedirs(KEPT, mode=0o700, exist_ok=True)
+        state = self.module.params["state"]
+        if state == "tried":
+            return self.tried()
+        if self.module.check_mode:
+            return self.result(changed=True)
+        work = {"converted": self.converted, "former": self.former, "open": self.open, "ended": self.ended}
+        return work[state]()
+
+    def tried(self) -> dict[str, Any]:
+        """Convert a copy. A database that a killed run has already begun to convert has been tried."""
+        if self.mark:
+            return self.result(changed=False)
+        size = self.database.check_room(KEPT)
+        scratch, dump = f"{self.database.name}_upgrade", f"{KEPT}/trial.sql"
+        try:
+            self.database.drop(scratch)
+            self.database.dump(dump)
+            self.database.load(dump, scratch)
+            self.database.allow(scratch, True)
+            seconds = self.convert(scratch)
+        finally:
+            end_conversion()
+            self.database.drop(scratch)
+            for path in (dump, f"{dump}.new"):
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+        return self.result(changed=False, size=size) | {"seconds": seconds}
+
+    def convert(self, name: str) -> int:
+        """Convert a database; the seconds that it took."""
+        return convert(self.module.params["unpacked"], self.conf, name, self.user)
+
+    def converted(self) -> dict[str, Any]:
+        """Convert the database, or restore it."""
+        step = self.mark.get("step")
+        if step in (CONVERTED, OPEN):
+            return self.result(changed=False)
+        end_conversion()
+        try:
+            if step == CONVERTING:
+                self.database.load(self.dump, self.database.name)
+                self.remarks.append("a conversion had been interrupted; the database was restored from its dump first")
+            else:
+                self.note(DUMPING)
+                self.systemctl("stop", "slurmdbd")
+                self.systemctl("mask", "slurmdbd")
+                self.database.dump(self.dump)
+            self.note(CONVERTING)
+            self.note(CONVERTED, seconds=self.convert(self.database.name))
+        except (ConversionError, BesideError, FileError, OSError) as error:
+            raise ConversionError(f"{error}\n{self.restore()}") from None
+        return self.result(changed=True)
+
+    def former(self) -> dict[str, Any]:
+        """Go back, unless the former release is gone."""
+        if not self.mark:
+            return self.result(changed=False)
+        package = run(["dpkg-query", "--search", "/usr/sbin/slurmdbd"]).output.partition(":")[0]
+        shown = run(["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", package]).output
+        if (
+            self.mark["step"] == OPEN
+            or shown in ("", f"installed {self.version}")
+            or not shown.startswith("installed ")
+        ):
+            found = shown or "no package"
+            raise ConversionError(
+                f"slurmdbd can no longer go back ({found}), so there is only the way forward: run the upgrade again"
+            )
+        self.remarks.append(self.restore())
+        return self.result(changed=True)
+
+    def restore(self) -> str:
+        """Restore the database, and start the former slurmdbd. Returns the outcome in words."""
+        end_conversion()
+        try:
+            if self.mark.get("step") in (CONVERTING, CONVERTED):
+                self.database.load(self.dump, self.database.name)
+                self.note(DUMPING)  # from now on it has new records, so this dump must not be loaded again
+            self.systemctl("unmask", "slurmdbd")
+            self.systemctl("start", "slurmdbd")
+            self.daemon.wait(self.configuration)
+        except (ConversionError, ConfigError, FileError, OSError) as error:
+            return (
+                f"The database and slurmdbd are not restored: {error}. Its dump is {self.dump}; run the upgrade again."
+            )
+        self.ended()
+        return "The former slurmdbd serves again, with its own database; no package was changed."
+
+    def open(self) -> dict[str, Any]:
+        """Let slurmdbd start."""
+        masked = run(["systemctl", "is-enabled", "slurmdbd"]).output.strip() == "masked"
+        if masked:
+            self.note(OPEN)
+            self.systemctl("unmask", "slurmdbd")
+        return self.result(changed=masked)
+
+    def ended(self) -> dict[str, Any]:
+        """Remove the note."""
+        with suppress(FileNotFoundError):
+            os.unlink(MARK)
+        changed, self.mark = bool(self.mark), {}
+        return self.result(changed=changed)
+
+    def systemctl(self, *words: str) -> None:
+        """Run systemctl. Raises ConversionError."""
+        answer = run(["systemctl", *words], seconds=900)
+        if answer.status:
+            raise ConversionError(f"systemctl {' '.join(words)}: {answer.words}")
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Wait until a module of a killed run that still runs on this host has ended."""
+    with open(LOCK, "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "state": {
+                "type": "str",
+                "choices": ["tried", "converted", "former", "open", "ended"],
+                "required": True,
+            },
+            "version": {"type": "str", "required": True},
+            "unpacked": {"type": "path", "required": True},
+            "conf": {"type": "str", "required": True},
+            "socket": {"type": "path", "default": "/run/mysqld/mysqld.sock"},
+            "patience": {"type": "int", "default": 120},
+        },
+        supports_check_mode=True,
+    )
+    # A connection that is lost must not end the work in the middle.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with alone():
+            result = Conversion(module).work()
+    except (BesideError, ConfigError, ConfigurationError, ConversionError, FileError, OSError, ValueError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

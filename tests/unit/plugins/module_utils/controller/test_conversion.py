@@ -1,0 +1,59 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The conversion of slurmdbd's database without a database; tests/integration/upgrade shows the rest."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conversion import (
+    STARTED,
+    ConversionError,
+    Database,
+    conversion_conf,
+    needed_mib,
+)
+
+CONF = """\
+# Managed
+ArchiveDir=/var/lib/slurm/archive
+ArchiveJobs=yes
+DbdHost=db
+DbdPort=7000
+LogFile=/var/log/slurm/slurmdbd.log
+PurgeJobAfter=24month
+SlurmUser=slurm
+StorageLoc=slurm_acct_db
+StorageUser=slurm
+Include /etc/slurm/slurmdbd_storage.conf
+"""
+
+
+def test_a_slurmdbd_that_converts_purges_nothing_and_has_its_own_files() -> None:
+    assert conversion_conf(CONF, "scratch", "/tmp/x") == (
+        "DbdPort=7000\n"
+        "SlurmUser=slurm\n"
+        "StorageUser=slurm\n"
+        "Include /etc/slurm/slurmdbd_storage.conf\n"
+        "DbdHost=localhost\n"
+        "PidFile=/tmp/x/slurmdbd.pid\n"
+        "StorageLoc=scratch\n"
+    )
+
+
+def test_the_dump_and_the_copy_need_room() -> None:
+    assert needed_mib(1000, same=False) == {"dump": 1064, "copy": 2064}
+    assert needed_mib(1000, same=True) == {"dump": 3128, "copy": 3128}
+
+
+@pytest.mark.parametrize("name", ["", "a`b", "a b", "a;b", "ä"])
+def test_names_that_would_leave_their_quotes_are_refused(name: str) -> None:
+    with pytest.raises(ConversionError, match="allowed: letters, digits and _"):
+        Database(name, "slurm", "/run/mysqld/mysqld.sock")
+    with pytest.raises(ConversionError):
+        Database("slurm_acct_db", name, "/run/mysqld/mysqld.sock")
+
+
+def test_the_message_of_a_slurmdbd_that_has_converted() -> None:
+    assert STARTED.search("slurmdbd: slurmdbd version 26.05.1 started")
+    assert not STARTED.search("slurmdbd: error: slurmdbd version mismatch")

@@ -1,0 +1,86 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The note of a run on the controller. The tests run as root or not, so the note belongs to their user."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.modules import slurm_run
+
+ALICE = {"host": "adm1", "user": "alice", "process": "100 5"}
+BOB = {"host": "adm2", "user": "bob", "process": "100 5"}
+
+Change = Callable[..., dict[str, str]]
+
+
+@pytest.fixture(name="note")
+def path_of_the_note(tmp_path: Path) -> Path:
+    return tmp_path / "gpucluster-slurm/run"
+
+
+@pytest.fixture(name="change")
+def change_by_this_user(note: Path, monkeypatch: pytest.MonkeyPatch) -> Change:
+    def write(files: list[Any]) -> None:
+        for file in files:
+            Path(file.path).write_bytes(file.content)
+
+    monkeypatch.setattr(slurm_run, "write", write)
+
+    def change(run: dict[str, str], state: str = "begun", check_mode: bool = False, **more: Any) -> dict[str, str]:
+        params = {"state": state, "run": run, "take_over": False, "former": ""} | more
+        return slurm_run.change(params, str(note), check_mode)
+
+    return change
+
+
+def test_a_run_begins_and_ends(change: Change, note: Path) -> None:
+    assert change(ALICE) == {}
+    assert {key: json.loads(note.read_text())[key] for key in ALICE} == ALICE
+    assert change(ALICE) == {}, "it may begin again, for example in a playbook that imports two others"
+    assert change(ALICE, "ended") == {}
+    assert not note.exists()
+    assert change(ALICE, "ended") == {}
+
+
+def test_another_run_is_named_and_keeps_its_note(change: Change, note: Path) -> None:
+    change(ALICE)
+    other = change(BOB)
+    assert other.pop("since")
+    assert other == ALICE
+    assert change(BOB, "ended")["user"] == "alice"
+    assert json.loads(note.read_text())["user"] == "alice"
+
+
+@pytest.mark.parametrize("more", [{"take_over": True}, {"former": "100 5"}])
+def test_the_note_of_a_run_that_has_ended_is_replaced(change: Change, note: Path, more: dict[str, Any]) -> None:
+    change(ALICE)
+    assert change({**ALICE, "process": "200 9"}, **more) == {}
+    assert json.loads(note.read_text())["process"] == "200 9"
+
+
+def test_the_end_of_a_process_counts_on_its_own_host_alone(change: Change) -> None:
+    change(ALICE)
+    assert change(BOB, former="100 5")["user"] == "alice"
+
+
+def test_check_mode_notes_nothing(change: Change, note: Path) -> None:
+    assert change(ALICE, check_mode=True) == {}
+    assert not note.exists()
+    change(ALICE)
+    assert change(BOB, check_mode=True)["user"] == "alice"
+    assert change(ALICE, "ended", check_mode=True) == {}
+    assert note.exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '"x"'])
+def test_a_damaged_note_counts_as_none(change: Change, note: Path, text: str) -> None:
+    note.parent.mkdir()
+    note.write_text(text)
+    assert change(BOB) == {}
+    assert json.loads(note.read_text())["user"] == "bob"
