@@ -509,14 +509,23 @@ def save_archive(repository: Repository, settings: Mapping[str, Any]) -> dict[st
     return repository.save("archive", str(settings["host"]), str(settings["archive"]))
 
 
+def listed_jobs() -> list[dict[str, Any]]:
+    """The jobs that slurmctld has. A state is also saved while slurmctld is down; then no job counts as running."""
+    squeue = ["squeue", "--all", "--noheader", "--states=all", "--array", "--format=%A|%i|%T|%u|%N"]
+    try:
+        return jobs_of(output_of(squeue, seconds=120))
+    except BackupError as error:
+        print(f"slurm-backup: the backup has no list of jobs: {error}", file=sys.stderr)
+        return []
+
+
 def save_controller(repository: Repository, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Save the state of slurmctld, the configuration in force, and what the control host has of the cluster."""
     shutil.rmtree(STAGING, ignore_errors=True)
     STAGING.mkdir(parents=True, mode=0o700)
     try:
         # Before the state: a job that starts between the two is in the state only, and restore takes it for lost.
-        squeue = ["squeue", "--all", "--noheader", "--states=all", "--array", "--format=%A|%i|%T|%u|%N"]
-        jobs = jobs_of(output_of(squeue, seconds=120))
+        jobs = listed_jobs()
         copy_state(Path(settings["state"]), STAGING / "state")
         shutil.copytree(ETC, STAGING / "etc", symlinks=True)
         (STAGING / "kept").mkdir()
