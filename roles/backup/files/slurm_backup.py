@@ -783,12 +783,11 @@ def since(settings: Mapping[str, Any], seconds: int) -> dict[str, Any]:
     return {**found, "words": words_of_records(found)}
 
 
-def restore_database(settings: Mapping[str, Any], overwrite: bool) -> dict[str, Any]:
+def restore_database(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Put the newest dump back: into a scratch database first, then in one step under its name."""
     start, name = time.monotonic(), str(settings["database"])
-    scratch, former = f"{name}_restoring", f"{name}_before_restore"
-    present = tables(name)
-    if present and not overwrite:
+    scratch = f"{name}_restoring"
+    if tables(name):
         raise BackupError(
             f"{settings['host']} has the database {name} ({rows_in_words(counts(name))}), which is not overwritten"
         )
@@ -797,10 +796,6 @@ def restore_database(settings: Mapping[str, Any], overwrite: bool) -> dict[str, 
     load_database(repository, snapshot["id"], scratch)
     restored = counts(scratch)
     moves = [f"`{scratch}`.`{table}` TO `{name}`.`{table}`" for table in tables(scratch)]
-    if present:
-        output_of(["systemctl", "stop", "slurmdbd"])
-        sql(f"DROP DATABASE IF EXISTS `{former}`; CREATE DATABASE `{former}`")
-        moves = [f"`{name}`.`{table}` TO `{former}`.`{table}`" for table in present] + moves
     sql(f"CREATE DATABASE IF NOT EXISTS `{name}`; RENAME TABLE {', '.join(moves)}; DROP DATABASE `{scratch}`")
     row = _proved("database", snapshot, start, {"restored": restored})
     row["words"] = f"the database is back as of {row['time']}, after {row['seconds']} s: {rows_in_words(restored)}"
@@ -810,13 +805,11 @@ def restore_database(settings: Mapping[str, Any], overwrite: bool) -> dict[str, 
     return row
 
 
-def restore_state(settings: Mapping[str, Any], overwrite: bool, least_job_id: int) -> dict[str, Any]:
+def restore_state(settings: Mapping[str, Any], least_job_id: int) -> dict[str, Any]:
     """Put the newest state back, beside its place first. Its file clustername, which comes last, makes it complete."""
     start, place = time.monotonic(), Path(settings["state"])
     if has_state(settings["state"]):
-        if not overwrite:
-            raise BackupError(f"{settings['host']} has a state in {place}, which is not overwritten")
-        output_of(["systemctl", "stop", "slurmctld"])
+        raise BackupError(f"{settings['host']} has a state in {place}, which is not overwritten")
     repository = Repository(settings)
     snapshot = repository.newest("controller")
     scratch = place / RESTORING
@@ -832,8 +825,7 @@ def restore_state(settings: Mapping[str, Any], overwrite: bool, least_job_id: in
         for name in os.listdir(content / "etc"):
             if not (ETC / name).exists():
                 shutil.move(str(content / "etc" / name), str(ETC / name))
-        if overwrite:
-            (place / NEEDED[0]).unlink(missing_ok=True)
+        same_owner(content / "state", place)
         put_in_place(content / "state", place)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -860,7 +852,6 @@ def main(arguments: Sequence[str]) -> int:
     after.add_argument("seconds", type=int)
     put_back = commands.add_parser("restore", help="put back the database or the state of slurmctld")
     put_back.add_argument("part", choices=["database", "controller"])
-    put_back.add_argument("--overwrite", action="store_true")
     put_back.add_argument("--least-job-id", type=int, default=1)
     given = parser.parse_args(arguments)
     try:
@@ -872,9 +863,9 @@ def main(arguments: Sequence[str]) -> int:
             if given.command == "since":
                 result = since(settings, given.seconds)
             elif given.command == "restore" and given.part == "database":
-                result = restore_database(settings, given.overwrite)
+                result = restore_database(settings)
             elif given.command == "restore":
-                result = restore_state(settings, given.overwrite, given.least_job_id)
+                result = restore_state(settings, given.least_job_id)
             else:
                 work = {"run": backup, "verify": verify, "look": look, "control": control, "jobs": jobs, "first": first}
                 result = work[given.command](settings)
