@@ -819,12 +819,11 @@ def restore_state(settings: Mapping[str, Any], least_job_id: int) -> dict[str, A
         state = content / "state/job_state"
         patched = with_job_id(state.read_bytes(), least_job_id)
         state.write_bytes(patched)
-        for name in os.listdir(content / "kept"):
-            if not (KEPT / name).exists():
-                shutil.move(str(content / "kept" / name), str(KEPT / name))
-        for name in os.listdir(content / "etc"):
-            if not (ETC / name).exists():
-                shutil.move(str(content / "etc" / name), str(ETC / name))
+        for source, directory in ((content / "kept", KEPT), (content / "etc", ETC)):
+            directory.mkdir(parents=True, exist_ok=True)
+            for name in os.listdir(source):
+                if not (directory / name).exists():
+                    shutil.move(source / name, directory / name)
         same_owner(content / "state", place)
         put_in_place(content / "state", place)
     finally:
