@@ -78,6 +78,7 @@ def honest(name: str) -> dict[str, Any]:
         "known_hosts": [],
         "people": "",
         "storage": "",
+        "backup": "",
         "clocks": {},
         "users": {},
         "paths": {},
