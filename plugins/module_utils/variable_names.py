@@ -34,6 +34,7 @@ ROLES = (
     "slurm_accounting",
     "slurm_client",
     "slurm_health",
+    "slurm_upgrade",
     "slurmctld",
     "slurmd",
     "slurmdbd",

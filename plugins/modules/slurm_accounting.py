@@ -93,7 +93,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_accounting:
     cluster: lab
     qos: [{name: urgent, Priority: 100}]
-    slurm_conf: "{{ lookup('ansible.builtin.template', 'slurm.conf.j2') }}"
+    slurm_conf: "{{ lookup('gpucluster.slurm.rendered', 'slurm.conf.j2') }}"
 
 - name: Show the changes
   ansible.builtin.debug:

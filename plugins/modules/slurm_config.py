@@ -112,8 +112,8 @@ EXAMPLES = r"""
 - name: Apply Slurm's configuration
   gpucluster.slurm.slurm_config:
     files:
-      slurm.conf: "{{ lookup('ansible.builtin.template', 'slurm.conf.j2') }}"
-      cgroup.conf: "{{ lookup('ansible.builtin.template', 'cgroup.conf.j2') }}"
+      slurm.conf: "{{ lookup('gpucluster.slurm.rendered', 'slurm.conf.j2') }}"
+      cgroup.conf: "{{ lookup('gpucluster.slurm.rendered', 'cgroup.conf.j2') }}"
   register: config
 
 - name: Show the plan

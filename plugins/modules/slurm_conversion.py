@@ -57,7 +57,7 @@ EXAMPLES = r"""
     state: tried
     version: 26.05.1-1
     unpacked: /var/lib/gpucluster-slurm/upgrade/26.05.1-1
-    conf: "{{ lookup('ansible.builtin.template', 'slurmdbd.conf.j2') }}"
+    conf: "{{ lookup('gpucluster.slurm.rendered', 'slurmdbd.conf.j2') }}"
 """
 
 RETURN = r"""

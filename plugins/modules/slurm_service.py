@@ -129,7 +129,7 @@ EXAMPLES = r"""
     name: slurmctld
     files:
       - path: /etc/slurm/slurm.conf
-        content: "{{ lookup('ansible.builtin.template', 'slurm.conf.j2') }}"
+        content: "{{ lookup('gpucluster.slurm.rendered', 'slurm.conf.j2') }}"
         validate: [env, "SLURM_CONF=%s", sinfo, --version]
     reload: [scontrol, reconfigure]
 """

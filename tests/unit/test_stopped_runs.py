@@ -84,7 +84,8 @@ UNSUITABLE: dict[str, tuple[dict[str, Any], Any, str]] = {
         {"packages": {"slurm-smd": "25.05.1-1"}, "slurm_version": "25.05.1"},
         {"files": [SMD]},
         "the host has Slurm 25.05.1-1, and the files of slurm_packages are 25.11.2-1; site.yml installs Slurm and "
-        "never changes its version, so give the files of 25.05.1-1, or upgrade all hosts first",
+        "never changes its version, so give the files of 25.05.1-1, or upgrade all hosts with "
+        "the playbook gpucluster.slurm.upgrade",
     ),
     "user-data by which cloud-init writes /etc/hosts": (
         {"cloud_init": USER_DATA, "packages": {"cloud-init": "25.1.4-1"}},

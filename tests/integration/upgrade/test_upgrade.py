@@ -148,7 +148,7 @@ def test_runs_that_are_killed_are_continued(lab: Lab) -> None:
     killed_at(lab, "slurmdbd : Apply slurmdbd's configuration")
     # From here on there is only the way forward. The run ends while slurmctld is away.
     killed_at(lab, "slurm_upgrade : Keep a copy of the state")
-    lab.wait_for("up-db", "timeout 60 sacctmgr -nP show cluster format=cluster", "upgrade", 60)
+    lab.wait_for("up-ctl", "timeout 60 sacctmgr -nP show cluster format=cluster", "upgrade", 60)
     assert "26.05" in version(lab, "up-db")
     assert steps_run(lab)
 
