@@ -58,6 +58,9 @@ FIRST_PATIENCE = 60
 CHECKED = 7 * 24 * 3600
 """Seconds between two checks of the repository."""
 
+WRITTEN = 10
+"""Seconds after which slurmctld has written a change of its jobs (`SAVE_MAX_WAIT` in `src/slurmctld/state_save.c`)."""
+
 ALIVE = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED")
 """States in which a job has steps on nodes, so that slurmctld takes it back."""
 
@@ -524,8 +527,11 @@ def save_controller(repository: Repository, settings: Mapping[str, Any]) -> dict
     shutil.rmtree(STAGING, ignore_errors=True)
     STAGING.mkdir(parents=True, mode=0o700)
     try:
-        # Before the state: a job that starts between the two is in the state only, and restore takes it for lost.
+        # Before the state: a job that starts between the two is in the state only, and restore takes it for lost. A job
+        # of the list that the state has not as running yet would be worse.
         jobs = listed_jobs()
+        if jobs:
+            time.sleep(WRITTEN)
         copy_state(Path(settings["state"]), STAGING / "state")
         shutil.copytree(ETC, STAGING / "etc", symlinks=True)
         (STAGING / "kept").mkdir()
@@ -546,6 +552,7 @@ def save_controller(repository: Repository, settings: Mapping[str, Any]) -> dict
                 "host": settings["host"],
                 "time": int(time.time()),
                 "jobs": jobs,
+                "next_job_id": job_id_of((STAGING / "state/job_state").read_bytes())[1],
                 "packages": {
                     row[0]: row[1] for row in packages if re.match("slurm|munge|mariadb|sackd|restic", row[0])
                 },
@@ -761,11 +768,16 @@ def jobs(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Compare the jobs on nodes, from standard input as {NODE: [ID, ...]}, with those of the newest backup."""
     manifest = manifest_of(Repository(settings))
     found = compared(json.load(sys.stdin), manifest["jobs"])
-    return {"time": shown_time(manifest["time"]), **found, "words": words_of_jobs(found)}
+    return {
+        "time": shown_time(manifest["time"]),
+        "next_job_id": manifest["next_job_id"],
+        **found,
+        "words": words_of_jobs(found),
+    }
 
 
-def since(settings: Mapping[str, Any], seconds: int) -> dict[str, Any]:
-    """What the database has of jobs after a time: those submitted since, those that ended since, the highest id."""
+def since(settings: Mapping[str, Any], seconds: int, next_job_id: int) -> dict[str, Any]:
+    """What the database has of jobs after a backup: those with higher ids, those that ended since, the highest id."""
     name, cluster = str(settings["database"]), str(settings["cluster"])
     table = f"`{name}`.`{cluster}_job_table`"
     if f"{cluster}_job_table" not in tables(name):
@@ -776,8 +788,8 @@ def since(settings: Mapping[str, Any], seconds: int) -> dict[str, Any]:
 
     ((highest,),) = sql(f"SELECT COALESCE(MAX(id_job), 0) FROM {table} WHERE id_job < 67108864")
     found = {
-        "submitted": ids(f"time_submit > {seconds}"),
-        "ended": ids(f"time_submit <= {seconds} AND time_end > {seconds}"),
+        "submitted": ids(f"id_job >= {next_job_id} AND time_submit >= {seconds - WRITTEN}"),
+        "ended": ids(f"id_job < {next_job_id} AND time_end >= {seconds - WRITTEN}"),
         "highest": int(highest),
     }
     return {**found, "words": words_of_records(found)}
@@ -847,8 +859,9 @@ def main(arguments: Sequence[str]) -> int:
     commands.add_parser("look", help="show what is there, and the newest backups")
     commands.add_parser("control", help="print the files of the control host")
     commands.add_parser("jobs", help="compare jobs on nodes with the newest backup")
-    after = commands.add_parser("since", help="show what the database has of jobs after a time")
+    after = commands.add_parser("since", help="show what the database has of jobs after a backup")
     after.add_argument("seconds", type=int)
+    after.add_argument("next_job_id", type=int)
     put_back = commands.add_parser("restore", help="put back the database or the state of slurmctld")
     put_back.add_argument("part", choices=["database", "controller"])
     put_back.add_argument("--least-job-id", type=int, default=1)
@@ -860,7 +873,7 @@ def main(arguments: Sequence[str]) -> int:
         with LOCK.open("w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if given.command == "since":
-                result = since(settings, given.seconds)
+                result = since(settings, given.seconds, given.next_job_id)
             elif given.command == "restore" and given.part == "database":
                 result = restore_database(settings)
             elif given.command == "restore":

@@ -235,7 +235,6 @@ def test_nothing_is_overwritten(site: Lab) -> None:
 def test_a_lost_controller(site: Lab) -> None:
     """A job that the backup has goes on. One that has started since is named, and the restore is refused."""
     old = submit_until(site, "old")
-    time.sleep(6)  # slurmctld writes its state
     backup(site, CONTROLLER)
     new = submit_until(site, "new")
     lose(site, CONTROLLER)
@@ -301,7 +300,6 @@ def test_a_lost_database_host(site: Lab) -> None:
 def test_everything_lost_but_the_target_and_the_key(site: Lab, tmp_path: Path) -> None:
     """The cluster file comes back by the command in docs/admin/recovery.md, the secrets by the playbook."""
     old = submit_until(site, "old")
-    time.sleep(6)
     backup(site, CONTROLLER)
     backup(site, DATABASE)
     key = (secrets(site) / "munge.key").read_bytes()
