@@ -177,6 +177,14 @@ def test_without_settings_the_error_names_their_file(
     assert f"{tmp_path}/settings.json is missing" in capsys.readouterr().err
 
 
+def test_without_slurmctld_no_job_counts_as_running(
+    backup: ModuleType, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    assert backup.listed_jobs() == []
+    assert "no list of jobs: squeue: slurm_load_jobs error: Unable to contact" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("ping", "host", "is_serving"),
     [

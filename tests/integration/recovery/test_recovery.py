@@ -133,6 +133,17 @@ def test_the_timer_makes_a_backup(site: Lab) -> None:
     assert snapshots(site)[-1] not in before
 
 
+def test_a_state_is_saved_while_slurmctld_is_down(site: Lab) -> None:
+    before = snapshots(site)
+    site.command(CONTROLLER, "systemctl stop slurmctld")
+    try:
+        backup(site, CONTROLLER)
+    finally:
+        site.command(CONTROLLER, "systemctl start slurmctld")
+    assert snapshots(site)[-1] not in before
+    site.wait_until_idle(CONTROLLER, NODE)
+
+
 def test_a_backup_on_demand_is_proved_by_counting(site: Lab) -> None:
     job = submit(site)
     wait_for_record(site, job, "COMPLETED")
