@@ -149,7 +149,8 @@ def test_a_dump_that_fails_is_not_saved(
     backup: ModuleType, tmp_path: Path, stand_in: StandIn, script: str, reason: str
 ) -> None:
     stand_in("dump", script)
-    stand_in("save", f"trap 'exit 130' INT; cat >{tmp_path}/part && mv {tmp_path}/part {tmp_path}/saved")
+    reads = f"exec 3<&0; cat <&3 >{tmp_path}/part & trap 'kill $!; exit 130' INT; wait $!"
+    stand_in("save", f"{reads} && mv {tmp_path}/part {tmp_path}/saved")
     with pytest.raises(backup.BackupError, match=f"dump: {reason}"):
         backup.piped(["dump"], ["save"], dict(os.environ))
     assert not (tmp_path / "saved").exists()
