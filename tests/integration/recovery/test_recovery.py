@@ -250,6 +250,9 @@ def test_a_lost_controller(site: Lab) -> None:
     new = submit_until(site, "new")
     lose(site, CONTROLLER)
 
+    check = site.playbook("restore", "--check")
+    assert check.rc != 0
+    assert "Check mode can say no more" in str(check.failed)
     refused = site.playbook("restore")
     assert refused.rc != 0
     assert f"{new} on {NODE}" in str(refused.failed)
