@@ -24,6 +24,7 @@ from lab import ROOT, Lab, Run, with_cluster
 
 DATABASE, CONTROLLER, NODE = "rec-db", "rec-ctl", "rec-node1"
 STATUS = "/var/lib/gpucluster-slurm/backup/status.json"
+STATE = "/var/lib/slurm/slurmctld"
 RECOVERY = ROOT / "docs/admin/recovery.md"
 PASSWORD = "/etc/gpucluster-slurm/backup/password"
 
@@ -263,10 +264,11 @@ def test_a_lost_controller(site: Lab) -> None:
     arguments = ("-e", "backup_end_jobs=true", "--skip-tags", "validate")
     live = site.start("restore", *arguments)
     live.wait_for_task("Put the state of slurmctld back")
+    begun = f"until test -e {STATE}/.restoring; do sleep 0.05; done; pkill -KILL -f '[s]lurm-backup restore'"
+    site.command(CONTROLLER, f"timeout 60 sh -c {shlex.quote(begun)}")
     live.kill()
-    site.command(
-        CONTROLLER, "while pgrep -f 'slurm-backup restore'; do sleep 0.2; done; rm /var/lib/slurm/slurmctld/clustername"
-    )
+    site.command(CONTROLLER, f"test -e {STATE}/.restoring -a ! -e {STATE}/clustername")
+
     run = timed("controller lost", lambda: site.playbook("restore", *arguments))
     assert run.rc == 0, run.output[-5000:]
     words = said(run)
