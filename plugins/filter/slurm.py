@@ -51,6 +51,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import (
+    directory_differences,
+    directory_hosts,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.remarks import host_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
@@ -59,6 +63,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "access_parts": access_parts,
     "argument_errors": argument_errors,
     "container_jobs": container_jobs,
+    "directory_differences": directory_differences,
+    "directory_hosts": directory_hosts,
     "discovered_hardware": discover,
     "files_version": files_version,
     "firewall_remark": firewall_remark,

@@ -51,6 +51,14 @@ options:
     elements: str
     default: []
     version_added: 0.2.0
+  directory_users:
+    description:
+      - Users of a directory service, by name, to compute the checksum of their ids. The module asks for all of them
+        with one call of getent.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
   paths:
     description: Files and directories to look up owner and mode of.
     type: list
@@ -233,6 +241,23 @@ ansible_facts:
           type: str
           returned: always
           sample: ""
+        directory:
+          description: What the host knows of O(directory_users), for the comparison with other hosts.
+          type: dict
+          returned: always
+          contains:
+            checksum:
+              description:
+                - The SHA-256 checksum of the names and ids that it knows; empty if there was no answer in 20 seconds,
+                  or without O(directory_users).
+              type: str
+              returned: always
+              sample: ""
+            unknown:
+              description: The number of users that it does not know; null if there was no answer in 20 seconds.
+              type: int
+              returned: always
+              sample: 0
         paths:
           description: The existing paths of O(paths), with their owner, group and permissions in octal.
           type: dict
@@ -381,6 +406,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
     questions = Questions(
         **lists,
         slurm_package=params["slurm_package"],
+        directory_users=params["directory_users"],
         part=(part["path"], part["marker"]),
         serving_controller=params["serving_controller"],
         ssh=params["ssh"],
@@ -409,6 +435,7 @@ def main() -> None:
             "candidates": names,
             "users": names,
             "policy_users": names,
+            "directory_users": names,
             "paths": paths,
             "free": paths,
             "files": paths,

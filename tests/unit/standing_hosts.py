@@ -77,6 +77,7 @@ def honest(name: str) -> dict[str, Any]:
         "sshd": "",
         "known_hosts": [],
         "people": "",
+        "directory": {"checksum": "", "unknown": 0},
         "storage": "",
         "backup": "",
         "clocks": {},

@@ -169,6 +169,7 @@ HOST = _record(
     users=_mapping(_text(_WORD), _number(1 << 32)),
     paths=_mapping(_text(_PATH), _text(r"[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}")),
     people=_text(r"([0-9a-f]{64})?"),
+    directory=_record(checksum=_text(r"([0-9a-f]{64})?"), unknown=_number(1 << 32, none=True)),
     free_mib=_mapping(_text(_PATH), _number(LARGEST)),
     files=_mapping(_text(_PATH), _text(r"[0-9a-f]{64}")),
     programs=_mapping(_text(r"/[A-Za-z0-9+._/@%:~,*?!\[\]-]+"), _text(r"is (missing|no file|not executable)")),

@@ -23,9 +23,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import appa
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, without_part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import absent_users, ids_of, lowered
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import noted_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import serving
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NO_ANSWER, NOT_STARTED, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NO_ANSWER, NOT_STARTED, Answer, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import note
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
 
@@ -57,9 +58,6 @@ PATIENCE = 20
 
 GETENT_SECONDS = 20
 """The time limit for all names together. A directory service that does not answer takes long for each of them."""
-
-SHOWN = 20
-"""The number of names that a warning has."""
 
 HOST_KEYS = tuple(f"/etc/ssh/ssh_host_{kind}_key.pub" for kind in ("ed25519", "ecdsa", "rsa"))
 """The public keys of a host; the first one that there is serves for files of known hosts. ssh asks a host for a key of
@@ -154,6 +152,8 @@ class Questions:
     """Names of packages: which version would apt install. Asked with them: the mirror of the distribution's archive."""
     users: Sequence[str] = ()
     """Names of users: which id do they have."""
+    directory_users: Sequence[str] = ()
+    """Names of users of a directory service: do they have the same ids as on other hosts."""
     paths: Sequence[str] = ()
     """Paths: who owns them, and with which mode."""
     free: Sequence[str] = ()
@@ -201,6 +201,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "clocks": services(run(["systemctl", "show", "--property=Id,ActiveState,UnitFileState", *CLOCKS])),
         "users": {name: user for name in questions.users if (user := _user(name)) is not None},
         "people": noted_plan(tree.root.rstrip("/")),
+        "directory": directory(questions.directory_users),
         "paths": dict(_owners(tree, questions.paths)),
         "free_mib": free_mib(run([*DF, *questions.free])) if questions.free else {},
         "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},
@@ -353,6 +354,11 @@ def _content(tree: Tree, name: str) -> bytes | None:
         return None
 
 
+def _getent(names: Sequence[str]) -> Answer:
+    """What getent says of users, by one call for all of them."""
+    return run(["getent", "passwd", "--", *names], seconds=GETENT_SECONDS)
+
+
 def unknown_users(names: Sequence[str]) -> list[str]:
     """The users that this host does not know, in words, by one call of getent; nothing where it knows all of them.
 
@@ -361,13 +367,27 @@ def unknown_users(names: Sequence[str]) -> list[str]:
     """
     if not names:
         return []
-    wanted = [name.lower() for name in names]  # as Slurm keeps the names of users
-    status, output, _errors = run(["getent", "passwd", "--", *wanted], seconds=GETENT_SECONDS)
-    if status == NOT_STARTED:
+    wanted = lowered(names)
+    answer = _getent(wanted)
+    if answer.status == NOT_STARTED:
         return []
-    if status == NO_ANSWER:
+    if answer.status == NO_ANSWER:
         return [f"getent has not found the {len(wanted)} users of the policy within {GETENT_SECONDS} s"]
-    known = {line.partition(":")[0].lower() for line in output.split("\n")}
-    unknown = [name for name in wanted if name not in known]
-    more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
-    return [f"users of the policy who do not exist: {', '.join(unknown[:SHOWN])}{more}"] if unknown else []
+    unknown = absent_users(wanted, ids_of(answer.output))
+    return [unknown] if unknown else []
+
+
+def directory(names: Sequence[str]) -> dict[str, Any]:
+    """A checksum of the ids of users, for the comparison with other hosts, and how many this host does not know.
+
+    None of them: there was no answer in time.
+    """
+    if not names:
+        return {"checksum": "", "unknown": 0}
+    wanted = lowered(names)
+    answer = _getent(wanted)
+    if answer.status in (NO_ANSWER, NOT_STARTED):
+        return {"checksum": "", "unknown": None}
+    found = ids_of(answer.output)
+    lines = [f"{name}:{found[name]}" for name in sorted({*wanted} & found.keys())]
+    return {"checksum": checksum("\n".join(lines).encode()), "unknown": len({*wanted} - found.keys())}

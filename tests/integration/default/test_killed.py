@@ -122,7 +122,7 @@ def test_the_way_back_ends_where_it_began(lab: Lab, old: tuple[dict[Path, bytes]
     refused = on_another_control_host(lab, "--skip-tags=validate")
     assert refused.rc != 0
     assert "Two runs at the same time" in str(refused.failed), refused.output
-    assert refused.changed == []
+    assert refused.changed == {}
     run = on_another_control_host(lab, "--skip-tags=validate", "--extra-vars={slurm_take_over: true}")
     assert (run.rc, run.failed) == (0, {})
     works(lab, kill_wait=30)

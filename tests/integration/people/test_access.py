@@ -28,6 +28,8 @@ from lab import Lab, Run, with_cluster
 CHANGE = "Keep who may log in"
 KNOWN = "/etc/ssh/ssh_known_hosts2"
 PAM = "/etc/pam.d/sshd"
+SLICE = "/etc/systemd/system/user-.slice.d/50-gpucluster-slurm.conf"
+SSHD = "/etc/ssh/sshd_config.d/10-gpucluster-slurm-access.conf"
 REFUSED = "you have no active jobs on this node"
 UNPROVED = "/var/lib/gpucluster-slurm/access"
 UNIT = "gpucluster-slurm-access"
@@ -275,6 +277,28 @@ def test_a_limited_run_keeps_the_other_hosts_keys(site: Site) -> None:
     assert [line.split()[0] for line in new] == [line.split()[0] for line in old]
     assert [line for line in new if line not in old] == [line for line in new if line.startswith(f"{second},")]
     assert site.sum(first, KNOWN) == before, "it is not in the run"
+
+
+def test_drift_of_access_is_repaired(site: Site) -> None:
+    files = {site.nodes[0]: KNOWN, site.login: SLICE, site.nodes[1]: SSHD}
+    all_hosts = site.run()
+    assert (all_hosts.rc, all_hosts.failed) == (0, {}), "every host has the new key of a host"
+    before = {host: site.sum(host, path) for host, path in files.items()}
+    site.lab.command(site.nodes[0], f"sed -i '/^{site.login},/d; s/ssh-ed25519 AAAA/ssh-ed25519 AAAB/' {KNOWN}")
+    site.lab.command(site.login, f"sed -i 's/^TasksMax=.*/TasksMax=infinity/' {SLICE} && systemctl daemon-reload")
+    site.lab.command(site.nodes[1], f"rm {SSHD} && systemctl reload ssh")
+    show = "systemctl show user-2001.slice -P TasksMax"
+    assert site.ssh(site.login, show).stdout == "infinity\n"
+
+    run = site.run("--diff")
+    assert (run.rc, run.failed) == (0, {})
+    assert {host: result["files"] for host, result in ran(run).items()} == {
+        host: [path] for host, path in files.items()
+    }
+    assert {host: site.sum(host, path) for host, path in files.items()} == before
+    assert site.ssh(site.login, show).stdout == "2000\n"
+    again = site.run()
+    assert (again.rc, again.changed, ran(again)) == (0, {}, {})
 
 
 def test_a_group_without_the_user_of_the_connection_is_refused(site: Site) -> None:

@@ -67,6 +67,16 @@ def test_daemons_run_where_they_belong(lab: Lab, head: str, node: str) -> None:
         assert lab.command(head, f"systemctl show --value --property=MainPID {unit}") == lab.command(
             head, f"pidof {unit}"
         )
+    # A unit without a directory of its own, as in 22.05, has a daemon that writes its PID file.
+    for unit in daemons[head].split()[2:]:
+        show = "cat /etc/slurm/slurmdbd.conf" if unit == "slurmdbd" else "timeout 60 scontrol show config"
+        setting = "PidFile" if unit == "slurmdbd" else f"{unit}PidFile"
+        path = Path(lab.command(head, f"{show} | grep -i '^{setting}'").partition("=")[2].strip())
+        directory = lab.command(head, f"systemctl show --value --property=RuntimeDirectory {unit}")
+        if directory:
+            assert path.parent == Path("/run") / directory
+        else:
+            assert lab.command(head, f"cat {path}") == lab.command(head, f"pidof {unit}")
     assert not lab.host(node).file("/etc/slurm/slurm.conf").exists
     assert f"ClusterName             = {lab.cluster['name']}" in lab.command(node, "scontrol show config")
 

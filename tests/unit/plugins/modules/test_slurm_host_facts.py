@@ -19,6 +19,7 @@ ASKED: dict[str, Any] = {
     "candidates": [],
     "users": ["root"],
     "policy_users": [],
+    "directory_users": [],
     "paths": ["/etc"],
     "free": ["/etc"],
     "files": [],

@@ -275,10 +275,29 @@ def test_a_directory_service_that_does_not_answer_is_no_error(
     stand_in("getent", "exec sleep 60")
     assert probe.unknown_users(["u1", "u2"]) == ["getent has not found the 2 users of the policy within 0.1 s"]
 
+    assert probe.directory(["u1", "u2"]) == {"checksum": "", "unknown": None}
+
 
 def test_a_host_without_getent_knows_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert probe.unknown_users(["u1"]) == []
+    assert probe.directory(["u1"]) == {"checksum": "", "unknown": None}
+
+
+def test_equal_ids_of_a_directory_have_one_checksum(stand_in: StandIn, tmp_path: Path) -> None:
+    """The order, the home and the full name are no part of it; the ids are."""
+
+    def directory(*lines: str) -> Any:
+        stand_in("getent", f"printf '%s\\n' {' '.join(repr(line) for line in lines)}\nexit 2")
+        return look(host(tmp_path), Questions(directory_users=["ulla", "Veit", "wim"]))["directory"]
+
+    ulla, veit = "ulla:*:7001:7001:Ulla:/home/ulla:/bin/bash", "veit:*:7002:7000::/home/veit:/bin/sh"
+    found = directory(ulla, veit)
+    assert (len(found["checksum"]), found["unknown"]) == (64, 1)
+    assert directory("Veit:x:7002:7000:Veit V:/h/veit:/bin/sh", ulla) == found
+    assert directory(ulla, veit.replace("7000", "7002"))["checksum"] != found["checksum"]
+    assert directory(ulla)["unknown"] == 2
+    assert look(host(tmp_path))["directory"] == {"checksum": "", "unknown": 0}
 
 
 def test_a_public_key_of_the_host_is_asked_for(tmp_path: Path) -> None:
