@@ -186,6 +186,18 @@ options:
     type: dict
     default: {}
     version_added: 0.2.0
+  backup:
+    description:
+      - Where and when the cluster is saved, with these keys. Without it, no backup is made.
+      - C(target), a repository of restic, such as V(/srv/backup), a directory that the database host and the
+        controllers mount, or V(sftp:user@host:/srv/backup).
+      - C(times), a calendar event as in systemd.time(7); the default is V(daily).
+      - C(keep), how many backups stay by interval, C(last), C(hourly), C(daily), C(weekly), C(monthly) and C(yearly).
+        The default is 7 daily, 5 weekly and 12 monthly ones.
+      - C(max_age), the hours after which a run reports the last backup as old; the default is 48.
+    type: dict
+    default: {}
+    version_added: 0.2.0
   accounting:
     description:
       - The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users), C(reservations) and

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 ROLES = (
     "access",
     "apptainer",
+    "backup",
     "base",
     "enroot",
     "hardware",

@@ -121,6 +121,11 @@ options:
     type: bool
     default: false
     version_added: 0.2.0
+  backup_hours:
+    description: The hours after which the last backup of the host is old. With V(0), backups are not looked at.
+    type: int
+    default: 0
+    version_added: 0.2.0
   hardware:
     description: Whether to measure the host's hardware as well, as M(gpucluster.slurm.slurm_hardware_facts) does.
     type: bool
@@ -325,6 +330,13 @@ ansible_facts:
           type: str
           returned: always
           sample: incomplete
+        backup:
+          description:
+            - What is wrong with the last backup of the host, in words; empty if nothing is, or without
+              O(backup_hours).
+          type: str
+          returned: always
+          sample: the last backup is 73 hours old, and 48 are allowed
         serving_controller:
           description:
             - The serving controller, by its name in C(SlurmctldHost); empty if none serves, or without
@@ -399,6 +411,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         serving_controller=params["serving_controller"],
         ssh=params["ssh"],
         known_hosts=params["known_hosts"],
+        backup_hours=params["backup_hours"],
     )
     result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
     for words in unknown_users(params["policy_users"]):
@@ -432,6 +445,7 @@ def main() -> None:
             "serving_controller": {"type": "bool", "default": False},
             "ssh": {"type": "bool", "default": False},
             "known_hosts": {"type": "bool", "default": False},
+            "backup_hours": {"type": "int", "default": 0},
             "hardware": {"type": "bool", "default": False},
             **OPTIONS,
         },

@@ -79,6 +79,7 @@ def honest(name: str) -> dict[str, Any]:
         "people": "",
         "directory": {"checksum": "", "unknown": 0},
         "storage": "",
+        "backup": "",
         "clocks": {},
         "users": {},
         "paths": {},

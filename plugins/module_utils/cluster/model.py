@@ -22,6 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reserv
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     access,
+    backup,
     core_specialization,
     gres,
     package_source,
@@ -159,6 +160,7 @@ def load(
         "packages": parts.packages,
         "storage": mounts,
         "access": parts.access,
+        "backup": parts.backup,
         **{f"accounting.{key}": value for key, value in parts.accounting.items()},
     }
     return DeclaredCluster(
@@ -237,6 +239,7 @@ class _Parts:
     slurm_files: dict[str, str]
     packages: Any
     access: dict[str, Any]
+    backup: dict[str, Any]
     accounting: dict[str, Any]
 
 
@@ -282,6 +285,7 @@ def _parts(
         slurm_files,
         packages,
         access.check(checker, file.get("access", {}), slurm_conf),
+        backup.check(checker, file.get("backup", {})),
         accounting,
     )
 

@@ -422,6 +422,7 @@ CLUSTER = Kind(
         "storage": {"type": sequence},
         "accounting": {"type": mapping},
         "access": {"type": mapping},
+        "backup": {"type": mapping},
         "slurm_conf": {"type": mapping},
         "cgroup_conf": {"type": mapping},
         "slurm_files": {"type": mapping},
@@ -576,6 +577,7 @@ VARIABLES = {
     "slurm_files": "slurm_files",
     "people": "slurm_people",
     "access": "slurm_access",
+    "backup": "slurm_backup",
     "accounting": "slurm_accounting_*",
     **{f"accounting.{key}": f"slurm_accounting_{key}" for key in ACCOUNTING.own},
 }

@@ -179,6 +179,7 @@ HOST = _record(
     ufw=_list(_text(rf"any|{_PORTS}(,{_PORTS})*"), none=True),
     profiles=_mapping(_text(_WORD), _text("loaded|missing|no userns|not loaded")),
     storage=_text("[0-9a-f]{64}|incomplete|"),
+    backup=_text(_PRINTABLE, 1000),
     serving_controller=_text(r"[A-Za-z0-9._-]*", 255),
     host_key=_text(rf"({_KEY})?", 2000),
     sshd=_text("(all|administrators|job)?"),

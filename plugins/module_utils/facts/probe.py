@@ -13,12 +13,13 @@ import pwd
 import re
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import sshd_pam
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import apparmor, cloud_init, dpkg, ufw
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import apparmor, cloud_init, dpkg, last_backup, ufw
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, without_part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
@@ -172,6 +173,8 @@ class Questions:
     """What is the host's public key, and who passes sshd?"""
     known_hosts: bool = False
     """Which hosts does the file of known hosts have?"""
+    backup_hours: int = 0
+    """Is the last backup older than so many hours, or has it failed? 0: there is none to ask about."""
 
 
 def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
@@ -209,6 +212,9 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "ufw": ufw.open_ports(tree),
         "profiles": {name: apparmor.profile_state(tree, name) for name in questions.profiles},
         "storage": note.state(packages),
+        "backup": last_backup.problem(tree.text(last_backup.STATUS), questions.backup_hours, time.time())
+        if questions.backup_hours
+        else "",
         "serving_controller": serving() if questions.serving_controller else "",
         "host_key": next(filter(None, (public_key(tree.text(path) or "") for path in HOST_KEYS)), "")
         if questions.ssh

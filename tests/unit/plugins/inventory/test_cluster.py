@@ -40,6 +40,7 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
         "slurm_accounting_accounts",
         "slurm_accounting_users",
         "slurm_addresses",
+        "slurm_backup",
         "slurm_cgroup_conf",
         "slurm_cluster_dir",
         "slurm_cluster_name",

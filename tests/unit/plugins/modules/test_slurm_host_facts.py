@@ -29,6 +29,7 @@ ASKED: dict[str, Any] = {
     "serving_controller": False,
     "ssh": False,
     "known_hosts": False,
+    "backup_hours": 0,
     "hardware": False,
     "slurmd_parameters": [],
     "device_files": [],

@@ -120,6 +120,7 @@ def test_variables() -> None:
         "slurm_people": {},
         "slurm_storage": [],
         "slurm_access": {},
+        "slurm_backup": {},
     }
 
 

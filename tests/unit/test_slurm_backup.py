@@ -1,0 +1,203 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The pure parts of slurm-backup, and its pipes with stand-ins for programs. Scenario recovery has the real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from programs import StandIn, load
+
+
+@pytest.fixture(scope="module")
+def backup() -> ModuleType:
+    """The program."""
+    module: ModuleType = load("backup/files/slurm_backup.py")
+    return module
+
+
+def job_state(next_id: int) -> bytes:
+    """The header of job_state, as slurmctld packs it, and a byte of a job."""
+    word = b"PROTOCOL_VERSION\0"
+    return struct.pack(">I", len(word)) + word + struct.pack(">HQI", 10752, 1767225600, next_id) + b"j"
+
+
+def test_the_next_job_id_is_raised_and_never_lowered(backup: ModuleType) -> None:
+    assert backup.job_id_of(job_state(77))[1] == 77
+    assert backup.with_job_id(job_state(77), 100) == job_state(100)
+    assert backup.with_job_id(job_state(77), 3) == job_state(77)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0\0\x11PROTOCOL", job_state(1)[:-4], b"\0\0\0\x05other" + bytes(14)])
+def test_another_file_than_job_state_is_refused(backup: ModuleType, content: bytes) -> None:
+    with pytest.raises(backup.BackupError, match="does not begin as a file of slurmctld"):
+        backup.with_job_id(content, 5)
+
+
+def test_jobs_on_nodes_are_kept_only_if_they_ran_in_the_backup(backup: ModuleType) -> None:
+    saved = backup.jobs_of("5|5|RUNNING|a|n1\n6|4_2|SUSPENDED|a|n1\n7|7|PENDING|b|\n8|8|RUNNING|b|n2\nno job\n")
+    found = backup.compared({"n1": [5, 6, 7], "n2": [5, 9], "n3": []}, saved)
+    assert found == {"kept": [5, 6], "lost": {"7": ["n1"], "9": ["n2"]}, "ended": [8], "highest": 9}
+    words = "\n".join(backup.words_of_jobs(found))
+    assert "7 on n1; 9 on n2" in words
+    assert backup.words_of_jobs(backup.compared({}, [])) == []
+
+
+def test_many_jobs_are_counted(backup: ModuleType) -> None:
+    assert backup.listed(range(1, 53)).endswith("49, 50 and 2 more")
+
+
+def test_counts_between_those_before_and_after_the_dump_are_right(backup: ModuleType) -> None:
+    bounds = [{"x_job_table": 10, "user_table": 2}, {"x_job_table": 12, "user_table": 2}]
+    assert backup.different_counts({"x_job_table": 11, "user_table": 2}, bounds) == []
+    assert backup.different_counts({"x_job_table": 9}, bounds) == [
+        "user_table has 0 rows, and the live one had 2",
+        "x_job_table has 9 rows, and the live one had 10 to 12",
+    ]
+
+
+def test_times_of_restic(backup: ModuleType) -> None:
+    assert backup.seconds_of("2026-01-31T01:00:00Z") == 1769821200
+    assert backup.seconds_of("2026-01-31T02:00:00.123456789+01:00") == pytest.approx(1769821200.123456)
+    with pytest.raises(backup.BackupError):
+        backup.seconds_of("yesterday")
+
+
+def test_the_newest_snapshot_of_a_part(backup: ModuleType) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": "a", "time": "2026-01-31T02:00:00+01:00", "tags": ["database"]},
+        {"id": "b", "time": "2026-01-31T01:30:00Z", "tags": ["database"]},
+        {"id": "c", "time": "2026-02-01T00:00:00Z", "tags": ["controller"]},
+        {"id": "d", "time": "2026-02-02T00:00:00Z", "tags": None},
+    ]
+    assert [row["id"] for row in backup.newest(rows, "database")] == ["b", "a"]
+
+
+def test_words_of_errors(backup: ModuleType) -> None:
+    missing = "Fatal: repository does not exist: unable to open config file: stat /x/config: no such file\n"
+    assert backup.is_missing(missing)
+    assert backup.first_words("note\nFatal: wrong password or no key found\nmore") == "wrong password or no key found"
+    assert not backup.is_missing("Fatal: wrong password or no key found")
+    assert backup.is_locked("unable to create lock in backend: repository is already locked by PID 1")
+    assert backup.first_words("") == "no reason given"
+
+
+def test_the_environment_of_a_target(backup: ModuleType) -> None:
+    text = "# S3\nAWS_ACCESS_KEY_ID=abc\nAWS_SECRET_ACCESS_KEY='d=e'\n\nnot a variable\n"
+    assert backup.environment(text) == {"AWS_ACCESS_KEY_ID": "abc", "AWS_SECRET_ACCESS_KEY": "d=e"}
+
+
+def state_directory(path: Path) -> Path:
+    """A directory as slurmctld keeps it."""
+    (path / "hash.1/job.11").mkdir(parents=True)
+    (path / "hash.1/job.11/script").write_text("#!/bin/sh\n")
+    for name in ("clustername", "job_state", "job_state.old", "node_state", "job_state.new"):
+        (path / name).write_text(name)
+    return path
+
+
+def test_a_copy_of_the_state_is_whole_without_half_written_files(backup: ModuleType, tmp_path: Path) -> None:
+    backup.copy_state(state_directory(tmp_path / "state"), tmp_path / "copy")
+    names = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*") if path.is_file()}
+    assert names == {"clustername", "job_state", "job_state.old", "node_state", "hash.1/job.11/script"}
+
+
+def test_a_state_without_its_jobs_is_no_backup(
+    backup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup.time, "sleep", lambda _seconds: None)
+    (state_directory(tmp_path / "state") / "job_state").unlink()
+    with pytest.raises(backup.BackupError, match="has no job_state"):
+        backup.copy_state(tmp_path / "state", tmp_path / "copy")
+
+
+def test_clustername_is_put_in_place_last(backup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, place = state_directory(tmp_path / "state"), tmp_path / "place"
+    (place / "hash.1/job.3").mkdir(parents=True)
+    moved: list[str] = []
+    rename = os.rename
+
+    def noted(old: Path, new: Path) -> None:
+        moved.append(new.name)
+        rename(old, new)
+
+    monkeypatch.setattr(backup.os, "rename", noted)
+    backup.put_in_place(source, place)
+    assert moved[-1] == "clustername"
+    assert not (place / "hash.1/job.3").exists()
+    assert (place / "hash.1/job.11/script").exists()
+
+
+END = "-- Dump completed on 2026-01-31"
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (f"echo '{END}'; echo 'disk is full' >&2; exit 3", "disk is full"),
+        ("echo 'CREATE TABLE x'", "the dump has no end"),
+    ],
+)
+def test_a_dump_that_fails_is_not_saved(
+    backup: ModuleType, tmp_path: Path, stand_in: StandIn, script: str, reason: str
+) -> None:
+    stand_in("dump", script)
+    reads = f"exec 3<&0; cat <&3 >{tmp_path}/part & trap 'kill $!; exit 130' INT; wait $!"
+    stand_in("save", f"{reads} && mv {tmp_path}/part {tmp_path}/saved")
+    with pytest.raises(backup.BackupError, match=f"dump: {reason}"):
+        backup.piped(["dump"], ["save"], dict(os.environ))
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_whole_dump_is_saved(backup: ModuleType, tmp_path: Path, stand_in: StandIn) -> None:
+    stand_in("dump", f"head -c 3000000 /dev/zero; echo; echo '{END}'")
+    stand_in("save", f"cat >{tmp_path}/saved; echo done")
+    assert backup.piped(["dump"], ["save"], dict(os.environ)) == "done\n"
+    assert (tmp_path / "saved").stat().st_size > 3000000
+
+
+def test_a_target_that_ends_early_is_named(backup: ModuleType, stand_in: StandIn) -> None:
+    stand_in("dump", f"head -c 3000000 /dev/zero; echo; echo '{END}'")
+    stand_in("save", "echo 'Fatal: no space left' >&2; exit 1")
+    with pytest.raises(backup.BackupError, match="save: no space left"):
+        backup.piped(["dump"], ["save"], dict(os.environ))
+
+
+def test_without_settings_the_error_names_their_file(
+    backup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(backup, "CONF", tmp_path)
+    assert backup.main(["look"]) == 1
+    assert f"{tmp_path}/settings.json is missing" in capsys.readouterr().err
+
+
+def test_without_slurmctld_no_job_counts_as_running(
+    backup: ModuleType, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    assert backup.listed_jobs() == []
+    assert "no list of jobs: squeue: slurm_load_jobs error: Unable to contact" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("ping", "host", "is_serving"),
+    [
+        ("Slurmctld(primary) at a is UP\nSlurmctld(backup) at b is UP", "a", True),
+        ("Slurmctld(primary) at a is UP\nSlurmctld(backup) at b is UP", "b", False),
+        ("Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP", "b", True),
+    ],
+)
+def test_the_controller_that_serves_saves_the_state(
+    backup: ModuleType, stand_in: StandIn, ping: str, host: str, is_serving: bool
+) -> None:
+    stand_in("scontrol", f"printf '{ping}\\n'")
+    assert backup.serves({"state": "/s", "controllers": ["a", "b"], "host": host}) is is_serving
+    assert backup.serves({"state": "", "controllers": ["a"], "host": "db"}) is False
+    assert json.dumps(backup.serves({"state": "/s", "controllers": ["a"], "host": "a"})) == "true"
