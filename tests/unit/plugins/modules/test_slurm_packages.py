@@ -170,7 +170,7 @@ slurmd:
   Candidate: 26.05.1-1
   Version table:
      26.05.1-1 990
-        990 http://deb.debian.org/debian sid/main amd64 Packages
+        990 http://mirror.example.org/debian sid/main amd64 Packages
  *** 24.11.5-4 100
         100 /var/lib/dpkg/status
 libslurm42:
@@ -178,13 +178,13 @@ libslurm42:
   Candidate: 24.11.5-4
   Version table:
  *** 24.11.5-4 500
-        500 http://deb.debian.org/debian trixie/main amd64 Packages
+        500 http://mirror.example.org/debian trixie/main amd64 Packages
 slurm-wlm-nvml-plugin:
   Installed: 24.11.4-1
   Candidate: 26.05.0-2
   Version table:
      26.05.0-2 990
-        990 http://deb.debian.org/debian sid/contrib amd64 Packages
+        990 http://mirror.example.org/debian sid/contrib amd64 Packages
  *** 24.11.4-1 100
         100 /var/lib/dpkg/status
 munge:
