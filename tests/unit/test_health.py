@@ -220,9 +220,10 @@ def test_mounts_of_the_key_storage_are_those_that_a_boot_starts(health: ModuleTy
     """A run that removes a mount disables its unit first, so that the node is not drained for it."""
     checks, units = tmp_path / "checks", tmp_path / "units"
     checks.mkdir()
+    (checks / "filesystems").write_text((ROLES / "slurm_health/files/checks/filesystems").read_text())
+    (checks / "filesystems").chmod(0o755)
     (units / "remote-fs.target.wants").mkdir(parents=True)
     link = units / "remote-fs.target.wants" / r"srv-my\x2dhomes.mount"
-    (checks / "filesystems").symlink_to(ROLES / "slurm_health/files/checks/filesystems")
 
     def wrong(mounts: str = "") -> dict[str, str]:
         environment = {"PATH": os.environ["PATH"], "HEALTH_MOUNTS": mounts, "HEALTH_UNITS": str(units)}
