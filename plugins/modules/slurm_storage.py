@@ -319,16 +319,28 @@ class Work:
         changes = [file for file in files.values() if file.changes]
         self.diffs += [file.diff for file in changes]
         self.changes += [{"what": file.path, "before": None, "after": WRITTEN} for file in changes]
-        disabled = [mount["unit"] for mount in self.wanted if not os.path.islink(wants(mount))]
+        if not changes:
+            self.changes += [
+                {"what": unit, "before": "not started at a boot", "after": "enabled"} for unit in self._disabled()
+            ]
         if not self.check:
             self.note(note.INCOMPLETE)  # with what is pending, before the units lose the former text
             write(changes)
             if changes:
                 self.systemctl("daemon-reload")
-            if disabled:
-                self.systemctl("enable", "--quiet", *disabled)
-        if disabled and not changes:
-            self.changes += [{"what": unit, "before": "not started at a boot", "after": "enabled"} for unit in disabled]
+
+    def _disabled(self) -> list[str]:
+        """The units that a boot would not start."""
+        return [mount["unit"] for mount in self.wanted if not os.path.islink(wants(mount))]
+
+    def enable(self) -> None:
+        """Let a boot start the units. Raises StorageError.
+
+        A node whose unit is enabled but not mounted gets no job (check `filesystems` of role slurm_health). Therefore a
+        unit is enabled after its mount was tried, and disabled before its mount ends.
+        """
+        if not self.check and (units := self._disabled()):
+            self.systemctl("enable", "--quiet", *units)
 
     def _other(self, mount: Mapping[str, Any], there: Mount) -> str:
         """The remark about a file system that is mounted otherwise than its unit says."""
@@ -404,13 +416,13 @@ class Work:
             if self.check:
                 self.changes.append(change)
                 continue
+            run(["systemctl", "disable", "--quiet", "--", unit])
             answer = run(["systemctl", "stop", "--", unit], seconds=LIMIT)
             if where in mounted():
                 words = answer.words if answer.status else "it is in use"
                 self.keep_in_mind(unit, f"{where} stays mounted, although the cluster file no longer has it: {words}")
                 continue
             self.changes.append(change)
-            run(["systemctl", "disable", "--quiet", "--", unit])
             os.unlink(path)
             self.systemctl("daemon-reload")
             run(["systemctl", "reset-failed", "--", unit])
@@ -429,9 +441,12 @@ class Work:
         """The work, and the module's result. Raises StorageError, FileError, OSError."""
         self.surplus()
         self.units()
-        self.mount([mount for mount in self.wanted if mount["type"] != "none"])
-        self.directories()
-        self.mount([mount for mount in self.wanted if mount["type"] == "none"])
+        try:
+            self.mount([mount for mount in self.wanted if mount["type"] != "none"])
+            self.directories()
+            self.mount([mount for mount in self.wanted if mount["type"] == "none"])
+        finally:
+            self.enable()
         self.homes()
         if self.params["digest"] or self.pending:
             self.note(self.params["digest"])

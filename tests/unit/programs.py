@@ -10,13 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+ROLES = Path(__file__).parents[2] / "roles"
+
 StandIn = Callable[[str, str], None]
 """A function that puts a program first in PATH, from its name and a shell script, such as the fixture `stand_in`."""
 
 
 def load(path: str) -> ModuleType:
     """A program as a module, by its path below roles/: Python cannot import a role's file by a name."""
-    program = Path(__file__).parents[2] / "roles" / path
+    program = ROLES / path
     spec = importlib.util.spec_from_file_location(program.stem, program)
     assert spec
     assert spec.loader

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
-from programs import load
+from programs import ROLES, load
 
 
 @pytest.fixture(scope="module", name="health")
@@ -214,3 +214,31 @@ def test_what_checks_get_to_know() -> None:
         "amd2": ["/dev/dri/renderD128", "0", "0", "900"],
         "none2": ["", "0", "0", "900"],
     }
+
+
+def test_mounts_of_the_key_storage_are_those_that_a_boot_starts(health: ModuleType, tmp_path: Path) -> None:
+    """A run that removes a mount disables its unit first, so that the node is not drained for it."""
+    checks, units = tmp_path / "checks", tmp_path / "units"
+    checks.mkdir()
+    (checks / "filesystems").write_text((ROLES / "slurm_health/files/checks/filesystems").read_text())
+    (checks / "filesystems").chmod(0o755)
+    (units / "remote-fs.target.wants").mkdir(parents=True)
+    link = units / "remote-fs.target.wants" / r"srv-my\x2dhomes.mount"
+
+    def wrong(mounts: str = "") -> dict[str, str]:
+        environment = {"PATH": os.environ["PATH"], "HEALTH_MOUNTS": mounts, "HEALTH_UNITS": str(units)}
+        errors: dict[str, str] = health.run_checks(str(checks), environment, 30, {})[0]
+        return errors
+
+    assert wrong() == {}
+    assert wrong("/no/such/mount") == {"filesystems": "/no/such/mount is not mounted"}
+    unit = units / link.name
+    mark = "# Managed by gpucluster.slurm (key storage): changes here are overwritten.\n"
+    unit.write_text(f"{mark}[Mount]\nWhere=/srv/my-homes\nOptions=ro,nofail\n")
+    assert wrong("/proc") == {}, "the unit is not enabled"
+    link.symlink_to(unit)
+    assert wrong("/proc") == {"filesystems": "/srv/my-homes is not mounted"}
+    unit.write_text(f"{mark}[Mount]\nWhere=/proc\nOptions=rw,nofail\n")
+    assert wrong() == {}
+    unit.write_text("[Mount]\nWhere=/srv/my-homes\n")
+    assert wrong() == {}, "the unit is not of this collection"

@@ -547,7 +547,6 @@ def _plan(
         "exports": sorted(exported),
         "homes": homes,
         "files": files,
-        "read_only": [str(entry["path"]) for entry in entries if "ro" in (entry.get("options") or [])],
     }
     return {**plan, "digest": hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()}
 

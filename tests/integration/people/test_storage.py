@@ -217,3 +217,5 @@ def test_an_entry_that_left_is_unmounted_when_nobody_is_there(site: Lab, tmp_pat
     site.command(node, "systemctl stop alice-works")
     assert remarks(applied(without)) == []
     assert mounted(site) == []
+    for each in nodes(site):  # also before stage compute writes the settings of the health check again
+        assert reason(site, each).startswith("idle")
