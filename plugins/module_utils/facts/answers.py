@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -418,22 +418,27 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 def _too_large(value: Any) -> str:
     """The error in a value that is too large, is nested too deep, or is no JSON; Ansible's own messages are none."""
-    left, todo = TEXT, [(value, 0)]
+    left, todo = TEXT - ITEM, [(value, 0)]
     while todo:
         item, depth = todo.pop()
         if depth > DEPTH:
             return f"it is nested more than {DEPTH} times"
-        left -= ITEM + (len(item) if isinstance(item, str) else 0)
-        if left < 0:
-            return f"it is larger than {TEXT} characters"
-        if isinstance(item, Mapping):
-            todo += [(key, depth + 1) for key in item] + [(one, depth + 1) for one in item.values()]
+        parts: Sequence[Any] = ()
+        if isinstance(item, str):
+            left -= len(item)
+        elif isinstance(item, Mapping):
+            parts = [*item, *item.values()]
         elif isinstance(item, (list, tuple)):
-            todo += [(one, depth + 1) for one in item]
+            parts = item
         elif dataclasses.is_dataclass(item):
-            todo += [(getattr(item, field.name), depth + 1) for field in dataclasses.fields(item)]
+            parts = [getattr(item, field.name) for field in dataclasses.fields(item)]
         elif not isinstance(item, (*_PLAIN, type)):
             return f"found a value of type {type(item).__name__}"
+        # Before a tuple is made for each part: a host can answer with millions.
+        left -= ITEM * len(parts)
+        if left < 0:
+            return f"it is larger than {TEXT} characters"
+        todo += [(part, depth + 1) for part in parts]
     return ""
 
 
