@@ -95,11 +95,20 @@ class Database:
         return size
 
     def dump(self, path: str) -> None:
-        """Write the database to a file for root, which is never there in part. Raises ConversionError."""
-        script = (
-            'umask 077; mariadb-dump "$1" --single-transaction --quick --routines "$2" >"$3.new" && mv "$3.new" "$3"'
+        """Write the database to a file for root, which is never there in part. Raises ConversionError.
+
+        mariadb-dump leaves out the database's own character set, which tables get that are made later.
+        """
+        own = self.ask(
+            "SELECT CONCAT('ALTER DATABASE CHARACTER SET ', default_character_set_name, "
+            "' COLLATE ', default_collation_name, ';') "
+            f"FROM information_schema.schemata WHERE schema_name = '{self.name}'"
         )
-        answer = run(["sh", "-c", script, "sh", self.socket, self.name, path], seconds=HOURS)
+        script = (
+            'umask 077; { echo "$4" && mariadb-dump "$1" --single-transaction --quick --routines "$2"; } >"$3.new" '
+            '&& mv "$3.new" "$3"'
+        )
+        answer = run(["sh", "-c", script, "sh", self.socket, self.name, path, own], seconds=HOURS)
         if answer.status:
             raise ConversionError(f"mariadb-dump: {answer.words}")
 
@@ -107,10 +116,21 @@ class Database:
         """Make a database anew from a dump. Raises ConversionError."""
         if not os.path.exists(path):
             raise ConversionError(f"{path}: the dump is missing")
+        self.disconnect(name)
         self.ask(f"DROP DATABASE IF EXISTS `{name}`; CREATE DATABASE `{name}`")
         answer = run(["sh", "-c", 'exec mariadb "$1" "$2" <"$3"', "sh", self.socket, name, path], seconds=HOURS)
         if answer.status:
             raise ConversionError(f"{path}: mariadb: {answer.words}")
+
+    def disconnect(self, name: str) -> None:
+        """End the statements of a slurmdbd that was killed. Raises ConversionError.
+
+        MariaDB goes on with ALTER TABLE after its client has died, and would not drop the database until that ends.
+        """
+        where = f"db = '{name}' AND user = '{self.user}'"
+        for number in self.ask(f"SELECT id FROM information_schema.processlist WHERE {where}").split():
+            # A connection may have ended meanwhile.
+            run(["mariadb", self.socket, "--execute", f"KILL {number}"])
 
     def allow(self, name: str, allowed: bool) -> None:
         """Give the user of slurmdbd a database, or take it back. Raises ConversionError."""
@@ -120,6 +140,7 @@ class Database:
 
     def drop(self, name: str) -> None:
         """Remove a scratch database, and what it needs. Raises ConversionError."""
+        self.disconnect(name)
         self.ask(f"DROP DATABASE IF EXISTS `{name}`")
         where = name.replace("_", r"\\_")
         if self.ask(f"SELECT COUNT(*) FROM mysql.db WHERE db = '{where}' AND user = '{self.user}'") != "0":

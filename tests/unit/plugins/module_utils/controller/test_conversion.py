@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import conversion
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conversion import (
     STARTED,
     ConversionError,
@@ -13,6 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conver
     conversion_conf,
     needed_mib,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer
 
 CONF = """\
 # Managed
@@ -57,3 +62,40 @@ def test_names_that_would_leave_their_quotes_are_refused(name: str) -> None:
 def test_the_message_of_a_slurmdbd_that_has_converted() -> None:
     assert STARTED.search("slurmdbd: slurmdbd version 26.05.1 started")
     assert not STARTED.search("slurmdbd: error: slurmdbd version mismatch")
+
+
+@pytest.mark.parametrize("work", ["load", "drop"])
+def test_a_database_is_dropped_after_the_statements_of_a_killed_slurmdbd(
+    work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MariaDB goes on with ALTER TABLE after its client has died, and DROP DATABASE would wait for it."""
+    said: list[str] = []
+
+    def run(command: Sequence[str], stdin: str = "", **_limit: float) -> Answer:
+        said.append(stdin or command[-1])
+        return Answer(0, "41\n42\n" if "processlist" in stdin else "0", "")
+
+    monkeypatch.setattr(conversion, "run", run)
+    dump = tmp_path / "dump.sql"
+    dump.touch()
+    database = Database("acct", "slurm", "/s")
+    if work == "load":
+        database.load(str(dump), "acct")
+    else:
+        database.drop("acct")
+    assert said[0].endswith("WHERE db = 'acct' AND user = 'slurm'")
+    assert said[1:3] == ["KILL 41", "KILL 42"]
+    assert said[3].startswith("DROP DATABASE IF EXISTS `acct`")
+
+
+def test_a_dump_keeps_the_character_set_of_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = "ALTER DATABASE CHARACTER SET latin1 COLLATE latin1_swedish_ci;"
+    programs, dump = tmp_path / "programs", tmp_path / "dump.sql"
+    programs.mkdir()
+    for name, text in (("mariadb", own), ("mariadb-dump", "CREATE TABLE t")):
+        (programs / name).write_text(f"#!/bin/sh\necho '{text}'\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    Database("acct", "slurm", "/s").dump(str(dump))
+    assert dump.read_text() == f"{own}\nCREATE TABLE t\n"
+    assert dump.stat().st_mode & 0o777 == 0o600
