@@ -82,6 +82,14 @@ def test_a_newline_in_an_expression_is_one() -> None:
     assert found == []
 
 
+def test_a_playbook_imports_each_stage() -> None:
+    """ansible-lint checks a stage where it is imported, and not as a file of its own (.ansible-lint)."""
+    playbooks = [yaml.safe_load(path.read_text()) for path in (ROOT / "playbooks").rglob("*.yml")]
+    paths = [play.get("ansible.builtin.import_playbook", "") for plays in playbooks for play in plays]
+    imported = {path.rpartition("/")[2] for path in paths}
+    assert {path.name for path in (ROOT / "playbooks/stages").glob("*.yml")} <= imported
+
+
 def test_files_are_as_editorconfig_says() -> None:
     parser = configparser.ConfigParser()
     parser.read_string("[root]\n" + (ROOT / ".editorconfig").read_text())
