@@ -8,6 +8,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 # molecule/shared is not a scenario.
 export MOLECULE_GLOB := molecule/*/molecule.yml
+# Images of containers often set it. Each of the hundreds of processes of Ansible would then compile its sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 # On an emulated machine sudo is slow while another lane uses the processor.
 export ANSIBLE_TIMEOUT := 120
 # Hosts can be made and removed even if the cluster file has errors.

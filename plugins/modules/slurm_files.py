@@ -18,6 +18,17 @@ options:
     description:
       - Directory from which other files are removed if they contain C(Managed by gpucluster.slurm) in their first KiB.
     type: path
+  note:
+    description: A name for O(digest).
+    type: str
+    version_added: 0.2.0
+  digest:
+    description:
+      - A checksum of the other options. While nothing of what the module has made changes, the fact C(made) of
+        M(gpucluster.slurm.slurm_host_facts) has it for O(note), and the module need not run again.
+    type: str
+    default: ""
+    version_added: 0.2.0
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files]
 seealso:
   - module: gpucluster.slurm.slurm_service
@@ -48,6 +59,7 @@ files:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import OPTIONS, FileError, from_options, write
 
 MARK = b"Managed by gpucluster.slurm"
@@ -71,7 +83,10 @@ def main() -> None:
         argument_spec={
             "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
             "purge": {"type": "path"},
+            "note": {"type": "str"},
+            "digest": {"type": "str", "default": ""},
         },
+        required_by={"digest": "note"},
         supports_check_mode=True,
     )
     params = module.params
@@ -87,6 +102,9 @@ def main() -> None:
             write(changes)
             for path in gone:
                 os.unlink(path)
+            if params["note"]:
+                purged = [params["purge"]] if params["purge"] else []
+                made.keep(params["note"], params["digest"], [*(file.path for file in files), *purged])
     except (FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     paths = [file.path for file in changes] + gone

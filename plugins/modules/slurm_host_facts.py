@@ -106,6 +106,14 @@ options:
     elements: str
     default: []
     version_added: 0.2.0
+  made:
+    description:
+      - Names of notes that M(gpucluster.slurm.slurm_service) and M(gpucluster.slurm.slurm_files) keep with
+        O(ignore:digest), to find out which still hold.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
   serving_controller:
     description:
       - Whether to ask Slurm which of its controllers serves. It can take a minute if one of them does not answer.
@@ -229,6 +237,13 @@ ansible_facts:
           type: dict
           returned: always
           sample: {systemd-timesyncd: true}
+        made:
+          description:
+            - The checksums of those notes of O(made) that hold. Their files are as the module has left them, also in
+              owner and mode, and their service has not been started again since.
+          type: dict
+          returned: always
+          sample: {munge: 0c7e3a...}
         users:
           description: The existing users of O(users), with their ids.
           type: dict
@@ -400,7 +415,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         return str(module.run_command([path, *command[1:]], environ_update={"LC_ALL": "C"})[1]) if path else ""
 
     params = module.params
-    names = ("packages", "hold", "candidates", "users", "paths", "free", "files", "programs", "profiles")
+    names = ("packages", "hold", "candidates", "users", "paths", "free", "files", "programs", "profiles", "made")
     lists = {name: tuple(params[name]) for name in names}
     part = params["part"] or {"path": "", "marker": ""}
     questions = Questions(
@@ -441,6 +456,7 @@ def main() -> None:
             "files": paths,
             "programs": names,
             "profiles": names,
+            "made": names,
             "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": text}},
             "serving_controller": {"type": "bool", "default": False},
             "ssh": {"type": "bool", "default": False},

@@ -104,6 +104,13 @@ options:
         description: Standard input of the command.
         type: str
         default: ""
+  digest:
+    description:
+      - A checksum of the other options. While nothing of what the module has made changes, the fact C(made) of
+        M(gpucluster.slurm.slurm_host_facts) has it, and the module need not run again.
+    type: str
+    default: ""
+    version_added: 0.2.0
 extends_documentation_fragment: [gpucluster.slurm.changing]
 seealso:
   - module: ansible.builtin.systemd_service
@@ -166,6 +173,7 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     File,
@@ -212,7 +220,7 @@ def removal(path: str) -> dict[str, str]:
 
 def show(module: AnsibleModule, name: str) -> dict[str, str]:
     """The properties of a unit that this module uses (systemctl(1), show)."""
-    wanted = "LoadState,ActiveState,UnitFileState,NeedDaemonReload,InactiveExitTimestampMonotonic"
+    wanted = ",".join(["LoadState", "InactiveExitTimestampMonotonic", *made.PROPERTIES])
     stdout = module.run_command(["systemctl", "show", f"--property={wanted}", name], check_rc=True)[1]
     return dict(line.split("=", 1) for line in stdout.split("\n") if "=" in line)
 
@@ -327,6 +335,11 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
     if not module.check_mode:
         for action in actions:
             act(module, action, stamp)
+    proven = prove(module, params["proof"])
+    if not module.check_mode:
+        started = made.invocation(show(module, name)) if params["digest"] else ""
+        paths = [*(file.path for file in files), *params["absent"], *params["reads"]]
+        made.keep(name, params["digest"] if started else "", paths, started)
 
     if actions:
         before = f"{unit['ActiveState']}, {unit['UnitFileState']}\n"
@@ -337,7 +350,7 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
         "files": [*(file.path for file in changes), *surplus],
         "actions": actions,
         "reason": reason,
-        "proof": prove(module, params["proof"]),
+        "proof": proven,
         "diff": diff,
     }
 
@@ -374,6 +387,7 @@ def main() -> None:
                     "stdin": {"type": "str", "default": ""},
                 },
             },
+            "digest": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )

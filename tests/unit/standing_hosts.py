@@ -81,6 +81,7 @@ def honest(name: str) -> dict[str, Any]:
         "storage": "",
         "backup": "",
         "clocks": {},
+        "made": {},
         "users": {},
         "paths": {},
         "free_mib": {},

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,24 @@ def test_ansible_reads_each_yaml_file_without_a_warning(monkeypatch: pytest.Monk
         if re.match(r"(inventory|meta|playbooks|plugins|roles)/.*\.ya?ml$", path):
             loader.load_from_file(str(ROOT / path))
     assert said == []
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts of data."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for item in [*value, *value.values()] if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def test_a_newline_in_an_expression_is_one() -> None:
+    """Ansible keeps backslashes in expressions: \\n is a newline only if YAML reads it, between double quotes."""
+    found = []
+    for path in filter(re.compile(r"(roles|playbooks)/.*\.yml$").match, tracked()):
+        for text in _texts(DataLoader().load_from_file(str(ROOT / path))):
+            found += [(path, part) for part in re.findall(r"\{[{%].*?[%}]\}", text, re.DOTALL) if r"\n" in part]
+    assert found == []
 
 
 def test_files_are_as_editorconfig_says() -> None:

@@ -166,6 +166,7 @@ HOST = _record(
     mirror=_text(r"(?:[a-z+]+:[A-Za-z0-9+._~:/@%-]+)?"),
     interrupted=_truth,
     clocks=_mapping(_text(_WORD), _truth),
+    made=_mapping(_text(_WORD), _text("[0-9a-f]{64}")),
     users=_mapping(_text(_WORD), _number(1 << 32)),
     paths=_mapping(_text(_PATH), _text(r"[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}")),
     people=_text(r"([0-9a-f]{64})?"),

@@ -14,11 +14,11 @@ import re
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import sshd_pam
+from ansible_collections.gpucluster.slurm.plugins.module_utils import made, sshd_pam
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import apparmor, cloud_init, dpkg, last_backup, ufw
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, without_part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
@@ -84,17 +84,10 @@ def candidates(policy: str) -> dict[str, str]:
     return {package: version for package, version in found if version != NONE}
 
 
-def services(shown: str) -> dict[str, bool]:
-    """Whether a service runs, by name, for those that start with the host; from what `systemctl show` prints of them.
-
-    Properties of a unit are lines of NAME=VALUE, and units are separated by an empty line.
-    """
-    units = (dict(line.split("=", 1) for line in part.split("\n") if "=" in line) for part in shown.split("\n\n"))
-    return {
-        unit["Id"].removesuffix(".service"): unit["ActiveState"] == "active"
-        for unit in units
-        if unit.get("UnitFileState") == "enabled"
-    }
+def clocks(units: Mapping[str, made.Unit]) -> dict[str, bool]:
+    """Whether a service that keeps the clock runs, by name, for those that start with the host."""
+    enabled = {name: unit for name, unit in units.items() if name in CLOCKS and unit["UnitFileState"] == "enabled"}
+    return {name: unit["ActiveState"] == "active" for name, unit in enabled.items()}
 
 
 def checksum(content: bytes | None) -> str:
@@ -167,6 +160,8 @@ class Questions:
     """Paths of programs, or patterns of glob(3): which of them cannot be run."""
     profiles: Sequence[str] = ()
     """Files of AppArmor's profiles: may their programs make user namespaces."""
+    made: Sequence[str] = ()
+    """Names of notes: which of them hold, so that their modules need not run."""
     serving_controller: bool = False
     """Which of several controllers serves?"""
     ssh: bool = False
@@ -186,6 +181,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
     path, marker = questions.part
     whole = _content(tree, path) or b"" if path else b""
     hostname = tree.text("/proc/sys/kernel/hostname") or ""
+    units = made.units(run(["systemctl", "show", f"--property={','.join(made.PROPERTIES)}", *CLOCKS, *questions.made]))
     return {
         **own,
         "hostname": hostname,
@@ -198,7 +194,8 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "candidates": {name: version for name, version in policy.items() if name in questions.candidates},
         "mirror": _mirror(own["codename"], run) if questions.candidates else "",
         "interrupted": bool(tree.names(dpkg.JOURNAL)),
-        "clocks": services(run(["systemctl", "show", "--property=Id,ActiveState,UnitFileState", *CLOCKS])),
+        "clocks": clocks(units),
+        "made": made.holding(questions.made, units),
         "users": {name: user for name in questions.users if (user := _user(name)) is not None},
         "people": noted_plan(tree.root.rstrip("/")),
         "directory": directory(questions.directory_users),

@@ -25,6 +25,7 @@ ASKED: dict[str, Any] = {
     "files": [],
     "programs": [],
     "profiles": [],
+    "made": [],
     "part": None,
     "serving_controller": False,
     "ssh": False,

@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError, write
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_service
 
@@ -150,6 +151,7 @@ def running(check: bool, load_state: str = "loaded", **params: Any) -> Mock:
         "stale": False,
         "servers": [],
         "proof": None,
+        "digest": "",
     }
     module = Mock(params=defaults | params, check_mode=check)
     unit = {**UNIT, "LoadState": load_state, "InactiveExitTimestampMonotonic": "1"}
@@ -241,3 +243,20 @@ def test_a_unit_that_cannot_start(tmp_path: Path, load_state: str, words: str, w
     with pytest.raises(slurm_service.ServiceError) as error:
         slurm_service.run_service(running(False, load_state, files=[{**wanted(path, content=""), "loaded": True}]))
     assert (str(error.value), path.exists()) == (words, written)
+
+
+@pytest.mark.parametrize(("invocation", "noted"), [("5a11", "0c" * 32), ("", "")])
+def test_the_look_is_told_only_of_a_service_that_runs(
+    invocation: str, noted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(made, "keep", lambda *note: kept.append(note))
+    absent, reads = str(tmp_path / "absent"), str(tmp_path / "reads")
+    module = running(False, name="munge", digest="0c" * 32, absent=[absent], reads=[reads])
+    status, shown, words = module.run_command.return_value
+    module.run_command.return_value = (status, f"{shown}InvocationID={invocation}\n", words)
+    slurm_service.run_service(module)
+    assert kept == [("munge", noted, [absent, reads], invocation)]
+    module.check_mode = True
+    slurm_service.run_service(module)
+    assert len(kept) == 1

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import probe
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
@@ -165,8 +166,8 @@ def test_candidates(tmp_path: Path) -> None:
 
 
 def test_services_that_start_with_the_host_keep_its_clock() -> None:
-    assert probe.services(CLOCKS) == {"systemd-timesyncd": True, "chrony": False}
-    assert probe.services("") == {}
+    assert probe.clocks(made.units(CLOCKS)) == {"systemd-timesyncd": True, "chrony": False}
+    assert probe.clocks(made.units("")) == {}
 
 
 def test_files_owners_users_and_an_interrupted_installation(tmp_path: Path) -> None:
