@@ -94,6 +94,8 @@ def test_one_run_makes_all_of_it_and_the_next_one_changes_nothing(site: Site) ->
     site.whole()
     again = site.whole("--skip-tags=validate")
     assert (again.changed, again.warnings) == ({}, [])
+    checked = site.whole("--check", "--skip-tags=validate")
+    assert checked.changed == {}
 
 
 def test_the_user_logs_in_submits_and_follows_the_job(site: Site) -> None:
