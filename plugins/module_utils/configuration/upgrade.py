@@ -45,7 +45,8 @@ def upgrade_plan(hosts: Mapping[str, Mapping[str, Any]], package: str, files: st
     """The plan of an upgrade.
 
     Args:
-        hosts: by name, the facts of each host (`packages` and `candidates`, versions by package).
+        hosts: by name, the facts of each host (`packages` and `candidates`, versions by package; `interrupted`). A host
+            that went down while dpkg changed its packages has none.
         package: the package whose version is that of all others.
         files: the version of the packages, if they are files.
 
@@ -53,7 +54,11 @@ def upgrade_plan(hosts: Mapping[str, Mapping[str, Any]], package: str, files: st
         `from` and `to`, the versions of the packages; `release`, that of `to`; `hosts`, those that change; `errors`,
         why there can be no upgrade.
     """
-    there = {name: host["packages"][package] for name, host in hosts.items() if package in host["packages"]}
+    there = {
+        name: host["packages"].get(package, "")
+        for name, host in hosts.items()
+        if package in host["packages"] or host["interrupted"]
+    }
     installed = _by_version(there)
     offered = _by_version({name: files or hosts[name]["candidates"].get(package, "") for name in there})
     plan: dict[str, Any] = {"from": "", "to": "", "release": "", "hosts": [], "errors": []}
@@ -62,7 +67,7 @@ def upgrade_plan(hosts: Mapping[str, Mapping[str, Any]], package: str, files: st
         plan["errors"] = [f"the hosts do not agree on one version of Slurm that apt offers: {found}"]
     elif offered:
         (target,) = offered
-        before = [version for version in installed if version != target]
+        before = [version for version in installed if version not in ("", target)]
         plan |= {
             "from": min(before, key=parts, default=target),
             "to": target,

@@ -14,9 +14,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upg
 PACKAGE = "slurm-wlm-basic-plugins"
 
 
-def host(installed: str, offered: str) -> dict[str, Any]:
+def host(installed: str, offered: str, interrupted: bool = False) -> dict[str, Any]:
     """The facts of a host."""
-    return {"packages": {PACKAGE: installed} if installed else {}, "candidates": {PACKAGE: offered} if offered else {}}
+    return {
+        "packages": {PACKAGE: installed} if installed else {},
+        "candidates": {PACKAGE: offered} if offered else {},
+        "interrupted": interrupted,
+    }
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,12 @@ def test_there_is_nothing_to_do_on_hosts_of_the_offered_version() -> None:
     plan = upgrade_plan({"ctl": host("24.11.5-4", "24.11.5-4")}, PACKAGE)
     assert (plan["hosts"], plan["errors"], plan["to"]) == ([], [], "24.11.5-4")
     assert upgrade_plan({}, PACKAGE)["errors"] == []
+
+
+def test_a_host_whose_packages_are_half_installed_changes() -> None:
+    hosts = {"n1": host("", "26.05.1-1", interrupted=True), "n2": host("26.05.1-1", "26.05.1-1", interrupted=True)}
+    plan = upgrade_plan(hosts, PACKAGE)
+    assert (plan["from"], plan["to"], plan["hosts"], plan["errors"]) == ("26.05.1-1", "26.05.1-1", ["n1"], [])
 
 
 @pytest.mark.parametrize("offered", ["24.11.5-5", "24.11.6-1"])
