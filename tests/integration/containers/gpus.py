@@ -68,7 +68,7 @@ systemctl daemon-reload
 rm -rf /dev/nvidia-caps /dev/nvidia[2-7] /usr/local/bin/nvidia-smi /etc/nvml-stand-in /run/nvidia-smi-stand-in
 rm -f /usr/local/lib/libnvidia-ml.so.1
 ldconfig
-apt-get purge --quiet=2 --yes slurm-wlm-nvml-plugin
+apt-get purge --quiet=2 --yes --allow-change-held-packages slurm-wlm-nvml-plugin
 """
 
 

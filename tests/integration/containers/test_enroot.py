@@ -118,8 +118,8 @@ def test_a_container_that_cannot_start_does_not_run_its_command_on_the_host(lab:
 
 def test_mpi_and_pytorch_in_containers_on_two_nodes(lab: Lab) -> None:
     for mpi, names in {"pmix": "PMIX_RANK", "pmi2": "PMI_RANK"}.items():
-        said = in_container(lab, f"-N2 --mpi={mpi} --container-image={IMAGE}", f"echo ${names}")
-        assert sorted(said.split()) == ["0", "1"]
+        said = in_container(lab, f"-N2 -n4 --mpi={mpi} --container-image={IMAGE}", f"echo ${names}")
+        assert sorted(said.split()) == ["0", "1", "2", "3"]
     torch = "PYTORCH_VERSION=2 srun -N2 --container-env=PYTORCH_VERSION"
     said = as_user(lab, f"{torch} --container-image={IMAGE} sh -c 'echo $MASTER_ADDR $WORLD_SIZE $RANK' 2>/dev/null")
     assert sorted(said.splitlines()) == ["box01 2 0", "box01 2 1"]

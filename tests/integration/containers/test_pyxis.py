@@ -100,6 +100,18 @@ def test_jobs_have_the_options_of_containers(lab: Lab) -> None:
     assert as_user(lab, job).splitlines() == ["PYXIS_container_image=ubuntu:24.04"] * 2
 
 
+def test_a_node_without_the_required_plugin_is_repaired(lab: Lab, equipped: Site) -> None:
+    """slurmd, which does not start without it, comes up in the same run."""
+    node = "box02"
+    assert lab.host(node).run(f"rm {PLUGIN}; systemctl restart slurmd").rc != 0
+    run = equipped.run(f"--limit={node}", "--skip-tags=preflight,mig", tags="compute")
+    assert (run.rc, run.failed) == (0, {})
+    assert lab.command(node, f"cmp {PACKAGED} {PLUGIN}; systemctl is-active slurmd") == "active"
+    assert line_in_force(lab) == f"required {PLUGIN}"
+    job = f"timeout 180 srun -w {node} --container-image=any sh -c 'echo $PYXIS_container_image'"
+    assert as_user(lab, job) == "any"
+
+
 @pytest.fixture(scope="module")
 def worse(equipped: Site) -> Site:
     """The cluster as it is to be with other plugins, in the state that it has with everything."""

@@ -10,6 +10,7 @@ each has a reason of its own. Settings of the kernel are the machine's: the test
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -39,17 +40,17 @@ def settings(directory: str, **values: int) -> Circumstance:
 
 
 RESTRICTED = settings("/proc/sys/kernel", apparmor_restrict_unprivileged_userns=1)
-PROFILE = "/etc/apparmor.d/apptainer"
+PROFILES = "/etc/apparmor.d"
 KERNELS_PROFILES = "/sys/kernel/security/apparmor"
 
 
-def profile(rule: str, loaded: str = "apptainer (unconfined)") -> Circumstance:
-    """A file of AppArmor with a profile for apptainer, and a stand-in for the list of those that the kernel has."""
-    make = f"""{RESTRICTED.make} && mkdir -p {PROFILE.rpartition("/")[0]} &&
-    printf 'profile apptainer /usr/bin/starter flags=(unconfined) {{\\n {rule}\\n}}\\n' >{PROFILE} &&
+def profile(rule: str, loaded: str = "", name: str = "apptainer") -> Circumstance:
+    """A file of AppArmor with a profile for a program, and a stand-in for the list of those that the kernel has."""
+    make = f"""{RESTRICTED.make} && mkdir -p {PROFILES} &&
+    printf 'profile {name} /usr/bin/{name} flags=(unconfined) {{\\n {rule}\\n}}\\n' >{PROFILES}/{name} &&
     mount -t tmpfs tmpfs /sys/kernel/security && mkdir {KERNELS_PROFILES} &&
-    echo '{loaded}' >{KERNELS_PROFILES}/profiles"""
-    return Circumstance(make, f"umount /sys/kernel/security; rm {PROFILE}; {RESTRICTED.undo}")
+    echo '{loaded or f"{name} (unconfined)"}' >{KERNELS_PROFILES}/profiles"""
+    return Circumstance(make, f"umount /sys/kernel/security; rm {PROFILES}/{name}; {RESTRICTED.undo}")
 
 
 NO_LISTS = Circumstance(f"mount -t tmpfs tmpfs {LISTS}", f"umount {LISTS}")
@@ -261,3 +262,19 @@ def test_site_stops_on_each_host_for_its_own_reason(lab: Lab) -> None:
         assert all(word in str(run.failed[host]) for word in words), run.failed[host]
     assert run.changed == {}
     assert as_user(lab, "timeout 180 srun -N2 hostname | sort").split() == ["box01", "box02"]
+
+
+def test_enroot_needs_a_profile_where_apparmor_restricts_namespaces(equipped: Site, tmp_path: Path) -> None:
+    """The node has enroot, so the role changes nothing there before it looks for the profile."""
+    circumstances = {
+        "has no profile": RESTRICTED,
+        "has another profile": profile("", name="enroot"),
+        "has the profile": profile("userns,", name="enroot"),
+    }
+    cases = {name: on_node(role("slurm", "look"), role("enroot"), where=where) for name, where in circumstances.items()}
+    outcomes = equipped.cases(tmp_path, cases)
+    assert [outcome.changed for outcome in outcomes.values()] == [{}, {}, {}]
+    missing, other, right = (str(outcome.failed) for outcome in outcomes.values())
+    assert "the packages have no profile /etc/apparmor.d/enroot" in missing
+    assert "the profile /etc/apparmor.d/enroot has no rule userns" in other
+    assert right == "{}"

@@ -9,6 +9,7 @@ a login host at the end. The tests run in this order.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,18 @@ def test_daemons_run_where_they_belong(lab: Lab, head: str, node: str) -> None:
     assert f"ClusterName             = {lab.cluster['name']}" in lab.command(node, "scontrol show config")
 
 
+def test_a_node_has_the_files_of_the_site_and_runs_its_prolog(lab: Lab, head: str, node: str) -> None:
+    """slurmctld sends both to the node, which has no directory with a configuration of its own."""
+    files = lab.cluster.get("slurm_files")
+    if not files:
+        pytest.skip("slurmctld sends no prolog before Slurm 23.11")
+    job = lab.command(head, f"timeout 180 srun -w {node} printenv SLURM_JOB_ID")
+    assert job in lab.command(node, "cat /run/first-prolog").split()
+    assert lab.command(node, "cat /run/slurm/conf/oci.conf") == files["oci.conf"].strip()
+    for name in files:
+        assert not lab.host(node).file(f"/etc/slurm/{name}").exists
+
+
 def test_a_job_gets_the_gpu_and_the_core_that_it_asked_for_and_no_other(lab: Lab, node: str) -> None:
     # A device node without a driver: opening one that was allocated gives ENXIO, another one EPERM.
     probe = "echo $CUDA_VISIBLE_DEVICES; nproc; for n in 0 1; do head -c1 /dev/nvidia$n 2>&1; done; true"
@@ -114,7 +127,8 @@ def test_a_job_survives_a_restart_of_every_daemon(lab: Lab, head: str) -> None:
 
 def test_files_that_slurmctld_does_not_start_with_are_not_written(lab: Lab, head: str) -> None:
     before = lab.command(head, CONFIGURATION)
-    run = lab.playbook("site", "--tags=controller", """--extra-vars={"slurm_conf": {"Licenses": "a:x"}}""")
+    slurm_conf = {**lab.cluster.get("slurm_conf", {}), "Licenses": "a:x"}
+    run = lab.playbook("site", "--tags=controller", f"--extra-vars={json.dumps({'slurm_conf': slurm_conf})}")
     (message,) = run.failed[head]
     assert "slurmctld does not start with these files: fatal: Invalid configured licenses: a:x" in message
     assert lab.command(head, CONFIGURATION) == before
