@@ -231,7 +231,7 @@ jobs:
     message:
       description: The difference from the expected end; empty for a job that passed.
       type: str
-      sample: "has not started in 300 s: ReqNodeNotAvail, UnavailableNodes:gpu002; gpu002 is drained by a person (bad DIMM)"
+      sample: "has not started in 300 s: ReqNodeNotAvail; gpu002 is drained by a person (bad DIMM)"
 accounting:
   description: Whether the cluster has accounting, so that the states are from C(sacct).
   returned: when jobs were submitted

@@ -112,7 +112,7 @@ done:
   elements: str
   returned: always
   sample: [gpu003]
-failed:
+broken:
   description: The nodes that have failed, with the error. They stay drained.
   type: dict
   returned: always
@@ -234,18 +234,18 @@ class Rolling:
     # -- the steps ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> Decision:
-        """Check the options, and forget what an earlier run has left: its nodes are changed again unless done."""
+        """Check the options, and keep of an earlier run what is done; its other nodes are changed again."""
         self.note["began"] = datetime.now().isoformat(timespec="seconds")
-        decided = self.decide()
+        self.decide()
         unproven = [name for name, state in self.progress.items() if state == WORKING]
         self.note["nodes"] = {name: entry for name, entry in self.note["nodes"].items() if entry["state"] == DONE}
         if reserved():
             # A run that was killed has left nodes in service that nobody has proven.
-            self.drain([name for name in unproven if name in nodes_now() and not nodes_now()[name].drained], "continued")
+            nodes = nodes_now()
+            self.drain([name for name in unproven if name in nodes and not nodes[name].drained], "to be changed")
             self.unreserve()
-        if not self.check_mode:
-            self.keep({})
-        return self.decide() if unproven or self.errors else decided
+        self.keep({})
+        return self.decide()
 
     def next(self) -> Decision:
         """Drain nodes, and wait a while for one that can be changed."""
@@ -263,7 +263,7 @@ class Rolling:
                 run(["scontrol", "requeue", job_id])
             # A drained node could have got a job just before, so what was drained is looked at once more.
             if not decided.drain and (decided.ready or decided.over):
-                self.keep({name: (WORKING, "") for name in decided.ready})
+                self.keep(dict.fromkeys(decided.ready, (WORKING, "")))
                 return decided
             if time.monotonic() >= until:
                 return decided
@@ -284,7 +284,7 @@ class Rolling:
             time.sleep(POLL)
         else:
             absent = []
-        wrong |= {name: f"slurmd has not registered in {self.params['wait']} s" for name in absent}
+        wrong |= dict.fromkeys(absent, f"slurmd has not registered in {self.params['wait']} s")
         wrong |= {
             name: f"somebody else has given a reason: {nodes[name].reason}"
             for name in well
@@ -303,17 +303,15 @@ class Rolling:
     def judge(self) -> None:
         """Take proven nodes out of the reservation, and drain the others again."""
         results = {name: str(why) for name, why in self.params["results"].items()}
-        wrong = {name: why for name, why in results.items() if why and self.progress.get(name) == WORKING}
-        self.drain(wrong, "failed")
-        self.fail(wrong)
+        self.fail({name: why for name, why in results.items() if why})
         self.keep({name: (DONE, "") for name, why in results.items() if not why})
         self.unreserve()
 
     def fail(self, wrong: dict[str, str]) -> None:
-        """Note nodes as failed. Those that are drained by rolling get the error as their reason."""
+        """Drain nodes with their error, unless somebody else has drained them, and note them as failed."""
         nodes = nodes_now() if wrong else {}
         for name, why in wrong.items():
-            if name in nodes and nodes[name].ours:
+            if name in nodes and (nodes[name].ours or not nodes[name].drained):
                 self.drain([name], f"failed: {why}")
         self.keep({name: (FAILED, why) for name, why in wrong.items()})
 
@@ -325,7 +323,7 @@ class Rolling:
     def end(self) -> Decision:
         """End the run: nodes that were taken for a change and did not return have failed. Without any, forget it."""
         lost = [name for name, state in self.progress.items() if state == WORKING and name in self.names]
-        self.fail({name: "the run has lost the connection to it" for name in lost})
+        self.fail(dict.fromkeys(lost, "the run ended while it was changed"))
         decided = self.decide()
         if all(self.progress.get(name) == DONE for name in self.names) and not self.check_mode and os.path.exists(NOTE):
             os.unlink(NOTE)
@@ -342,8 +340,8 @@ def jobs_now(late: bool) -> list[Job]:
     jobs = rolling.jobs_of(output(rolling.SQUEUE))
     if not late:
         return jobs
-    again = {record["JobId"] for record in show("job") if record.get("Requeue") == "1" and record.get("BatchFlag") == "1"}
-    return [Job(job.job_id, job.user, job.nodes, job.end, job.job_id in again) for job in jobs]
+    may = {record["JobId"] for record in show("job") if (record.get("Requeue"), record.get("BatchFlag")) == ("1", "1")}
+    return [Job(job.job_id, job.user, job.nodes, job.end, job.job_id in may) for job in jobs]
 
 
 def reserved() -> bool:
@@ -359,10 +357,10 @@ def answer(change: Rolling, decided: Decision, ready: list[str]) -> dict[str, An
         "changed": change.changed,
         "ready": ready,
         "over": decided.over,
-        "ok": not (failed or decided.stopped or decided.late),
+        "ok": decided.over and not (failed or decided.late or decided.stopped or decided.later),
         "table": rolling.table(decided, change.progress, failed, len(change.names)),
         "done": sorted(name for name, state in change.progress.items() if state == DONE),
-        "failed": failed,
+        "broken": failed,
         "left": {**decided.out, **decided.late},
     }
 

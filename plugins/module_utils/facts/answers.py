@@ -327,7 +327,7 @@ RESULTS: dict[str, dict[str, Check]] = {
         "ok": _truth,
         "table": _LINES,
         "done": _list(_line, MOST_HOSTS),
-        "failed": _mapping(_line, _any_text, MOST_HOSTS),
+        "broken": _mapping(_line, _any_text, MOST_HOSTS),
         "left": _mapping(_line, _any_text, MOST_HOSTS),
     },
     "slurm_run": {"other": _run},

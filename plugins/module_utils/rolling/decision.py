@@ -174,8 +174,8 @@ def deadline_of(given: str, began: datetime) -> datetime | None:
         found = None
     if found is None or found.tzinfo:
         raise RollingError(
-            f"rolling_deadline: found {given!r}, allowed: a date and time such as 2026-12-01T18:00, by the controller's "
-            "clock, or a number of minutes"
+            f"rolling_deadline: found {given!r}, allowed: a date and time such as 2026-12-01T18:00, by the "
+            "controller's clock, or a number of minutes"
         )
     return found
 
@@ -232,7 +232,7 @@ def decide(
             f"{fold(sorted(failed))} failed, which is the budget of partition {', '.join(sorted(used))}; "
             "the other nodes are as they were"
         )
-        decision.resume += decision.ready + [*decision.waiting]
+        decision.resume += [*decision.ready, *decision.waiting]
         decision.later, decision.ready, decision.waiting, decision.requeue = [n.name for n in candidates], [], {}, []
         return decision
     taken = _count(node for node in nodes.values() if node.name not in decision.resume and _is_out(node, progress))
@@ -302,7 +302,7 @@ def _choose(
         else:
             decision.later.append(node.name)
     if decision.later and not (decision.ready or decision.drain or decision.waiting):
-        decision.late |= {name: "the budget is used up by nodes that are not in this run" for name in decision.later}
+        decision.late |= dict.fromkeys(decision.later, "the budget is used up by nodes that are not in this run")
         decision.later = []
 
 

@@ -41,7 +41,8 @@ def test_a_second_reason_has_another_owner() -> None:
 
 def test_the_health_check_has_the_same_words() -> None:
     program = (ROOT / "roles/slurm_health/files/health.py").read_text()
-    assert f'PREFIX = "{drains.HEALTH}"' in program and f'APPENDED = "{drains.APPENDED}"' in program
+    assert f'PREFIX = "{drains.HEALTH}"' in program
+    assert f'APPENDED = "{drains.APPENDED}"' in program
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ def test_a_drained_node_is_ready_when_nothing_runs_on_it() -> None:
 @pytest.mark.parametrize("state", ["COMPLETING", "IDLE+DRAIN+NOT_RESPONDING", "MIXED+DRAIN", "UNKNOWN+DRAIN"])
 def test_a_node_whose_state_is_not_certain_counts_as_busy(state: str) -> None:
     found = decided([node("n1", f"{state}+DRAIN", OURS)])
-    assert not found.ready and found.waiting.keys() == {"n1"}
+    assert not found.ready
+    assert found.waiting.keys() == {"n1"}
 
 
 def test_nodes_of_others_are_left_out_and_named() -> None:
@@ -79,7 +80,8 @@ def test_nodes_of_others_are_left_out_and_named() -> None:
         node("n4", "IDLE+DRAIN", drains.MIG),
     ]
     found = decided(nodes, budget=4)
-    assert found.over and not found.resume
+    assert found.over
+    assert not found.resume
     assert found.out["n1"] == "drained by a person (bad DIMM)"
     assert found.out["n2"] == "drained by the health check (health check gpu: lost)"
     assert found.out["n4"] == f"drained by MIG ({drains.MIG})"
@@ -88,7 +90,9 @@ def test_nodes_of_others_are_left_out_and_named() -> None:
 
 def test_a_node_that_got_a_second_reason_has_failed() -> None:
     found = decided([node("n1", "IDLE+DRAIN", f"{OURS} : Kill task failed"), node("n2")], budget=2)
-    assert found.failed.keys() == {"n1"} and found.drain == ["n2"] and not found.resume
+    assert found.failed.keys() == {"n1"}
+    assert found.drain == ["n2"]
+    assert not found.resume
 
 
 def test_a_reboot_is_no_second_reason() -> None:
@@ -98,10 +102,15 @@ def test_a_reboot_is_no_second_reason() -> None:
 def test_failures_use_up_the_budget_and_stop_the_run() -> None:
     nodes = [node("n1", "IDLE+DRAIN", OURS), node("n2", "MIXED+DRAIN", OURS), node("n3")]
     found = decided(nodes, job("7", "n2"), budget=2, progress={"n1": FAILED})
-    assert not found.stopped and found.waiting.keys() == {"n2"} and found.later == ["n3"]
+    assert not found.stopped
+    assert found.waiting.keys() == {"n2"}
+    assert found.later == ["n3"]
     found = decided(nodes, job("7", "n2"), budget=1, progress={"n1": FAILED})
-    assert found.stopped.startswith("n1 failed") and found.over
-    assert found.resume == ["n2"] and not found.drain and found.later == ["n3"]
+    assert found.stopped.startswith("n1 failed")
+    assert found.over
+    assert found.resume == ["n2"]
+    assert not found.drain
+    assert found.later == ["n3"]
 
 
 def test_done_nodes_stay_as_they_are() -> None:
@@ -113,15 +122,18 @@ def test_after_the_deadline_jobs_are_requeued_or_left() -> None:
     nodes = [node("n1", "MIXED+DRAIN", OURS), node("n2", "MIXED+DRAIN", OURS), node("n3", "MIXED")]
     jobs = job("1", "n1", requeue=True), job("2", "n2"), job("3", "n3")
     found = decided(nodes, *jobs, budget=2, late=True)
-    assert found.requeue == ["1"] and found.waiting.keys() == {"n1"}
-    assert found.resume == ["n2"] and found.late.keys() == {"n2", "n3"}
+    assert found.requeue == ["1"]
+    assert found.waiting.keys() == {"n1"}
+    assert found.resume == ["n2"]
+    assert found.late.keys() == {"n2", "n3"}
     assert "job 2 of alice" in found.late["n2"]
 
 
 def test_a_budget_that_nodes_outside_of_the_run_use_up_ends_the_run() -> None:
     nodes = {each.name: each for each in (node("n1", "IDLE+DRAIN", OURS), node("n2"))}
     found = decide(["n2"], nodes, [], {}, {"gpu": 1})
-    assert found.over and found.late.keys() == {"n2"}
+    assert found.over
+    assert found.late.keys() == {"n2"}
 
 
 def test_a_node_that_slurm_does_not_know_is_named() -> None:
