@@ -21,7 +21,7 @@ DONE, FAILED, WORKING = "done", "failed", "working"
 """States of a node in the note; a node without one is still to be changed."""
 
 BUSY = frozenset(("ALLOCATED", "MIXED", "COMPLETING"))
-OUT = frozenset(("DOWN", "FAIL", "FAILING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "UNKNOWN", "FUTURE"))
+OUT = frozenset(("DOWN", "FAIL", "FAILING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "FUTURE"))
 """States in which a node is out of service without a drain."""
 SILENT = frozenset(("NOT_RESPONDING", "UNKNOWN"))
 """States in which nobody knows what runs on a node."""
@@ -220,8 +220,11 @@ def decide(
             decision.failed[name] = f"while it waited, somebody else has given a reason: {node.reason}"
         elif node.drained:
             decision.out[name] = f"drained by {drains.owner(node.reason, node.user)} ({node.reason})"
-        elif node.flags & (OUT | SILENT):
+        elif node.flags & OUT:
             decision.out[name] = f"{'+'.join(sorted(node.flags))} ({node.reason or 'no reason'})"
+        elif node.flags & SILENT:
+            # For a moment after a resume as well. Slurm sets it down if it goes on (SlurmdTimeout).
+            decision.waiting[name] = "slurmd does not answer"
         else:
             candidates.append(node)
     failed = {*decision.failed, *(name for name in nodes if progress.get(name) == FAILED)}
@@ -232,7 +235,7 @@ def decide(
             f"{fold(sorted(failed))} failed, which is the budget of partition {', '.join(sorted(used))}; "
             "the other nodes are as they were"
         )
-        decision.resume += [*decision.ready, *decision.waiting]
+        decision.resume += [name for name in (*decision.ready, *decision.waiting) if nodes[name].ours]
         decision.later, decision.ready, decision.waiting, decision.requeue = [n.name for n in candidates], [], {}, []
         return decision
     taken = _count(node for node in nodes.values() if node.name not in decision.resume and _is_out(node, progress))

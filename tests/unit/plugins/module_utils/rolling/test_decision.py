@@ -88,6 +88,12 @@ def test_nodes_of_others_are_left_out_and_named() -> None:
     assert found.out.keys() == {"n1", "n2", "n3", "n4"}
 
 
+def test_a_node_that_does_not_answer_is_waited_for() -> None:
+    found = decided([node("n1", "IDLE+NOT_RESPONDING"), node("n2")], progress={"n2": DONE})
+    assert found.waiting == {"n1": "slurmd does not answer"}
+    assert not found.over
+
+
 def test_a_node_that_got_a_second_reason_has_failed() -> None:
     found = decided([node("n1", "IDLE+DRAIN", f"{OURS} : Kill task failed"), node("n2")], budget=2)
     assert found.failed.keys() == {"n1"}
