@@ -82,7 +82,7 @@ def rolled(lab: Lab) -> list[str]:
 
 
 def reason(lab: Lab, node: str) -> str:
-    return lab.command(CONTROLLER, f"timeout 60 sinfo --noheader --nodes={node} --format='%T %E' | head -1")
+    return str(lab.command(CONTROLLER, f"timeout 60 sinfo --noheader --nodes={node} --format='%T %E' | head -1"))
 
 
 def wait_for_line(run: LiveRun, words: str, seconds: int = 120) -> None:
