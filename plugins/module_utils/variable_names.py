@@ -30,6 +30,7 @@ ROLES = (
     "preflight",
     "pyxis",
     "registry",
+    "rolling",
     "slurm",
     "slurm_accounting",
     "slurm_client",

@@ -227,11 +227,11 @@ jobs:
           reason.
         - It is more exact than RV(jobs[].reason), which can describe a busy node as down.
       type: dict
-      sample: {gpu002: drained (bad DIMM)}
+      sample: {gpu002: drained by a person (bad DIMM)}
     message:
       description: The difference from the expected end; empty for a job that passed.
       type: str
-      sample: "has not started in 300 s: ReqNodeNotAvail, UnavailableNodes:gpu002; gpu002 is drained (bad DIMM)"
+      sample: "has not started in 300 s: ReqNodeNotAvail; gpu002 is drained by a person (bad DIMM)"
 accounting:
   description: Whether the cluster has accounting, so that the states are from C(sacct).
   returned: when jobs were submitted
@@ -350,7 +350,7 @@ def node_states(jobs: list[dict[str, Any]]) -> dict[str, str]:
     if not hostlists:
         return {}
     nodes = f"--nodes={','.join(sorted(hostlists))}"
-    answer = run(["sinfo", "--all", "--Node", "--noheader", nodes, "--format=%N|%T|%E"])
+    answer = run(["sinfo", "--all", "--Node", "--noheader", nodes, "--format=%N|%T|%u|%E"])
     states: dict[str, str] = slurm.parse_sinfo(answer.output)
     return states
 

@@ -321,6 +321,16 @@ RESULTS: dict[str, dict[str, Check]] = {
     "slurm_people": {"conflicts": _LINES, "remarks": _LINES},
     "slurm_qos": _ACCOUNTING,
     "slurm_reservation": {"plan": _plan()},
+    "slurm_rolling": {
+        # Names become hosts of the play.
+        "ready": _list(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*", 255), MOST_HOSTS),
+        "over": _truth,
+        "ok": _truth,
+        "table": _LINES,
+        "done": _list(_line, MOST_HOSTS),
+        "broken": _mapping(_line, _any_text, MOST_HOSTS),
+        "left": _mapping(_line, _any_text, MOST_HOSTS),
+    },
     "slurm_run": {"other": _run},
     "slurm_service": {
         "files": _LINES,

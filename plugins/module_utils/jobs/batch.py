@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.drains import owner
+
 FINAL_STATES = frozenset(
     ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT")
 )
@@ -197,12 +199,20 @@ def booked(seen: list[JobRecord], answer: list[JobRecord]) -> list[JobRecord] | 
 
 
 def parse_sinfo(text: str) -> dict[str, str]:
-    """State of each node, with the administrator's reason, from `sinfo --Node --format '%N|%T|%E'`.
+    """State of each node, with the owner of a drain and the reason, from `sinfo --Node --format '%N|%T|%u|%E'`.
 
     A reason may have lines of its own; they are left out.
     """
-    rows = (line.split("|", 2) for line in text.split("\n"))
-    return {row[0]: row[1] if row[2] == "none" else f"{row[1]} ({row[2]})" for row in rows if len(row) == 3}
+    rows = (line.split("|", 3) for line in text.split("\n"))
+    return {row[0]: _state(*row[1:]) for row in rows if len(row) == 4}
+
+
+def _state(state: str, user: str, reason: str) -> str:
+    """The state of a node as people see it: `drained by the health check (health check gpu: ...)`."""
+    if reason == "none":
+        return state
+    by = f" by {owner(reason, user)}" if state.startswith(("drain", "down")) else ""
+    return f"{state}{by} ({reason})"
 
 
 def status_of(job: Mapping[str, Any], record: JobRecord, waited: int) -> tuple[str, str]:

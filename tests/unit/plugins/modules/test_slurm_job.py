@@ -171,15 +171,16 @@ def test_when_time_is_up_own_jobs_are_cancelled_and_nodes_named(module: Any) -> 
         + squeue(3, "FAILED")
         + squeue(7, "RUNNING")
     )
-    slurm = Slurm(sbatch=["1\n", "2\n", "3\n"], squeue=[look], sinfo=["n1|mixed|none\nn2|drained|bad DIMM\n"])
+    nodes = "n1|mixed|Unknown|none\nn2|drained|root|bad DIMM\n"
+    slurm = Slurm(sbatch=["1\n", "2\n", "3\n"], squeue=[look], sinfo=[nodes])
     result = module(slurm, command="true", timeout=0, jobs=[{"nodelist": "n[1-2]"}, {}, {"expect": "FAILED"}])
     assert result["failed"]
     assert [(job["status"], job["message"]) for job in result["jobs"]] == [
-        ("waiting", f"has not started in 0 s: {reason}; n1 is mixed; n2 is drained (bad DIMM)"),
+        ("waiting", f"has not started in 0 s: {reason}; n1 is mixed; n2 is drained by a person (bad DIMM)"),
         ("failed", "has not ended in 0 s: RUNNING on n1"),
         ("passed", ""),
     ]
-    assert result["jobs"][0]["node_states"] == {"n1": "mixed", "n2": "drained (bad DIMM)"}
+    assert result["jobs"][0]["node_states"] == {"n1": "mixed", "n2": "drained by a person (bad DIMM)"}
     assert slurm.called("scancel") == [["1", "2"]]
 
 

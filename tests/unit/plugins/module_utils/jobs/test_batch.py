@@ -212,7 +212,7 @@ def test_status(job: dict[str, Any], record: JobRecord, status: str, message: st
 
 
 def test_sinfo() -> None:
-    assert batch.parse_sinfo("n1|mixed|none\nn2|drained|bad DIMM | slot 3\n") == {
+    assert batch.parse_sinfo("n1|mixed|Unknown|none\nn2|drained|root|bad DIMM | slot 3\n") == {
         "n1": "mixed",
-        "n2": "drained (bad DIMM | slot 3)",
+        "n2": "drained by a person (bad DIMM | slot 3)",
     }

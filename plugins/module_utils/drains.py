@@ -1,0 +1,61 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The owners of drains: who has taken a node out of service, by the beginning of the node's reason.
+
+Nobody resumes what another one has drained. docs/admin/operations.md has the same table. The health check is a program
+of its own on the nodes, and roles have their reasons as variables; a unit test compares them with this module.
+"""
+
+from __future__ import annotations
+
+HEALTH = "health check "
+ROLLING = "gpucluster.slurm rolling: "
+MIG = "gpucluster.slurm: other MIG instances"
+DRIVER = "gpucluster.slurm: NVIDIA driver"
+
+OWNERS = {HEALTH: "the health check", ROLLING: "rolling", MIG: "MIG", DRIVER: "the NVIDIA driver"}
+"""Owner by the beginning of the reason."""
+
+APPENDED = " : "
+"""Separator before a reason that Slurm appends (`set_node_reason` in `src/slurmctld/node_mgr.c`)."""
+
+REBOOTED = "Node unexpectedly rebooted"
+"""Slurm's reason for a node that comes back with another boot time (`validate_node_specs` there)."""
+
+OF_SLURM = (
+    "Not responding",
+    REBOOTED,
+    "Kill task failed",
+    "Prolog error",
+    "Epilog error",
+    "batch job complete failure",
+    "Duplicate jobid",
+    "reboot ",
+    "gres/",
+    "Low ",
+    "Invalid ",
+)
+"""Beginnings of the reasons that Slurm gives by itself."""
+
+SLURM_USERS = ("slurm",)
+"""Users of slurmctld. What it sets by itself has its user; with root, only the words tell it from a person."""
+
+
+def owner(reason: str, user: str = "") -> str:
+    """Who has drained a node or set it down: an owner of the table, `Slurm`, or `a person`.
+
+    Args:
+        reason: the reason, without user and time.
+        user: the user who has set it, if known.
+    """
+    found = next((name for prefix, name in OWNERS.items() if reason.startswith(prefix)), "")
+    if found:
+        return found
+    return "Slurm" if user in SLURM_USERS or reason.startswith(OF_SLURM) else "a person"
+
+
+def is_only(prefix: str, reason: str) -> bool:
+    """Whether a reason is of this owner, and nobody has appended another one; a reboot is no reason of its own."""
+    first, _separator, second = reason.partition(APPENDED)
+    return first.startswith(prefix.rstrip()) and second in ("", REBOOTED)

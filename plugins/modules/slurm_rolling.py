@@ -1,0 +1,402 @@
+#!/usr/bin/python
+
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The steps of a rolling change of nodes, on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_rolling
+short_description: Take nodes out of service for a change, within a budget, and back into it
+version_added: 0.3.0
+description:
+  - The steps of the playbook C(gpucluster.slurm.rolling), on the serving controller. The playbook changes the nodes
+    between the steps.
+  - What has been done is kept in C(/var/lib/gpucluster-slurm/rolling.json), so that the next run continues one that was
+    killed, also from another control host.
+  - Only nodes that this module has drained are resumed.
+options:
+  step:
+    description:
+      - V(begin) begins a run, or continues an earlier one with the same O(change).
+      - V(next) drains nodes and waits until some of them can be changed. The control host repeats it until then, and
+        shows the table whenever it differs.
+      - V(prove) resumes changed nodes inside of a reservation, where only jobs of O(user) run.
+      - V(judge) takes these nodes out of the reservation. It drains those with an error again.
+      - V(end) ends the run.
+    type: str
+    choices: [begin, next, prove, judge, end]
+    required: true
+  nodes:
+    description: All nodes of the run, a hostlist.
+    type: str
+    required: true
+  change:
+    description: What is changed, as a digest. A run with another one begins anew.
+    type: str
+    required: true
+  budget:
+    description:
+      - How many nodes of a partition may be out of service for the change at the same time, as a number or a share, by
+        partition. The key V(*) is for the others.
+    type: dict
+    default: {"*": 10%}
+  deadline:
+    description:
+      - A date and time by the clock of the controller, or a number of minutes after the beginning of this run. After
+        it, jobs that allow it are requeued. Nodes with other jobs are left as they are, and named.
+    type: str
+    default: ""
+  results:
+    description: For V(prove) and V(judge), the error of each changed node; an empty text without one.
+    type: dict
+    default: {}
+  user:
+    description: User of the jobs that prove nodes.
+    type: str
+    default: root
+  wait:
+    description: Seconds that V(next) waits for a node, and V(prove) for the registration of nodes.
+    type: int
+    default: 60
+attributes:
+  check_mode:
+    description: Can run in check mode and return changed status prediction without modifying target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
+    support: none
+author:
+  - gpucluster.slurm contributors (@gpucluster)
+requirements:
+  - Slurm's commands (22.05 or later) with a slurmctld that answers, as a user that may change nodes
+"""
+
+EXAMPLES = r"""
+- name: Wait for nodes that can be changed
+  gpucluster.slurm.slurm_rolling:
+    step: next
+    nodes: gpu[001-200]
+    change: new kernel
+    budget: {"*": 10%, debug: 1}
+"""
+
+RETURN = r"""
+ready:
+  description: The nodes to be changed now; for V(prove), those on which a job is to run.
+  type: list
+  elements: str
+  returned: always
+  sample: [gpu001, gpu002]
+over:
+  description: Whether no node can be changed any more, and none is waited for.
+  type: bool
+  returned: always
+  sample: false
+ok:
+  description: Whether no node has failed, the run was not stopped, and no node was left after the deadline.
+  type: bool
+  returned: always
+  sample: true
+table:
+  description: The state of the run, for a person.
+  type: list
+  elements: str
+  returned: always
+  sample: ["done      12 of 200: gpu[001-012]"]
+done:
+  description: The nodes that are changed and back in service.
+  type: list
+  elements: str
+  returned: always
+  sample: [gpu003]
+broken:
+  description: The nodes that have failed, with the error. They stay drained.
+  type: dict
+  returned: always
+  sample: {gpu004: "health check: munge: no credential"}
+left:
+  description: The nodes that this run does not change, with the reason.
+  type: dict
+  returned: always
+  sample: {gpu005: "drained by a person (bad DIMM)"}
+"""
+
+import json
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import decision as rolling
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision import (
+    DONE,
+    FAILED,
+    SILENT,
+    WORKING,
+    Decision,
+    Job,
+    Node,
+    RollingError,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, show
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output, run
+
+NOTE = "/var/lib/gpucluster-slurm/rolling.json"
+RESERVATION = "gpucluster_rolling"
+"""In it, changed nodes run the jobs that prove them, and no others."""
+PROOF_MINUTES = 60
+"""The reservation of a run that was killed ends by itself."""
+POLL = 3
+"""Seconds between two looks at the jobs."""
+REASON = 200
+"""Characters of a reason."""
+
+
+class Rolling:
+    """A rolling change, with its note."""
+
+    def __init__(self, params: dict[str, Any], check_mode: bool) -> None:
+        """Read the note."""
+        self.params, self.check_mode, self.changed = params, check_mode, False
+        self.names = expand(params["nodes"])
+        self.note: dict[str, Any] = {}
+        try:
+            with open(NOTE, encoding="utf-8") as file:
+                found = json.load(file)
+            if isinstance(found, dict) and found.get("change") == params["change"]:
+                self.note = found
+        except (FileNotFoundError, ValueError):
+            pass
+        self.note.setdefault("change", params["change"])
+        self.note.setdefault("nodes", {})
+
+    # -- the note ----------------------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> dict[str, str]:
+        """The states of the nodes."""
+        return {name: entry["state"] for name, entry in self.note["nodes"].items()}
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """The errors of the nodes that have failed."""
+        return {name: entry["why"] for name, entry in self.note["nodes"].items() if entry["state"] == FAILED}
+
+    def keep(self, states: dict[str, tuple[str, str]]) -> None:
+        """Note the state of nodes, with the error. An empty state is that of a node to be changed."""
+        for name, (state, why) in states.items():
+            self.note["nodes"][name] = {"state": state, "why": why, "at": time.strftime("%Y-%m-%dT%H:%M:%S")}
+        if not self.check_mode:
+            os.makedirs(os.path.dirname(NOTE), mode=0o755, exist_ok=True)
+            write([File(NOTE, f"{json.dumps(self.note, indent=1)}\n".encode())])
+
+    # -- Slurm -------------------------------------------------------------------------------------------------------
+
+    def update(self, names: Iterable[str], *words: str) -> None:
+        """Change nodes of Slurm."""
+        names = [*names]
+        if names:
+            self.changed = True
+        if names and not self.check_mode:
+            output(["scontrol", "update", f"NodeName={fold(names)}", *words])
+
+    def drain(self, names: Iterable[str], why: str) -> None:
+        """Drain nodes; the reason has our mark."""
+        words = re.sub(r"[^ -!#-&(-~]", "", f"{drains.ROLLING}{why.replace(drains.APPENDED, ': ')}")
+        self.update(names, "State=DRAIN", f"Reason={words[:REASON].rstrip()}")
+
+    def resume(self, names: Iterable[str]) -> None:
+        """Resume nodes that rolling has drained, and no others."""
+        nodes = nodes_now()
+        self.update([name for name in names if name in nodes and nodes[name].ours], "State=RESUME", f"Reason={CLEARED}")
+
+    def decide(self) -> Decision:
+        """What happens next, by the present state of Slurm. Raises CommandError and RollingError."""
+        nodes = nodes_now()
+        sizes = Counter(place for node in nodes.values() for place in node.partitions)
+        budget = rolling.allowed({key: str(value) for key, value in self.params["budget"].items()}, sizes)
+        deadline = rolling.deadline_of(
+            self.params["deadline"], datetime.fromisoformat(self.note.get("began", datetime.now().isoformat()))
+        )
+        late = deadline is not None and datetime.now() >= deadline
+        return rolling.decide(self.names, nodes, jobs_now(late), self.progress, budget, late)
+
+    # -- the steps ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> Decision:
+        """Check the options, and keep of an earlier run what is done; its other nodes are changed again."""
+        self.note["began"] = datetime.now().isoformat(timespec="seconds")
+        self.decide()
+        unproven = [name for name, state in self.progress.items() if state == WORKING]
+        self.note["nodes"] = {name: entry for name, entry in self.note["nodes"].items() if entry["state"] == DONE}
+        if reserved():
+            # A run that was killed has left nodes in service that nobody has proven.
+            nodes = nodes_now()
+            self.drain([name for name in unproven if name in nodes and not nodes[name].drained], "to be changed")
+            self.unreserve()
+        self.keep({})
+        return self.decide()
+
+    def next(self) -> Decision:
+        """Drain nodes, and wait a while for one that can be changed."""
+        until = time.monotonic() + self.params["wait"]
+        while True:
+            decided = self.decide()
+            if self.check_mode:
+                return decided
+            self.keep({name: (FAILED, why) for name, why in decided.failed.items()})
+            self.resume(decided.resume)
+            self.drain(decided.drain, "to be changed")
+            for job_id in decided.requeue:
+                # A job that has ended meanwhile cannot be requeued.
+                self.changed = True
+                run(["scontrol", "requeue", job_id])
+            # A drained node could have got a job just before, so what was drained is looked at once more.
+            if not decided.drain and (decided.ready or decided.over):
+                self.keep(dict.fromkeys(decided.ready, (WORKING, "")))
+                return decided
+            if time.monotonic() >= until:
+                return decided
+            time.sleep(0 if decided.drain else POLL)
+
+    def prove(self) -> list[str]:
+        """Resume the changed nodes inside of a reservation. Returns those that are ready for a job."""
+        wrong = {name: str(why) for name, why in self.params["results"].items() if why}
+        well = [name for name in self.params["results"] if name not in wrong]
+        if self.check_mode:
+            return well
+        until = time.monotonic() + self.params["wait"]
+        while well:
+            nodes = nodes_now()
+            absent = [name for name in well if name not in nodes or nodes[name].flags & (SILENT | {"INVALID_REG"})]
+            if not absent or time.monotonic() >= until:
+                break
+            time.sleep(POLL)
+        else:
+            absent = []
+        wrong |= dict.fromkeys(absent, f"slurmd has not registered in {self.params['wait']} s")
+        wrong |= {
+            name: f"somebody else has given a reason: {nodes[name].reason}"
+            for name in well
+            if name not in wrong and not nodes[name].ours
+        }
+        self.fail(wrong)
+        well = [name for name in well if name not in wrong]
+        if well:
+            self.unreserve()
+            words = [f"ReservationName={RESERVATION}", "StartTime=now", f"Duration={PROOF_MINUTES}"]
+            words += [f"Nodes={fold(well)}", f"Users={self.params['user']}", "Flags=MAINT,IGNORE_JOBS"]
+            output(["scontrol", "create", "reservation", *words])
+            self.resume(well)
+        return well
+
+    def judge(self) -> None:
+        """Take proven nodes out of the reservation, and drain the others again."""
+        results = {name: str(why) for name, why in self.params["results"].items()}
+        self.fail({name: why for name, why in results.items() if why})
+        self.keep({name: (DONE, "") for name, why in results.items() if not why})
+        self.unreserve()
+
+    def fail(self, wrong: dict[str, str]) -> None:
+        """Drain nodes with their error, unless somebody else has drained them, and note them as failed."""
+        nodes = nodes_now() if wrong else {}
+        for name, why in wrong.items():
+            if name in nodes and (nodes[name].ours or not nodes[name].drained):
+                self.drain([name], f"failed: {why}")
+        self.keep({name: (FAILED, why) for name, why in wrong.items()})
+
+    def unreserve(self) -> None:
+        """Remove the reservation of the proof."""
+        if not self.check_mode and reserved():
+            output(["scontrol", "delete", f"ReservationName={RESERVATION}"])
+
+    def end(self) -> Decision:
+        """End the run: nodes that were taken for a change and did not return have failed. Without any, forget it."""
+        lost = [name for name, state in self.progress.items() if state == WORKING and name in self.names]
+        self.fail(dict.fromkeys(lost, "the run ended while it was changed"))
+        decided = self.decide()
+        if all(self.progress.get(name) == DONE for name in self.names) and not self.check_mode and os.path.exists(NOTE):
+            os.unlink(NOTE)
+        return decided
+
+
+def nodes_now() -> dict[str, Node]:
+    """All nodes of Slurm. Raises CommandError."""
+    return {node.name: node for node in map(rolling.node_of, show("node"))}
+
+
+def jobs_now(late: bool) -> list[Job]:
+    """The jobs that have nodes, after the deadline with the ones that may start again. Raises CommandError."""
+    jobs = rolling.jobs_of(output(rolling.SQUEUE))
+    if not late:
+        return jobs
+    may = {record["JobId"] for record in show("job") if (record.get("Requeue"), record.get("BatchFlag")) == ("1", "1")}
+    return [Job(job.job_id, job.user, job.nodes, job.end, job.job_id in may) for job in jobs]
+
+
+def reserved() -> bool:
+    """Whether there is the reservation of the proof."""
+    return any(record.get("ReservationName") == RESERVATION for record in show("reservation"))
+
+
+def answer(change: Rolling, decided: Decision, ready: list[str]) -> dict[str, Any]:
+    """The result of a step."""
+    failed = {**change.errors, **decided.failed}
+    failed = {name: why for name, why in failed.items() if name in change.names}
+    return {
+        "changed": change.changed,
+        "ready": ready,
+        "over": decided.over,
+        "ok": decided.over and not (failed or decided.late or decided.stopped or decided.later),
+        "table": rolling.table(decided, change.progress, failed, len(change.names)),
+        "done": sorted(name for name, state in change.progress.items() if state == DONE),
+        "broken": failed,
+        "left": {**decided.out, **decided.late},
+    }
+
+
+def take_step(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Take a step. Raises CommandError, FileError, OSError and RollingError."""
+    change, step = Rolling(params, check_mode), params["step"]
+    if step in ("begin", "next", "end"):
+        decided: Decision = getattr(change, step)()
+        return answer(change, decided, decided.ready if step == "next" and not check_mode else [])
+    ready = change.prove() if step == "prove" else []
+    if step == "judge":
+        change.judge()
+    return answer(change, change.decide(), ready)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "step": {"type": "str", "choices": ["begin", "next", "prove", "judge", "end"], "required": True},
+            "nodes": {"type": "str", "required": True},
+            "change": {"type": "str", "required": True},
+            "budget": {"type": "dict", "default": {"*": "10%"}},
+            "deadline": {"type": "str", "default": ""},
+            "results": {"type": "dict", "default": {}},
+            "user": {"type": "str", "default": "root"},
+            "wait": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        result = take_step(module.params, module.check_mode)
+    except (CommandError, FileError, OSError, RollingError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

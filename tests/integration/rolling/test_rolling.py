@@ -1,0 +1,205 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""rolling.yml while jobs run: free nodes first, busy ones when they become free, proof, failures, kills, a second run.
+
+The tests run in this order. Nodes of containers share one kernel, so that a reboot is a stand-in: `shutdown` writes
+another boot id, ends the connections and starts slurmd with -b, as a node that has booted does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab import Lab, LiveRun, Run
+
+CONTROLLER = "roll-ctl"
+NODES = [f"roll-node{number}" for number in range(1, 5)]
+NOTE = "/var/lib/gpucluster-slurm/rolling.json"
+
+SHUTDOWN = """#!/bin/sh
+cat /proc/sys/kernel/random/uuid >/root/boot_id.new && cat /root/boot_id.new >/root/boot_id
+echo rebooted >>/root/reboots
+systemd-run --on-active=2 sh -c "pkill -f 'sshd.*admin'; systemctl stop slurmd; slurmd -b; sleep 3; pkill -x slurmd; \
+  sleep 1; systemctl start slurmd"
+"""
+MARK = """
+- name: Leave a mark
+  ansible.builtin.shell: date +%s.%N >>/root/rolled
+  changed_when: true
+"""
+BREAKABLE = """
+- name: Fail on a broken node
+  ansible.builtin.command: test ! -e /root/broken
+  changed_when: false
+"""
+SEE = """
+- name: See the reservation
+  ansible.builtin.command: timeout 60 scontrol show reservation
+  changed_when: false
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean(lab: Lab) -> Iterator[None]:
+    """After each test no job runs, no note is left, and all nodes are in service."""
+    yield
+    lab.command(CONTROLLER, "timeout 60 scancel --user=root; timeout 60 scancel --user=alice; true")
+    lab.command(CONTROLLER, f"rm -f {NOTE} /run/gpucluster-slurm/run")
+    lab.host(CONTROLLER).run("timeout 60 scontrol delete ReservationName=gpucluster_rolling")
+    lab.host(CONTROLLER).run("timeout 60 scontrol update NodeName=roll-node[1-4] State=RESUME")
+    for node in NODES:
+        lab.command(node, "rm -f /root/rolled /root/broken")
+        lab.wait_until_idle(CONTROLLER, node)
+
+
+def tasks(directory: Path, text: str = MARK) -> str:
+    """A file of tasks that run on each node; its path."""
+    path = directory / "tasks.yml"
+    path.write_text(f"---{text}")
+    return str(path)
+
+
+def submit(lab: Lab, node: str, command: str, *options: str) -> int:
+    """A job on a node, which runs when this returns; its number."""
+    words = f"timeout 60 sbatch --parsable -D / -o /dev/null -w {node} --time=30 {' '.join(options)} --wrap '{command}'"
+    job = int(lab.command(CONTROLLER, words))
+    lab.wait_for(CONTROLLER, f"timeout 60 squeue --noheader --jobs={job} --format=%T", "RUNNING")
+    return job
+
+
+def record(lab: Lab, job: int, wanted: str) -> None:
+    """Return when accounting has a job in a state."""
+    lab.wait_for(CONTROLLER, f"timeout 60 sacct --noheader -X -P --jobs={job} --format=state", wanted, 60)
+
+
+def rolled(lab: Lab) -> list[str]:
+    """The nodes with the mark."""
+    return [node for node in NODES if lab.host(node).file("/root/rolled").exists]
+
+
+def reason(lab: Lab, node: str) -> str:
+    return str(lab.command(CONTROLLER, f"timeout 60 sinfo --noheader --nodes={node} --format='%T %E' | head -1"))
+
+
+def wait_for_line(run: LiveRun, words: str, seconds: int = 120) -> None:
+    """Return when the run has shown these words."""
+    assert run.process.stdout is not None
+    until = time.monotonic() + seconds
+    for line in run.process.stdout:
+        run.lines.append(line)
+        if words in line:
+            return
+        assert time.monotonic() < until, f"no {words!r} within {seconds} s"
+    raise AssertionError(f"the run ended before {words!r}")
+
+
+def succeeded(run: Run) -> None:
+    assert run.rc == 0, run.failed or run.output[-3000:]
+
+
+def test_the_plan_changes_nothing(lab: Lab, tmp_path: Path) -> None:
+    run = lab.playbook("rolling", "--check", "-e", f"rolling_tasks={tasks(tmp_path)}", "-e", "rolling_budget=2")
+    succeeded(run)
+    assert "next      roll-node[1-2]" in run.output
+    assert not rolled(lab)
+    assert not lab.host(CONTROLLER).file(NOTE).exists
+    assert not [name for names in run.changed.values() for name in names if "Begin" not in name]
+
+
+def test_free_nodes_are_changed_first_and_a_busy_one_when_its_job_ends(lab: Lab, tmp_path: Path) -> None:
+    job = submit(lab, "roll-node1", "until test -e /home/go; do sleep 0.5; done")
+    run = lab.start("rolling", "-e", f"rolling_tasks={tasks(tmp_path)}", "-e", "rolling_budget=2")
+    wait_for_line(run, f"waiting   roll-node1: job {job} of root until ")
+    assert reason(lab, "roll-node1").startswith(("draining", "drng"))
+    lab.wait_for(CONTROLLER, f"cat {NOTE}", "done", 120)
+    lab.command(CONTROLLER, "touch /home/go")
+    finished = run.finish()
+    succeeded(finished)
+    lab.command(CONTROLLER, "rm /home/go")
+    record(lab, job, "COMPLETED")
+    assert rolled(lab) == NODES
+    marks = {node: float(lab.command(node, "cat /root/rolled")) for node in NODES}
+    assert max(marks, key=lambda node: marks[node]) == "roll-node1"
+    assert not lab.host(CONTROLLER).file(NOTE).exists
+    assert "drain" not in lab.command(CONTROLLER, "timeout 60 sinfo --noheader --format=%T")
+
+
+def test_a_node_that_another_one_has_drained_is_left_alone(lab: Lab, tmp_path: Path) -> None:
+    lab.command(CONTROLLER, "timeout 60 scontrol update NodeName=roll-node3 State=DRAIN Reason='bad DIMM'")
+    run = lab.playbook("rolling", "-e", f"rolling_tasks={tasks(tmp_path)}", "-e", "rolling_budget=2")
+    succeeded(run)
+    assert "left out  roll-node3: drained by a person (bad DIMM)" in run.output
+    assert rolled(lab) == ["roll-node1", "roll-node2", "roll-node4"]
+    assert reason(lab, "roll-node3") == "drained bad DIMM"
+
+
+def test_failures_use_up_the_budget_and_the_next_run_goes_on(lab: Lab, tmp_path: Path) -> None:
+    lab.command("roll-node1", "touch /root/broken")
+    lab.command("roll-node2", "touch /root/broken")
+    given = ("-e", f"rolling_tasks={tasks(tmp_path, BREAKABLE + MARK)}", "-e", "rolling_budget=2")
+    run = lab.playbook("rolling", *given)
+    assert run.rc != 0
+    assert "stopped   roll-node[1-2] failed" in run.output
+    assert not rolled(lab)
+    assert "gpucluster.slurm rolling: failed: Fail on a broken node" in reason(lab, "roll-node1")
+    assert reason(lab, "roll-node3").startswith("idle")
+    lab.command("roll-node1", "rm /root/broken")
+    lab.command("roll-node2", "rm /root/broken")
+    succeeded(lab.playbook("rolling", *given))
+    assert rolled(lab) == NODES
+
+
+def test_a_run_that_was_killed_goes_on_and_a_second_one_is_refused(lab: Lab, tmp_path: Path) -> None:
+    job = submit(lab, "roll-node2", "until test -e /home/go; do sleep 0.5; done")
+    given = ("-e", f"rolling_tasks={tasks(tmp_path)}", "-e", "rolling_budget=2")
+    run = lab.start("rolling", *given)
+    wait_for_line(run, "done      3 of 4")
+    second = lab.playbook("rolling", *given)
+    assert second.rc != 0
+    assert "runs a playbook of this collection on this cluster" in str(second.failed)
+    run.kill()
+    assert reason(lab, "roll-node2").endswith("gpucluster.slurm rolling: to be changed")
+    lab.command(CONTROLLER, "touch /home/go")
+    succeeded(lab.playbook("rolling", *given))
+    lab.command(CONTROLLER, "rm /home/go")
+    record(lab, job, "COMPLETED")
+    for node in NODES:
+        assert len(lab.command(node, "cat /root/rolled").splitlines()) == 1, f"{node} was changed twice"
+
+
+def test_after_the_deadline_jobs_are_requeued_or_left(lab: Lab, tmp_path: Path) -> None:
+    stays = submit(lab, "roll-node1", "sleep 900", "--no-requeue")
+    again = submit(lab, "roll-node2", "sleep 900", "--requeue")
+    given = ("-e", f"rolling_tasks={tasks(tmp_path)}", "-e", "rolling_budget=4")
+    run = lab.playbook("rolling", *given, "-e", "rolling_deadline=2026-01-01T00:00")
+    assert run.rc != 0
+    assert f"left out  roll-node1: after the deadline, job {stays} of root" in run.output
+    assert rolled(lab) == NODES[1:]
+    assert lab.command(CONTROLLER, f"timeout 60 squeue --noheader --jobs={stays} --format=%T") == "RUNNING"
+    assert "Restarts=1" in lab.command(CONTROLLER, f"timeout 60 scontrol show job {again}")
+    assert reason(lab, "roll-node1").split()[0] in ("allocated", "mixed")
+
+
+def test_the_window_is_a_reservation_for_as_long_as_the_run(lab: Lab, tmp_path: Path) -> None:
+    window = "{rolling_window: {StartTime: now, Duration: '01:00:00'}}"
+    run = lab.playbook("rolling", "-e", f"rolling_tasks={tasks(tmp_path, SEE)}", "-e", window)
+    succeeded(run)
+    assert "ReservationName=gpucluster_rolling_window" in run.output
+    assert "gpucluster_rolling" not in lab.command(CONTROLLER, "timeout 60 scontrol show reservation")
+
+
+def test_nodes_reboot_by_a_stand_in(lab: Lab) -> None:
+    for node in NODES[2:]:
+        lab.script(node, "cat >/usr/local/sbin/shutdown && chmod 755 /usr/local/sbin/shutdown", SHUTDOWN.encode())
+        lab.command(
+            node, "ln -sf /usr/local/sbin/shutdown /sbin/shutdown; cat /proc/sys/kernel/random/uuid >/root/boot_id"
+        )
+        lab.command(node, "mount --bind /root/boot_id /proc/sys/kernel/random/boot_id")
+    run = lab.playbook("rolling", "--limit", "roll-ctl,roll-node3,roll-node4", "-e", "{rolling_reboot: true}")
+    succeeded(run)
+    for node in NODES[2:]:
+        assert lab.command(node, "cat /root/reboots") == "rebooted"

@@ -1,0 +1,191 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The steps of slurm_rolling with a stand-in for Slurm: the note, kills between the steps, and what is drained when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision import RollingError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer
+from ansible_collections.gpucluster.slurm.plugins.modules import slurm_rolling
+
+DRAINED = "gpucluster.slurm rolling: to be changed"
+
+
+class Slurm:
+    """Nodes, jobs and the reservation, changed by the commands of the module."""
+
+    def __init__(self) -> None:
+        self.nodes = {f"n{number}": {"State": "IDLE", "Reason": ""} for number in range(1, 5)}
+        self.jobs = ""
+        self.reserved = ""
+        self.requeued: list[str] = []
+        self.may_requeue: list[str] = []
+
+    def show(self, what: str, *_name: str) -> list[dict[str, str]]:
+        if what == "node":
+            return [{"NodeName": name, "Partitions": "all", **node} for name, node in self.nodes.items()]
+        if what == "job":
+            return [{"JobId": job, "Requeue": "1", "BatchFlag": "1"} for job in self.may_requeue]
+        return [{"ReservationName": "gpucluster_rolling"}] if self.reserved else []
+
+    def output(self, command: Sequence[str]) -> str:
+        if command[0] == "squeue":
+            return self.jobs
+        words = dict(word.split("=", 1) for word in command[2:] if "=" in word)
+        if command[1] == "update":
+            for name in expand(words["NodeName"]):
+                resumed = words["State"] == "RESUME"
+                self.nodes[name] = {"State": "IDLE" if resumed else "IDLE+DRAIN", "Reason": words["Reason"]}
+        elif command[1] == "create":
+            self.reserved = words["Nodes"]
+        else:
+            self.reserved = ""
+        return ""
+
+    def run(self, command: Sequence[str]) -> Answer:
+        self.requeued.append(command[2])
+        self.jobs = ""
+        return Answer(0, "", "")
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
+    found = Slurm()
+    for name in ("show", "output", "run"):
+        monkeypatch.setattr(slurm_rolling, name, getattr(found, name))
+    monkeypatch.setattr(slurm_rolling, "NOTE", f"{tmp_path}/rolling.json")
+    monkeypatch.setattr(slurm_rolling, "POLL", 0)
+
+    def write(files: list[Any]) -> None:
+        """Write as the user of this test, who need not be root."""
+        for file in files:
+            Path(file.path).write_bytes(file.content)
+
+    monkeypatch.setattr(slurm_rolling, "write", write)
+    return found
+
+
+def step(name: str, check_mode: bool = False, **options: Any) -> dict[str, Any]:
+    params = {
+        "step": name,
+        "nodes": "n[1-4]",
+        "change": "kernel",
+        "budget": {"*": "2"},
+        "deadline": "",
+        "results": {},
+        "user": "root",
+        "wait": 0,
+    }
+    return slurm_rolling.take_step(params | options, check_mode)
+
+
+def ready(**options: Any) -> list[str]:
+    """The next nodes: a look after the drain is needed."""
+    first: list[str] = step("next", **options)["ready"] or step("next", **options)["ready"]
+    return first
+
+
+def test_all_nodes_are_changed_in_batches_and_the_note_is_removed(slurm: Slurm) -> None:
+    step("begin")
+    changed = []
+    while not step("next", wait=5)["over"]:
+        batch = [name for name, node in slurm.nodes.items() if node["Reason"] == DRAINED]
+        assert len(batch) == 2
+        assert step("prove", results=dict.fromkeys(batch, ""))["ready"] == batch
+        assert expand(slurm.reserved) == batch
+        assert all(slurm.nodes[name]["State"] == "IDLE" for name in batch)
+        step("judge", results=dict.fromkeys(batch, ""))
+        assert not slurm.reserved
+        changed += batch
+    assert changed == ["n1", "n2", "n3", "n4"]
+    ended = step("end")
+    assert ended["ok"]
+    assert ended["done"] == changed
+    assert not Path(slurm_rolling.NOTE).exists()
+
+
+def test_a_plan_changes_nothing(slurm: Slurm) -> None:
+    before = json.dumps(slurm.nodes)
+    assert step("begin", check_mode=True)["table"][1] == "next      n[1-2]"
+    assert json.dumps(slurm.nodes) == before
+    assert not Path(slurm_rolling.NOTE).exists()
+
+
+def test_a_node_whose_change_or_job_fails_is_drained_and_the_run_stops(slurm: Slurm) -> None:
+    step("begin")
+    assert ready() == ["n1", "n2"]
+    assert step("prove", results={"n1": "no kernel", "n2": ""})["ready"] == ["n2"]
+    step("judge", results={"n2": "has not ended"})
+    assert slurm.nodes["n1"] == {"State": "IDLE+DRAIN", "Reason": "gpucluster.slurm rolling: failed: no kernel"}
+    assert slurm.nodes["n2"] == {"State": "IDLE+DRAIN", "Reason": "gpucluster.slurm rolling: failed: has not ended"}
+    assert step("next")["over"]
+    ended = step("end")
+    assert not ended["ok"]
+    assert ended["broken"] == {"n1": "no kernel", "n2": "has not ended"}
+    # The next run tries them again, first.
+    step("begin")
+    assert ready() == ["n1", "n2"]
+
+
+def test_a_run_that_was_killed_goes_on(slurm: Slurm) -> None:
+    step("begin")
+    assert ready(budget={"*": "1"}) == ["n1"]
+    step("prove", results={"n1": ""})
+    step("judge", results={"n1": ""})
+    assert ready(budget={"*": "1"}) == ["n2"]
+    step("prove", results={"n2": ""})
+    # Killed here: n2 is in service inside the reservation, unproven.
+    step("begin")
+    assert not slurm.reserved
+    assert slurm.nodes["n2"]["Reason"] == DRAINED
+    assert ready(budget={"*": "1"}) == ["n2"]
+    assert step("end")["done"] == ["n1"]
+
+
+@pytest.mark.usefixtures("slurm")
+def test_another_change_begins_anew() -> None:
+    step("begin")
+    assert ready(budget={"*": "1"}) == ["n1"]
+    step("judge", results={"n1": ""})
+    assert step("begin", change="other")["done"] == []
+
+
+def test_what_others_drain_meanwhile_is_not_resumed(slurm: Slurm) -> None:
+    step("begin")
+    assert ready() == ["n1", "n2"]
+    slurm.nodes["n1"] = {"State": "IDLE+DRAIN", "Reason": "bad DIMM"}
+    assert step("prove", results={"n1": "", "n2": ""})["ready"] == ["n2"]
+    assert slurm.nodes["n1"]["Reason"] == "bad DIMM"
+
+
+def test_after_the_deadline_jobs_are_requeued(slurm: Slurm) -> None:
+    slurm.nodes["n1"] = {"State": "MIXED+DRAIN", "Reason": DRAINED}
+    slurm.jobs, slurm.may_requeue = "7|alice|2026-11-25T10:00:00|n1\n", ["7"]
+    step("begin", nodes="n1")
+    step("next", nodes="n1", deadline="2020-01-01T00:00")
+    assert slurm.requeued == ["7"]
+
+
+def test_a_node_that_was_being_changed_at_the_end_has_failed(slurm: Slurm) -> None:
+    step("begin")
+    assert ready() == ["n1", "n2"]
+    ended = step("end")
+    assert ended["broken"].keys() == {"n1", "n2"}
+    assert slurm.nodes["n1"]["Reason"] == "gpucluster.slurm rolling: failed: the run ended while it was changed"
+
+
+def test_wrong_options_change_nothing(slurm: Slurm) -> None:
+    with pytest.raises(RollingError):
+        step("begin", budget={"*": "many"})
+    with pytest.raises(RollingError):
+        step("begin", deadline="tomorrow")
+    assert not Path(slurm_rolling.NOTE).exists()
+    assert all(node["State"] == "IDLE" for node in slurm.nodes.values())
