@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """rolling.yml while jobs run: free nodes first, busy ones when they become free, proof, failures, kills, a second run.
 
-The tests run in this order. Nodes of containers share one kernel, so that a reboot is a stand-in: `shutdown` writes
-another boot id, ends the connections and starts slurmd with -b, as a node that has booted does.
+The tests run in this order. Nodes of containers share one kernel, so that a reboot is a stand-in: `shutdown` ends
+the connections, starts slurmd with -b, as a node that has booted does, and writes another boot id.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ NODES = [f"roll-node{number}" for number in range(1, 5)]
 NOTE = "/var/lib/gpucluster-slurm/rolling.json"
 
 SHUTDOWN = """#!/bin/sh
-cat /proc/sys/kernel/random/uuid >/root/boot_id.new && cat /root/boot_id.new >/root/boot_id
-echo rebooted >>/root/reboots
-systemd-run --on-active=2 sh -c "pkill -f 'sshd.*admin'; systemctl stop slurmd; slurmd -b; sleep 3; pkill -x slurmd; \
-  sleep 1; systemctl start slurmd"
+systemd-run --on-active=1 --timer-property=AccuracySec=100ms sh -c "pkill -f 'sshd.*admin'; systemctl stop slurmd; \
+  slurmd -b; sleep 3; pkill -x slurmd; sleep 1; systemctl start slurmd; echo rebooted >>/root/reboots; \
+  cat /root/next_boot_id >/root/boot_id"
 """
 MARK = """
 - name: Leave a mark
@@ -196,7 +195,9 @@ def test_nodes_reboot_by_a_stand_in(lab: Lab) -> None:
     for node in NODES[2:]:
         lab.script(node, "cat >/usr/local/sbin/shutdown && chmod 755 /usr/local/sbin/shutdown", SHUTDOWN.encode())
         lab.command(
-            node, "ln -sf /usr/local/sbin/shutdown /sbin/shutdown; cat /proc/sys/kernel/random/uuid >/root/boot_id"
+            node,
+            "ln -sf /usr/local/sbin/shutdown /sbin/shutdown;"
+            "for name in boot_id next_boot_id; do cat /proc/sys/kernel/random/uuid >/root/$name; done",
         )
         lab.command(node, "mount --bind /root/boot_id /proc/sys/kernel/random/boot_id")
     run = lab.playbook("rolling", "--limit", "roll-ctl,roll-node3,roll-node4", "-e", "{rolling_reboot: true}")
