@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import grp
+import json
 import os
 import pwd
 import re
@@ -30,6 +31,16 @@ class FileError(Exception):
 def _shown(content: bytes) -> str:
     """The content of a file for a diff."""
     return f"({len(content)} bytes that are no text)\n" if b"\0" in content else content.decode(errors="replace")
+
+
+def noted(path: str) -> dict[str, Any]:
+    """A note of an earlier run, a mapping in JSON; empty without one, or if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class File:

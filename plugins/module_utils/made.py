@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, noted, write
 
 NOTES = "/run/gpucluster-slurm/made"
 """The directory of the notes. They end with a boot."""
@@ -73,7 +72,7 @@ def holding(names: Iterable[str], found: Mapping[str, Unit]) -> dict[str, str]:
     """The checksums of the notes that hold, by name. found: the properties of services, by name."""
     result = {}
     for name in names:
-        note = _read(name)
+        note = noted(os.path.join(NOTES, name))
         try:
             if note["started"] == (invocation(found[name]) if name in found else "") and all(
                 identity(path) == known for path, known in note["paths"].items()
@@ -82,11 +81,3 @@ def holding(names: Iterable[str], found: Mapping[str, Unit]) -> dict[str, str]:
         except (AttributeError, KeyError, TypeError):  # none, or of another version of the collection
             continue
     return result
-
-
-def _read(name: str) -> Any:
-    try:
-        with open(os.path.join(NOTES, name), encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError):
-        return {}

@@ -61,15 +61,9 @@ options:
     description: Seconds that V(next) waits for a node, and V(prove) for the registration of nodes.
     type: int
     default: 60
+extends_documentation_fragment: [gpucluster.slurm.changing]
 attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
-    support: none
-author:
-  - gpucluster.slurm contributors (@gpucluster)
+  diff_mode: {support: none}
 requirements:
   - Slurm's commands (22.05 or later) with a slurmctld that answers, as a user that may change nodes
 """
@@ -135,7 +129,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, noted, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import decision as rolling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision import (
@@ -169,15 +163,9 @@ class Rolling:
         """Read the note."""
         self.params, self.check_mode, self.changed = params, check_mode, False
         self.names = expand(params["nodes"])
-        self.note: dict[str, Any] = {}
-        try:
-            with open(NOTE, encoding="utf-8") as file:
-                found = json.load(file)
-            if isinstance(found, dict) and found.get("change") == params["change"]:
-                self.note = found
-        except (FileNotFoundError, ValueError):
-            pass
-        self.note.setdefault("change", params["change"])
+        self.note = noted(NOTE)
+        if self.note.get("change") != params["change"]:
+            self.note = {"change": params["change"]}
         self.note.setdefault("nodes", {})
 
     # -- the note ----------------------------------------------------------------------------------------------------
@@ -197,7 +185,6 @@ class Rolling:
         for name, (state, why) in states.items():
             self.note["nodes"][name] = {"state": state, "why": why, "at": time.strftime("%Y-%m-%dT%H:%M:%S")}
         if not self.check_mode:
-            os.makedirs(os.path.dirname(NOTE), mode=0o755, exist_ok=True)
             write([File(NOTE, f"{json.dumps(self.note, indent=1)}\n".encode())])
 
     # -- Slurm -------------------------------------------------------------------------------------------------------

@@ -47,15 +47,9 @@ options:
     description: The process of a run that has ended on the same control host. The control host fills it in.
     type: str
     default: ""
+extends_documentation_fragment: [gpucluster.slurm.changing]
 attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
-    support: none
-author:
-  - gpucluster.slurm contributors (@gpucluster)
+  diff_mode: {support: none}
 """
 
 EXAMPLES = r"""

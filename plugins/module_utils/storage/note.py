@@ -14,7 +14,7 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, noted, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import mounted
 
 PATH = "/var/lib/gpucluster-slurm/storage"
@@ -27,12 +27,7 @@ INCOMPLETE = "incomplete"
 
 def read() -> dict[str, Any]:
     """The note; empty without one, or if it cannot be read."""
-    try:
-        with open(PATH, encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return noted(PATH)
 
 
 def keep(note: dict[str, Any]) -> None:

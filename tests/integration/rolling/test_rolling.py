@@ -46,6 +46,7 @@ SEE = """
 def clean(lab: Lab) -> Iterator[None]:
     """After each test no job runs, no note is left, and all nodes are in service."""
     yield
+    # Not every test has jobs, and scancel may fail without one.
     lab.command(CONTROLLER, "timeout 60 scancel --user=root; timeout 60 scancel --user=alice; true")
     lab.command(CONTROLLER, f"rm -f {NOTE} /run/gpucluster-slurm/run")
     lab.host(CONTROLLER).run("timeout 60 scontrol delete ReservationName=gpucluster_rolling")
