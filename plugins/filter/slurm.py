@@ -56,6 +56,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory 
     directory_hosts,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.remarks import host_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import note_digests, unsettled, variables_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
@@ -82,6 +83,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "nearest": nearest,
     "node_lines": node_lines,
     "node_parameters": node_parameters,
+    "note_digests": note_digests,
     "package_entries": package_entries,
     "partition_lines": partition_lines,
     "people": complete,
@@ -94,10 +96,12 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "storage_plans": storage_plans,
     "storage_remark": storage_remark,
     "trusted_hosts": trusted_hosts,
+    "unsettled": unsettled,
     "upgrade_plan": upgrade_plan,
     "validation_jobs": validation_jobs,
     "validation_summary": validation_summary,
     "validation_table": validation_table,
+    "variables_of": variables_of,
 }
 
 

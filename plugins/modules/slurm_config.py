@@ -103,6 +103,15 @@ options:
     type: str
     default: ""
     version_added: 0.2.0
+  digest:
+    description:
+      - A checksum of O(files), O(hosts) and O(cleaned_hosts), for O(state=present). While the files in force do not
+        change, the fact C(made) of M(gpucluster.slurm.slurm_host_facts) has it under the name V(slurmctld_config), and
+        the module need not run again.
+      - There is no such fact while a change is RV(unproven), or while hosts that have left are to be cleaned.
+    type: str
+    default: ""
+    version_added: 0.2.0
 extends_documentation_fragment: [gpucluster.slurm.changing]
 seealso:
   - module: gpucluster.slurm.slurm_service
@@ -227,6 +236,7 @@ from hashlib import sha256
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     KEY_VALUE,
@@ -263,6 +273,8 @@ KEPT = "/var/lib/gpucluster-slurm"
 GOOD = f"{KEPT}/good"
 HOSTS = f"{KEPT}/hosts"
 FORMER = f"{KEPT}/former"
+READ_AT_START = f"{KEPT}/slurmd"
+"""The settings that slurmd reads from the files in force only when it starts."""
 SLURMCTLD_FILES = ("cgroup.conf", "gres.conf", "plugstack.conf", "slurm.conf")
 FILES = f"{KEPT}/files"
 """The names of slurmctld's files in GOOD, each with its checksum."""
@@ -418,7 +430,7 @@ def keep(texts: Mapping[str, str], read_at_start: str | None) -> None:
     if read_at_start is not None:
         settings = read(texts).settings
         programs = "\n".join("=".join(settings.get(("slurm.conf", key), (key, ""))) for key in FAILED)
-        kept += [File(f"{KEPT}/slurmd", read_at_start.encode()), File(PROGRAMS, programs.encode())]
+        kept += [File(READ_AT_START, read_at_start.encode()), File(PROGRAMS, programs.encode())]
         kept += [File(FILES, listed(texts).encode())]
         gone = {*recorded()} - texts.keys()
     write(kept)
@@ -680,6 +692,14 @@ def tried(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     return outcome(plan, texts) | {"changed": False, "remarks": remarks}
 
 
+def note(module: AnsibleModule, daemon: Daemon, *, holds: bool) -> None:
+    """Keep the note for O(digest), or remove it. Raises OSError."""
+    directory, names = module.params["directory"], [*module.params["files"], *module.params["secrets"]]
+    paths = [os.path.join(place, name) for place in (directory, GOOD) for name in names]
+    paths += [] if daemon.name == "slurmdbd" else [FILES, PROGRAMS, READ_AT_START, HOSTS, FORMER]
+    made.keep(f"{daemon.name}_config", module.params["digest"] if holds else "", paths)
+
+
 def removal(path: str, before: str) -> dict[str, str]:
     """The diff of a file that is removed."""
     return {"before_header": path, "after_header": path, "before": before, "after": ""}
@@ -715,6 +735,7 @@ def main() -> None:
             "patience": {"type": "int", "default": 60},
             "hosts": {"type": "str", "default": ""},
             "cleaned_hosts": {"type": "str", "default": ""},
+            "digest": {"type": "str", "default": ""},
         },
         required_if=[("state", "present", ["files"])],
         supports_check_mode=True,
@@ -730,8 +751,10 @@ def main() -> None:
                 names, gone = known_hosts(module)
                 result = configure(module, daemon)
                 result["remarks"] += departed.remarks(gone)
-                if names and not module.check_mode:
-                    departed.record(HOSTS, names)
+                if not module.check_mode:
+                    if names:
+                        departed.record(HOSTS, names)
+                    note(module, daemon, holds=not gone and not result.get("unproven"))
             else:
                 result = settle(module, daemon, state)
     except (BesideError, ConfigError, ConfigurationError, FileError, OSError, ValueError) as error:

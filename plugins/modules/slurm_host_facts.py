@@ -108,8 +108,8 @@ options:
     version_added: 0.2.0
   made:
     description:
-      - Names of notes that M(gpucluster.slurm.slurm_service) and M(gpucluster.slurm.slurm_files) keep with
-        O(ignore:digest), to find out which still hold.
+      - Names of notes that M(gpucluster.slurm.slurm_config), M(gpucluster.slurm.slurm_service) and
+        M(gpucluster.slurm.slurm_files) keep with O(ignore:digest), to find out which still hold.
     type: list
     elements: str
     default: []
@@ -119,6 +119,11 @@ options:
       - Whether to ask Slurm which of its controllers serves. It can take a minute if one of them does not answer.
     type: bool
     default: false
+  nodes:
+    description: Whether to ask Slurm for the nodes that are not in service, if slurmctld runs here.
+    type: bool
+    default: false
+    version_added: 0.2.0
   ssh:
     description: Whether to return the host's public key, and who passes its sshd.
     type: bool
@@ -352,6 +357,13 @@ ansible_facts:
           type: str
           returned: always
           sample: the last backup is 73 hours old, and 48 are allowed
+        out_of_service:
+          description:
+            - The nodes that are down, drained or failed, or do not answer, as a hostlist, with O(nodes). Null if
+              slurmctld does not run here, or has not answered.
+          type: str
+          returned: always
+          sample: compute[03,07]
         serving_controller:
           description:
             - The serving controller, by its name in C(SlurmctldHost); empty if none serves, or without
@@ -426,6 +438,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         serving_controller=params["serving_controller"],
         ssh=params["ssh"],
         known_hosts=params["known_hosts"],
+        nodes=params["nodes"],
         backup_hours=params["backup_hours"],
     )
     result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
@@ -459,6 +472,7 @@ def main() -> None:
             "made": names,
             "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": text}},
             "serving_controller": {"type": "bool", "default": False},
+            "nodes": {"type": "bool", "default": False},
             "ssh": {"type": "bool", "default": False},
             "known_hosts": {"type": "bool", "default": False},
             "backup_hours": {"type": "int", "default": 0},

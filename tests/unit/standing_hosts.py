@@ -73,6 +73,7 @@ def honest(name: str) -> dict[str, Any]:
         "mirror": "http://mirror.example.org/debian/",
         "interrupted": False,
         "serving_controller": "",
+        "out_of_service": None,
         "host_key": "",
         "sshd": "",
         "known_hosts": [],

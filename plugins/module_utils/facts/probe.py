@@ -45,6 +45,12 @@ CLOCKS = ("systemd-timesyncd", "chrony", "ntpsec", "openntpd")
 DF = ("timeout", "--signal=KILL", "10", "df", "--block-size=1M", "--output=avail,itotal,iavail,file")
 """Asks for free space; it gives up on a file system whose server does not answer."""
 
+SINFO = ("timeout", "60", "sinfo", "--noheader", "--format=%N %T")
+"""Asks for the nodes by state."""
+
+OUT_OF_SERVICE = re.compile(r"\S*\*$|(?:unknown|down|inval|future|drain|fail)")
+"""States of a node on which no job starts; * marks a node that does not answer (sinfo(1), node state codes)."""
+
 HOSTS = "/etc/hosts"
 
 MOST_NAMES = 1000
@@ -164,6 +170,8 @@ class Questions:
     """Names of notes: which of them hold, so that their modules need not run."""
     serving_controller: bool = False
     """Which of several controllers serves?"""
+    nodes: bool = False
+    """Which nodes does Slurm not have in service?"""
     ssh: bool = False
     """What is the host's public key, and who passes sshd?"""
     known_hosts: bool = False
@@ -212,6 +220,9 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "backup": last_backup.problem(tree.text(last_backup.STATUS), questions.backup_hours, time.time())
         if questions.backup_hours
         else "",
+        "out_of_service": out_of_service(run(SINFO))
+        if questions.nodes and made.invocation(units.get("slurmctld", {}))
+        else None,
         "serving_controller": serving() if questions.serving_controller else "",
         "host_key": next(filter(None, (public_key(tree.text(path) or "") for path in HOST_KEYS)), "")
         if questions.ssh
@@ -229,6 +240,12 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
             )
         },
     }
+
+
+def out_of_service(shown: str) -> str | None:
+    """The nodes that are not in service, from the output of SINFO, as a hostlist; none without an answer."""
+    lines = [line.split() for line in shown.splitlines()]
+    return ",".join(dict.fromkeys(nodes for nodes, state in lines if OUT_OF_SERVICE.match(state))) if lines else None
 
 
 def public_key(text: str) -> str:

@@ -1,0 +1,52 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which hosts are as modules have left them, by the notes that the look has found (module_utils/made.py)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
+
+
+def note_digests(hosts: Iterable[str], common: Any, *own: Mapping[str, Any]) -> dict[str, str]:
+    """The checksums of the options of a module on each of these hosts, by host (SHA-256).
+
+    Args:
+        common: the options that are equal on all hosts, of types that JSON has.
+        own: options that a host has for itself, by host. A host that one of them lacks has none there.
+    """
+    text = json.dumps(plain(common), sort_keys=True)
+    maps = [plain(values) for values in own]
+    return {
+        host: sha256(json.dumps([text, *(values.get(host) for values in maps)], sort_keys=True).encode()).hexdigest()
+        for host in map(str, hosts)
+    }
+
+
+def variables_of(hostvars: Mapping[str, Mapping[str, Any]], hosts: Iterable[str], prefix: str) -> dict[str, Any]:
+    """The variables of each of these hosts whose names begin with the prefix, by host."""
+    result = {}
+    for host in hosts:
+        variables = hostvars[host]
+        result[str(host)] = {name: plain(variables[name]) for name in variables if name.startswith(prefix)}
+    return result
+
+
+def unsettled(found: Mapping[str, Mapping[str, str]], wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The hosts with work for a module.
+
+    Args:
+        found: the checksums of the notes that hold, by host and name of the note.
+        wanted: the checksums of the modules' options now (note_digests), by name of the note and host. A host that is
+            not in them has no work.
+    """
+    return [
+        host
+        for host, notes in found.items()
+        if any(host in digests and notes.get(name) != digests[host] for name, digests in wanted.items())
+    ]
