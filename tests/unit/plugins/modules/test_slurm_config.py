@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 import time
@@ -15,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     ConfigurationChange,
@@ -476,7 +478,7 @@ class Running(Recorded):
 @pytest.fixture
 def apply_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Put a text of slurm.conf in force with slurm_config, or end a trial; the nodes `up` are those that are up."""
-    for name in ("KEPT", "GOOD", "FILES", "FORMER", "PROGRAMS"):
+    for name in ("KEPT", "GOOD", "FILES", "FORMER", "HOSTS", "PROGRAMS", "READ_AT_START"):
         monkeypatch.setattr(slurm_config, name, str(tmp_path / ("kept" if name == "KEPT" else f"kept/{name.lower()}")))
     monkeypatch.setattr(slurm_config, "RUN", str(tmp_path / "run"))
     (tmp_path / "etc").mkdir()
@@ -526,6 +528,24 @@ def test_the_former_files_return_after_a_failed_trial(tmp_path: Path, apply_conf
     assert conf_in_force(tmp_path) == BEFORE
     assert (tmp_path / "kept/good/slurm.conf").read_text() == BEFORE
     assert apply_conf(BEFORE)["unproven"] == []
+
+
+@pytest.mark.parametrize("place", ["etc/slurm.conf", "kept/good/slurm.conf", "kept/files", "kept/hosts", "kept/former"])
+def test_a_note_holds_until_a_file_of_the_configuration_changes(
+    tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(made, "NOTES", str(tmp_path / "notes"))
+    monkeypatch.setattr(made, "File", lambda path, content, mode: File(path, content, getpass.getuser(), mode))
+    apply_conf(BEFORE)
+    digest = "0c" * 32
+    params = {"directory": str(tmp_path / "etc"), "files": {"slurm.conf": BEFORE}, "secrets": {}, "digest": digest}
+    module: Any = SimpleNamespace(params=params)
+    slurm_config.note(module, cast(Daemon, Running()), holds=True)
+    assert made.holding(["slurmctld_config"], {}) == {"slurmctld_config": digest}
+    (tmp_path / place).write_text("another")
+    assert made.holding(["slurmctld_config"], {}) == {}
+    slurm_config.note(module, cast(Daemon, Running()), holds=False)
+    assert not (tmp_path / "notes/slurmctld_config").exists()
 
 
 def names_in(directory: Path) -> list[str]:

@@ -170,6 +170,31 @@ def test_services_that_start_with_the_host_keep_its_clock() -> None:
     assert probe.clocks(made.units("")) == {}
 
 
+SLURMCTLD = """Id=slurmctld.service
+ActiveState=active
+UnitFileState=enabled
+NeedDaemonReload=no
+InvocationID=5a11
+"""
+NODES = """n[1-4] mixed
+n5 idle*
+n6 down
+n[7-8] drained
+n5 idle*
+n9 planned
+"""
+
+
+def test_nodes_that_are_not_in_service(tmp_path: Path) -> None:
+    """Slurm has a line for each partition and state. Without a running slurmctld, sinfo would wait for it."""
+    asked = Questions(nodes=True, made=["slurmctld"])
+    assert look(host(tmp_path), asked, systemctl=SLURMCTLD, timeout=NODES)["out_of_service"] == "n5,n6,n[7-8]"
+    assert look(host(tmp_path), asked, systemctl=SLURMCTLD, timeout="n1 idle\n")["out_of_service"] == ""
+    assert look(host(tmp_path), asked, systemctl=SLURMCTLD)["out_of_service"] is None
+    assert look(host(tmp_path), asked, timeout=NODES)["out_of_service"] is None
+    assert look(host(tmp_path), systemctl=SLURMCTLD, timeout=NODES)["out_of_service"] is None
+
+
 def test_files_owners_users_and_an_interrupted_installation(tmp_path: Path) -> None:
     tree = host(tmp_path, etc__a="a\n", var__lib__dpkg__updates__0001="x")
     os.chmod(tmp_path / "etc", 0o1777)
