@@ -244,7 +244,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
 
 def out_of_service(shown: str) -> str | None:
     """The nodes that are not in service, from the output of SINFO, as a hostlist; none without an answer."""
-    lines = [line.split() for line in shown.splitlines()]
+    lines = [line.split() for line in shown.split("\n") if line]
     return ",".join(dict.fromkeys(nodes for nodes, state in lines if OUT_OF_SERVICE.match(state))) if lines else None
 
 

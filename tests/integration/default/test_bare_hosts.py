@@ -29,14 +29,10 @@ TASKS = 62
 ON_THE_HEAD = [
     "Look at the host",
     "Note that the run has begun",
-    "Run MariaDB with its configuration",
     "Look for insecure accounts, databases and settings",
     "Make the database",
     "Make the database user",
     "Apply slurmdbd's configuration",
-    "Run slurmdbd",
-    "Make the QOS that partitions name",
-    "Apply Slurm's configuration",
     "Apply the policy",
     "Note that the run has ended",
 ]

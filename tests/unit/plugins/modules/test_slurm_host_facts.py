@@ -28,6 +28,7 @@ ASKED: dict[str, Any] = {
     "made": [],
     "part": None,
     "serving_controller": False,
+    "nodes": False,
     "ssh": False,
     "known_hosts": False,
     "backup_hours": 0,
