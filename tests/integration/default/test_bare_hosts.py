@@ -32,7 +32,6 @@ ON_THE_HEAD = [
     "Look for insecure accounts, databases and settings",
     "Make the database",
     "Make the database user",
-    "Apply slurmdbd's configuration",
     "Apply the policy",
     "Note that the run has ended",
 ]
