@@ -84,7 +84,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
 
 def change(params: dict[str, Any], check_mode: bool = False) -> dict[str, str]:
     """Write or remove the notes; the other run that has prevented it. Raises FileError, OSError."""
-    own, taken = params["run"], []
+    own = params["run"]
+    taken: list[str] = []
     # Without the note of the whole rolling change, none of a part of it.
     for name in (run_note.ROLLING, run_note.RUN) if params["rolling"] else (run_note.RUN,):
         if params["state"] == "begun":

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils import run_note
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision import RollingError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer, CommandError
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_rolling
 
 DRAINED = "gpucluster.slurm rolling: to be changed"
@@ -249,7 +249,7 @@ def test_nodes_whose_state_cannot_be_read_count_as_busy(monkeypatch: pytest.Monk
     assert ready() == ["n1", "n2"]
 
     def no_answer(*_words: Any) -> Any:
-        raise slurm_rolling.CommandError("Unable to contact slurm controller")
+        raise CommandError("Unable to contact slurm controller")
 
     monkeypatch.setattr(slurm_rolling, "show", no_answer)
     found = step("next")
