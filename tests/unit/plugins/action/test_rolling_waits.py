@@ -20,7 +20,8 @@ OTHER = {"host": "adm2", "user": "bob", "process": "100 5", "since": "2026-11-24
 
 def run_of(monkeypatch: pytest.MonkeyPatch, *answers: Any, step: str = "next") -> tuple[Any, list[str], int]:
     """The result of the action on a controller with these answers, what it shows, and how many answers are left."""
-    action, shown, left = object.__new__(slurm_rolling.ActionModule), [], [*answers]
+    action, left = object.__new__(slurm_rolling.ActionModule), [*answers]
+    shown: list[str] = []
     action._task = SimpleNamespace(args={"step": step}, check_mode=False)
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir="/tmp/x"))
 
