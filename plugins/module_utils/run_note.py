@@ -45,8 +45,10 @@ def _locked() -> Iterator[None]:
         yield
 
 
-def _is(note: Note, own: Mapping[str, str]) -> bool:
-    return bool(note) and {key: note.get(key) for key in own} == own
+def other(name: str, own: Mapping[str, str]) -> Note:
+    """The run that a note is about, if it is another one than this run; otherwise nothing."""
+    note = noted(name)
+    return {} if {key: note.get(key) for key in own} == own else note
 
 
 def take(
@@ -62,11 +64,11 @@ def take(
         check_mode: whether nothing is written.
     """
     with _locked():
-        note = noted(name)
+        note = other(name, own)
         ended = take_over or (note.get("host") == own["host"] and note.get("process") in former)
-        if note and not ended and not _is(note, own):
+        if note and not ended:
             return note
-        if not check_mode and not _is(note, own):
+        if not check_mode and (note or not noted(name)):
             text = json.dumps({**own, "since": time.strftime("%Y-%m-%d %H:%M")})
             write([File(f"{FOLDER}/{name}", f"{text}\n".encode())])
     return {}
@@ -75,5 +77,5 @@ def take(
 def give_back(name: str, own: Mapping[str, str]) -> None:
     """Remove a note of this run; that of another run stays. Raises OSError."""
     with _locked():
-        if _is(noted(name), own):
+        if noted(name) and not other(name, own):
             os.unlink(f"{FOLDER}/{name}")

@@ -319,8 +319,8 @@ class Rolling:
 
     def taken_over(self) -> bool:
         """Whether another run goes on with this rolling change."""
-        own, note = self.params["run"], run_note.noted(run_note.ROLLING)
-        return bool(own and note) and {key: note.get(key) for key in own} != own
+        own = self.params["run"]
+        return bool(own and run_note.other(run_note.ROLLING, own))
 
     # -- changed nodes -----------------------------------------------------------------------------------------------
 
