@@ -8,29 +8,36 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
-from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
+from ansible_collections.gpucluster.slurm.plugins.action.slurm_run import WithRun, words
 
 PAUSE = 20
-"""Seconds before slurmctld is asked again after it has not answered."""
+"""Seconds before a controller that could not be reached is asked again."""
 
 
-class ActionModule(Checked):
+class ActionModule(WithRun):
     """The module, for the step `next` again and again until nodes can be changed or the run is over."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the module and return its result."""
+        waits = self._task.args.get("step") == "next" and not self._task.check_mode
         shown: list[str] = []
         while True:
-            result = super().run(tmp, task_vars)
-            if self._task.args.get("step") != "next" or result.get("unreachable") or self._task.check_mode:
+            try:
+                result = super().run(tmp, task_vars)
+            except AnsibleConnectionFailure as error:
+                # For example while the controller boots.
+                if not waits:
+                    raise
+                result = {"table": [f"waiting   the controller cannot be reached: {error}"]}
+                self._connection._shell.tmpdir = None
+                time.sleep(PAUSE)
+            if not waits or result.get("failed") or result.get("unreachable"):
                 return result
-            # While the state of nodes cannot be read, all of them count as busy.
-            table = [f"waiting   {result.get('msg', '')}"] if result.get("failed") else result["table"]
+            table = result["table"] + ([f"waiting   {words(result['other'])}"] if result.get("other") else [])
             if table != shown:
                 shown = table
                 Display().display("\n".join([time.strftime("%H:%M:%S rolling"), *(f"  {line}" for line in table)]))
-            if result.get("failed"):
-                time.sleep(PAUSE)
-            elif result["ready"] or result["over"]:
+            if result.get("ready") or result.get("over"):
                 return result

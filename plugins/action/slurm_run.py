@@ -37,32 +37,48 @@ def ended(note: dict[str, str], own: dict[str, str]) -> bool:
     return note["host"] == own["host"] and process(int(number)) != note["process"]
 
 
-class ActionModule(Checked):
-    """The module with this run as its option, and again if it has found the note of a run that has ended."""
+def words(other: dict[str, str]) -> str:
+    """Another run, for a person."""
+    return (
+        f"{other['user']} on {other['host']} runs a playbook of this collection on this cluster since "
+        f"{other['since']} (process {other['process'].partition(' ')[0]} there)"
+    )
+
+
+class WithRun(Checked):
+    """A module with this run as its option, and again if it has found the note of a run that has ended."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Run the module and return its result, a failure if another run goes on."""
+        """Run the module and return its result, with the run that prevents this one as `other`."""
         # The parent of this process is ansible-playbook, which has a process for each task.
         own = {"host": socket.gethostname(), "user": getpass.getuser(), "process": process(os.getppid())}
-        arguments = {**self._task.args, "run": own}
-        self._task.args = arguments
-        result = super().run(tmp, task_vars)
-        other = result.get("other")
-        if not result.get("failed") and other and ended(other, own):
-            self._task.args = {**arguments, "former": other["process"]}
+        former: list[str] = []
+        while True:
+            self._task.args = {**self._task.args, "run": own, "former": former}
             result = super().run(tmp, task_vars)
             other = result.get("other")
-        if result.get("failed") or not other or arguments["state"] == "ended":
+            if result.get("failed") or not other or other["process"] in former or not ended(other, own):
+                return result
+            former = [*former, other["process"]]
+
+
+class ActionModule(WithRun):
+    """The module, and a failure if another run goes on."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run the module and return its result."""
+        result = super().run(tmp, task_vars)
+        other = result.get("other")
+        if result.get("failed") or not other:
             return result
-        words = (
-            f"{other['user']} on {other['host']} runs a playbook of this collection on this cluster since "
-            f"{other['since']} (process {other['process'].partition(' ')[0]} there)"
-        )
         if self._task.check_mode:
-            return {**result, "warnings": [*result.get("warnings", []), f"{words}; the plan may change meanwhile."]}
+            return {
+                **result,
+                "warnings": [*result.get("warnings", []), f"{words(other)}; the plan may change meanwhile."],
+            }
         return {
             **result,
             "failed": True,
-            "msg": f"{words}. Two runs at the same time would undo each other's work, so wait for its end. If it has "
-            "failed or was killed, add -e slurm_take_over=true: this run completes what is left.",
+            "msg": f"{words(other)}. Two runs at the same time would undo each other's work, so wait for its end. If "
+            "it has failed or was killed, add -e slurm_take_over=true: this run completes what is left.",
         }

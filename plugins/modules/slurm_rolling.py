@@ -61,6 +61,28 @@ options:
     description: Seconds that V(next) waits for a node, and V(prove) for the registration of nodes.
     type: int
     default: 60
+  run:
+    description: This run, as of the module M(gpucluster.slurm.slurm_run). The control host fills it in for V(next).
+    type: dict
+    default: {}
+    suboptions:
+      host:
+        description: The control host.
+        type: str
+        required: true
+      user:
+        description: The user of ansible-playbook there.
+        type: str
+        required: true
+      process:
+        description: Number and start of its process there.
+        type: str
+        required: true
+  former:
+    description: Processes of runs that have ended on the same control host. The control host fills them in.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment: [gpucluster.slurm.changing]
 attributes:
   diff_mode: {support: none}
@@ -111,6 +133,13 @@ broken:
   type: dict
   returned: always
   sample: {gpu004: "health check: munge: no credential"}
+other:
+  description:
+    - For V(next), the run that changes the cluster at the moment, so that this one waits for its end; empty without
+      one.
+  type: dict
+  returned: always
+  sample: {host: adm1, user: alice, process: 4711 15234567, since: 2026-11-24 10:02}
 left:
   description: The nodes that this run does not change, with the reason.
   type: dict
@@ -128,7 +157,7 @@ from datetime import datetime
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils import drains, run_note
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, noted, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import decision as rolling
@@ -167,6 +196,8 @@ class Rolling:
         if self.note.get("change") != params["change"]:
             self.note = {"change": params["change"]}
         self.note.setdefault("nodes", {})
+        self.other: run_note.Note = {}
+        self.batch: list[str] = []
 
     # -- the note ----------------------------------------------------------------------------------------------------
 
@@ -235,26 +266,63 @@ class Rolling:
         return self.decide()
 
     def next(self) -> Decision:
-        """Drain nodes, and wait a while for one that can be changed."""
-        until = time.monotonic() + self.params["wait"]
+        """Drain nodes, and wait a while for ones that can be changed: the batch. Other runs may go on meanwhile."""
+        if self.check_mode:
+            return self.decide()
+        self.let_others()
+        until, alone = time.monotonic() + self.params["wait"], False
         while True:
-            decided = self.decide()
-            if self.check_mode:
-                return decided
-            self.keep({name: (FAILED, why) for name, why in decided.failed.items()})
-            self.resume(decided.resume)
-            self.drain(decided.drain, "to be changed")
-            for job_id in decided.requeue:
-                # A job that has ended meanwhile cannot be requeued.
-                self.changed = True
-                run(["scontrol", "requeue", job_id])
-            # A drained node could have got a job just before, so what was drained is looked at once more.
-            if not decided.drain and (decided.ready or decided.over):
-                self.keep(dict.fromkeys(decided.ready, (WORKING, "")))
+            try:
+                decided = self.advance()
+            except (CommandError, FileError, OSError) as error:
+                # While the state of nodes cannot be read, all of them count as busy.
+                decided = Decision(waiting={"all nodes": str(error)})
+            # A drained node could have got a job just before, and another run can have changed a node until it ended.
+            if decided.ready and not decided.drain and not alone:
+                alone = self.alone()
+                if alone:
+                    continue
+            elif not decided.drain and (decided.ready or decided.over):
+                self.batch = decided.ready
+                self.keep(dict.fromkeys(self.batch, (WORKING, "")))
                 return decided
             if time.monotonic() >= until:
                 return decided
             time.sleep(0 if decided.drain else POLL)
+
+    def advance(self) -> Decision:
+        """Drain and resume nodes as Slurm's present state demands. Raises CommandError, FileError, OSError."""
+        decided = self.decide()
+        self.keep({name: (FAILED, why) for name, why in decided.failed.items()})
+        self.resume(decided.resume)
+        self.drain(decided.drain, "to be changed")
+        for job_id in decided.requeue:
+            # A job that has ended meanwhile cannot be requeued.
+            self.changed = True
+            run(["scontrol", "requeue", job_id])
+        return decided
+
+    # -- other runs --------------------------------------------------------------------------------------------------
+
+    def let_others(self) -> None:
+        """Let other runs change the cluster. Raises RollingError if one has taken this rolling change over."""
+        if own := self.params["run"]:
+            run_note.give_back(run_note.RUN, own)
+            if other := run_note.take(run_note.ROLLING, own, self.params["former"]):
+                raise RollingError(f"{other['user']} on {other['host']} has taken this rolling change over")
+
+    def alone(self) -> bool:
+        """Whether no other run changes the cluster, and none can begin until `let_others`."""
+        if own := self.params["run"]:
+            self.other = run_note.take(run_note.RUN, own, self.params["former"])
+        return not self.other
+
+    def taken_over(self) -> bool:
+        """Whether another run goes on with this rolling change."""
+        own = self.params["run"]
+        return bool(own and run_note.other(run_note.ROLLING, own))
+
+    # -- changed nodes -----------------------------------------------------------------------------------------------
 
     def prove(self) -> list[str]:
         """Resume the changed nodes inside of a reservation. Returns those that are ready for a job."""
@@ -309,6 +377,8 @@ class Rolling:
 
     def end(self) -> Decision:
         """End the run: nodes that were taken for a change and did not return have failed. Without any, forget it."""
+        if self.taken_over():
+            return self.decide()
         lost = [name for name, state in self.progress.items() if state == WORKING and name in self.names]
         self.fail(dict.fromkeys(lost, "the run ended while it was changed"))
         decided = self.decide()
@@ -349,6 +419,7 @@ def answer(change: Rolling, decided: Decision, ready: list[str]) -> dict[str, An
         "done": sorted(name for name, state in change.progress.items() if state == DONE),
         "broken": failed,
         "left": {**decided.out, **decided.late},
+        "other": change.other,
     }
 
 
@@ -357,7 +428,7 @@ def take_step(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     change, step = Rolling(params, check_mode), params["step"]
     if step in ("begin", "next", "end"):
         decided: Decision = getattr(change, step)()
-        return answer(change, decided, decided.ready if step == "next" and not check_mode else [])
+        return answer(change, decided, change.batch)
     ready = change.prove() if step == "prove" else []
     if step == "judge":
         change.judge()
@@ -365,6 +436,7 @@ def take_step(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
 
 
 def main() -> None:
+    text = {"type": "str", "required": True}
     module = AnsibleModule(
         argument_spec={
             "step": {"type": "str", "choices": ["begin", "next", "prove", "judge", "end"], "required": True},
@@ -375,6 +447,8 @@ def main() -> None:
             "results": {"type": "dict", "default": {}},
             "user": {"type": "str", "default": "root"},
             "wait": {"type": "int", "default": 60},
+            "run": {"type": "dict", "default": {}, "options": {"host": text, "user": text, "process": text}},
+            "former": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )

@@ -44,9 +44,16 @@ options:
         type: str
         required: true
   former:
-    description: The process of a run that has ended on the same control host. The control host fills it in.
-    type: str
-    default: ""
+    description: Processes of runs that have ended on the same control host. The control host fills them in.
+    type: list
+    elements: str
+    default: []
+  rolling:
+    description:
+      - Whether the run is a rolling change. While it waits for jobs, the module C(slurm_rolling) removes its note, so
+        that other runs can change the cluster. A second note prevents a second rolling change meanwhile.
+    type: bool
+    default: false
 extends_documentation_fragment: [gpucluster.slurm.changing]
 attributes:
   diff_mode: {support: none}
@@ -62,52 +69,33 @@ EXAMPLES = r"""
 
 RETURN = r"""
 other:
-  description: The run that the controller has a note of; empty without one, or if it is this run.
+  description: The run that the controller has a note of, and that prevents this one; empty without one.
   type: dict
   returned: always
   sample: {host: adm1, user: alice, process: 4711 15234567, since: 2026-11-24 10:02}
 """
 
-import fcntl
-import json
-import os
-import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
-
-NOTE = "/run/gpucluster-slurm/run"
-"""In memory: when the controller boots, every run on it has ended."""
+from ansible_collections.gpucluster.slurm.plugins.module_utils import run_note
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
 
 
-def noted(path: str) -> dict[str, str]:
-    """The run that a note is about; empty without one. A note that a person has damaged counts as none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            note = json.load(file)
-    except (FileNotFoundError, ValueError):
-        return {}
-    return {str(key): str(value) for key, value in note.items()} if isinstance(note, dict) else {}
-
-
-def change(params: dict[str, Any], path: str, check_mode: bool = False) -> dict[str, str]:
-    """Write or remove the note; the other run that has prevented it. Raises FileError, OSError."""
+def change(params: dict[str, Any], check_mode: bool = False) -> dict[str, str]:
+    """Write or remove the notes; the other run that has prevented it. Raises FileError, OSError."""
     own = params["run"]
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    with open(f"{path}.lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        note = noted(path)
-        if note and {key: note.get(key) for key in own} == own:
-            if params["state"] == "ended" and not check_mode:
-                os.unlink(path)
-            return {}
-        replaced = params["take_over"] or (note.get("host") == own["host"] and note.get("process") == params["former"])
-        if params["state"] == "ended" or (note and not replaced):
-            return note
-        if not check_mode:
-            text = json.dumps({**own, "since": time.strftime("%Y-%m-%d %H:%M")})
-            write([File(path, f"{text}\n".encode())])
+    taken: list[str] = []
+    # Without the note of the whole rolling change, none of a part of it.
+    for name in (run_note.ROLLING, run_note.RUN) if params["rolling"] else (run_note.RUN,):
+        if params["state"] == "begun":
+            if other := run_note.take(name, own, params["former"], params["take_over"], check_mode):
+                for each in taken:
+                    run_note.give_back(each, own)
+                return other
+            taken.append(name)
+        elif not check_mode:
+            run_note.give_back(name, own)
     return {}
 
 
@@ -118,12 +106,13 @@ def main() -> None:
             "state": {"type": "str", "choices": ["begun", "ended"], "required": True},
             "take_over": {"type": "bool", "default": False},
             "run": {"type": "dict", "default": {}, "options": {"host": text, "user": text, "process": text}},
-            "former": {"type": "str", "default": ""},
+            "former": {"type": "list", "elements": "str", "default": []},
+            "rolling": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     try:
-        other = change(module.params, NOTE, module.check_mode)
+        other = change(module.params, module.check_mode)
     except (FileError, OSError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, other=other)

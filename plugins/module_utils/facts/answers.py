@@ -331,6 +331,7 @@ RESULTS: dict[str, dict[str, Check]] = {
         "done": _list(_line, MOST_HOSTS),
         "broken": _mapping(_line, _any_text, MOST_HOSTS),
         "left": _mapping(_line, _any_text, MOST_HOSTS),
+        "other": _run,
     },
     "slurm_run": {"other": _run},
     "slurm_service": {

@@ -3,14 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """rolling.yml while jobs run: free nodes first, busy ones when they become free, proof, failures, kills, a second run.
 
-The tests run in this order. Nodes of containers share one kernel, so that a reboot is a stand-in: `shutdown` ends
-the connections, starts slurmd with -b, as a node that has booted does, and writes another boot id.
+The tests run in this order. A reboot is one of systemd in a container: all processes end, and the container starts
+again. Stand-ins are the kernel's boot id, since containers share one kernel, and slurmd -b, which reports a boot to
+slurmctld for the same reason.
 """
 
 from __future__ import annotations
 
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,11 +24,40 @@ CONTROLLER = "roll-ctl"
 NODES = [f"roll-node{number}" for number in range(1, 5)]
 NOTE = "/var/lib/gpucluster-slurm/rolling.json"
 
-SHUTDOWN = """#!/bin/sh
-systemd-run --on-active=1 --timer-property=AccuracySec=100ms sh -c "pkill -f 'sshd.*admin'; systemctl stop slurmd; \
-  slurmd -b; sleep 3; pkill -x slurmd; sleep 1; systemctl start slurmd; echo rebooted >>/root/reboots; \
-  cat /root/next_boot_id >/root/boot_id"
+BOOT = """
+cat >/etc/systemd/system/lab-boot.service <<'END'
+[Unit]
+DefaultDependencies=no
+Before=sysinit.target
+[Service]
+Type=oneshot
+ExecStart=sh -c 'cat /proc/sys/kernel/random/uuid >/run/boot_id'
+ExecStart=mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
+[Install]
+WantedBy=sysinit.target
+END
+cat >/etc/systemd/system/slurmd.service.d/lab-boot.conf <<'END'
+[Service]
+Environment="SLURMD_OPTIONS=--conf-server roll-ctl:6817 -b"
+END
+systemctl daemon-reload
+systemctl enable --quiet lab-boot
 """
+"""The stand-ins for the kernel, from the next boot on."""
+
+REBOOTED = 129
+"""Exit status of a container whose systemd has rebooted: SIGHUP, by reboot(2) in a PID namespace."""
+
+OLDER = """
+cd "$(mktemp -d)"
+apt-get download --quiet hello
+dpkg-deb --raw-extract hello_*.deb old
+sed -i 's/^Version: /&0~/' old/DEBIAN/control
+dpkg-deb --build old old.deb
+dpkg --install old.deb
+"""
+"""Installs Debian's package hello with a lower version."""
+
 MARK = """
 - name: Leave a mark
   ansible.builtin.shell: date +%s.%N >>/root/rolled
@@ -35,6 +68,18 @@ BREAKABLE = """
   ansible.builtin.command: test ! -e /root/broken
   changed_when: false
 """
+STREAM = b"""
+while test -e /run/stream; do
+  timeout 60 sbatch --parsable -D / -o /dev/null --time=2 --wrap 'sleep 2' || echo refused
+  sleep 1
+done >/root/jobs
+"""
+SLOW = """
+- name: Change slowly
+  ansible.builtin.command: sleep 5
+  changed_when: false
+"""
+OTHER = '{"host": "adm2", "user": "alice", "process": "1 1", "since": "2026-11-24 10:02"}'
 SEE = """
 - name: See the reservation
   ansible.builtin.command: timeout 60 scontrol show reservation
@@ -46,6 +91,7 @@ SEE = """
 def clean(lab: Lab) -> Iterator[None]:
     """After each test no job runs, no note is left, and all nodes are in service."""
     yield
+    engine("start", *(f"gpucluster-{node}" for node in NODES))
     # Not every test has jobs, and scancel may fail without one.
     lab.command(CONTROLLER, "timeout 60 scancel --user=root; timeout 60 scancel --user=alice; true")
     lab.command(CONTROLLER, f"rm -f {NOTE} /run/gpucluster-slurm/run")
@@ -97,14 +143,61 @@ def wait_for_line(run: LiveRun, words: str, seconds: int = 120) -> None:
     raise AssertionError(f"the run ended before {words!r}")
 
 
+def engine(*words: str) -> str:
+    """Give a command to the engine of the lab's containers; its output."""
+    return subprocess.run(["podman", *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+@contextmanager
+def power(*nodes: str) -> Iterator[list[str]]:
+    """Start these containers again after their systemd has rebooted, as a machine would; the nodes that have booted."""
+    booted: list[str] = []
+    off = threading.Event()
+
+    def watch() -> None:
+        while not off.wait(0.5):
+            ended = engine("ps", "--all", "--filter=status=exited", "--format={{.Names}} {{.ExitCode}}").split("\n")
+            for node in nodes:
+                if f"gpucluster-{node} {REBOOTED}" in ended:
+                    engine("start", f"gpucluster-{node}")
+                    booted.append(node)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield booted
+    finally:
+        off.set()
+        watcher.join()
+
+
+@contextmanager
+def stream(lab: Lab) -> Iterator[None]:
+    """Submit a short job each second. At the end, accounting must have each of them as COMPLETED."""
+    lab.script(CONTROLLER, "touch /run/stream; cat >/root/stream; systemd-run --unit=stream sh /root/stream", STREAM)
+    yield
+    lab.command(CONTROLLER, "rm /run/stream")
+    lab.wait_for(CONTROLLER, "systemctl is-active stream", "inactive", 60)
+    jobs = lab.command(CONTROLLER, "cat /root/jobs").split()
+    assert len(jobs) > 10
+    assert "refused" not in jobs
+    record = f"timeout 60 sacct --noheader -X -P --jobs={','.join(jobs)} --format=jobid,state"
+    wanted = {f"{job}|COMPLETED" for job in jobs}
+    until = time.monotonic() + 120
+    while missing := wanted - set((found := lab.command(CONTROLLER, record)).split("\n")):
+        assert time.monotonic() < until, f"{len(missing)} of {len(jobs)} jobs have not ended as they should: {found}"
+        time.sleep(1)
+
+
 def succeeded(run: Run) -> None:
     assert run.rc == 0, run.failed or run.output[-3000:]
 
 
 def test_the_plan_changes_nothing(lab: Lab, tmp_path: Path) -> None:
-    run = lab.playbook("rolling", "--check", "-e", f"rolling_tasks={tasks(tmp_path)}", "-e", "rolling_budget=2")
+    budget = "{rolling_budget: {small: 1, '*': 50%}}"
+    run = lab.playbook("rolling", "--check", "-e", f"rolling_tasks={tasks(tmp_path)}", "-e", budget)
     succeeded(run)
-    assert "next      roll-node[1-2]" in run.output
+    assert "next      roll-node[1,3]" in run.output
     assert not rolled(lab)
     assert not lab.host(CONTROLLER).file(NOTE).exists
     assert not [name for names in run.changed.values() for name in names if "Begin" not in name]
@@ -153,6 +246,26 @@ def test_failures_use_up_the_budget_and_the_next_run_goes_on(lab: Lab, tmp_path:
     assert rolled(lab) == NODES
 
 
+def test_while_a_rolling_change_waits_site_yml_changes_the_cluster(lab: Lab, tmp_path: Path) -> None:
+    job = submit(lab, "roll-node2", "until test -e /home/go; do sleep 0.5; done")
+    run = lab.start("rolling", "-e", f"rolling_tasks={tasks(tmp_path, SLOW)}", "-e", "rolling_budget=1")
+    # While nodes are changed, site.yml is refused.
+    run.wait_for_task("Change slowly")
+    refused = lab.playbook("site", "--tags", "base")
+    assert "runs a playbook of this collection on this cluster" in str(refused.failed)
+    wait_for_line(run, "done      3 of 4")
+    succeeded(lab.playbook("site", "--skip-tags", "validate", "-e", "{slurm_conf: {MessageTimeout: 11}}"))
+    lab.command(CONTROLLER, "timeout 60 scontrol show config | grep 'MessageTimeout *= 11 sec'")
+    assert lab.command(CONTROLLER, f"timeout 60 squeue --noheader --jobs={job} --format=%T") == "RUNNING"
+    # A run that has not ended when the job ends is waited for.
+    lab.command(CONTROLLER, f"echo '{OTHER}' >/run/gpucluster-slurm/run; touch /home/go")
+    wait_for_line(run, "waiting   alice on adm2 runs a playbook of this collection")
+    lab.command(CONTROLLER, "rm /home/go /run/gpucluster-slurm/run")
+    succeeded(run.finish())
+    record(lab, job, "COMPLETED")
+    succeeded(lab.playbook("site", "--skip-tags", "validate"))
+
+
 def test_a_run_that_was_killed_goes_on_and_a_second_one_is_refused(lab: Lab, tmp_path: Path) -> None:
     job = submit(lab, "roll-node2", "until test -e /home/go; do sleep 0.5; done")
     given = ("-e", f"rolling_tasks={tasks(tmp_path)}", "-e", "rolling_budget=2")
@@ -192,16 +305,40 @@ def test_the_window_is_a_reservation_for_as_long_as_the_run(lab: Lab, tmp_path: 
     assert "gpucluster_rolling" not in lab.command(CONTROLLER, "timeout 60 scontrol show reservation")
 
 
-def test_nodes_reboot_by_a_stand_in(lab: Lab) -> None:
-    for node in NODES[2:]:
-        lab.script(node, "cat >/usr/local/sbin/shutdown && chmod 755 /usr/local/sbin/shutdown", SHUTDOWN.encode())
-        lab.command(
-            node,
-            "ln -sf /usr/local/sbin/shutdown /sbin/shutdown;"
-            "for name in boot_id next_boot_id; do cat /proc/sys/kernel/random/uuid >/root/$name; done",
-        )
-        lab.command(node, "mount --bind /root/boot_id /proc/sys/kernel/random/boot_id")
-    run = lab.playbook("rolling", "--limit", "roll-ctl,roll-node3,roll-node4", "-e", "{rolling_reboot: true}")
-    succeeded(run)
-    for node in NODES[2:]:
-        assert lab.command(node, "cat /root/reboots") == "rebooted"
+def test_packages_are_installed_and_upgraded_and_no_job_is_lost(lab: Lab) -> None:
+    lab.script("roll-node3", "set -e" + OLDER, b"")
+    older = lab.command("roll-node3", "dpkg-query --show --showformat='${Version}' hello")
+    assert older.startswith("0~")
+    with stream(lab):
+        succeeded(lab.playbook("rolling", "-e", "{rolling_packages: [hello], rolling_budget: 2}"))
+    for node in NODES:
+        assert lab.command(node, "dpkg-query --show --showformat='${Version}' hello") == older.removeprefix("0~")
+
+
+def test_a_package_that_apt_does_not_know_drains_no_node(lab: Lab) -> None:
+    run = lab.playbook("rolling", "-e", "{rolling_packages: [hallo]}")
+    assert run.rc != 0
+    assert "Unable to locate package hallo" in run.output
+    assert not lab.host(CONTROLLER).file(NOTE).exists
+
+
+def test_nodes_reboot_and_one_that_does_not_return_counts_against_the_budget(lab: Lab) -> None:
+    for node in NODES:
+        lab.script(node, "set -e" + BOOT, b"")
+    given = ("-e", "{rolling_reboot: true, rolling_budget: 2, rolling_reboot_timeout: 45}")
+    with stream(lab), power("roll-node1", "roll-node3", "roll-node4") as boots:
+        run = lab.playbook("rolling", *given)
+    assert run.rc != 0
+    assert "failed    roll-node2: Reboot the node: " in run.output
+    assert reason(lab, "roll-node2").startswith("drained gpucluster.slurm rolling: failed: Reboot the node: ")
+    assert boots == ["roll-node1", "roll-node3", "roll-node4"]
+    # One failure leaves one place of two.
+    assert "next      roll-node3\n" in run.output
+    assert "next      roll-node4\n" in run.output
+
+    # A person repairs it, and the same command goes on.
+    engine("start", "gpucluster-roll-node2")
+    lab.wait_for(CONTROLLER, "timeout 60 sinfo --noheader --nodes=roll-node2 --format=%T.", "drained.")
+    with power(*NODES) as boots:
+        succeeded(lab.playbook("rolling", *given))
+    assert boots == ["roll-node2"]

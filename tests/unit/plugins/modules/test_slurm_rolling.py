@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils import run_note
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision import RollingError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer, CommandError
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_rolling
 
 DRAINED = "gpucluster.slurm rolling: to be changed"
@@ -70,6 +71,8 @@ def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
             Path(file.path).write_bytes(file.content)
 
     monkeypatch.setattr(slurm_rolling, "write", write)
+    monkeypatch.setattr(run_note, "write", write)
+    monkeypatch.setattr(run_note, "FOLDER", f"{tmp_path}/notes")
     return found
 
 
@@ -83,6 +86,8 @@ def step(name: str, check_mode: bool = False, **options: Any) -> dict[str, Any]:
         "results": {},
         "user": "root",
         "wait": 0,
+        "run": {},
+        "former": [],
     }
     return slurm_rolling.take_step(params | options, check_mode)
 
@@ -189,3 +194,64 @@ def test_wrong_options_change_nothing(slurm: Slurm) -> None:
         step("begin", deadline="tomorrow")
     assert not Path(slurm_rolling.NOTE).exists()
     assert all(node["State"] == "IDLE" for node in slurm.nodes.values())
+
+
+ALICE = {"host": "adm1", "user": "alice", "process": "100 5"}
+BOB = {"host": "adm2", "user": "bob", "process": "100 5"}
+
+
+def test_another_run_may_change_the_cluster_while_this_one_waits_and_this_one_waits_for_its_end(slurm: Slurm) -> None:
+    slurm.jobs = "7|alice|2026-11-25T10:00:00|n1\n"
+    run_note.take("run", ALICE)
+    step("begin", nodes="n1")
+    assert step("next", nodes="n1", run=ALICE)["ready"] == []
+    assert run_note.take("run", BOB) == {}
+    slurm.jobs = ""
+    waits = step("next", nodes="n1", run=ALICE)
+    assert (waits["ready"], waits["over"], waits["other"]["user"]) == ([], False, "bob")
+    run_note.give_back("run", BOB)
+    assert step("next", nodes="n1", run=ALICE)["ready"] == ["n1"]
+    # From now on no other run begins, until this one waits again.
+    assert run_note.take("run", BOB)["user"] == "alice"
+    step("judge", nodes="n1", results={"n1": ""}, run=ALICE)
+    assert step("next", nodes="n1", run=ALICE)["over"]
+    assert run_note.take("run", BOB) == {}
+
+
+def test_what_the_other_run_has_changed_counts(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    step("begin", nodes="n1")
+    step("next", nodes="n1", run=ALICE)
+    take = run_note.take
+
+    def take_late(name: str, *arguments: Any) -> dict[str, str]:
+        """Another run resumes the node just before this one has the note."""
+        slurm.nodes["n1"] = {"State": "IDLE+DRAIN", "Reason": "bad DIMM"} if name == "run" else slurm.nodes["n1"]
+        return take(name, *arguments)
+
+    monkeypatch.setattr(run_note, "take", take_late)
+    found = step("next", nodes="n1", run=ALICE, wait=5)
+    assert (found["ready"], found["over"]) == ([], True)
+
+
+def test_a_run_that_was_taken_over_ends_and_leaves_the_nodes_of_the_other(slurm: Slurm) -> None:
+    step("begin")
+    assert ready(run=ALICE) == ["n1", "n2"]
+    run_note.take("rolling", BOB, take_over=True)
+    with pytest.raises(RollingError, match="bob on adm2 has taken this rolling change over"):
+        step("next", run=ALICE)
+    assert step("end", run=ALICE)["broken"] == {}
+    assert slurm.nodes["n1"]["Reason"] == DRAINED
+
+
+@pytest.mark.usefixtures("slurm")
+def test_nodes_whose_state_cannot_be_read_count_as_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    step("begin")
+    assert ready() == ["n1", "n2"]
+
+    def no_answer(*_words: Any) -> Any:
+        raise CommandError("Unable to contact slurm controller")
+
+    monkeypatch.setattr(slurm_rolling, "show", no_answer)
+    found = step("next")
+    assert (found["ready"], found["over"]) == ([], False)
+    assert found["table"][-1] == "waiting   all nodes: Unable to contact slurm controller"

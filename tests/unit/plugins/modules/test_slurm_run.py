@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils import run_note
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_run
 
 ALICE = {"host": "adm1", "user": "alice", "process": "100 5"}
@@ -20,21 +21,22 @@ Change = Callable[..., dict[str, str]]
 
 
 @pytest.fixture(name="note")
-def path_of_the_note(tmp_path: Path) -> Path:
+def path_of_the_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(run_note, "FOLDER", f"{tmp_path}/gpucluster-slurm")
     return tmp_path / "gpucluster-slurm/run"
 
 
 @pytest.fixture(name="change")
-def change_by_this_user(note: Path, monkeypatch: pytest.MonkeyPatch) -> Change:
+def change_by_this_user(monkeypatch: pytest.MonkeyPatch) -> Change:
     def write(files: list[Any]) -> None:
         for file in files:
             Path(file.path).write_bytes(file.content)
 
-    monkeypatch.setattr(slurm_run, "write", write)
+    monkeypatch.setattr(run_note, "write", write)
 
     def change(run: dict[str, str], state: str = "begun", check_mode: bool = False, **more: Any) -> dict[str, str]:
-        params = {"state": state, "run": run, "take_over": False, "former": ""} | more
-        return slurm_run.change(params, str(note), check_mode)
+        params = {"state": state, "run": run, "take_over": False, "former": [], "rolling": False} | more
+        return slurm_run.change(params, check_mode)
 
     return change
 
@@ -53,11 +55,11 @@ def test_another_run_is_named_and_keeps_its_note(change: Change, note: Path) -> 
     other = change(BOB)
     assert other.pop("since")
     assert other == ALICE
-    assert change(BOB, "ended")["user"] == "alice"
+    assert change(BOB, "ended") == {}
     assert json.loads(note.read_text())["user"] == "alice"
 
 
-@pytest.mark.parametrize("more", [{"take_over": True}, {"former": "100 5"}])
+@pytest.mark.parametrize("more", [{"take_over": True}, {"former": ["1 1", "100 5"]}])
 def test_the_note_of_a_run_that_has_ended_is_replaced(change: Change, note: Path, more: dict[str, Any]) -> None:
     change(ALICE)
     assert change({**ALICE, "process": "200 9"}, **more) == {}
@@ -66,7 +68,7 @@ def test_the_note_of_a_run_that_has_ended_is_replaced(change: Change, note: Path
 
 def test_the_end_of_a_process_counts_on_its_own_host_alone(change: Change) -> None:
     change(ALICE)
-    assert change(BOB, former="100 5")["user"] == "alice"
+    assert change(BOB, former=["100 5"])["user"] == "alice"
 
 
 def test_check_mode_notes_nothing(change: Change, note: Path) -> None:
@@ -84,3 +86,18 @@ def test_a_damaged_note_counts_as_none(change: Change, note: Path, text: str) ->
     note.write_text(text)
     assert change(BOB) == {}
     assert json.loads(note.read_text())["user"] == "bob"
+
+
+def test_a_rolling_change_has_both_notes_or_none(change: Change, note: Path) -> None:
+    rolling = note.parent / "rolling"
+    change(ALICE)
+    assert change(BOB, rolling=True)["user"] == "alice"
+    assert not rolling.exists()
+    change(ALICE, "ended")
+    assert change(BOB, rolling=True) == {}
+    # While it waits, another run changes the cluster, but no other rolling change begins.
+    run_note.give_back("run", BOB)
+    assert change(ALICE, rolling=True)["user"] == "bob"
+    assert change(ALICE) == {}
+    assert change(BOB, "ended", rolling=True) == {}
+    assert (note.exists(), rolling.exists()) == (True, False)

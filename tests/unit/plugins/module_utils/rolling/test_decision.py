@@ -151,6 +151,19 @@ def test_budgets_are_numbers_and_shares() -> None:
     assert allowed({"*": "10%", "debug": "2"}, sizes) == {"gpu": 20, "cpu": 1, "debug": 2}
 
 
+def test_a_budget_of_each_partition() -> None:
+    """As `{gpu: 2, "*": 10%}`: the nodes of cpu are 20, and n3 is in both partitions."""
+    nodes = {f"n{number}": node(f"n{number}", partitions=("gpu",)) for number in range(1, 3)}
+    nodes["n3"] = node("n3", partitions=("gpu", "cpu"))
+    nodes |= {f"n{number}": node(f"n{number}", partitions=("cpu",)) for number in range(4, 23)}
+    budget = allowed({"gpu": "2", "*": "10%"}, {"gpu": 3, "cpu": 20})
+    assert budget == {"gpu": 2, "cpu": 2}
+    assert decide([*nodes], nodes, [], {}, budget).drain == ["n1", "n2", "n4", "n5"]
+    # A failure in both leaves one place in each.
+    failed = nodes | {"n3": node("n3", "IDLE+DRAIN", OURS, ("gpu", "cpu"))}
+    assert decide([*nodes], failed, [], {"n3": FAILED}, budget).drain == ["n1", "n4"]
+
+
 @pytest.mark.parametrize("given", ["0", "0%", "101%", "half", "-1", "1.5"])
 def test_a_wrong_budget_is_refused(given: str) -> None:
     with pytest.raises(RollingError, match="allowed: a number such as 2 or a share such as 10%"):

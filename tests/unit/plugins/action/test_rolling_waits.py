@@ -1,0 +1,66 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The control host's side of slurm_rolling, without a controller; tests/integration/rolling has a real one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+from ansible_collections.gpucluster.slurm.plugins.action import slurm_rolling
+from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
+
+WAITS = {"ready": [], "over": False, "table": ["waiting   n1: job 7"], "other": {}}
+READY = {"ready": ["n1"], "over": False, "table": ["now       n1"], "other": {}}
+OTHER = {"host": "adm2", "user": "bob", "process": "100 5", "since": "2026-11-24 10:02"}
+
+
+def run_of(monkeypatch: pytest.MonkeyPatch, *answers: Any, step: str = "next") -> tuple[Any, list[str], int]:
+    """The result of the action on a controller with these answers, what it shows, and how many answers are left."""
+    action, left = object.__new__(slurm_rolling.ActionModule), [*answers]
+    shown: list[str] = []
+    action._task = SimpleNamespace(args={"step": step}, check_mode=False)
+    action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir="/tmp/x"))
+
+    def module(*_arguments: Any) -> dict[str, Any]:
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return dict(answer)
+
+    monkeypatch.setattr(Checked, "run", module)
+    monkeypatch.setattr(slurm_rolling, "PAUSE", 0)
+    monkeypatch.setattr(slurm_rolling, "Display", lambda: SimpleNamespace(display=shown.append))
+    return action.run(None, {}), shown, len(left)
+
+
+def test_it_waits_for_nodes_and_shows_each_table_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, shown, left = run_of(monkeypatch, WAITS, WAITS, READY)
+    assert (result["ready"], left) == (["n1"], 0)
+    assert [text.partition("\n")[2].strip() for text in shown] == ["waiting   n1: job 7", "now       n1"]
+
+
+def test_a_controller_that_cannot_be_reached_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, shown, _left = run_of(monkeypatch, WAITS, AnsibleConnectionFailure("no route"), READY)
+    assert result["ready"] == ["n1"]
+    assert "the controller cannot be reached: no route" in shown[1]
+
+
+def test_another_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    _result, shown, _left = run_of(monkeypatch, {**WAITS, "other": OTHER}, READY)
+    assert "waiting   bob on adm2 runs a playbook of this collection on this cluster since" in shown[0]
+
+
+def test_an_error_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, _shown, left = run_of(monkeypatch, {"failed": True, "msg": "rolling_budget"}, READY)
+    assert (result["msg"], left) == ("rolling_budget", 1)
+
+
+def test_the_other_steps_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AnsibleConnectionFailure):
+        run_of(monkeypatch, AnsibleConnectionFailure("no route"), step="judge")
+    _result, shown, left = run_of(monkeypatch, WAITS, READY, step="judge")
+    assert (shown, left) == ([], 1)
