@@ -57,19 +57,52 @@ cluster:
   description: What Slurm says of itself, and whether this host serves (C(answers)).
   type: dict
   returned: always
-  sample: {answers: true, serving: head, version: 24.11.5}
+  sample:
+    answers: true
+    serving: head
+    controllers: {head: true}
+    version: 24.11.5
+    slurm_user: slurm
+    slurm_uid: 64030
+    slurm_conf: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+    cgroup_plugin: autodetect
+    proctrack: proctrack/cgroup
+    return_to_service: "1"
+    slurmdbd_error: ""
 nodes:
   description:
     - The nodes that are to be looked at, with their states, reasons and the errors of slurmctld's log about them.
   type: list
   elements: dict
   returned: always
-  sample: [{name: gpu007, states: [IDLE, DRAIN], reason: Kill task failed, closed: ""}]
+  sample:
+    - name: gpu007
+      states: [IDLE, DRAIN]
+      reason: Kill task failed
+      user: slurm
+      since: "2026-11-23T02:11:40"
+      address: 10.0.0.7
+      addresses: [10.0.0.7]
+      port: 6818
+      cpus: 64
+      real_memory: 515000
+      gpus: 8
+      device_files: []
+      closed: ""
+      jobs: ["4711"]
+      log: []
 node_options:
   description: Options of the module M(gpucluster.slurm.slurm_doctor_node) that are the same for all nodes.
   type: dict
   returned: always
-  sample: {controllers: [head], controller_port: 6817, slurm_user: slurm}
+  sample:
+    controllers: [head]
+    controller_port: 6817
+    slurm_user: slurm
+    spool_dir: /var/lib/slurm/slurmd
+    log_file: /var/log/slurm/slurmd.log
+    tmp_fs: /tmp
+    credential: "MUNGE:AwQDAAA=:"
 """
 
 import time

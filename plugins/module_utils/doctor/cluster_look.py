@@ -21,7 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.socket
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import daemon_look
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import output, run
 
 THREADS = 128
 CONNECT = 3
@@ -300,6 +300,3 @@ def _nodes(path: str, conf: Settings, controllers: Sequence[str]) -> dict[str, A
 def _credential() -> str:
     answer = run(["runuser", "--user=nobody", "--", "munge", "--no-input", f"--ttl={TTL}"], seconds=10)
     return answer.output.strip() if not answer.status else ""
-
-
-__all__ = ["CommandError", "look"]

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.action.slurm_doctor import offset
+from ansible_collections.gpucluster.slurm.plugins.module_utils import scontrol
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import cluster_look, daemon_look, host_look
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import result_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.sessions import processes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import records
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import Mount
@@ -231,7 +233,7 @@ def test_patterns_of_paths() -> None:
 def process_of_a_job_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A process that the kernel's files show in the cgroup of job 12."""
     sleeping = subprocess.Popen(["sleep", "60"])
-    real = host_look.processes()[sleeping.pid]
+    real = processes()[sleeping.pid]
     cgroup = "4:freezer:/slurm/uid_0/job_12/step_0\n"
     shown = {sleeping.pid: type(real)(real.name, real.parent, real.uids, cgroup)}
     monkeypatch.setattr(host_look, "processes", lambda: shown)
@@ -277,8 +279,8 @@ def test_a_serving_controller_names_its_nodes(monkeypatch: pytest.MonkeyPatch) -
     }
     monkeypatch.setattr(cluster_look, "run", lambda command, **_more: Answer(0, outputs.get(tuple(command), ""), ""))
     monkeypatch.setattr(cluster_look, "output", lambda command: outputs[tuple(command)])
-    monkeypatch.setattr(cluster_look.scontrol, "output", lambda command: outputs[tuple(command)])
-    monkeypatch.setattr(cluster_look.scontrol, "serving", lambda: name)
+    monkeypatch.setattr(scontrol, "output", lambda command: outputs[tuple(command)])
+    monkeypatch.setattr(scontrol, "serving", lambda: name)
     monkeypatch.setattr(cluster_look, "CONNECT", 0.05)
     looked = json.loads(json.dumps(cluster_look.look(of_nodes=True)))
     answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **looked}
