@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import log_reasons
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
+    LOOK_FAILED,
+    NOT_IN_INVENTORY,
     SILENT,
     ClusterLook,
     DaemonState,
@@ -85,12 +87,13 @@ def _not_in_inventory(case: Case) -> str:
     return case.host.unreached if case.host.unreached == NOT_IN_INVENTORY else ""
 
 
-NOT_IN_INVENTORY = "the inventory has no such host"
+def _look_failed(case: Case) -> str:
+    return _first(case.host.unreached) if case.host.unreached.startswith(LOOK_FAILED) else ""
 
 
 def _ssh_refused(case: Case) -> str:
     words = case.host.unreached
-    if not words or _not_in_inventory(case):
+    if not words or _not_in_inventory(case) or _look_failed(case):
         return ""
     alive = not case.node.closed or REFUSED.search(words) or "refused" in case.node.closed
     return f"the host is up, but ssh fails: {_first(words)}" if alive else ""
@@ -98,7 +101,7 @@ def _ssh_refused(case: Case) -> str:
 
 def _host_down(case: Case) -> str:
     words = case.host.unreached
-    if not words or _not_in_inventory(case) or _ssh_refused(case):
+    if not words or _not_in_inventory(case) or _look_failed(case) or _ssh_refused(case):
         return ""
     return f"the host does not answer (ssh: {_first(words)}; slurmd's port: {case.node.closed})"
 
@@ -291,6 +294,12 @@ MEASURED = (
         "Repair the login first (ssh HOST), then run doctor again.",
     ),
     Cause(
+        "look-failed",
+        "The host was reached, and could not be looked at.",
+        _look_failed,
+        "Look at sudo and Python on the host (ansible HOST -m ping --become), then run doctor again.",
+    ),
+    Cause(
         "munged",
         "munged does not run, so that slurmd can authenticate nothing.",
         _munged,
@@ -461,6 +470,9 @@ MEASURED = (
     ),
 )
 """Causes that are found on the host or between the hosts. All that apply are named."""
+
+UNREACHED = 4
+"""The first of them are about hosts that could not be looked at."""
 
 
 # -- what Slurm says -------------------------------------------------------------------------------------------------
@@ -671,10 +683,8 @@ def causes(case: Case) -> list[tuple[Cause, str]]:
     if case.node.asleep:
         return []
     if not case.reached:
-        # Of a host that was not reached nothing is known, and the rest of the evidence has its defaults.
-        measured = MEASURED[:3]
-        found += [(cause, words) for cause in measured if (words := cause.test(case))]
-        return found
+        # Nothing else is known, and the rest of the evidence has its defaults.
+        return found + [(cause, words) for cause in MEASURED[:UNREACHED] if (words := cause.test(case))]
     found += [(cause, words) for cause in MEASURED if (words := cause.test(case))]
     if not found:
         found = [(cause, words) for cause in SAID if (words := cause.test(case))][:1]

@@ -11,7 +11,6 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import (
-    NOT_IN_INVENTORY,
     RESUME,
     START_MUNGE,
     START_SLURMD,
@@ -20,6 +19,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes imp
     causes,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
+    LOOK_FAILED,
+    NOT_IN_INVENTORY,
     ClusterLook,
     HostLook,
     ServerLook,
@@ -198,7 +199,9 @@ def _starts(findings: Iterable[DoctorFinding]) -> dict[str, list[str]]:
 
 def _failure(result: Mapping[str, Any]) -> str:
     """Why a host was not looked at: the words of ssh, or of a module that has failed."""
-    return str(result.get("msg") or "the look at the host has failed")
+    words = str(result.get("msg") or "no words").replace("Task failed: ", "")
+    words = words.replace("Failed to connect to the host via ssh: ", "")
+    return words if result.get("unreachable") else f"{LOOK_FAILED}{words}"
 
 
 def _host(result: Mapping[str, Any]) -> HostLook:

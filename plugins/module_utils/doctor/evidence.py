@@ -14,6 +14,12 @@ from typing import Any, TypeVar
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
 
+NOT_IN_INVENTORY = "the inventory has no such host"
+"""Why a host could not be looked at, if nobody has told Ansible of it."""
+
+LOOK_FAILED = "the look has failed: "
+"""Beginning of the reason if it was reached."""
+
 SILENT = frozenset(("NOT_RESPONDING", "UNKNOWN"))
 """States of a node that does not answer slurmctld."""
 

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import log_reasons
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import CLOCK
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import ClusterLook, ServerLook
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
+    LOOK_FAILED,
+    ClusterLook,
+    ServerLook,
+)
 
 DATABASES = ("mariadb", "mysql")
 """Units of databases; the second is often another name of the first."""
@@ -55,7 +59,7 @@ class ServerCause:
 
 def _unreached(case: ServerCase) -> str:
     words = case.server.unreached.strip().split("\n")[0]
-    return f"the host cannot be reached: {words}" if words else ""
+    return words if not words or words.startswith(LOOK_FAILED) else f"the host cannot be reached: {words}"
 
 
 def _down(unit: str) -> Callable[[ServerCase], str]:
@@ -108,9 +112,9 @@ def _clock(case: ServerCase) -> str:
 SERVER_CAUSES = (
     ServerCause(
         "server-unreached",
-        "The control host cannot log in to a controller or to the database host.",
+        "A controller or the database host cannot be looked at.",
         _unreached,
-        "Look at the host and at the login (ssh HOST), then run doctor again.",
+        "Look at the host and at the login (ansible HOST -m ping --become), then run doctor again.",
     ),
     ServerCause(
         "server-munged",

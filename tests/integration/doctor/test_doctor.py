@@ -40,8 +40,8 @@ class Fault:
     """A fault of a node.
 
     on_node, on_controller: shell commands that make it, in this order. seen: a part of the node's line in Slurm that
-    shows that slurmctld has noticed it. undo_node, undo_controller: commands that undo it. causes: parts of the words of
-    doctor, by cause. A node of several faults has them all in one.
+    shows that slurmctld has noticed it. undo_node, undo_controller: commands that undo it. causes: parts of the words
+    of doctor, by cause.
     """
 
     node: str

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import (
     MEASURED,
-    NOT_IN_INVENTORY,
     OWNED,
     SAID,
     UNKNOWN,
@@ -18,6 +17,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes imp
     causes,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
+    LOOK_FAILED,
+    NOT_IN_INVENTORY,
     ClusterLook,
     DaemonState,
     HostLook,
@@ -80,6 +81,7 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
         "the host is up",
     ),
     "not in the inventory": (DOWN, HostLook(unreached=NOT_IN_INVENTORY), "not-in-inventory", "inventory"),
+    "Python is broken": (DOWN, HostLook(unreached=f"{LOOK_FAILED}no python3"), "look-failed", "no python3"),
     "munged dead": (OPEN, host(munge=DEAD), "munged", "munged does not run (it was killed)"),
     "munged stopped for good": (OPEN, host(munge=DaemonState("inactive", False)), "munged", "does not start at boot"),
     "another munge key": (OPEN, host(munge_error="unmunge: Error: Invalid credential"), "munge-key", "another key"),
