@@ -201,7 +201,8 @@ def _failure(result: Mapping[str, Any]) -> str:
     """Why a host was not looked at: the words of ssh, or of a module that has failed."""
     words = str(result.get("msg") or "no words").replace("Task failed: ", "")
     words = words.replace("Failed to connect to the host via ssh: ", "")
-    return words if result.get("unreachable") else f"{LOOK_FAILED}{words}"
+    # A host on which nothing ends within the time limit of the play does not answer any more.
+    return words if result.get("unreachable") or "timedout" in result else f"{LOOK_FAILED}{words}"
 
 
 def _host(result: Mapping[str, Any]) -> HostLook:

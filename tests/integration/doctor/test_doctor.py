@@ -67,14 +67,14 @@ ORPHAN = (
     "d=/sys/fs/cgroup/freezer; test -d $d || d=/sys/fs/cgroup; d=$d/slurm/uid_0/job_999999/step_0; mkdir -p $d;"
     "systemd-run --quiet --unit=orphan sleep 3600; systemctl show orphan -P MainPID >$d/cgroup.procs"
 )
-SPOOL = "$(sed -n 's/^SlurmdSpoolDir=//Ip' /run/slurm/conf/slurm.conf)"
+SPOOL = "/var/lib/slurm/slurmd"
 
 DAEMONS = (
     Fault("doc-node1", {"slurmd-stopped": "it was stopped"}, "systemctl stop slurmd", "systemctl start slurmd"),
     Fault(
         "doc-node2",
         {"munged": "munged does not run"},
-        "systemctl stop munge.service munge.socket; systemctl stop munge",
+        "systemctl stop munge",
         "systemctl start munge",
         seen=SILENT,
     ),
@@ -185,7 +185,7 @@ FILES = (
         "doc-node3",
         {"full": "has no space left"},
         f"mount -t tmpfs -o size=64k none {SPOOL}; dd if=/dev/zero of={SPOOL}/fill bs=4k count=99 2>/dev/null; true",
-        "umount $(findmnt -n -o TARGET -t tmpfs | grep '/slurmd$')",
+        f"umount {SPOOL}",
         "JOB doc-node3",
         seen="DRAIN",
     ),

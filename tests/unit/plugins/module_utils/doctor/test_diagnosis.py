@@ -161,6 +161,29 @@ def test_without_a_controller_the_servers_are_all_that_is_known() -> None:
     assert not found["answers"]
 
 
+@pytest.mark.parametrize(
+    ("result", "cause", "words"),
+    [
+        ({"failed": True, "msg": "Task failed: no python3"}, "look-failed", "the look has failed: no python3"),
+        (
+            {"failed": True, "msg": "Task failed: Timed out after 120 second(s).", "timedout": {"period": 120}},
+            "host-down",
+            "ssh: Timed out after 120 second(s).",
+        ),
+        (
+            {"unreachable": True, "msg": "Task failed: Failed to connect to the host via ssh: No route to host"},
+            "host-down",
+            "ssh: No route to host;",
+        ),
+    ],
+)
+def test_a_host_without_a_look(result: dict[str, Any], cause: str, words: str) -> None:
+    node = asdict(SlurmNode("n1", ("DOWN", "NOT_RESPONDING"), closed="timed out"))
+    (found,) = diagnosis({"head": answer(nodes=[node])}, {"n1": result}, ["n1"], ["head"], [])["findings"]
+    assert found["cause"] == cause
+    assert words in found["words"]
+
+
 def test_munge_is_started_before_slurmd() -> None:
     dead = DaemonState("failed", True, "signal")
     look = asdict(replace(HOST, slurmd=dead, munge=dead, listens=False))
