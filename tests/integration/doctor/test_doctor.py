@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from lab import Lab, Run
 
 CONTROLLER = "doc-ctl"
@@ -318,9 +319,7 @@ def doctor(lab: Lab, directory: Path, *arguments: str) -> tuple[Run, dict[str, d
     assert run.rc == 0, run.failed or run.output[-3000:]
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for finding in json.loads(report.read_text())["findings"]:
-        for name in lab.host(CONTROLLER).run(f"scontrol show hostnames '{finding['hosts']}'").stdout.split() or [
-            finding["hosts"]
-        ]:
+        for name in expand(finding["hosts"]):
             found.setdefault(name, {})[finding["cause"]] = finding
     return run, found
 
@@ -419,7 +418,7 @@ def test_with_a_limit_other_nodes_are_left_out(lab: Lab, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("stop", "start", "causes"),
     [
-        ("systemctl stop mariadb", "systemctl start mariadb", {"database-down": "mariadb does not run"}),
+        ("systemctl stop mariadb", "systemctl start mariadb slurmdbd", {"database-down": "mariadb does not run"}),
         ("systemctl stop slurmdbd", "systemctl start slurmdbd", {"slurmdbd-down": "slurmdbd does not run"}),
         (
             "systemctl stop slurmctld; systemd-run --quiet --unit=taker python3 -m http.server 6817; sleep 1; "
