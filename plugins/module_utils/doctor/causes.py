@@ -532,7 +532,7 @@ def _back(case: Case) -> str:
 SAID = (
     Cause(
         "kill-task-failed-untracked",
-        "Processes of a job did not end in time, and ProctrackType cannot tell whether any is left.",
+        "Processes of a job did not end in time, and it is not known whether any is left.",
         _kill_untracked,
         "Look for processes of ended jobs (ps), then resume the node.",
     ),
@@ -675,6 +675,13 @@ UNKNOWN = Cause(
     lambda case: f"{case.node.reason or 'no reason'}{case.line('error|fatal')}",
     "Read the logs of slurmctld and slurmd for this node.",
 )
+
+
+def by_reason(reason: str, owner: str) -> Cause:
+    """The cause of a drain or of a node that is down, as far as its reason tells, without a look at the host."""
+    node = SlurmNode("", ("DOWN", "INVALID_REG"), reason, drains.SLURM_USERS[0] if owner == "Slurm" else "")
+    case = Case(node, HostLook(unreached="nobody has looked"), ClusterLook())
+    return next((cause for cause in (*OWNED, *SAID) if cause.test(case)), UNKNOWN)
 
 
 def causes(case: Case) -> list[tuple[Cause, str]]:

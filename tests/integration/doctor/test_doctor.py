@@ -415,6 +415,16 @@ def test_with_a_limit_other_nodes_are_left_out(lab: Lab, tmp_path: Path) -> None
         assert looked_at(run) == ["doc-node1"]
 
 
+def test_a_failure_of_validate_has_the_same_words(lab: Lab) -> None:
+    fault = Fault("doc-node1", {}, on_controller=by_slurm(1, "Kill task failed"))
+    with ExitStack() as stack:
+        stack.callback(undo, lab, fault)
+        make(lab, fault)
+        run = lab.playbook("validate", "-e", "validate_timeout=40")
+        assert run.rc != 0
+        assert "doc-node1: Processes of a job did not end in time" in str(run.failed)
+
+
 @pytest.mark.parametrize(
     ("stop", "start", "causes"),
     [
