@@ -41,6 +41,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.diagnosis import diagnosis
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import (
     container_jobs,
@@ -64,6 +65,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "access_parts": access_parts,
     "argument_errors": argument_errors,
     "container_jobs": container_jobs,
+    "diagnosis": diagnosis,
     "directory_differences": directory_differences,
     "directory_hosts": directory_hosts,
     "discovered_hardware": discover,

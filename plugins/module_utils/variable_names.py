@@ -18,6 +18,7 @@ ROLES = (
     "apptainer",
     "backup",
     "base",
+    "doctor",
     "enroot",
     "hardware",
     "job_tools",

@@ -255,6 +255,62 @@ _MOUNT = _record(point=_line, type=_line, source=_line, root=_truth, guard=_line
 _PLUGIN = _record(path=_text(_PATH), sha256=_text("[0-9a-f]{64}"))
 
 
+_DAEMON = _record(active=_text("[a-z]*"), enabled=_truth, result=_text("[a-z-]*"), log=_list(_line, 64))
+"""A daemon of the modules slurm_doctor and slurm_doctor_node."""
+
+_CLUSTER = _record(
+    answers=_truth,
+    serving=_line,
+    controllers=_mapping(_line, _truth, 64),
+    version=_line,
+    slurm_user=_line,
+    slurm_uid=_number(1 << 32, none=True),
+    slurm_conf=_text("([0-9a-f]{64})?"),
+    cgroup_plugin=_line,
+    proctrack=_line,
+    return_to_service=_line,
+    slurmdbd_error=_any_text,
+)
+
+_NODE = _record(
+    name=_text(r"[A-Za-z0-9][A-Za-z0-9._-]*", 255),
+    states=_list(_text("[A-Z_]+"), 32),
+    reason=_any_text,
+    user=_line,
+    since=_line,
+    address=_line,
+    addresses=_list(_text("[0-9a-f.:%a-z]+", 64), 64),
+    port=_number(65535),
+    cpus=_number(1 << 20),
+    real_memory=_number(LARGEST),
+    gpus=_number(1024),
+    device_files=_list(_line),
+    closed=_line,
+    jobs=_list(_text("[0-9]+"), MANY),
+    log=_list(_line, 64),
+)
+"""A node of the module slurm_doctor."""
+
+_NODE_OPTIONS = _record(
+    controllers=_list(_line, 64),
+    controller_port=_number(65535),
+    slurm_user=_line,
+    spool_dir=_line,
+    log_file=_line,
+    tmp_fs=_line,
+    credential=_text(r"[A-Za-z0-9+/=:]*", 4000),
+)
+
+
+def _node_options(value: Any) -> str:
+    return "" if value == {} else _NODE_OPTIONS(value)
+
+
+def _seconds(value: Any) -> str:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1 << 40
+    return "" if number else f"found {_found(value)}, allowed: seconds"
+
+
 def _mount(value: Any) -> str:
     return "" if value == {} else _MOUNT(value)
 
@@ -307,6 +363,42 @@ RESULTS: dict[str, dict[str, Check]] = {
         "size": _number(LARGEST),
         "dump": _text(r"(/[A-Za-z0-9+._~:/-]+)?"),
         "remarks": _LINES,
+    },
+    "slurm_doctor": {
+        "time": _seconds,
+        "clock_offset": _seconds,
+        "daemons": _mapping(_text(_WORD), _DAEMON, 16),
+        "full": _list(_line, 64),
+        "cluster": _CLUSTER,
+        # Names become hosts of the play.
+        "nodes": _list(_NODE, MOST_HOSTS),
+        "node_options": _node_options,
+    },
+    "slurm_doctor_node": {
+        "time": _seconds,
+        "clock_offset": _seconds,
+        "version": _line,
+        "slurmd": _DAEMON,
+        "munge": _DAEMON,
+        "munge_error": _line,
+        "slurm_uid": _number(1 << 32, none=True),
+        "slurm_conf": _text("([0-9a-f]{64})?"),
+        "cpus": _number(1 << 20),
+        "memory": _number(LARGEST),
+        "full": _list(_line, 64),
+        "unmounted": _list(_line),
+        "hanging": _list(_line),
+        "missing_files": _list(_line),
+        "nvidia_error": _line,
+        "nvidia_gpus": _number(1024, none=True),
+        "xids": _list(_line, 64),
+        "cgroup": _text("v1|v2"),
+        "listens": _truth,
+        "addresses": _list(_text("[0-9a-f.:]+", 64)),
+        "unresolved": _list(_line),
+        "closed": _mapping(_line, _line),
+        "left": _list(_line),
+        "booted": _line,
     },
     "slurm_files": {"files": _LINES},
     "slurm_hardware_facts": {"differences": _DIFFERENCES},

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import by_reason
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 JOB_MEMORY = 64
@@ -168,7 +169,22 @@ def validation_summary(jobs: Iterable[Mapping[str, Any]], may_wait: Iterable[str
         for job in jobs
     ]
     counts = {status: sum(job["status"] == status for job in checked) for status in STATUSES}
-    return {"ok": all(job["ok"] for job in checked), **counts, "jobs": checked}
+    return {"ok": all(job["ok"] for job in checked), **counts, "jobs": checked, "remedies": remedies(checked)}
+
+
+OUT = re.compile(r"(?:drain|down)\S* by (.+?) \((.*)\)", re.DOTALL)
+"""The state of a node that somebody has taken out of service (`parse_sinfo` in batch.py)."""
+
+
+def remedies(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is known of the nodes that jobs have waited for in vain, in the words of doctor; equal nodes are folded."""
+    nodes: dict[str, dict[str, None]] = {}
+    for job in jobs:
+        for name, state in job["node_states"].items() if not job["ok"] else ():
+            if found := OUT.fullmatch(state):
+                cause = by_reason(found[2], found[1])
+                nodes.setdefault(f"{cause.means} {cause.remedy}", {})[name] = None
+    return [f"{fold([*names])}: {words}" for words, names in nodes.items()]
 
 
 def validation_table(jobs: Iterable[Mapping[str, Any]]) -> list[str]:

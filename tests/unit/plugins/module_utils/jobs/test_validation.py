@@ -109,6 +109,19 @@ def test_which_jobs_are_ok(job: dict[str, Any], may_wait: list[str], ok: bool) -
     assert (summary["ok"], summary["jobs"][0]["ok"], summary[job["status"]]) == (ok, ok, 1)
 
 
+def test_nodes_that_are_out_of_service_have_a_remedy() -> None:
+    states = {"n1": "drained by Slurm (Kill task failed)", "n2": "down* by Slurm (Kill task failed)", "n3": "idle"}
+    states |= {"n4": "drained by a person (bad DIMM)", "n5": "drained by the health check (health check gpu: x)"}
+    waiting = [result("waiting", {name: state}, NOT_AVAILABLE) for name, state in states.items()]
+    assert validation.validation_summary(waiting, ["busy"])["remedies"] == [
+        "n[1-2]: Processes of a job did not end in time, and it is not known whether any is left. "
+        "Look for processes of ended jobs (ps), then resume the node.",
+        "n4: A person has drained the node. Ask who has drained it.",
+        "n5: The health check has drained the node. Repair what the check names; it resumes the node by itself.",
+    ]
+    assert validation.validation_summary(waiting[:1], ["unavailable"])["remedies"] == []
+
+
 def test_one_bad_job_is_a_bad_cluster() -> None:
     summary = validation.validation_summary([result("passed"), result("failed"), result("passed")], [])
     assert {key: summary[key] for key in ("ok", "passed", "failed", "waiting")} == {

@@ -1,0 +1,28 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The control host's side of slurm_doctor and slurm_doctor_node (meta/runtime.yml): it measures the host's clock."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
+
+
+def offset(told: float, before: float, after: float) -> float:
+    """Seconds by which a clock is ahead, at least, if it told a time between two moments of this host."""
+    return told - before if told < before else max(0.0, told - after)
+
+
+class ActionModule(Checked):
+    """The module, with the difference of the clocks."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run the module and return its result."""
+        before = time.time()
+        result = super().run(tmp, task_vars)
+        if "time" in result:
+            result["clock_offset"] = round(offset(result["time"], before, time.time()), 1)
+        return result

@@ -1,0 +1,126 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Daemons of a host, the last errors of their logs, and file systems in which they cannot write."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, visible
+
+LINES = 12
+"""Lines of a log that are kept."""
+LENGTH = 300
+"""Characters of a line that are kept."""
+TAIL = 1 << 20
+"""Bytes at the end of a log that are read."""
+JOURNAL = 60
+"""Lines of the journal that are read."""
+SECONDS = 10
+"""For a command of systemd."""
+PATIENCE = 3
+"""Seconds for a file system."""
+
+ERROR = re.compile(r"\b(?:error|fatal|failed|failure|out of memory|oom-kill)\b|\[ERROR\]", re.IGNORECASE)
+STARTED = re.compile(r"\bslurm(?:d|ctld|dbd) version \S+ started")
+PREFIX = re.compile(r"^\[[^\]]*\]\s*|^slurm(?:d|ctld|dbd): |^\S+\[\d+\]: |^munged: ")
+"""Times and names of daemons at the beginning of a line, which would make equal lines differ."""
+
+PROPERTIES = "--property=Id,LoadState,ActiveState,UnitFileState,Result"
+
+
+def states(shown: str) -> dict[str, dict[str, Any]]:
+    """The units in the output of `systemctl show`, by their names without suffix, without those that are missing."""
+    found = {}
+    for block in shown.strip().split("\n\n"):
+        unit = dict(line.partition("=")[::2] for line in block.split("\n"))
+        if unit.get("LoadState", "not-found") != "not-found":
+            found[unit["Id"].removesuffix(".service")] = {
+                "active": unit.get("ActiveState", ""),
+                "enabled": unit.get("UnitFileState", "").startswith(("enabled", "static", "alias", "generated")),
+                "result": unit.get("Result", ""),
+                "log": [],
+            }
+    return found
+
+
+def errors(text: str, since_start: bool = True) -> list[str]:
+    """The last errors in a log, without times, the newest one last.
+
+    since_start: whether lines before the last start of the daemon are left out.
+    """
+    lines = text.split("\n")
+    if since_start:
+        starts = [number for number, line in enumerate(lines) if STARTED.search(line)]
+        lines = lines[starts[-1] :] if starts else lines
+    found = [short(visible(bare(line)), LENGTH) for line in lines if ERROR.search(line)]
+    return [*dict.fromkeys(reversed(found[-10 * LINES :]))][:LINES][::-1]
+
+
+def bare(line: str) -> str:
+    """A line of a log without its time and the name of its daemon."""
+    while (match := PREFIX.match(line)) and match.end():
+        line = line[match.end() :]
+    return line.strip()
+
+
+def tail(path: str) -> str:
+    """The end of a log file; empty if there is none."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def journal(unit: str) -> str:
+    """The last lines of a unit in the journal."""
+    words = ["journalctl", f"--unit={unit}", f"--lines={JOURNAL}", "--output=cat", "--no-pager", "--quiet"]
+    return run(words, seconds=SECONDS).output
+
+
+def look(logs: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """The daemons of a host, by the names of their units; what the host does not have is left out.
+
+    logs: the file of each daemon's log; empty if it has none.
+    """
+    shown = run(["systemctl", "show", PROPERTIES, *(f"{unit}.service" for unit in logs)], seconds=SECONDS)
+    found = states(shown.output)
+    for unit, daemon in found.items():
+        path = logs.get(unit, "")
+        daemon["log"] = errors(tail(path)) if path else []
+        if daemon["active"] != "active":
+            # A daemon that ends early has not opened its log yet.
+            daemon["log"] = [*daemon["log"], *errors(journal(unit), since_start=False)][-LINES:]
+    return found
+
+
+def full(directories: Iterable[str]) -> list[str]:
+    """Those of the existing directories in which nothing can be written any more, with the reason."""
+    found: dict[str, str] = {}
+    for path in directories:
+        try:
+            blocks, inodes = in_time(_room(path), PATIENCE)
+        except PatienceError:
+            continue  # it is missing, or does not answer
+        if blocks < 1:
+            found[path] = f"{path} has no space left"
+        elif not inodes:
+            found[path] = f"{path} has no inodes left"
+    return [*found.values()]
+
+
+def _room(path: str) -> Callable[[], Sequence[int]]:
+    def room() -> Sequence[int]:
+        status = os.statvfs(path)
+        free = status.f_bavail * status.f_frsize >> 20
+        return (free, int(status.f_files == 0 or status.f_favail > 0))
+
+    return room

@@ -1,0 +1,213 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The diagnosis of a cluster: from the answers of its hosts to findings, their table and the safe repairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import (
+    RESUME,
+    START_MUNGE,
+    START_SLURMD,
+    Case,
+    Cause,
+    causes,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
+    LOOK_FAILED,
+    NOT_IN_INVENTORY,
+    ClusterLook,
+    HostLook,
+    ServerLook,
+    SlurmNode,
+    typed,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.server_causes import (
+    SERVER_CAUSES,
+    ServerCase,
+    server_causes,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import message
+
+ORDER = {cause.name: number for number, cause in enumerate(SERVER_CAUSES)}
+"""Findings of servers come first: they explain others."""
+
+
+@dataclass(frozen=True)
+class DoctorFinding:
+    """A cause, with the hosts that have it."""
+
+    hosts: tuple[str, ...]
+    state: str
+    """The state of the nodes in Slurm; `server` for a controller or the database host."""
+    since: str
+    """The earliest time of their reasons; empty if Slurm has none."""
+    owner: str
+    """Who has drained them or has set them down; empty if nobody has."""
+    cause: str
+    """The name of the cause (docs/admin/doctor.md)."""
+    words: str
+    """The cause with what was found."""
+    remedy: str
+    repair: str = ""
+    """The safe repair, if the owner permits it."""
+    reason: str = ""
+    """The reason of the nodes in Slurm."""
+
+
+def diagnose(
+    cluster: ClusterLook,
+    nodes: Iterable[SlurmNode],
+    hosts: Mapping[str, HostLook],
+    servers: Mapping[str, ServerLook],
+    duties: Mapping[str, Iterable[str]],
+) -> list[DoctorFinding]:
+    """All that is wrong, equal causes folded.
+
+    Args:
+        cluster: what the serving controller says.
+        nodes: the nodes that it has found sick, or that its log names.
+        hosts: the looks at their hosts; a node without one is not in the inventory.
+        servers: the looks at the controllers and the database host.
+        duties: the daemons that each of them should run.
+    """
+    found = []
+    for name, server in servers.items():
+        case = ServerCase(name, server, cluster, tuple(duties.get(name, ())))
+        found += [
+            DoctorFinding((name,), "server", "", "", cause.name, message(words), cause.remedy)
+            for cause, words in server_causes(case)
+        ]
+    for node in nodes:
+        patient = Case(node, hosts.get(node.name, HostLook(unreached=NOT_IN_INVENTORY)), cluster)
+        wrong = causes(patient)
+        found += [
+            DoctorFinding(
+                hosts=(node.name,),
+                state="+".join(node.states),
+                since=node.since,
+                owner=node.owner,
+                cause=cause.name,
+                words=message(words),
+                remedy=cause.remedy,
+                repair=permitted(cause, patient, [each for each, _words in wrong]),
+                reason=node.reason,
+            )
+            for cause, words in wrong
+        ]
+    return folded(found)
+
+
+def permitted(cause: Cause, case: Case, others: list[Cause]) -> str:
+    """The repair of a cause, if it loses nothing here and the owner of the drain permits it.
+
+    A drain of Slurm itself may be taken back if that is all that is wrong, and nobody has added a reason. A daemon may
+    be started if nobody has stopped it on purpose, and nobody else than Slurm has taken the node out of service.
+    """
+    repair, node = cause.repair, case.node
+    if node.owner not in ("", "Slurm"):
+        return ""
+    if repair == RESUME and (others != [cause] or drains.APPENDED in node.reason):
+        return ""
+    daemon = {START_SLURMD: case.host.slurmd, START_MUNGE: case.host.munge}.get(repair)
+    return repair if daemon is None or daemon.startable else ""
+
+
+def folded(findings: Iterable[DoctorFinding]) -> list[DoctorFinding]:
+    """Findings with the hosts of equal ones together."""
+    together: dict[tuple[str, ...], DoctorFinding] = {}
+    for one in findings:
+        key = (one.state, one.owner, one.cause, one.words, one.repair, one.reason)
+        former = together.get(key)
+        since = min(filter(None, (one.since, former.since if former else "")), default="")
+        together[key] = replace(one, hosts=(*former.hosts, *one.hosts), since=since) if former else one
+    return sorted(together.values(), key=lambda one: ORDER.get(one.cause, len(ORDER)))
+
+
+def table(findings: Iterable[DoctorFinding], repairs: str) -> list[str]:
+    """Findings as lines: the columns of each, and below them the cause, the remedy and the repair.
+
+    repairs: what becomes of the repairs, in words.
+    """
+    lines = []
+    for one in findings:
+        since = f"  since {one.since}" if one.since else ""
+        owner = f"  by {one.owner}" if one.owner else ""
+        lines.append(f"{fold([*one.hosts])}  {one.state}{since}{owner}")
+        lines.append(f"    cause   {one.words}")
+        lines.append(f"    remedy  {one.remedy}")
+        if one.repair:
+            lines.append(f"    repair  {one.repair} ({repairs})")
+    return lines
+
+
+def diagnosis(
+    servers: Mapping[str, Mapping[str, Any]],
+    hosts: Mapping[str, Mapping[str, Any]],
+    inventory: Iterable[str],
+    controllers: Iterable[str],
+    database: Iterable[str],
+    repairs: str = "",
+) -> dict[str, Any]:
+    """The diagnosis from the results of the modules, for the playbook.
+
+    Args:
+        servers: results of the module slurm_doctor, by host.
+        hosts: results of the module slurm_doctor_node, by host.
+        inventory: names of all hosts. A node of the inventory without a result is not in this run, and is left out.
+        controllers: names of the controllers.
+        database: name of the database host, or nothing.
+        repairs: what becomes of the repairs, in words.
+    """
+    looks = {name: _server(result) for name, result in servers.items()}
+    answers = [result for result in servers.values() if result.get("cluster", {}).get("answers")]
+    pings = [result["cluster"] for result in servers.values() if "cluster" in result]
+    answer = answers[0] if answers else {"cluster": pings[0] if pings else {"answers": False}, "nodes": []}
+    known = {*inventory}
+    duties = {name: ["slurmctld"] for name in controllers}
+    for name in database:
+        duties[name] = [*duties.get(name, ()), "slurmdbd", "database"]
+    nodes = [typed(SlurmNode, node) for node in answer["nodes"] if node["name"] in hosts or node["name"] not in known]
+    findings = diagnose(
+        typed(ClusterLook, answer["cluster"]), nodes, {name: _host(of) for name, of in hosts.items()}, looks, duties
+    )
+    return {
+        "ok": not findings,
+        "answers": bool(answers),
+        "findings": [{**asdict(one), "hosts": fold([*one.hosts])} for one in findings],
+        "table": table(findings, repairs),
+        "resume": [{"nodes": fold([*one.hosts]), "reason": one.reason} for one in findings if one.repair == RESUME],
+        "start": _starts(findings),
+    }
+
+
+def _starts(findings: Iterable[DoctorFinding]) -> dict[str, list[str]]:
+    """The units to be started on each host; munge comes first."""
+    starts: dict[str, list[str]] = {}
+    for repair, unit in ((START_MUNGE, "munge"), (START_SLURMD, "slurmd")):
+        for one in findings:
+            for name in one.hosts if one.repair == repair else ():
+                starts.setdefault(name, []).append(unit)
+    return starts
+
+
+def _failure(result: Mapping[str, Any]) -> str:
+    """Why a host was not looked at: the words of ssh, or of a module that has failed."""
+    words = str(result.get("msg") or "no words").replace("Task failed: ", "")
+    words = words.replace("Failed to connect to the host via ssh: ", "")
+    # A host on which nothing ends within the time limit of the play does not answer any more.
+    return words if result.get("unreachable") or "timedout" in result else f"{LOOK_FAILED}{words}"
+
+
+def _host(result: Mapping[str, Any]) -> HostLook:
+    return typed(HostLook, result) if "slurmd" in result else HostLook(unreached=_failure(result))
+
+
+def _server(result: Mapping[str, Any]) -> ServerLook:
+    return typed(ServerLook, result) if "daemons" in result else ServerLook(unreached=_failure(result))

@@ -1,0 +1,214 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What doctor knows about a cluster: nodes as Slurm shows them, and looks at their hosts and at the servers.
+
+The defaults are those of a healthy node on a healthy host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
+
+NOT_IN_INVENTORY = "the inventory has no such host"
+"""Why a host could not be looked at, if nobody has told Ansible of it."""
+
+LOOK_FAILED = "the look has failed: "
+"""Beginning of the reason if it was reached."""
+
+SILENT = frozenset(("NOT_RESPONDING", "UNKNOWN"))
+"""States of a node that does not answer slurmctld."""
+
+SICK = SILENT | {"DOWN", "DRAIN", "FAIL", "FAILING", "INVAL", "INVALID_REG", "ERROR"}
+"""States of a node of which somebody should know why."""
+
+ASLEEP = frozenset(("FUTURE", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP"))
+"""States of a node that is not meant to answer: it is not built yet, or power saving has it."""
+
+NO_TIMEOUT = frozenset(("REBOOT_ISSUED",))
+"""States of a node that does not answer because it boots as it was asked to."""
+
+
+@dataclass(frozen=True)
+class SlurmNode:
+    """A node as slurmctld knows it, and what the controller finds out about it."""
+
+    name: str
+    states: tuple[str, ...] = ("IDLE",)
+    """Its state and the flags of it, as in `scontrol show node`; `*` is NOT_RESPONDING."""
+    reason: str = ""
+    user: str = ""
+    """Who has set the reason."""
+    since: str = ""
+    address: str = ""
+    """NodeAddr."""
+    addresses: tuple[str, ...] = ()
+    """The IP addresses to which the controller resolves it; none if it cannot."""
+    port: int = 6818
+    cpus: int = 1
+    real_memory: int = 1
+    """MiB with which it must register at least."""
+    gpus: int = 0
+    """GPUs in its Gres, without MIG instances and shards."""
+    device_files: tuple[str, ...] = ()
+    """Its device files in gres.conf."""
+    closed: str = ""
+    """Why slurmd's port takes no connection from the controller; empty if it does."""
+    jobs: tuple[str, ...] = ()
+    """The numbers of the jobs that it runs."""
+    log: tuple[str, ...] = ()
+    """The last errors about it in slurmctld's log."""
+
+    @property
+    def owner(self) -> str:
+        """Who has drained the node or has set it down; empty for a node in service."""
+        out = {*self.states} & {"DOWN", "DRAIN", "FAIL", "FAILING"}
+        return drains.owner(self.reason, self.user) if out and self.reason else "Slurm" if out else ""
+
+    @property
+    def own_reason(self) -> str:
+        """The first reason, without those that Slurm has appended."""
+        return self.reason.partition(drains.APPENDED)[0]
+
+    @property
+    def asleep(self) -> bool:
+        """Whether nobody expects it to answer."""
+        return bool({*self.states} & ASLEEP)
+
+    @property
+    def sick(self) -> bool:
+        """Whether it is to be looked at. A node that boots on demand is not."""
+        if self.asleep or {*self.states} & NO_TIMEOUT:
+            return False
+        return bool({*self.states} & SICK or self.closed or self.log)
+
+
+@dataclass(frozen=True)
+class DaemonState:
+    """A unit of systemd, and the last lines of its daemon's log."""
+
+    active: str = "active"
+    """systemd's ActiveState; empty if the host has no such unit."""
+    enabled: bool = True
+    """Whether it starts at boot."""
+    result: str = "success"
+    """Why it has ended, by systemd's words, such as oom-kill."""
+    log: tuple[str, ...] = ()
+    """Its last errors, the newest one last."""
+
+    @property
+    def runs(self) -> bool:
+        return self.active in ("active", "reloading")
+
+    @property
+    def startable(self) -> bool:
+        """Whether nobody has stopped it on purpose, and its start has not failed."""
+        return self.enabled and self.active in ("inactive", "failed") and self.result != "exit-code"
+
+
+@dataclass(frozen=True)
+class HostLook:
+    """What a node's host says about itself."""
+
+    unreached: str = ""
+    """Why it could not be looked at, in the words of ssh or of Ansible. Then nothing else is known."""
+    version: str = ""
+    """The version of its slurmd."""
+    slurmd: DaemonState = DaemonState()
+    munge: DaemonState = DaemonState()
+    munge_error: str = ""
+    """Why its munged does not take a credential of the controller."""
+    clock_offset: float = 0
+    """Seconds by which its clock is ahead of the control host's, at least."""
+    slurm_uid: int | None = None
+    """The id of SlurmUser; None if there is no such user."""
+    slurm_conf: str = ""
+    """Checksum of the slurm.conf that slurmd reads; empty if it has none."""
+    cpus: int = 1 << 20
+    memory: int = 1 << 40
+    """MiB."""
+    full: tuple[str, ...] = ()
+    """Directories in which nothing can be written, with the reason."""
+    unmounted: tuple[str, ...] = ()
+    """Mount points of its fstab and of its units on which nothing is mounted."""
+    hanging: tuple[str, ...] = ()
+    """Mount points that do not answer."""
+    missing_files: tuple[str, ...] = ()
+    """Device files of gres.conf that are not there."""
+    nvidia_error: str = ""
+    """The error of nvidia-smi."""
+    nvidia_gpus: int | None = None
+    """GPUs that nvidia-smi lists; None if it is not installed."""
+    xids: tuple[str, ...] = ()
+    """Errors of NVIDIA's driver in the kernel's messages."""
+    cgroup: str = ""
+    """The version of cgroups that the host has: v1 or v2."""
+    listens: bool = True
+    """Whether a process listens on slurmd's port."""
+    addresses: tuple[str, ...] = ()
+    """Its own IP addresses."""
+    unresolved: tuple[str, ...] = ()
+    """Controllers whose names it cannot resolve."""
+    closed: Mapping[str, str] = field(default_factory=dict)
+    """Why slurmctld's port takes no connection from this host, by controller."""
+    left: tuple[str, ...] = ()
+    """Processes of jobs that no longer run here."""
+    booted: str = ""
+    """When it has booted."""
+
+
+@dataclass(frozen=True)
+class ServerLook:
+    """A controller or the database host."""
+
+    unreached: str = ""
+    daemons: Mapping[str, DaemonState] = field(default_factory=dict)
+    """The units that the host has, by name."""
+    clock_offset: float = 0
+    full: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ClusterLook:
+    """What the serving controller says."""
+
+    answers: bool = True
+    """Whether there is one. Without it nothing else is known."""
+    serving: str = ""
+    controllers: Mapping[str, bool] = field(default_factory=dict)
+    """Whether each slurmctld answers a ping, the primary one first."""
+    version: str = ""
+    slurm_user: str = "slurm"
+    slurm_uid: int | None = None
+    slurm_conf: str = ""
+    cgroup_plugin: str = ""
+    """CgroupPlugin, such as cgroup/v1; empty or autodetect if slurmd chooses."""
+    proctrack: str = ""
+    return_to_service: str = ""
+    slurmdbd_error: str = ""
+    """Why slurmdbd does not answer; empty if it does, or if the cluster has none."""
+    clock_offset: float = 0
+
+
+Of = TypeVar("Of", SlurmNode, HostLook, ServerLook, ClusterLook, DaemonState)
+
+
+def typed(kind: type[Of], answer: Mapping[str, Any]) -> Of:
+    """Evidence of a kind, from the result of a module whose form has been checked; other keys are left out."""
+    values = {}
+    for each in fields(kind):
+        if each.name in answer:
+            values[each.name] = _value(each.name, answer[each.name])
+    return kind(**values)
+
+
+def _value(name: str, value: Any) -> Any:
+    if name in ("slurmd", "munge"):
+        return typed(DaemonState, value)
+    if name == "daemons":
+        return {unit: typed(DaemonState, state) for unit, state in value.items()}
+    return tuple(value) if isinstance(value, list) else value

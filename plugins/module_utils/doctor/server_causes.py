@@ -1,0 +1,178 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What can be wrong with the controllers and the database host, in the form of `causes`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import log_reasons
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import CLOCK
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
+    LOOK_FAILED,
+    ClusterLook,
+    ServerLook,
+)
+
+DATABASES = ("mariadb", "mysql")
+"""Units of databases; the second is often another name of the first."""
+
+
+@dataclass(frozen=True)
+class ServerCase:
+    """A controller or the database host, with the evidence about it."""
+
+    name: str
+    server: ServerLook
+    cluster: ClusterLook
+    duties: tuple[str, ...] = ()
+    """The daemons that it should run: slurmctld, slurmdbd, database."""
+
+    def last_words(self, unit: str) -> str:
+        """Why a daemon does not run, as far as its log says; `, LINE`."""
+        log = self.server.daemons[unit].log if unit in self.server.daemons else ()
+        found = log_reasons.read(log)
+        if found:
+            return f": {found[1]} ({found[0].means[:-1]})"
+        return f": {log[-1]}" if log else ""
+
+    def is_up(self, unit: str) -> bool:
+        return unit in self.server.daemons and self.server.daemons[unit].runs
+
+    @property
+    def primary(self) -> str:
+        """The first controller."""
+        return next(iter(self.cluster.controllers), "")
+
+
+@dataclass(frozen=True)
+class ServerCause:
+    """A row of the table."""
+
+    name: str
+    means: str
+    test: Callable[[ServerCase], str]
+    remedy: str
+
+
+def _unreached(case: ServerCase) -> str:
+    words = case.server.unreached.strip().split("\n")[0]
+    return words if not words or words.startswith(LOOK_FAILED) else f"the host cannot be reached: {words}"
+
+
+def _down(unit: str) -> Callable[[ServerCase], str]:
+    def test(case: ServerCase) -> str:
+        wanted = unit in case.duties and not case.server.unreached
+        return f"{unit} does not run{case.last_words(unit)}" if wanted and not case.is_up(unit) else ""
+
+    return test
+
+
+def _database(case: ServerCase) -> str:
+    if "database" not in case.duties or case.server.unreached:
+        return ""
+    there = [unit for unit in DATABASES if unit in case.server.daemons]
+    # A database of another origin has another name, or is on another host; then slurmdbd's words are what is known.
+    if not there or any(case.is_up(unit) for unit in there):
+        return ""
+    return f"{there[0]} does not run{case.last_words(there[0])}"
+
+
+def _silent(case: ServerCase) -> str:
+    if "slurmctld" not in case.duties or not case.is_up("slurmctld"):
+        return ""
+    return "slurmctld runs and does not answer" if not case.cluster.controllers.get(case.name, True) else ""
+
+
+def _standby(case: ServerCase) -> str:
+    other = case.cluster.serving
+    takes = other and case.primary == case.name and other != case.name
+    return f"{other} serves in the place of {case.name}" if takes else ""
+
+
+def _dbd_silent(case: ServerCase) -> str:
+    error = case.cluster.slurmdbd_error
+    here = "slurmdbd" in case.duties and case.is_up("slurmdbd")
+    return f"slurmdbd runs and does not answer: {error}{case.last_words('slurmdbd')}" if here and error else ""
+
+
+def _munged(case: ServerCase) -> str:
+    there = "munge" in case.server.daemons and not case.server.unreached
+    return f"munged does not run{case.last_words('munge')}" if there and not case.is_up("munge") else ""
+
+
+def _clock(case: ServerCase) -> str:
+    seconds = case.server.clock_offset
+    where = "ahead of" if seconds > 0 else "behind"
+    return f"the clock is {abs(seconds):.0f} s {where} the control host's" if abs(seconds) >= CLOCK else ""
+
+
+SERVER_CAUSES = (
+    ServerCause(
+        "server-unreached",
+        "A controller or the database host cannot be looked at.",
+        _unreached,
+        "Look at the host and at the login (ansible HOST -m ping --become), then run doctor again.",
+    ),
+    ServerCause(
+        "server-munged",
+        "munged does not run on a server, so that no daemon there can authenticate.",
+        _munged,
+        "Start munge and look at its log (journalctl -u munge).",
+    ),
+    ServerCause(
+        "slurmctld-down",
+        "slurmctld does not run; jobs go on, none starts, and no node can be asked for its state.",
+        _down("slurmctld"),
+        "Correct what its log says, then start it (systemctl start slurmctld).",
+    ),
+    ServerCause(
+        "slurmctld-silent",
+        "slurmctld runs and does not answer.",
+        _silent,
+        "Read its log; on a busy cluster raise MessageTimeout, otherwise restart it: jobs survive this.",
+    ),
+    ServerCause(
+        "slurmctld-standby",
+        "A standby controller serves in the place of the primary.",
+        _standby,
+        "Start slurmctld on the primary; it takes the control back by itself.",
+    ),
+    ServerCause(
+        "slurmdbd-down",
+        "slurmdbd does not run; slurmctld keeps the accounting records meanwhile.",
+        _down("slurmdbd"),
+        "Correct what its log says, then start it (systemctl start slurmdbd).",
+    ),
+    ServerCause(
+        "slurmdbd-silent",
+        "slurmdbd runs and does not answer.",
+        _dbd_silent,
+        "Look at the database and at slurmdbd's log.",
+    ),
+    ServerCause(
+        "database-down",
+        "The database does not run.",
+        _database,
+        "Read its log (journalctl -u mariadb), start it; restore.yml puts back a lost one.",
+    ),
+    ServerCause(
+        "server-full",
+        "A file system of the daemons is full.",
+        lambda case: "; ".join(case.server.full),
+        "Make room in the file system (df, du) before slurmctld or the database loses data.",
+    ),
+    ServerCause(
+        "server-clock",
+        "The clock of a server differs from the control host's.",
+        _clock,
+        "Correct the clocks and their synchronization (timedatectl, chronyc tracking).",
+    ),
+)
+
+
+def server_causes(case: ServerCase) -> list[tuple[ServerCause, str]]:
+    """All that is wrong with a server."""
+    return [(cause, words) for cause in SERVER_CAUSES if (words := cause.test(case))]

@@ -1,0 +1,128 @@
+#!/usr/bin/python
+
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Look at a controller or the database host for a diagnosis."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_doctor
+short_description: Look at a controller or the database host for a diagnosis
+version_added: 0.3.0
+description:
+  - Returns the state of the daemons of Slurm, munge and the database, with the last errors of their logs. The serving
+    controller also returns the nodes that are down, drained, invalid or do not answer, and those whose slurmd takes no
+    connection.
+  - It changes nothing. The filter P(gpucluster.slurm.diagnosis#filter) draws the conclusions.
+options:
+  controller:
+    description: Whether the host is a controller. Only a controller asks Slurm.
+    type: bool
+    default: true
+extends_documentation_fragment: [gpucluster.slurm.reading]
+"""
+
+EXAMPLES = r"""
+- name: Look at the controller
+  gpucluster.slurm.slurm_doctor:
+"""
+
+RETURN = r"""
+time:
+  description: The clock of the host, in seconds since the epoch.
+  type: float
+  returned: always
+  sample: 1795525200.5
+clock_offset:
+  description:
+    - Seconds by which the clock of the host is ahead of the control host's, at least. It is 0 if the clock showed a
+      time between the beginning and the end of the task.
+  type: float
+  returned: always
+  sample: 0.0
+daemons:
+  description: The daemons by their units; units that the host does not have are left out.
+  type: dict
+  returned: always
+  sample: {slurmctld: {active: active, enabled: true, result: success, log: []}}
+full:
+  description: Directories of the daemons in which nothing can be written, with the reason.
+  type: list
+  elements: str
+  returned: always
+  sample: [/var/lib/slurm/slurmctld has no space left]
+cluster:
+  description: What Slurm says of itself, and whether this host serves (C(answers)).
+  type: dict
+  returned: always
+  sample:
+    answers: true
+    serving: head
+    controllers: {head: true}
+    version: 24.11.5
+    slurm_user: slurm
+    slurm_uid: 64030
+    slurm_conf: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+    cgroup_plugin: autodetect
+    proctrack: proctrack/cgroup
+    return_to_service: "1"
+    slurmdbd_error: ""
+nodes:
+  description:
+    - The nodes that are to be looked at, with their states, reasons and the errors of slurmctld's log about them.
+  type: list
+  elements: dict
+  returned: always
+  sample:
+    - name: gpu007
+      states: [IDLE, DRAIN]
+      reason: Kill task failed
+      user: slurm
+      since: "2026-11-23T02:11:40"
+      address: 10.0.0.7
+      addresses: [10.0.0.7]
+      port: 6818
+      cpus: 64
+      real_memory: 515000
+      gpus: 8
+      device_files: []
+      closed: ""
+      jobs: ["4711"]
+      log: []
+node_options:
+  description: Options of the module M(gpucluster.slurm.slurm_doctor_node) that are the same for all nodes.
+  type: dict
+  returned: always
+  sample:
+    controllers: [head]
+    controller_port: 6817
+    slurm_user: slurm
+    spool_dir: /var/lib/slurm/slurmd
+    log_file: /var/log/slurm/slurmd.log
+    tmp_fs: /tmp
+    credential: "MUNGE:AwQDAAA=:"
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import cluster_look
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={"controller": {"type": "bool", "default": True}},
+        supports_check_mode=True,
+    )
+    try:
+        answer = cluster_look.look(module.params["controller"])
+    except (CommandError, ValueError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=False, time=time.time(), clock_offset=0.0, **answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,453 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""doctor.yml on nodes that are broken in different ways at once, while a job runs on another node.
+
+Each round breaks some nodes, asks doctor, and undoes the faults. Drains that Slurm gives only after minutes or to real
+hardware are made by its user with its words. The tests run in this order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from lab import Lab, Run
+
+CONTROLLER = "doc-ctl"
+NODES = [f"doc-node{number}" for number in range(1, 7)]
+BUSY = "doc-node6"
+"""It is never broken; a job runs on it all the time."""
+
+PROGRAM = """#!/bin/sh
+test ! -e /root/{0}_fails || {{ echo "no scratch for the {0}" >&2; exit 1; }}
+"""
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
+KERNEL = "[1.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
+VERSIONS = "Failed to initialize NVML: Driver/library version mismatch"
+
+JOBS: list[int] = []
+"""All jobs that were submitted."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault of a node.
+
+    on_node, on_controller: shell commands that make it, in this order. seen: a part of the node's line in Slurm that
+    shows that slurmctld has noticed it. undo_node, undo_controller: commands that undo it. causes: parts of the words
+    of doctor, by cause.
+    """
+
+    node: str
+    causes: Mapping[str, str]
+    on_node: str = "true"
+    undo_node: str = "true"
+    on_controller: str = "true"
+    undo_controller: str = "true"
+    seen: str = ""
+
+
+def by_slurm(number: int, reason: str) -> str:
+    """A command that drains a node as Slurm does."""
+    return f"runuser -u slurm -- scontrol update NodeName=doc-node{number} State=DRAIN Reason='{reason}'"
+
+
+def by_root(number: int, reason: str) -> str:
+    return f"scontrol update NodeName=doc-node{number} State=DRAIN Reason='{reason}'"
+
+
+SILENT = "NOT_RESPONDING"
+ORPHAN = (
+    "d=/sys/fs/cgroup/freezer; test -d $d || d=/sys/fs/cgroup; d=$d/slurm/uid_0/job_999999/step_0; mkdir -p $d;"
+    "systemd-run --quiet --unit=orphan sleep 3600; systemctl show orphan -P MainPID >$d/cgroup.procs"
+)
+SPOOL = "/var/lib/slurm/slurmd"
+
+DAEMONS = (
+    Fault("doc-node1", {"slurmd-stopped": "it was stopped"}, "systemctl stop slurmd", "systemctl start slurmd"),
+    Fault(
+        "doc-node2",
+        {"munged": "munged does not run"},
+        "systemctl stop munge",
+        "systemctl start munge",
+        seen=SILENT,
+    ),
+    Fault(
+        "doc-node3",
+        {"host-down": "the host does not answer"},
+        # Nobody can log in to put the link back.
+        "systemd-run --quiet --on-active=150 ip link set eth0 up; "
+        "systemd-run --quiet --on-active=1 ip link set eth0 down",
+        seen=SILENT,
+    ),
+    Fault(
+        "doc-node4",
+        {"slurmd-port-taken": "Address already in use"},
+        "systemctl stop slurmd; systemd-run --quiet --unit=taker python3 -m http.server 6818; sleep 1;"
+        "systemctl start slurmd --no-block",
+        "systemctl stop taker; systemctl start slurmd",
+        seen=SILENT,
+    ),
+    Fault(
+        "doc-node5",
+        {"slurmd-gres-file": "/dev/nvidia1", "gpu-files": "/dev/nvidia1"},
+        "mv /dev/nvidia1 /dev/lost; systemctl restart slurmd --no-block",
+        "mv /dev/lost /dev/nvidia1; systemctl restart slurmd",
+    ),
+)
+
+NETWORK = (
+    Fault(
+        "doc-node1",
+        {"slurmd-port-closed": "slurmd listens on port 6818"},
+        "iptables -I INPUT -p tcp --dport 6818 -j DROP",
+        "iptables -D INPUT -p tcp --dport 6818 -j DROP",
+    ),
+    Fault(
+        "doc-node2",
+        {"slurmd-no-configuration": "config", "slurmctld-port-closed": "doc-ctl"},
+        "iptables -I OUTPUT -p tcp --dport 6817 -j REJECT; systemctl restart slurmd --no-block",
+        "iptables -D OUTPUT -p tcp --dport 6817 -j REJECT; systemctl restart slurmd",
+        seen=SILENT,
+    ),
+    Fault(
+        "doc-node3",
+        {"munge-key": "another key than the controller"},
+        "cp -p /etc/munge/munge.key /root/munge.key; head -c 1024 /dev/urandom >/etc/munge/munge.key; "
+        "systemctl restart munge",
+        "cp -p /root/munge.key /etc/munge/munge.key; systemctl restart munge",
+        seen=SILENT,
+    ),
+    Fault(
+        "doc-node4",
+        {"clock": "behind the controller's; munge: "},
+        f"echo -20m >/etc/faketimerc; echo {FAKETIME} >/etc/ld.so.preload; systemctl restart munge",
+        "rm /etc/ld.so.preload /etc/faketimerc; systemctl restart munge",
+        seen=SILENT,
+    ),
+    Fault(
+        "doc-node5",
+        {"slurmd-no-configuration": "config", "controller-unknown": "doc-ctl"},
+        "cp /etc/hosts /root/hosts; sed '/doc-ctl/d' /root/hosts >/etc/hosts; systemctl restart slurmd --no-block",
+        "cat /root/hosts >/etc/hosts; systemctl restart slurmd",
+        seen=SILENT,
+    ),
+)
+
+DRAINS = (
+    Fault(
+        "doc-node1",
+        {"kill-task-failed": "no process of an ended job is left"},
+        on_controller=by_slurm(1, "Kill task failed"),
+    ),
+    Fault(
+        "doc-node2",
+        {"processes-left": "of job 999999"},
+        on_node=ORPHAN,
+        undo_node="systemctl stop orphan",
+        on_controller=by_slurm(2, "Kill task failed"),
+    ),
+    Fault("doc-node3", {"person": "drained by root (bad DIMM)"}, on_controller=by_root(3, "bad DIMM")),
+    Fault(
+        "doc-node4",
+        {"prolog-error": "prolog"},
+        "touch /root/prolog_fails",
+        "rm /root/prolog_fails",
+        "JOB doc-node4",
+        seen="Prolog error",
+    ),
+    Fault(
+        "doc-node5",
+        {"memory": "of 99999999 MiB of RealMemory"},
+        on_controller="sed -i '/^NodeName=doc-node5/s/RealMemory=2000/RealMemory=99999999/' /etc/slurm/slurm.conf; "
+        "scontrol reconfigure",
+        undo_controller="sed -i s/RealMemory=99999999/RealMemory=2000/ /etc/slurm/slurm.conf; scontrol reconfigure",
+        seen="Low RealMemory",
+    ),
+)
+
+FILES = (
+    Fault(
+        "doc-node1",
+        {"rolling": "rolling: failed: x", "not-mounted": "/data"},
+        "cp /etc/fstab /root/fstab; echo 'nowhere:/data /data nfs defaults 0 0' >>/etc/fstab",
+        "cp /root/fstab /etc/fstab",
+        by_root(1, "gpucluster.slurm rolling: failed: x"),
+    ),
+    Fault("doc-node2", {"health-check": "gpu: missing"}, on_controller=by_root(2, "health check gpu: missing")),
+    Fault(
+        "doc-node3",
+        {"full": "has no space left"},
+        f"mount -t tmpfs -o size=64k none {SPOOL}; dd if=/dev/zero of={SPOOL}/fill bs=4k count=99 2>/dev/null; true",
+        f"umount {SPOOL}",
+        "JOB doc-node3",
+        seen="DRAIN",
+    ),
+    Fault(
+        "doc-node4",
+        {"epilog-error": "Epilog error"},
+        "touch /root/epilog_fails",
+        "rm /root/epilog_fails",
+        "JOB doc-node4",
+        seen="Epilog error",
+    ),
+    Fault(
+        "doc-node5",
+        {"nvidia-versions": "version mismatch", "xid": "fallen off the bus"},
+        f"printf '#!/bin/sh\\necho \"{VERSIONS}\"; exit 18\\n' >/usr/local/sbin/nvidia-smi; "
+        f"printf '#!/bin/sh\\necho \"{KERNEL}\"\\n' >/usr/local/sbin/dmesg; chmod 755 /usr/local/sbin/*",
+        "rm /usr/local/sbin/nvidia-smi /usr/local/sbin/dmesg",
+        by_slurm(5, "Kill task failed"),
+    ),
+)
+
+IDENTITY = (
+    Fault(
+        "doc-node1",
+        {"slurmd-stopped": "does not start at boot"},
+        "systemctl disable --quiet --now slurmd",
+        "systemctl enable --quiet --now slurmd",
+    ),
+    Fault(
+        "doc-node2",
+        {"user-ids": "has the id 64999"},
+        "usermod -u 64999 slurm; systemctl restart slurmd",
+        "usermod -u $(stat -c %u /home/slurm_uid) slurm; systemctl restart slurmd",
+        seen=SILENT,
+    ),
+    Fault(
+        "doc-node3",
+        {"slurm-conf": "another slurm.conf"},
+        "cp /run/slurm/conf/slurm.conf /etc/slurm/own.conf; echo KillWait=31 >>/etc/slurm/own.conf; "
+        "printf '[Service]\\nEnvironment=\"SLURMD_OPTIONS=-f /etc/slurm/own.conf\"\\n' "
+        ">/etc/systemd/system/slurmd.service.d/zz-own.conf; systemctl daemon-reload; systemctl restart slurmd",
+        "rm /etc/slurm/own.conf /etc/systemd/system/slurmd.service.d/zz-own.conf; systemctl daemon-reload; "
+        "systemctl restart slurmd",
+    ),
+    Fault(
+        "doc-node4",
+        {"wrong-address": "10.213.7.199, which this host does not have"},
+        on_controller="scontrol update NodeName=doc-node4 NodeAddr=10.213.7.199",
+        undo_controller="scontrol update NodeName=doc-node4 NodeAddr=10.213.7.164",
+    ),
+    Fault(
+        "doc-node5",
+        {"rebooted": "Node unexpectedly rebooted"},
+        "systemctl stop slurmd; slurmd --conf-server doc-ctl:6817 -b; sleep 3; pkill -x slurmd; sleep 1; "
+        "systemctl start slurmd",
+        seen="unexpectedly rebooted",
+    ),
+)
+ROUNDS = {"daemons": DAEMONS, "network": NETWORK, "drains": DRAINS, "files": FILES, "identity": IDENTITY}
+
+
+def submit(lab: Lab, node: str, command: str = "true") -> int:
+    """A job on a node; its number."""
+    words = f"timeout 60 sbatch --parsable -D / -o /dev/null -w {node} --time=120 --wrap '{command}'"
+    JOBS.append(int(lab.command(CONTROLLER, words)))
+    return JOBS[-1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def job_on_a_healthy_node(lab: Lab) -> Iterator[None]:
+    """A job that no test may end. Prolog and epilog are programs that a file makes fail."""
+    for node in NODES:
+        for name in ("prolog", "epilog"):
+            lab.script(
+                node,
+                f"cat >/usr/local/bin/lab-{name} && chmod 755 /usr/local/bin/lab-{name}",
+                PROGRAM.format(name).encode(),
+            )
+    # The homes are shared by all hosts of the scenario.
+    lab.command(CONTROLLER, "touch /home/slurm_uid; chown slurm /home/slurm_uid")
+    lab.command(
+        CONTROLLER,
+        "for name in Prolog Epilog; do echo $name=/usr/local/bin/lab-$(echo $name | tr PE pe); done "
+        ">>/etc/slurm/slurm.conf; timeout 60 scontrol reconfigure",
+    )
+    for node in ("doc-node1", "doc-node2", "doc-node4"):
+        lab.command(node, "apt-get -qq update; apt-get -qq install --no-install-recommends iptables libfaketime")
+    job = submit(lab, BUSY, "sleep 7200")
+    lab.wait_for(CONTROLLER, f"timeout 60 squeue -h -j {job} -o %T", "RUNNING")
+    yield
+    assert lab.command(CONTROLLER, f"timeout 60 squeue -h -j {job} -o %T") == "RUNNING"
+    restarts = lab.command(CONTROLLER, f"timeout 60 scontrol show job {job} | grep -o Restarts=.")
+    assert restarts == "Restarts=0"
+    # Every job is in the accounts, those of broken nodes as well.
+    known = lab.command(CONTROLLER, f"timeout 60 sacct -nPX -o JobID -j {','.join(map(str, JOBS))} | sort -u").split()
+    assert sorted(map(int, known)) == sorted(JOBS)
+    lab.command(CONTROLLER, "timeout 60 scancel --user=root")
+
+
+def make(lab: Lab, fault: Fault) -> None:
+    """Break a node."""
+    lab.command(fault.node, f"{{ {fault.on_node}; }} >/dev/null")
+    if fault.on_controller.startswith("JOB "):
+        submit(lab, fault.on_controller.removeprefix("JOB "))
+    else:
+        lab.command(CONTROLLER, f'export PATH=$PATH:/usr/sbin; timeout 60 sh -c "{fault.on_controller}"')
+
+
+def undo(lab: Lab, fault: Fault) -> None:
+    """Undo a fault, and return the node to service."""
+    lab.wait_for(fault.node, "echo there", "there")
+    lab.command(fault.node, f"{{ {fault.undo_node}; }} >/dev/null")
+    lab.command(CONTROLLER, f'timeout 60 sh -c "{fault.undo_controller}"')
+    held = [str(job) for job in JOBS[1:]]
+    if held:
+        lab.command(CONTROLLER, f"timeout 60 scancel {' '.join(held)}; true")
+    back = f"timeout 60 scontrol update NodeName={fault.node} State=RESUME; timeout 60 sinfo -h -n {fault.node} -o =%T="
+    lab.wait_for(CONTROLLER, back, "=idle=")
+
+
+def states(lab: Lab) -> str:
+    """The states and reasons of all nodes."""
+    return str(lab.command(CONTROLLER, "timeout 60 sinfo -h -N -o '%N %T %E' | sort"))
+
+
+def doctor(lab: Lab, directory: Path, *arguments: str) -> tuple[Run, dict[str, dict[str, dict[str, Any]]]]:
+    """A run of doctor that has succeeded, and its findings by host and cause."""
+    report = directory / "report.json"
+    run = lab.playbook("doctor", "-e", f"doctor_report={report}", *arguments)
+    assert run.rc == 0, run.failed or run.output[-3000:]
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for finding in json.loads(report.read_text())["findings"]:
+        for name in expand(finding["hosts"]):
+            found.setdefault(name, {})[finding["cause"]] = finding
+    return run, found
+
+
+def looked_at(run: Run) -> list[str]:
+    """The nodes on which the run had a task."""
+    return sorted(host for host, task, _result in run.results if "Look at the host" in task)
+
+
+def test_a_well_cluster_costs_its_nodes_no_task(lab: Lab, tmp_path: Path) -> None:
+    before = states(lab)
+    run, found = doctor(lab, tmp_path)
+    assert found == {}
+    assert "All nodes and daemons are well." in run.output
+    assert looked_at(run) == []
+    assert run.changed == {}
+    assert states(lab) == before
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_each_fault_is_named_and_nothing_is_changed(lab: Lab, tmp_path: Path, name: str) -> None:
+    faults: Sequence[Fault] = ROUNDS[name]
+    with ExitStack() as stack:
+        for fault in faults:
+            stack.callback(undo, lab, fault)
+            make(lab, fault)
+        for fault in faults:
+            if fault.seen:
+                lab.wait_for(CONTROLLER, f"timeout 60 scontrol -o show node {fault.node}", fault.seen)
+        if name == "identity":
+            lab.wait_for(CONTROLLER, "cat /var/log/slurm/slurmctld.log", "doc-node3 appears to have a different")
+        run, found = doctor(lab, tmp_path)
+        said = {node: {cause: one["words"] for cause, one in causes.items()} for node, causes in found.items()}
+        print(json.dumps(said, indent=1))
+        assert looked_at(run) == [fault.node for fault in faults]
+        assert run.changed == {}
+        for fault in faults:
+            assert {*said.get(fault.node, {})} == {*fault.causes}, said
+            for cause, words in fault.causes.items():
+                assert words in said[fault.node][cause]
+                assert found[fault.node][cause]["remedy"] in run.output
+        assert BUSY not in said
+
+
+def test_safe_repairs_are_shown_and_then_made(lab: Lab, tmp_path: Path) -> None:
+    stopped = DAEMONS[0]
+    faults = [
+        Fault("doc-node1", {}, on_node=stopped.on_node),
+        *DRAINS[1:3],
+        Fault("doc-node4", {}, on_controller=by_slurm(4, "Kill task failed")),
+        Fault("doc-node5", {}, on_controller=by_slurm(5, "SlurmdSpoolDir is full")),
+    ]
+    with ExitStack() as stack:
+        for fault in faults:
+            stack.callback(undo, lab, fault)
+            make(lab, fault)
+        before = states(lab)
+        run, _found = doctor(lab, tmp_path, "--check", "-e", "doctor_repair=true")
+        assert states(lab) == before
+        assert {*run.changed} == {"doc-ctl", "doc-node1"}
+        assert "a run without --check does this" in run.output
+        assert not lab.host("doc-node1").service("slurmd").is_running
+
+        run, found = doctor(lab, tmp_path, "-e", "doctor_repair=true")
+        assert {*run.changed} == {"doc-ctl", "doc-node1"}
+        repairs = {node: one["repair"] for node, causes in found.items() for one in causes.values()}
+        assert repairs == {
+            "doc-node1": "start slurmd",
+            "doc-node2": "",
+            "doc-node3": "",
+            "doc-node4": "resume",
+            "doc-node5": "resume",
+        }
+        for node in ("doc-node1", "doc-node4", "doc-node5"):
+            lab.wait_until_idle(CONTROLLER, node)
+        after = states(lab)
+        assert "doc-node2 drained Kill task failed" in after
+        assert "doc-node3 drained bad DIMM" in after
+
+        run, found = doctor(lab, tmp_path, "-e", "doctor_repair=true")
+        assert run.changed == {}
+        assert {*found} == {"doc-node2", "doc-node3"}
+
+
+def test_with_a_limit_other_nodes_are_left_out(lab: Lab, tmp_path: Path) -> None:
+    faults = [Fault(f"doc-node{number}", {}, on_controller=by_root(number, "bad DIMM")) for number in (1, 2)]
+    with ExitStack() as stack:
+        for fault in faults:
+            stack.callback(undo, lab, fault)
+            make(lab, fault)
+        run, found = doctor(lab, tmp_path, "--limit=doc-ctl,doc-node1")
+        assert {*found} == {"doc-node1"}
+        assert looked_at(run) == ["doc-node1"]
+
+
+def test_a_failure_of_validate_has_the_same_words(lab: Lab) -> None:
+    fault = Fault("doc-node1", {}, on_controller=by_slurm(1, "Kill task failed"))
+    with ExitStack() as stack:
+        stack.callback(undo, lab, fault)
+        make(lab, fault)
+        run = lab.playbook("validate", "-e", "validate_timeout=40")
+        assert run.rc != 0
+        assert "doc-node1: Processes of a job did not end in time" in str(run.failed)
+
+
+@pytest.mark.parametrize(
+    ("stop", "start", "causes"),
+    [
+        ("systemctl stop mariadb", "systemctl start mariadb slurmdbd", {"database-down": "mariadb does not run"}),
+        ("systemctl stop slurmdbd", "systemctl start slurmdbd", {"slurmdbd-down": "slurmdbd does not run"}),
+        (
+            "systemctl stop slurmctld; systemd-run --quiet --unit=taker python3 -m http.server 6817; sleep 1; "
+            "systemctl start slurmctld --no-block; sleep 3",
+            "systemctl stop taker; systemctl restart slurmctld",
+            {"slurmctld-down": "Address already in use"},
+        ),
+    ],
+)
+def test_faults_of_the_servers(lab: Lab, tmp_path: Path, stop: str, start: str, causes: dict[str, str]) -> None:
+    lab.command(CONTROLLER, stop)
+    try:
+        run, found = doctor(lab, tmp_path)
+        print(json.dumps(found, indent=1))
+        for cause, words in causes.items():
+            assert words in found[CONTROLLER][cause]["words"]
+        assert run.changed == {}
+    finally:
+        lab.command(CONTROLLER, start)
+        lab.wait_for(CONTROLLER, "timeout 60 scontrol ping", "UP")
+        lab.wait_for(CONTROLLER, "timeout 60 sacctmgr -nP show cluster format=cluster", "doctor")
+    assert doctor(lab, tmp_path)[1] == {}

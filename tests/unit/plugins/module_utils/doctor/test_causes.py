@@ -1,0 +1,403 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The causes of sick nodes: each from the evidence that a real fault leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import (
+    MEASURED,
+    OWNED,
+    SAID,
+    UNKNOWN,
+    Case,
+    causes,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
+    LOOK_FAILED,
+    NOT_IN_INVENTORY,
+    ClusterLook,
+    DaemonState,
+    HostLook,
+    SlurmNode,
+)
+
+pytestmark = pytest.mark.once
+
+CLUSTER = ClusterLook(
+    serving="head",
+    controllers={"head": True},
+    version="24.11.5",
+    slurm_uid=64030,
+    slurm_conf="c0ffee",
+    cgroup_plugin="autodetect",
+    proctrack="proctrack/cgroup",
+    return_to_service="1",
+)
+REFUSED = "Connection refused"
+DEAD = DaemonState("failed", True, "signal")
+
+
+def node(*states: str, reason: str = "", user: str = "", **more: Any) -> SlurmNode:
+    given = {"address": "n1", "addresses": ("10.0.0.1",), **more}
+    return SlurmNode("n1", states or ("IDLE",), reason, user or ("slurm" if reason else ""), **given)
+
+
+def host(**more: Any) -> HostLook:
+    given = {"version": "24.11.5", "slurm_uid": 64030, "slurm_conf": "c0ffee", "addresses": ("10.0.0.1",)}
+    return HostLook(**{**given, "cgroup": "v2", **more})
+
+
+def failed(*log: str) -> HostLook:
+    """A host whose slurmd does not start."""
+    return host(slurmd=DaemonState("failed", True, "exit-code", log), listens=False)
+
+
+def drained(reason: str, user: str = "slurm", **more: Any) -> SlurmNode:
+    return node("IDLE", "DRAIN", reason=reason, user=user, **more)
+
+
+DOWN = node("DOWN", "NOT_RESPONDING", reason="Not responding", closed=REFUSED)
+OPEN = node("DOWN", "NOT_RESPONDING", reason="Not responding")
+"""slurmd's port takes connections."""
+INVALID = ("IDLE", "DRAIN", "INVALID_REG")
+
+# Name of the test: the node, its host, the cause, and a part of its words.
+CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
+    "host down": (
+        node("DOWN", "NOT_RESPONDING", reason="Not responding", closed="timed out"),
+        HostLook(unreached="Failed to connect to the host via ssh: connect to host n1 port 22: No route to host"),
+        "host-down",
+        "No route to host",
+    ),
+    "ssh refused": (DOWN, HostLook(unreached="Permission denied (publickey)"), "ssh-refused", "Permission denied"),
+    "ssh refused while slurmd answers": (
+        drained("Kill task failed"),
+        HostLook(unreached="ssh: Connection timed out"),
+        "ssh-refused",
+        "the host is up",
+    ),
+    "not in the inventory": (DOWN, HostLook(unreached=NOT_IN_INVENTORY), "not-in-inventory", "inventory"),
+    "Python is broken": (DOWN, HostLook(unreached=f"{LOOK_FAILED}no python3"), "look-failed", "no python3"),
+    "munged dead": (OPEN, host(munge=DEAD), "munged", "munged does not run (it was killed)"),
+    "munged stopped for good": (OPEN, host(munge=DaemonState("inactive", False)), "munged", "does not start at boot"),
+    "another munge key": (OPEN, host(munge_error="unmunge: Error: Invalid credential"), "munge-key", "another key"),
+    "credential expired": (
+        OPEN,
+        host(munge_error="unmunge: Error: Expired credential", clock_offset=1200.0),
+        "clock",
+        "1200 s ahead of the controller's; munge: unmunge: Error: Expired credential",
+    ),
+    "credential rewound": (
+        OPEN,
+        host(munge_error="unmunge: Error: Rewound credential", clock_offset=-900.0),
+        "clock",
+        "900 s behind",
+    ),
+    "clock off, and munge does not mind yet": (OPEN, host(clock_offset=45.0), "clock", "45 s ahead"),
+    "munge fails otherwise": (OPEN, host(munge_error="Socket communication error"), "munge-error", "Socket"),
+    "slurmd: port taken": (
+        DOWN,
+        failed("fatal: Unable to bind listen port (6818): Address already in use"),
+        "slurmd-port-taken",
+        "Unable to bind listen port (6818)",
+    ),
+    "slurmd: host name": (
+        DOWN,
+        failed("fatal: Unable to determine this slurmd's NodeName"),
+        "slurmd-host-name",
+        "NodeName",
+    ),
+    "slurmd: cgroup namespace": (
+        DOWN,
+        failed("error: cgroup namespace 'freezer' not mounted. aborting"),
+        "slurmd-cgroup-plugin",
+        "freezer",
+    ),
+    "slurmd: cgroup v1 where v2 is": (
+        DOWN,
+        failed("error: cannot create cgroup context for cgroup/v1"),
+        "slurmd-cgroup-plugin",
+        "cgroup/v1",
+    ),
+    "slurmd: device file of gres.conf": (
+        DOWN,
+        failed("fatal: can't stat gres.conf file /dev/nvidia1: No such file or directory"),
+        "slurmd-gres-file",
+        "/dev/nvidia1",
+    ),
+    "slurmd: plugin of another release": (
+        DOWN,
+        failed("error: spank: Failed to open /usr/lib/spank_pyxis.so: incompatible Slurm plugin version (24.5.0)"),
+        "slurmd-plugin",
+        "spank_pyxis",
+    ),
+    "slurmd: incompatible release": (
+        DOWN,
+        failed("error: Unable to register: Incompatible versions of client and server code"),
+        "slurmd-version",
+        "Incompatible versions",
+    ),
+    "slurmd: disk full": (
+        DOWN,
+        failed("fatal: mkdir(/var/spool/slurmd): No space left on device"),
+        "slurmd-disk-full",
+        "No space left",
+    ),
+    "slurmd: no SlurmUser": (
+        DOWN,
+        failed("error: Invalid user for SlurmUser slurm, ignored"),
+        "slurmd-slurm-user",
+        "SlurmUser",
+    ),
+    "slurmd: no configuration": (
+        DOWN,
+        failed("fatal: Could not establish a configuration source"),
+        "slurmd-no-configuration",
+        "configuration source",
+    ),
+    "slurmd: configuration refused": (
+        DOWN,
+        failed("error: Parsing error at unrecognized key: SlurmdPrt"),
+        "slurmd-configuration",
+        "SlurmdPrt",
+    ),
+    "slurmd: munge": (
+        DOWN,
+        failed("error: Munge encode failed: Failed to access /run/munge/munge.socket.2"),
+        "slurmd-munge",
+        "Munge encode failed",
+    ),
+    "the newest line counts": (
+        DOWN,
+        failed("error: Munge encode failed: x", "fatal: Unable to bind listen port (6818): Address already in use"),
+        "slurmd-port-taken",
+        "bind",
+    ),
+    "slurmd fails for an unknown reason": (DOWN, failed("fatal: something new"), "slurmd-failed", "something new"),
+    "slurmd starts again and again": (
+        DOWN,
+        host(slurmd=DaemonState("activating", True, "success"), listens=False),
+        "slurmd-failed",
+        "no reason",
+    ),
+    "slurmd killed": (DOWN, host(slurmd=DEAD, listens=False), "slurmd-stopped", "it was killed"),
+    "slurmd killed for memory": (
+        DOWN,
+        host(slurmd=DaemonState("failed", True, "oom-kill"), listens=False),
+        "slurmd-stopped",
+        "killed it for memory",
+    ),
+    "slurmd dead before slurmctld has noticed": (
+        node("ALLOCATED", closed=REFUSED),
+        host(slurmd=DaemonState("inactive"), listens=False),
+        "slurmd-stopped",
+        "it was stopped",
+    ),
+    "slurmd not installed": (DOWN, host(slurmd=DaemonState(""), listens=False), "slurmd-stopped", "not installed"),
+    "slurmd without a port": (DOWN, host(listens=False), "slurmd-deaf", "does not listen"),
+    "no address": (node("DOWN", closed="unknown", addresses=()), host(), "no-address", "cannot resolve n1"),
+    "wrong address": (
+        node("DOWN", closed="timed out", addresses=("10.0.0.9",)),
+        host(),
+        "wrong-address",
+        "10.0.0.9, which this host does not have",
+    ),
+    "the host does not know the controller": (OPEN, host(unresolved=("head",)), "controller-unknown", "head"),
+    "firewall before slurmd": (
+        node("DOWN", "NOT_RESPONDING", reason="Not responding", closed="timed out"),
+        host(),
+        "slurmd-port-closed",
+        "slurmd listens on port 6818",
+    ),
+    "firewall before slurmctld": (
+        node("DOWN", reason="Not responding"),
+        host(closed={"head": "timed out"}),
+        "slurmctld-port-closed",
+        "head timed out",
+    ),
+    "slurmd newer than slurmctld": (OPEN, host(version="26.05.1"), "slurmd-newer", "26.05.1 is newer"),
+    "another slurm.conf": (
+        node(log=("error: Node n1 appears to have a different slurm.conf than the slurmctld.",)),
+        host(slurm_conf="badf00d"),
+        "slurm-conf",
+        "another slurm.conf",
+    ),
+    "other ids": (OPEN, host(slurm_uid=992), "user-ids", "has the id 992, and 64030"),
+    "no SlurmUser": (OPEN, host(slurm_uid=None), "user-ids", "no user slurm"),
+    "less memory": (
+        node(*INVALID, reason="Low RealMemory (reported:1000 < 100.00% of configured:2000)", real_memory=2000),
+        host(memory=1000),
+        "memory",
+        "1000 of 2000 MiB",
+    ),
+    "fewer CPUs": (
+        node(*INVALID, reason="Low socket*core*thread count", cpus=64),
+        host(cpus=32),
+        "cpus",
+        "32 of 64 CPUs",
+    ),
+    "driver and library": (
+        node(*INVALID, reason="gres/gpu count reported lower than configured (0 < 8)", gpus=8),
+        host(nvidia_error="Failed to initialize NVML: Driver/library version mismatch"),
+        "nvidia-versions",
+        "version mismatch",
+    ),
+    "driver not loaded": (
+        node(*INVALID, reason="gres/gpu count reported lower than configured (0 < 8)", gpus=8),
+        host(nvidia_error="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."),
+        "nvidia-driver",
+        "couldn't communicate",
+    ),
+    "a GPU is lost": (
+        node(*INVALID, reason="gres/gpu count reported lower than configured (7 < 8)", gpus=8),
+        host(nvidia_gpus=7),
+        "gpu-lost",
+        "7 of 8 GPUs",
+    ),
+    "device file is missing": (
+        node(*INVALID, reason="gres/gpu count reported lower than configured (1 < 2)", gpus=2),
+        host(missing_files=("/dev/nvidia1",)),
+        "gpu-files",
+        "/dev/nvidia1",
+    ),
+    "Xid": (drained("Kill task failed", gpus=8), host(xids=("Xid (PCI:0000:3b:00): 79",)), "xid", "79"),
+    "spool full": (drained("SlurmdSpoolDir is full"), host(full=("/var/spool has no space left",)), "full", "/var"),
+    "mount missing": (drained("Prolog error"), host(unmounted=("/data",)), "not-mounted", "not mounted: /data"),
+    "mount hangs": (drained("Kill task failed"), host(hanging=("/home (no answer)",)), "mount-hangs", "/home"),
+    "Kill task failed, and the process is there": (
+        drained("Kill task failed"),
+        host(left=("python 4711 of job 12",)),
+        "processes-left",
+        "python 4711 of job 12",
+    ),
+    "Kill task failed, and nothing is left": (
+        drained("Kill task failed"),
+        host(),
+        "kill-task-failed",
+        "no process of an ended job is left",
+    ),
+    "prolog": (
+        drained("Prolog error"),
+        host(slurmd=DaemonState(log=("error: prolog failed: rc:256 output:no /scratch",))),
+        "prolog-error",
+        "no /scratch",
+    ),
+    "prolog or epilog": (drained("Prolog/Epilog failure"), host(), "prolog-error", "Prolog/Epilog failure"),
+    "epilog": (drained("Epilog error"), host(), "epilog-error", "Epilog error"),
+    "batch": (drained("batch job complete failure"), host(), "batch-failure", "batch job"),
+    "duplicate": (drained("Duplicate jobid"), host(), "duplicate-jobid", "Duplicate"),
+    "spool was full": (drained("SlurmdSpoolDir is full"), host(), "spool-was-full", "space now"),
+    "memory is back": (
+        drained("Low RealMemory (reported:1000 < 100.00% of configured:2000)", real_memory=2000),
+        host(memory=2000),
+        "registered-since",
+        "registered with enough",
+    ),
+    "GPUs are back": (
+        drained("gres/gpu count reported lower than configured (0 < 2)"),
+        host(),
+        "registered-since",
+        "gres/gpu count",
+    ),
+    "INVAL for a reason that no look shows": (
+        node("INVAL", "DRAIN", reason="gres/gpu count reported lower than configured (0 < 2)"),
+        host(),
+        "refused",
+        "gres/gpu count",
+    ),
+    "rebooted": (
+        node("DOWN", reason="Node unexpectedly rebooted", user="slurm"),
+        host(booted="2026-11-24T10:00:00"),
+        "rebooted",
+        "it has booted at 2026-11-24T10:00:00",
+    ),
+    "reboot timed out": (node("DOWN", reason="reboot timed out"), host(), "reboot-timeout", "timed out"),
+    "power saving gave up": (node("DOWN", reason="ResumeTimeout reached"), host(), "reboot-timeout", "ResumeTimeout"),
+    "reboot waits": (drained("Reboot ASAP", "alice"), host(), "reboot-waits", "Reboot ASAP"),
+    "features": (drained("Reported active features (a) are not a superset"), host(), "features", "features"),
+    "silent": (node("IDLE", "NOT_RESPONDING"), host(), "silent", "no answer"),
+    "back": (node("DOWN", reason="Not responding", user="slurm"), host(), "back", "answers again"),
+    "a person": (drained("bad DIMM", "alice"), host(), "person", "drained by alice (bad DIMM)"),
+    "the health check": (drained("health check gpu: missing", "root"), host(), "health-check", "gpu: missing"),
+    "rolling": (drained("gpucluster.slurm rolling: failed: x", "root"), host(), "rolling", "failed: x"),
+    "MIG": (drained("gpucluster.slurm: other MIG instances", "root"), host(), "mig", "MIG"),
+    "the driver": (drained("gpucluster.slurm: NVIDIA driver", "root"), host(), "driver", "NVIDIA driver"),
+    "unknown": (drained("something that Slurm says"), host(), "unknown", "something that Slurm says"),
+}
+OTHER_CLUSTERS = {
+    "cgroup v1 is wanted": (ClusterLook(cgroup_plugin="cgroup/v1"), OPEN, host(cgroup="v2"), "cgroup-version", "v1"),
+    "no cgroups": (
+        ClusterLook(proctrack="proctrack/linuxproc"),
+        drained("Kill task failed"),
+        host(),
+        "kill-task-failed-untracked",
+        "Kill task failed",
+    ),
+}
+
+
+def found(case: Case) -> dict[str, str]:
+    return {cause.name: words for cause, words in causes(case)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fault_is_named(name: str) -> None:
+    patient, looked, cause, words = CASES[name]
+    assert patient.sick
+    said = found(Case(patient, looked, CLUSTER))
+    assert [*said] == [cause]
+    assert words in said[cause]
+
+
+@pytest.mark.parametrize("name", OTHER_CLUSTERS)
+def test_a_fault_of_another_cluster_is_named(name: str) -> None:
+    cluster, patient, looked, cause, words = OTHER_CLUSTERS[name]
+    said = found(Case(patient, looked, cluster))
+    assert [*said] == [cause]
+    assert words in said[cause]
+
+
+def test_each_cause_has_a_case() -> None:
+    shown = {cause for *_rest, cause, _words in [*CASES.values(), *OTHER_CLUSTERS.values()]}
+    rows = {cause.name for cause in (*OWNED, *MEASURED, *SAID, UNKNOWN)}
+    assert rows == shown
+    assert len(rows) >= 50
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        ("FUTURE",),
+        ("IDLE", "CLOUD", "POWERED_DOWN"),
+        ("DOWN", "CLOUD", "POWERING_UP", "NOT_RESPONDING"),
+        ("DOWN", "REBOOT_ISSUED", "NOT_RESPONDING"),
+    ],
+)
+def test_a_node_that_need_not_answer_is_left_alone(states: tuple[str, ...]) -> None:
+    assert not node(*states, closed="timed out").sick
+
+
+def test_a_well_node_has_no_cause() -> None:
+    assert not node().sick
+    assert not node("MIXED", "MAINTENANCE").sick
+    assert found(Case(node(), host(), CLUSTER)) == {}
+    assert found(Case(node(log=("error: Node n1 appears to have a different slurm.conf",)), host(), CLUSTER)) == {}
+
+
+def test_several_faults_are_all_named() -> None:
+    said = found(Case(DOWN, host(munge=DEAD, slurmd=DEAD, listens=False, full=("/tmp is full",)), CLUSTER))
+    assert [*said] == ["munged", "slurmd-stopped", "full"]
+
+
+def test_a_fault_on_a_node_of_a_person_is_named_beside_the_person() -> None:
+    assert [*found(Case(drained("bad DIMM", "alice"), host(memory=0), CLUSTER))] == ["person", "memory"]
+
+
+def test_the_clock_is_compared_with_that_of_the_controller() -> None:
+    wrong = ClusterLook(clock_offset=600.0)
+    assert found(Case(OPEN, HostLook(clock_offset=600.0, addresses=("10.0.0.1",)), wrong)).get("clock") is None
+    assert "600 s behind" in found(Case(OPEN, HostLook(addresses=("10.0.0.1",)), wrong))["clock"]

@@ -1,0 +1,201 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The diagnosis of a cluster: servers, folding, the permission of repairs, and the answers of the modules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import MEASURED, OWNED, SAID, UNKNOWN
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.diagnosis import diagnose, diagnosis
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
+    ClusterLook,
+    DaemonState,
+    HostLook,
+    ServerLook,
+    SlurmNode,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.server_causes import (
+    SERVER_CAUSES,
+    ServerCase,
+    server_causes,
+)
+
+pytestmark = pytest.mark.once
+
+ROOT = Path(__file__).parents[5]
+CLUSTER = ClusterLook(serving="head", controllers={"head": True, "spare": True}, proctrack="proctrack/cgroup")
+RUNS = DaemonState()
+WELL = ServerLook(daemons={"slurmctld": RUNS, "slurmdbd": RUNS, "mariadb": RUNS, "munge": RUNS})
+ALL = ("slurmctld", "slurmdbd", "database")
+
+
+def server(down: str, *log: str) -> ServerLook:
+    return replace(WELL, daemons={**WELL.daemons, down: DaemonState("failed", True, "exit-code", log)})
+
+
+SERVERS: dict[str, tuple[ClusterLook, ServerLook, str, str]] = {
+    "not reached": (CLUSTER, ServerLook(unreached="No route to host"), "server-unreached", "No route to host"),
+    "munged": (CLUSTER, server("munge"), "server-munged", "munged does not run"),
+    "slurmctld": (
+        ClusterLook(answers=False, controllers={"head": False}),
+        server("slurmctld", "fatal: CLUSTER NAME MISMATCH."),
+        "slurmctld-down",
+        "MISMATCH. (slurmctld cannot use its state directory",
+    ),
+    "slurmctld does not answer": (
+        ClusterLook(answers=False, controllers={"head": False}),
+        WELL,
+        "slurmctld-silent",
+        "does not answer",
+    ),
+    "standby": (
+        ClusterLook(serving="spare", controllers={"head": True, "spare": True}),
+        WELL,
+        "slurmctld-standby",
+        "spare serves",
+    ),
+    "slurmdbd": (CLUSTER, server("slurmdbd", "fatal: something"), "slurmdbd-down", "fatal: something"),
+    "slurmdbd does not answer": (
+        replace(CLUSTER, slurmdbd_error="Connection refused"),
+        WELL,
+        "slurmdbd-silent",
+        "Connection refused",
+    ),
+    "database": (CLUSTER, server("mariadb"), "database-down", "mariadb does not run"),
+    "full": (CLUSTER, replace(WELL, full=("/var/log has no space left",)), "server-full", "/var/log"),
+    "clock": (CLUSTER, replace(WELL, clock_offset=-90.0), "server-clock", "90 s behind"),
+}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_fault_of_a_server_is_named(name: str) -> None:
+    cluster, looked, cause, words = SERVERS[name]
+    said = {each.name: what for each, what in server_causes(ServerCase("head", looked, cluster, ALL))}
+    assert [*said] == [cause]
+    assert words in said[cause]
+
+
+def test_each_cause_of_servers_has_a_case() -> None:
+    assert {cause.name for cause in SERVER_CAUSES} == {cause for *_rest, cause, _words in SERVERS.values()}
+    assert server_causes(ServerCase("head", WELL, CLUSTER, ALL)) == []
+
+
+def sick(name: str, reason: str = "Kill task failed", user: str = "slurm", **more: Any) -> SlurmNode:
+    return SlurmNode(name, ("IDLE", "DRAIN"), reason, user, "2026-11-24T10:00:00", name, ("10.0.0.1",), **more)
+
+
+HOST = HostLook(addresses=("10.0.0.1",))
+
+
+def test_equal_nodes_are_folded_with_the_earliest_time() -> None:
+    nodes = [sick("n1"), replace(sick("n2"), since="2026-11-23T10:00:00"), sick("n3", "bad DIMM", "alice")]
+    found = diagnose(CLUSTER, nodes, dict.fromkeys(("n1", "n2", "n3"), HOST), {"head": WELL}, {"head": ALL})
+    assert [(one.hosts, one.since[:10], one.owner, one.cause) for one in found] == [
+        (("n1", "n2"), "2026-11-23", "Slurm", "kill-task-failed"),
+        (("n3",), "2026-11-24", "a person", "person"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("node", "host", "repair"),
+    [
+        (sick("n1"), HOST, "resume"),
+        (sick("n1", "Kill task failed : bad DIMM"), HOST, ""),
+        (sick("n1"), replace(HOST, full=("/tmp has no space left",)), ""),
+        (sick("n1"), replace(HOST, left=("python 1 of job 2",)), ""),
+        (sick("n1"), HostLook(unreached="timed out"), ""),
+        (sick("n1", "Kill task failed", "alice"), HOST, "resume"),
+        (sick("n1", "SlurmdSpoolDir is full"), HOST, "resume"),
+        (sick("n1", "Prolog error"), HOST, ""),
+        (sick("n1", "bad DIMM", "alice"), replace(HOST, slurmd=DaemonState("failed", True, "signal")), ""),
+        (sick("n1", "Not responding"), replace(HOST, slurmd=DaemonState("failed", True, "signal")), "start slurmd"),
+        (sick("n1", "Not responding"), replace(HOST, slurmd=DaemonState("inactive", False)), ""),
+        (sick("n1", "Not responding"), replace(HOST, munge=DaemonState("inactive")), "start munge"),
+        (sick("n1", "Not responding"), replace(HOST, munge=DaemonState("failed", True, "exit-code")), ""),
+        (sick("n1", "health check munge: x", "root"), replace(HOST, munge=DaemonState("inactive")), ""),
+    ],
+)
+def test_a_repair_needs_the_permission_of_the_owner(node: SlurmNode, host: HostLook, repair: str) -> None:
+    found = diagnose(CLUSTER, [node], {"n1": host}, {}, {})
+    assert {one.repair for one in found} - {""} == ({repair} if repair else set())
+
+
+def answer(**more: Any) -> dict[str, Any]:
+    """The result of slurm_doctor on a well controller."""
+    return {"time": 0.0, "clock_offset": 0.0, **asdict(WELL), "cluster": asdict(CLUSTER), "nodes": [], **more}
+
+
+def test_answers_of_modules_become_a_diagnosis() -> None:
+    nodes = [asdict(sick(name)) for name in ("n1", "n2", "n3", "n4")]
+    looks = {"n1": asdict(HOST), "n2": {"unreachable": True, "msg": "Permission denied"}}
+    found = diagnosis({"head": answer(nodes=nodes)}, looks, ["head", "n1", "n2", "n3"], ["head"], ["head"], "now")
+    assert [(one["hosts"], one["cause"]) for one in found["findings"]] == [
+        ("n1", "kill-task-failed"),
+        ("n2", "ssh-refused"),
+        ("n4", "not-in-inventory"),  # n3 is outside of --limit
+    ]
+    assert found["resume"] == [{"nodes": "n1", "reason": "Kill task failed"}]
+    assert not found["ok"]
+    assert found["table"][:4] == [
+        "n1  IDLE+DRAIN  since 2026-11-24T10:00:00  by Slurm",
+        "    cause   Kill task failed, and no process of an ended job is left",
+        "    remedy  Resume the node; raise UnkillableStepTimeout if this happens often.",
+        "    repair  resume (now)",
+    ]
+
+
+def test_a_well_cluster() -> None:
+    found = diagnosis({"head": answer()}, {}, ["head"], ["head"], ["head"])
+    assert found == {"ok": True, "answers": True, "findings": [], "table": [], "resume": [], "start": {}}
+
+
+def test_without_a_controller_the_servers_are_all_that_is_known() -> None:
+    found = diagnosis({"head": {"unreachable": True, "msg": "timed out"}}, {}, ["head"], ["head"], ["head"])
+    assert [one["cause"] for one in found["findings"]] == ["server-unreached"]
+    assert not found["answers"]
+
+
+@pytest.mark.parametrize(
+    ("result", "cause", "words"),
+    [
+        ({"failed": True, "msg": "Task failed: no python3"}, "look-failed", "the look has failed: no python3"),
+        (
+            {"failed": True, "msg": "Task failed: Timed out after 120 second(s).", "timedout": {"period": 120}},
+            "host-down",
+            "ssh: Timed out after 120 second(s).",
+        ),
+        (
+            {"unreachable": True, "msg": "Task failed: Failed to connect to the host via ssh: No route to host"},
+            "host-down",
+            "ssh: No route to host;",
+        ),
+    ],
+)
+def test_a_host_without_a_look(result: dict[str, Any], cause: str, words: str) -> None:
+    node = asdict(SlurmNode("n1", ("DOWN", "NOT_RESPONDING"), closed="timed out"))
+    (found,) = diagnosis({"head": answer(nodes=[node])}, {"n1": result}, ["n1"], ["head"], [])["findings"]
+    assert found["cause"] == cause
+    assert words in found["words"]
+
+
+def test_munge_is_started_before_slurmd() -> None:
+    dead = DaemonState("failed", True, "signal")
+    look = asdict(replace(HOST, slurmd=dead, munge=dead, listens=False))
+    node = asdict(SlurmNode("n1", closed="Connection refused", addresses=("10.0.0.1",)))
+    found = diagnosis({"head": answer(nodes=[node])}, {"n1": look}, ["n1"], ["head"], [])
+    assert found["start"] == {"n1": ["munge", "slurmd"]}
+
+
+def test_the_documentation_has_the_same_tables() -> None:
+    text = (ROOT / "docs/admin/doctor.md").read_text()
+    rows = dict(re.findall(r"^\| `([a-z0-9-]+)` \| (.*) \|$", text, re.MULTILINE))
+    said = {cause.name: f"{cause.means} | {cause.remedy}" for cause in SERVER_CAUSES}
+    for cause in (*OWNED, *MEASURED, *SAID, UNKNOWN):
+        said[cause.name] = f"{cause.means} | {cause.remedy}" + (f" *{cause.repair}*" if cause.repair else "")
+    assert rows == said

@@ -1,0 +1,290 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The looks of doctor: what they read from the output of programs and from files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.action.slurm_doctor import offset
+from ansible_collections.gpucluster.slurm.plugins.module_utils import scontrol
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import cluster_look, daemon_look, host_look
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import result_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.sessions import processes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import records
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import Mount
+
+pytestmark = pytest.mark.once
+
+SHOWN = """\
+Id=slurmd.service
+LoadState=loaded
+ActiveState=failed
+UnitFileState=enabled
+Result=exit-code
+
+Id=sackd.service
+LoadState=not-found
+ActiveState=inactive
+UnitFileState=
+Result=success
+
+Id=mariadb.service
+LoadState=loaded
+ActiveState=active
+UnitFileState=disabled
+Result=success
+"""
+
+
+def test_units() -> None:
+    assert daemon_look.states(SHOWN) == {
+        "slurmd": {"active": "failed", "enabled": True, "result": "exit-code", "log": []},
+        "mariadb": {"active": "active", "enabled": False, "result": "success", "log": []},
+    }
+
+
+def test_errors_of_a_log() -> None:
+    text = """\
+[2026-11-23T10:00:00.100] error: an old one
+[2026-11-24T10:00:00.100] slurmd version 24.11.5 started
+[2026-11-24T10:00:01.100] CPUs=2 Boards=1
+[2026-11-24T10:00:02.100] error: twice
+[2026-11-24T10:00:03.100] error: once
+[2026-11-24T10:00:04.100] error: twice
+"""
+    assert daemon_look.errors(text) == ["error: once", "error: twice"]
+    assert daemon_look.errors(text, since_start=False)[0] == "error: an old one"
+
+
+@pytest.mark.parametrize(
+    ("line", "bare"),
+    [
+        ("[2026-11-24T10:00:00.100] error: x", "error: x"),
+        ("[2026-11-24T10:00:00.100] [12.batch] error: x", "error: x"),
+        ("slurmd: fatal: x", "fatal: x"),
+        ("munged: Error: x", "Error: x"),
+    ],
+)
+def test_the_time_of_a_line_is_left_out(line: str, bare: str) -> None:
+    assert daemon_look.bare(line) == bare
+
+
+def test_a_long_log_is_read_from_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_look, "TAIL", 10)
+    (tmp_path / "log").write_text("a" * 100 + "the end")
+    assert daemon_look.tail(str(tmp_path / "log")) == "aaathe end"
+    assert daemon_look.tail(str(tmp_path / "none")) == ""
+
+
+def test_a_file_system_without_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = os.statvfs(tmp_path)
+    assert daemon_look.full([str(tmp_path), "/nonexistent"]) == []
+    full = os.statvfs_result((free.f_bsize, free.f_frsize, 100, 0, 0, *free[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda _path: full)
+    assert daemon_look.full([str(tmp_path)]) == [f"{tmp_path} has no space left"]
+
+
+CONFIG = """\
+Configuration data as of 2026-11-24T10:00:00
+AccountingStorageType   = accounting_storage/slurmdbd
+SLURM_CONF              = /etc/slurm/slurm.conf
+SlurmctldHost[0]        = head
+SlurmctldHost[1]        = spare(10.0.0.3)
+SlurmctldLogFile        = (null)
+SlurmdPort              = 6818
+SlurmUser               = slurm(64030)
+"""
+
+
+def test_parameters() -> None:
+    found = cluster_look.settings(CONFIG)
+    assert found["slurmctldhost"] == "head spare(10.0.0.3)"
+    assert found["slurmuser"] == "slurm(64030)"
+    assert "slurmctldlogfile" not in found
+    assert cluster_look.settings("# x=1\nSlurmUser=slurm # who\n") == {"slurmuser": "slurm"}
+
+
+LINE = (
+    "NodeName=n{} Arch=x86_64 CPUTot=64 Gres=gpu:h100:8(S:0-1) NodeAddr=10.0.0.{} NodeHostName=n{} Version=24.11.5 "
+    "RealMemory=1000 State={} ThreadsPerCore=1 BootTime=2026-11-24T10:00:00{}\n"
+)
+
+
+def test_nodes() -> None:
+    (record,) = records(LINE.format(1, 1, 1, "DOWN*+DRAIN", " Reason=Not responding [slurm@2026-11-24T11:00:00]"))
+    found = cluster_look.node(record, {"slurmctldparameters": "node_reg_mem_percent=90", "slurmdport": "7000-7010"})
+    assert found.states == ("DOWN", "DRAIN", "NOT_RESPONDING")
+    assert (found.reason, found.user, found.since) == ("Not responding", "slurm", "2026-11-24T11:00:00")
+    assert (found.address, found.port, found.cpus, found.real_memory, found.gpus) == ("10.0.0.1", 7000, 64, 900, 8)
+    assert found.sick
+    assert cluster_look.node(record, {"slurmdparameters": "config_overrides"}).cpus == 1
+
+
+@pytest.mark.parametrize(
+    ("gres", "count"),
+    [
+        ("", 0),
+        ("gpu", 1),
+        ("gpu:4", 4),
+        ("gpu:t4:2(S:0),gpu:h100:4,shard:16", 6),
+        ("gpu:nvidia_h100_80gb_hbm3_1g.10gb:7", 0),
+    ],
+)
+def test_gpus(gres: str, count: int) -> None:
+    assert cluster_look.gpus(gres) == count
+
+
+def test_device_files() -> None:
+    conf = "NodeName=n[1-2] Name=gpu Type=t4 File=/dev/nvidia[0-1]\nName=nic File=/dev/mlx\n"
+    assert cluster_look.device_files(conf, "n1") == ("/dev/mlx", "/dev/nvidia0", "/dev/nvidia1")
+    assert cluster_look.device_files(conf, "n3") == ("/dev/mlx",)
+    assert cluster_look.device_files("nonsense", "n1") == ()
+
+
+def test_jobs_and_log_lines_by_node() -> None:
+    assert cluster_look.jobs_by_node("12|n[1-2]\n13|n1\n14|\n") == {"n1": ["12", "13"], "n2": ["12"]}
+    log = """\
+[2026-11-24T10:00:00.000] error: Nodes n[1-2] not responding
+[2026-11-24T10:00:01.000] error: Node n1 appears to have a different slurm.conf than the slurmctld.
+[2026-11-24T10:00:02.000] Node n2 now responding
+[2026-11-24T10:00:03.000] error: nothing about any of them
+"""
+    found = cluster_look.log_by_node(log)
+    assert found["n2"] == ["error: Nodes n[1-2] not responding"]
+    assert len(found["n1"]) == 2
+
+
+def test_sick_nodes_are_few() -> None:
+    states = {1: "IDLE", 2: "ALLOCATED", 3: "IDLE+CLOUD+POWERED_DOWN", 4: "IDLE", 5: "MIXED+DRAIN", 6: "IDLE"}
+    lines = "".join(LINE.format(i, i, i, state, "") for i, state in states.items())
+    asked = []
+
+    def connect(address: str, _port: int, _seconds: float) -> str:
+        asked.append(address)
+        return "Connection refused" if address == "10.0.0.2" else ""
+
+    log = {"n4": ["error: Node n4 appears to have a different slurm.conf"], "n6": ["error: Nodes n6 not responding"]}
+    found = cluster_look.sick_nodes(records(lines), cluster_look.DEFAULTS, "", log, connect)
+    assert [each.name for each in found] == ["n2", "n4", "n5"]
+    assert "10.0.0.3" not in asked
+    assert found[0].closed == "Connection refused"
+    assert found[0].addresses == ("10.0.0.2",)
+
+
+def test_mounts_that_are_missing() -> None:
+    points = {path: Mount(1, 0, "0:1", "/", path, "ext4", "x") for path in ("/", "/home")}
+    fstab = "/dev/sda / ext4 defaults 0 1\nsrv:/h /home nfs nofail 0 0\nsrv:/d /data nfs defaults 0 0 # x\n"
+    fstab += "/dev/sdb /spare ext4 noauto 0 0\n/dev/sdc none swap sw 0 0\n"
+    units = ["[Mount]\nWhat=srv:/s\nWhere=/scratch\n", "[Mount]\nWhere=/home\n"]
+    assert host_look.unmounted(points, fstab, units) == ["/data", "/scratch"]
+
+
+@pytest.mark.parametrize(
+    ("status", "listing", "found"),
+    [
+        (127, "", ("", None)),
+        (0, "GPU 0: Tesla T4 (UUID: x)\nGPU 1: Tesla T4 (UUID: y)\n", ("", 2)),
+        (18, "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550", ("Failed", 0)),
+    ],
+)
+def test_nvidia(status: int, listing: str, found: tuple[str, int | None]) -> None:
+    error, count = host_look.nvidia(status, listing)
+    assert (error[:6], count) == found
+
+
+def test_xids_of_the_hardware() -> None:
+    messages = """\
+[1.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.
+[2.0] NVRM: Xid (PCI:0000:3b:00): 31, pid=2, MMU Fault
+"""
+    assert host_look.xids(messages) == ["Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."]
+
+
+def test_own_addresses() -> None:
+    trie = """\
+Main:
+  +-- 0.0.0.0/0 3 0 5
+     |-- 10.0.0.0
+        /24 link UNICAST
+     |-- 10.0.0.7
+        /32 host LOCAL
+     |-- 127.0.0.1
+        /32 host LOCAL
+"""
+    six = (
+        "00000000000000000000000000000001 01 80 10 80       lo\nfe80000000000000505400fffe000001 02 40 20 80     eth0\n"
+    )
+    assert host_look.own_addresses(trie, six) == ["10.0.0.7", "fe80::5054:ff:fe00:1"]
+
+
+def test_patterns_of_paths() -> None:
+    assert host_look.substituted("/var/log/slurmd.%n.log", {"%n": "n1"}) == "/var/log/slurmd.n1.log"
+
+
+@pytest.fixture(name="orphan")
+def process_of_a_job_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A process that the kernel's files show in the cgroup of job 12."""
+    sleeping = subprocess.Popen(["sleep", "60"])
+    real = processes()[sleeping.pid]
+    cgroup = "4:freezer:/slurm/uid_0/job_12/step_0\n"
+    shown = {sleeping.pid: type(real)(real.name, real.parent, real.uids, cgroup)}
+    monkeypatch.setattr(host_look, "processes", lambda: shown)
+    yield sleeping.pid
+    sleeping.kill()
+    sleeping.wait()
+
+
+def test_processes_that_are_left(orphan: int) -> None:
+    assert host_look.left(["13"]) == [f"sleep {orphan} of job 12"]
+    assert host_look.left(["12"]) == []
+
+
+@pytest.mark.parametrize(("told", "ahead"), [(100.0, 0.0), (105.0, 0.0), (110.0, 0.0), (90.0, -10.0), (1310.0, 1200.0)])
+def test_a_clock_is_measured_from_outside(told: float, ahead: float) -> None:
+    """The host has told its time at some moment between the beginning and the end of the task."""
+    assert offset(told, 100.0, 110.0) == ahead
+
+
+def test_the_look_at_this_host_has_the_form_of_an_answer() -> None:
+    asked = host_look.HostQuestions(
+        "n1", 6818, ["localhost"], 1, "nobody", "/var/spool/slurmd", "", "/tmp", ["/dev/null"], 0, [], ""
+    )
+    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **host_look.look(asked)}
+    assert result_errors("slurm_doctor_node", answer, {}) == []
+    assert answer["missing_files"] == []
+    assert answer["closed"] == {"localhost": "Connection refused"}
+
+
+def test_the_look_at_a_server_has_the_form_of_an_answer() -> None:
+    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **cluster_look.look(of_nodes=True)}
+    assert result_errors("slurm_doctor", answer, {}) == []
+    assert not answer["cluster"]["answers"]
+
+
+def test_a_serving_controller_names_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = os.uname().nodename
+    outputs = {
+        ("scontrol", "ping"): f"Slurmctld(primary) at {name} is UP",
+        ("scontrol", "show", "config"): CONFIG,
+        ("scontrol", "--oneliner", "show", "node"): LINE.format(1, 1, 1, "IDLE+DRAIN", " Reason=x [a@2026]"),
+        tuple(cluster_look.SQUEUE): "12|n1\n",
+    }
+    monkeypatch.setattr(cluster_look, "run", lambda command, **_more: Answer(0, outputs.get(tuple(command), ""), ""))
+    monkeypatch.setattr(cluster_look, "output", lambda command: outputs[tuple(command)])
+    monkeypatch.setattr(scontrol, "output", lambda command: outputs[tuple(command)])
+    monkeypatch.setattr(scontrol, "serving", lambda: name)
+    monkeypatch.setattr(cluster_look, "CONNECT", 0.05)
+    looked = json.loads(json.dumps(cluster_look.look(of_nodes=True)))
+    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **looked}
+    assert result_errors("slurm_doctor", answer, {}) == []
+    assert [node["name"] for node in answer["nodes"]] == ["n1"]
+    assert answer["nodes"][0]["jobs"] == ["12"]
+    assert answer["node_options"]["slurm_user"] == "slurm"
