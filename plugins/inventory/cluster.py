@@ -387,7 +387,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         self.inventory.add_group(LEAVING)
         group = self.inventory.groups["slurm_cluster"]
         # The connection to a host can need the site's variables for the group that it was in.
-        given = get_vars_from_path(self.loader, str(Path(path).parent), [group], "inventory")
+        given = get_vars_from_path(self.loader, str(Path(path).parent), [group], "task")
         for name, value in {**group.get_vars(), **given, "slurm_cluster_file": str(Path(path).resolve())}.items():
             self.inventory.set_variable(LEAVING, name, value)
         for host in names:

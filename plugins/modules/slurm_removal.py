@@ -154,12 +154,10 @@ class Removal:
         until = time.monotonic() + self.params["wait"]
         while True:
             decided = self.decide()
-            if self.check_mode:
-                return decided
             self.update(decided.resume, "State=RESUME", f"Reason={CLEARED}")
             self.update(decided.drain, "State=DRAIN", f"Reason={drains.LEAVING}leaves the cluster")
             # A drained node could have got a job just before, so what was drained is looked at once more.
-            if decided.over or time.monotonic() >= until:
+            if decided.over or self.check_mode or time.monotonic() >= until:
                 return decided
             time.sleep(0 if decided.drain else POLL)
 
@@ -173,8 +171,10 @@ class Removal:
     def end(self) -> Departure:
         """Note which hosts are cleaned. Raises FileError."""
         if not self.check_mode:
-            departed.forget(expand(self.params["cleaned"]))
-            departed.keep_addresses({name: str(address) for name, address in self.params["addresses"].items()})
+            cleaned = expand(self.params["cleaned"])
+            departed.forget(cleaned)
+            known = {**departed.addresses(), **self.params["addresses"]}
+            departed.keep_addresses({name: str(at) for name, at in known.items() if name not in cleaned})
         return Departure(ready=self.names)
 
 

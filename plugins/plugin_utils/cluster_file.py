@@ -29,8 +29,10 @@ Place = tuple[int, int, str]
 def edited(file: str, text: str, changes: Sequence[Edit]) -> str:
     """The text of a file after edits. Raises ModelError if it cannot be edited."""
     root = yaml.compose(text, Loader=SafeLoader)
+    assert root, "a valid cluster file is not empty"
     result = text
-    for start, end, new in sorted((_place(file, text, root, edit) for edit in changes), reverse=True):
+    # An alias is edited once, where its anchor is.
+    for start, end, new in sorted({_place(file, text, root, edit) for edit in changes}, reverse=True):
         result = result[:start] + new + result[end:]
     try:
         right = read(file, result.encode()).data == applied(read(file, text.encode()).data, changes)
@@ -54,6 +56,7 @@ def _place(file: str, text: str, root: yaml.Node, edit: Edit) -> Place:
         parent = _child(parent, part)[1]
     first, node = _child(parent, last)
     if not edit.pieces:
+        assert isinstance(parent, yaml.CollectionNode)
         return (*(_flow(parent, first, node) if parent.flow_style else _block(text, parent, first, node)), "")
     start, end = node.start_mark.index, node.end_mark.index
     try:
@@ -97,7 +100,7 @@ def _block(text: str, parent: yaml.Node, first: yaml.Node, node: yaml.Node) -> t
     return begin, len(text) if newline < 0 else newline + 1
 
 
-def _flow(parent: yaml.Node, first: yaml.Node, node: yaml.Node) -> tuple[int, int]:
+def _flow(parent: yaml.CollectionNode, first: yaml.Node, node: yaml.Node) -> tuple[int, int]:
     """An entry within brackets or braces, with a comma."""
     entries = [entry if isinstance(entry, tuple) else (entry, entry) for entry in parent.value]
     place = next(i for i, entry in enumerate(entries) if entry[0] is first)

@@ -40,6 +40,9 @@ SERVERS = {
 SEARCHED = ("nodes", "partitions", "storage", "slurm_conf", "slurm_files", "accounting")
 """Keys whose values can name nodes."""
 
+OTHER_NAMES = ("hardware", "name", "feature", "features", "path", "source", "type")
+"""Keys there whose values are names of something else, in lower case."""
+
 LISTS = ("nodes", "suspendexcnodes")
 """Parameters of slurm.conf whose value is a list of nodes, in lower case."""
 
@@ -257,8 +260,9 @@ class _Edits:
                 self.problem(edit.key, f"a list would be empty without {fold([*leaving])}: change this first")
         for part in SEARCHED:
             for key, value in _scalars(after.get(part) or {}, (part,)):
-                # A name of a user or account in a policy can be equal by chance; a reservation names nodes.
-                if part == "accounting" and key[1:2] != ("reservations",):
+                # Of a policy, only reservations name nodes.
+                other = part == "accounting" and key[1:2] != ("reservations",)
+                if other or str(key[-1]).lower() in OTHER_NAMES:
                     continue
                 if strange := sorted({*_names_in(str(value))} & {*leaving}):
                     self.problem(key, f"{fold(strange)} is named here: change this first, and run site.yml")
