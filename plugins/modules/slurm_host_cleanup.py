@@ -154,7 +154,7 @@ def without(path: str, marker: str, check_mode: bool) -> list[Change]:
     file.content, file.mode = without_part(file.found or b"", marker), file.found_as[1]
     if not check_mode:
         write([file])
-    return [{"what": path, "before": f"{len(there.splitlines())} lines of the cluster", "after": None}]
+    return [{"what": path, "before": f"{there.count(b"\n")} lines of the cluster", "after": None}]
 
 
 def main() -> None:
