@@ -154,7 +154,8 @@ def without(path: str, marker: str, check_mode: bool) -> list[Change]:
     file.content, file.mode = without_part(file.found or b"", marker), file.found_as[1]
     if not check_mode:
         write([file])
-    return [{"what": path, "before": f"{there.count(b"\n")} lines of the cluster", "after": None}]
+    lines = there.count(b"\n")
+    return [{"what": path, "before": f"{lines} lines of the cluster", "after": None}]
 
 
 def main() -> None:
