@@ -24,6 +24,10 @@ options:
     type: list
     elements: str
     required: true
+  diff:
+    description: Whether the lines that differ are returned instead of the whole text, as diff(1) shows them.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -39,6 +43,7 @@ _raw:
   elements: str
 """
 
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +62,18 @@ class LookupModule(LookupBase):
         """Return the text of each file without the nodes."""
         self.set_options(var_options=variables, direct=kwargs)
         nodes = [str(name) for name in self.get_option("nodes")]
+        paths = [Path(str(term)) for term in terms]
         try:
-            return [without(Path(str(term)), nodes) for term in terms]
+            texts = [without(path, nodes) for path in paths]
         except ModelError as error:
             raise AnsibleLookupError(str(error)) from None
+        return [*map(difference, paths, texts)] if self.get_option("diff") else texts
+
+
+def difference(path: Path, after: str) -> str:
+    """The lines of a file that differ from another text, with one line around them."""
+    before = path.read_text(encoding="utf-8")
+    return "\n".join(unified_diff(before.split("\n"), after.split("\n"), str(path), str(path), lineterm="", n=1))
 
 
 def without(path: Path, nodes: list[str]) -> str:

@@ -9,7 +9,7 @@ import difflib
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.lookup.cluster_file_without import without
+from ansible_collections.gpucluster.slurm.plugins.lookup.cluster_file_without import difference, without
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.leaving import edits, nodes_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import ModelError, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
@@ -232,3 +232,17 @@ def test_nodes_that_have_left_are_ignored_when_the_file_is_written(tmp_path: Pat
     path.write_text("$ANSIBLE_VAULT;1.1;AES256\n00\n")
     with pytest.raises(ModelError, match="is encrypted"):
         without(path, ["gpu03"])
+
+
+def test_the_difference_has_the_lines_that_change(tmp_path: Path) -> None:
+    path = tmp_path / "x.cluster.yml"
+    path.write_text(WHOLE)
+    assert difference(path, without(path, ["big1"])).split("\n")[2:8] == [
+        "@@ -13,6 +13,3 @@",
+        "   # second",
+        "-  - hosts: big1",
+        "-    hardware: a",
+        "-    address: 10.0.0.30",
+        " ",
+    ]
+    assert difference(path, WHOLE) == ""
