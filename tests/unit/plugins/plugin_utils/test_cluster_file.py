@@ -238,7 +238,7 @@ def test_the_difference_has_the_lines_that_change(tmp_path: Path) -> None:
     path = tmp_path / "x.cluster.yml"
     path.write_text(WHOLE)
     assert difference(path, without(path, ["big1"])).split("\n")[2:8] == [
-        "@@ -13,6 +13,3 @@",
+        "@@ -13,5 +13,2 @@",
         "   # second",
         "-  - hosts: big1",
         "-    hardware: a",
