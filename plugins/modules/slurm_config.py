@@ -753,7 +753,7 @@ def main() -> None:
                 names, gone = known_hosts(module)
                 result = configure(module, daemon)
                 left = [name for name in gone if name not in expand(module.params["leaving"])]
-                result["remarks"] += departed.remarks(left, departed.back(left, addresses_in(module)))
+                result["remarks"] += departed.remarks(left, departed.back(left, addresses_in(module)) if left else {})
                 if names and not module.check_mode:
                     departed.record(HOSTS, names)
             else:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
@@ -74,11 +75,13 @@ def keep_addresses(found: Mapping[str, str]) -> None:
 def back(gone: Iterable[str], taken: Collection[str]) -> dict[str, str]:
     """The hosts that have left and answer again, with their address; `taken`: addresses that other hosts have now."""
     known = addresses()
-    return {
-        name: known[name]
-        for name in gone
-        if known.get(name, "") not in ("", *taken) and not all(connection_error(known[name], port, 1) for port in PORTS)
-    }
+    asked = {name: known[name] for name in gone if known.get(name, "") not in ("", *taken)}
+    with ThreadPoolExecutor(64) as pool:
+        return {name: asked[name] for name, found in zip(asked, pool.map(_answers, asked.values())) if found}
+
+
+def _answers(address: str) -> bool:
+    return not all(connection_error(address, port, 1) for port in PORTS)
 
 
 def remarks(gone: Iterable[str], again: Mapping[str, str] | None = None) -> list[str]:
