@@ -23,6 +23,8 @@ description:
     C(slurm_nodes), C(slurm_partitions) and C(slurm_storage)) are set on the group C(slurm_controller), and
     C(slurm_cluster) has templates that refer to them. So every host can use them, but C(ansible-inventory --list) shows
     their values for the controllers only.
+  - The extra variable C(remove_nodes), a hostlist, leaves nodes out, as if the file did not have them. They are in the
+    group C(slurm_leaving) and in no other one. It is for the playbook C(gpucluster.slurm.remove_nodes).
   - The whole file is checked before any host is contacted. All problems are reported in one error. Each has a line with
     the key, the found value, the allowed values and the nearest valid key.
   - All hosts and addresses are Slurm's hostlists, such as V(compute[01-16]).
