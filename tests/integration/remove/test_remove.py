@@ -35,7 +35,7 @@ class Site:
 
     @property
     def file(self) -> Path:
-        return self.lab.inventory
+        return Path(self.lab.inventory)
 
     def remove(self, nodes: str, *arguments: str) -> Run:
         return self.lab.playbook("remove_nodes", "-e", f"remove_nodes={nodes}", *arguments)
@@ -54,7 +54,7 @@ class Site:
         self.file.write_text(text.replace(before, after))
 
     def command(self, command: str) -> str:
-        return self.lab.command(CONTROLLER, f"timeout 60 {command}")
+        return str(self.lab.command(CONTROLLER, f"timeout 60 {command}"))
 
     def submit(self, node: str, *options: str, runs: bool = True, gate: str = GO) -> int:
         """A job on a node that ends when the gate is open; its number."""

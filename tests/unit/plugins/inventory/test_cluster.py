@@ -249,7 +249,8 @@ def test_every_host_reads_the_long_variables(tmp_path: Path) -> None:
 
 def inventory_without(path: Path, nodes: str) -> subprocess.CompletedProcess[str]:
     """The inventory as the playbook remove_nodes has it."""
-    command = [Path(sys.executable).parent / "ansible-inventory", "-i", path, "--list", "-e", f"remove_nodes={nodes}"]
+    program = str(Path(sys.executable).parent / "ansible-inventory")
+    command = [program, "-i", str(path), "--list", "-e", f"remove_nodes={nodes}"]
     return subprocess.run(
         command,
         capture_output=True,

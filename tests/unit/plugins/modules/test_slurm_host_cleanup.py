@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import getpass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer, CommandError
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_host_cleanup
 
@@ -61,10 +63,8 @@ def host(tmp_path: Path) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def as_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of the test belong to its user."""
-    original = slurm_host_cleanup.File
-    monkeypatch.setattr(
-        slurm_host_cleanup, "File", lambda path, content: original(path, content, owner=getpass.getuser())
-    )
+    own = partial(File, owner=getpass.getuser())
+    monkeypatch.setattr(slurm_host_cleanup, "File", own)
 
 
 def test_a_host_is_cleaned_once(tmp_path: Path, host: dict[str, Any], commands: list[list[str]]) -> None:
