@@ -10,6 +10,7 @@ last one.
 from __future__ import annotations
 
 import difflib
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,12 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import yaml
 from lab import ROOT, Lab, LiveRun, Run
 
 CONTROLLER = "leave-ctl"
 GO = "/home/go"
-NAME = "gpucluster-"
-"""The prefix of the containers' names."""
+BACK = "/home/back"
+"""All hosts have the same /home."""
 
 
 @dataclass
@@ -120,8 +122,28 @@ def wait_for_line(run: LiveRun, words: str, seconds: int = 180) -> None:
     raise AssertionError(f"the run ended before {words!r}: {''.join(run.lines)[-3000:]}")
 
 
-def podman(*words: str) -> None:
-    subprocess.run(["podman", *words], check=True, capture_output=True)
+def later(lab: Lab, host: str, script: str) -> None:
+    """Run a script on a host when this connection has ended."""
+    lab.script(host, "cat >/root/later", script.encode())
+    lab.command(host, "systemd-run --on-active=1 --timer-property=AccuracySec=100ms sh /root/later")
+    time.sleep(3)
+
+
+def power_off(lab: Lab, host: str) -> None:
+    later(lab, host, "systemctl poweroff --force")
+
+
+def new_machine(lab: Lab) -> None:
+    """Make the hosts anew that are off."""
+    config = yaml.safe_load((ROOT / "molecule" / lab.scenario / "molecule.yml").read_text())
+    given = json.dumps({"molecule_yml": {"platforms": config["platforms"]}})
+    subprocess.run(
+        ["ansible-playbook", "molecule/shared/create.yml", "-e", given],
+        cwd=ROOT,
+        env={**lab.environment, "MOLECULE_SCENARIO_NAME": lab.scenario},
+        check=True,
+        capture_output=True,
+    )
 
 
 def lines(before: str, after: str) -> list[str]:
@@ -282,7 +304,12 @@ def test_a_host_gets_another_name(site: Site) -> None:
 
 
 def test_a_host_that_is_gone_is_named_until_it_is_clean(site: Site) -> None:
-    podman("stop", "--time=1", f"{NAME}leave-node3")
+    lab = site.lab
+    lab.command(CONTROLLER, f"rm -f {BACK}")
+    gone = (
+        f"systemctl stop ssh slurmd; pkill -x sshd; until test -e {BACK}; do sleep 1; done; systemctl start ssh slurmd"
+    )
+    later(lab, "leave-node3", gone)
     run = site.remove("leave-node3", "-e", "remove_nodes_write=true")
     succeeded(run)
     assert "Not reached: leave-node3" in run.output
@@ -293,31 +320,39 @@ def test_a_host_that_is_gone_is_named_until_it_is_clean(site: Site) -> None:
     assert named in run.output
     assert "answers at" not in run.output
 
-    podman("start", f"{NAME}leave-node3")
-    site.lab.wait_for("leave-node3", "systemctl is-system-running --wait; echo up", "up")
+    site.command(f"touch {BACK}")
+    lab.wait_for("leave-node3", "echo up", "up")
     run = site.site()
     assert f"{named}, and still with the munge key" in run.output
     assert "leave-node3 answers at 10.213.7.173" in run.output
     assert "leave-node3" not in site.nodes()
     # slurmd starts again and again, and does not find its node.
-    assert "ActiveState=active" not in site.lab.command("leave-node3", "systemctl show -p ActiveState slurmd")
+    assert "ActiveState=active" not in lab.command("leave-node3", "systemctl show -p ActiveState slurmd")
 
-    site.lab.command("leave-node3", "systemctl disable --now slurmd munge; rm /etc/munge/munge.key")
-    run = site.site("-e", "slurmctld_cleaned_hosts=leave-node3")
+    lab.command("leave-node3", "systemctl disable --now slurmd munge; rm /etc/munge/munge.key")
+    site.site("-e", "slurmctld_cleaned_hosts=leave-node3")
     assert named not in site.site().output
 
 
-def test_a_host_gets_another_address(site: Site) -> None:
-    """The one of the host that is gone."""
-    podman("stop", "--time=1", f"{NAME}leave-node3")
-    site.command("scontrol update NodeName=leave-node2 State=DRAIN Reason='another address'")
+def test_hardware_is_replaced_under_the_same_name(site: Site) -> None:
+    """A new container is a new machine: without the keys and the state of the former one."""
+    site.command("scontrol update NodeName=leave-node5 State=DRAIN Reason='new machine'")
+    power_off(site.lab, "leave-node4")
+    new_machine(site.lab)
     site.lab.command(
-        "leave-node2",
-        "systemd-run --on-active=1 --timer-property=AccuracySec=100ms sh -c "
-        '"device=\\$(ip -o -4 address show to 10.213.7.172 | cut -d\\  -f2);'
-        ' ip address add 10.213.7.173/24 dev \\$device; ip address del 10.213.7.172/24 dev \\$device"',
+        "leave-node4", "test ! -e /etc/munge/munge.key; hostname leave-node5; echo leave-node5 >/etc/hostname"
     )
-    time.sleep(3)
+    site.site()
+    site.command("scontrol update NodeName=leave-node5 State=RESUME")
+    site.proven("leave-node5")
+
+
+def test_a_host_gets_another_address(site: Site) -> None:
+    """The address is that of the host that has left."""
+    power_off(site.lab, "leave-node3")
+    site.command("scontrol update NodeName=leave-node2 State=DRAIN Reason='another address'")
+    move = "ip address add 10.213.7.173/24 dev $device; ip address del 10.213.7.172/24 dev $device"
+    later(site.lab, "leave-node2", f"device=$(ip -o -4 address show to 10.213.7.172 | cut -d' ' -f2); {move}")
     site.edit(
         '  - {hosts: "leave-node[1-2]", hardware: container, address: "10.213.7.[171-172]"}',
         '  - {hosts: "leave-node[1-2]", hardware: container, address: "10.213.7.[171,173]"}',
@@ -326,17 +361,6 @@ def test_a_host_gets_another_address(site: Site) -> None:
     assert "10.213.7.173 leave-node2" in site.lab.command("leave-node1", "cat /etc/hosts")
     site.command("scontrol update NodeName=leave-node2 State=RESUME")
     site.proven("leave-node2")
-
-
-def test_hardware_is_replaced_under_the_same_name(site: Site) -> None:
-    """A new container is a new machine: without packages of this run, keys and state."""
-    site.command("scontrol update NodeName=leave-node5 State=DRAIN Reason='new machine'")
-    podman("rm", "--force", "--time=1", f"{NAME}leave-node4")
-    subprocess.run(["molecule", "create", "-s", site.lab.scenario], cwd=ROOT, check=True, capture_output=True)
-    site.lab.command("leave-node4", "hostname leave-node5; echo leave-node5 >/etc/hostname")
-    site.site()
-    site.command("scontrol update NodeName=leave-node5 State=RESUME")
-    site.proven("leave-node5")
 
 
 def test_no_job_was_lost(site: Site) -> None:
