@@ -10,14 +10,18 @@ from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
+from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
 from ansible_collections.gpucluster.slurm.plugins.action.slurm_run import WithRun, words
 
 PAUSE = 20
 """Seconds before a controller that could not be reached is asked again."""
 
 
-class ActionModule(WithRun):
-    """The module, for the step `next` again and again until nodes can be changed or the run is over."""
+class Waiting(Checked):
+    """A module, for the step `next` again and again until nodes are ready or the run is over."""
+
+    title = ""
+    """The name of the playbook, for the table."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the module and return its result."""
@@ -38,6 +42,13 @@ class ActionModule(WithRun):
             table = result["table"] + ([f"waiting   {words(result['other'])}"] if result.get("other") else [])
             if table != shown:
                 shown = table
-                Display().display("\n".join([time.strftime("%H:%M:%S rolling"), *(f"  {line}" for line in table)]))
+                lines = [time.strftime(f"%H:%M:%S {self.title}"), *(f"  {line}" for line in table)]
+                Display().display("\n".join(lines))
             if result.get("ready") or result.get("over"):
                 return result
+
+
+class ActionModule(Waiting, WithRun):
+    """The module with this run as its option, since other runs may change the cluster while it waits."""
+
+    title = "rolling"

@@ -23,6 +23,8 @@ description:
     C(slurm_nodes), C(slurm_partitions) and C(slurm_storage)) are set on the group C(slurm_controller), and
     C(slurm_cluster) has templates that refer to them. So every host can use them, but C(ansible-inventory --list) shows
     their values for the controllers only.
+  - The extra variable C(remove_nodes), a hostlist, leaves nodes out, as if the file did not have them. They are in the
+    group C(slurm_leaving) and in no other one. It is for the playbook C(gpucluster.slurm.remove_nodes).
   - The whole file is checked before any host is contacted. All problems are reported in one error. Each has a line with
     the key, the found value, the allowed values and the nearest valid key.
   - All hosts and addresses are Slurm's hostlists, such as V(compute[01-16]).
@@ -286,6 +288,8 @@ from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.template import trust_as_template
+from ansible.vars.plugins import get_vars_from_path
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.leaving import OPTION, edits, emptied
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     SLURM_GROUPS,
     DeclaredCluster,
@@ -300,7 +304,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people im
     is_table,
     read_table,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.cluster_file import edited
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 
 GROWING = (
@@ -315,6 +321,9 @@ GROWING = (
 """Variables that grow with the cluster. Written out for each host, as `ansible-inventory --list` does with all that a
 host has, they would make it grow with the square of the hosts. So the controllers have them, and the others the way.
 """
+
+LEAVING = "slurm_leaving"
+"""The group of the nodes that the playbook remove_nodes removes. They are no hosts of the cluster any more."""
 
 POLICY = "slurm_accounting_"
 """How the variables of a policy start, which grow with its users."""
@@ -335,23 +344,58 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         measured = hardware_file(path)
         try:
             document = self._document(path)
-            cluster = load(
-                document,
+            others = (
                 self._document(measured) if Path(measured).exists() else None,
                 {name: self._beside(path, name) for name in files(document.data)},
             )
+            cluster = whole = load(document, *others)
+            leaving = self._leaving()
+            if leaving is not None:
+                cluster = load(self._without(path, document, leaving), *others)
+                if empty := emptied(whole, cluster):
+                    what = f"would have no node without {', '.join(leaving)}: remove it or give it other nodes first"
+                    raise ModelError([f"{document.file}: partition {name}: {what}" for name in empty])
         except ModelError as error:
             # Ansible shows the message of an exception several times, and each plugin that it tries adds its own.
             # So the problems are shown here, once.
             self.display.error(f"The cluster file is not valid:\n{error}", wrap_text=False)
             raise AnsibleParserError(f"{path}: {len(error.problems)} problem(s), named above") from None
         self._populate(cluster, path)
+        if leaving is not None:
+            self._set_aside(leaving, whole, path)
         people = {"groups"} if isinstance(document.data.get("groups"), list) else set()  # not Ansible's groups of hosts
         if document.data.keys() & {"compose", "groups", "keyed_groups"} - people:
             # Read again by Ansible, which marks their values as templates.
             options = loader.load_from_file(path, cache="none", trusted_as_template=True)
             self.set_options(direct={key: value for key, value in options.items() if key not in people})
             self._construct(cluster)
+
+    def _leaving(self) -> list[str] | None:
+        """The nodes that the playbook remove_nodes is to remove; None in a run of another playbook."""
+        found = (self._vars or {}).get(OPTION)
+        try:
+            return None if found is None else expand(str(found))
+        except ValueError as error:
+            raise ModelError([f"{OPTION}: {error}"]) from None
+
+    def _without(self, path: str, document: Document, names: list[str]) -> Document:
+        """The cluster file without these nodes, edited as the playbook would write it."""
+        text = self.loader.get_text_file_contents(path).encode().decode()  # YAML's parser takes no subclass of str
+        changes = edits(document.file, document.data, names)
+        return read(document.file, edited(document.file, text, changes).encode())
+
+    def _set_aside(self, names: list[str], cluster: DeclaredCluster, path: str) -> None:
+        """Put nodes that leave into a group of their own, with the variables that the cluster's hosts have."""
+        self.inventory.add_group(LEAVING)
+        group = self.inventory.groups["slurm_cluster"]
+        # The connection to a host can need the site's variables for the group that it was in.
+        given = get_vars_from_path(self.loader, str(Path(path).parent), [group], "task")
+        for name, value in {**group.get_vars(), **given, "slurm_cluster_file": str(Path(path).resolve())}.items():
+            self.inventory.set_variable(LEAVING, name, value)
+        for host in names:
+            self.inventory.add_host(host, group=LEAVING)
+            if host in cluster.addresses:
+                self.inventory.set_variable(host, "ansible_host", cluster.addresses[host])
 
     def _document(self, path: str) -> Document:
         """A file of the cluster, decrypted if need be."""

@@ -11,10 +11,17 @@ from __future__ import annotations
 
 HEALTH = "health check "
 ROLLING = "gpucluster.slurm rolling: "
+LEAVING = "gpucluster.slurm remove_nodes: "
 MIG = "gpucluster.slurm: other MIG instances"
 DRIVER = "gpucluster.slurm: NVIDIA driver"
 
-OWNERS = {HEALTH: "the health check", ROLLING: "rolling", MIG: "MIG", DRIVER: "the NVIDIA driver"}
+OWNERS = {
+    HEALTH: "the health check",
+    ROLLING: "rolling",
+    LEAVING: "remove_nodes",
+    MIG: "MIG",
+    DRIVER: "the NVIDIA driver",
+}
 """Owner by the beginning of the reason."""
 
 APPENDED = " : "

@@ -11,7 +11,7 @@ is not used: it is a set, which sorts, drops duplicates and folds several number
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -124,6 +124,22 @@ def expand(hostlist: str) -> list[str]:
     Raises ValueError for an invalid hostlist, and for one of more than MAX_HOSTS names.
     """
     return [name for term in _terms(hostlist) for name in term.names()]
+
+
+def without(hostlist: str, places: Collection[int]) -> str:
+    """A hostlist without the names at these places, counted from 0; terms that lose no name keep their text.
+
+    Raises ValueError as `expand` does.
+    """
+    kept: list[str] = []
+    first = 0
+    for term in _terms(hostlist):
+        names = term.names()
+        left = [name for place, name in enumerate(names, first) if place not in places]
+        first += len(names)
+        if left:
+            kept.append(term.text if len(left) == len(names) else fold(left))
+    return ("," if "," in hostlist else " ").join(kept)
 
 
 def fold(names: list[str]) -> str:

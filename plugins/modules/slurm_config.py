@@ -112,6 +112,14 @@ options:
     type: str
     default: ""
     version_added: 0.2.0
+  leaving:
+    description:
+      - Nodes that leave the cluster in this run, as a hostlist. In check mode the jobs that run on them do not count,
+        since the run waits for their end before the change.
+      - RV(remarks) does not name them, because the run cleans them after the change.
+    type: str
+    default: ""
+    version_added: 0.2.0
 extends_documentation_fragment: [gpucluster.slurm.changing]
 seealso:
   - module: gpucluster.slurm.slurm_service
@@ -271,7 +279,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 RUN = "/run/gpucluster-slurm"
 KEPT = "/var/lib/gpucluster-slurm"
 GOOD = f"{KEPT}/good"
-HOSTS = f"{KEPT}/hosts"
+HOSTS = departed.HOSTS
 FORMER = f"{KEPT}/former"
 READ_AT_START = f"{KEPT}/slurmd"
 """The settings that slurmd reads from the files in force only when it starts."""
@@ -384,7 +392,12 @@ def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
 
 
 def planned(
-    daemon: Daemon, old: Configuration, present: Configuration | None, new: Configuration, version: str
+    daemon: Daemon,
+    old: Configuration,
+    present: Configuration | None,
+    new: Configuration,
+    version: str,
+    leaving: Collection[str] = (),
 ) -> list[Step]:
     """The plan of a change.
 
@@ -395,12 +408,14 @@ def planned(
             Then the daemon may have loaded either, and the values that it shows decide. None: they are the kept ones.
         new: the wanted configuration.
         version: Slurm's.
+        leaving: nodes whose jobs have ended before the change.
     """
     found = changes(old, new)
     if not daemon.answers(old):
         return steps(found, daemon.possible_jobs(old), version, new)
+    jobs = [job for job in daemon.jobs() if job.nodes.isdisjoint(leaving)]
     if present is None:
-        return steps(found, daemon.jobs(), version, new)
+        return steps(found, jobs, version, new)
     places = {(change.file, change.subject, change.key.lower()) for change in found}
     others = [
         change for change in changes(present, new) if (change.file, change.subject, change.key.lower()) not in places
@@ -408,7 +423,7 @@ def planned(
     backwards = {replace(change, before=change.after, after=change.before): change for change in others}
     in_force = daemon.in_force([*found, *backwards])
     loaded = [change for reverse, change in backwards.items() if reverse in in_force]
-    return steps([*found, *loaded], daemon.jobs(), version, new, in_force)
+    return steps([*found, *loaded], jobs, version, new, in_force)
 
 
 # -- apply, verify, roll back ----------------------------------------------------------------------------------------
@@ -630,7 +645,8 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     at_start = read_at_start(new, "slurmd", version) if daemon.name == "slurmctld" else None
     there = {name: text for name, text in present.items() if name not in secrets}
     by_hand = None if present == kept else understood(there)[0]
-    plan = planned(daemon, old, by_hand, new, version)
+    leaving = expand(module.params["leaving"]) if module.check_mode else []
+    plan = planned(daemon, old, by_hand, new, version, leaving)
     different = [file for file in files if file.changes]
     removed = [removal(os.path.join(module.params["directory"], name), good[name]) for name in gone if name in good]
     result = outcome(plan, texts) | {
@@ -705,6 +721,12 @@ def removal(path: str, before: str) -> dict[str, str]:
     return {"before_header": path, "after_header": path, "before": before, "after": ""}
 
 
+def addresses_in(module: AnsibleModule) -> set[str]:
+    """The addresses of the nodes in the wanted files."""
+    nodes = read(module.params["files"]).nodes.values()
+    return {value for settings in nodes for key, value in settings if key.lower() == "nodeaddr"}
+
+
 def known_hosts(module: AnsibleModule) -> tuple[list[str], list[str]]:
     """The names of hosts to keep, and those of them that have left the cluster; none without O(hosts).
 
@@ -736,6 +758,7 @@ def main() -> None:
             "hosts": {"type": "str", "default": ""},
             "cleaned_hosts": {"type": "str", "default": ""},
             "digest": {"type": "str", "default": ""},
+            "leaving": {"type": "str", "default": ""},
         },
         required_if=[("state", "present", ["files"])],
         supports_check_mode=True,
@@ -750,7 +773,8 @@ def main() -> None:
             elif state == "present":
                 names, gone = known_hosts(module)
                 result = configure(module, daemon)
-                result["remarks"] += departed.remarks(gone)
+                left = [name for name in gone if name not in expand(module.params["leaving"])]
+                result["remarks"] += departed.remarks(left, departed.back(left, addresses_in(module)) if left else {})
                 if not module.check_mode:
                     if names:
                         departed.record(HOSTS, names)

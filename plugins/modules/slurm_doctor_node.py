@@ -10,7 +10,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_doctor_node
 short_description: Look at the host of a node for a diagnosis
-version_added: 0.3.0
+version_added: 0.2.0
 description:
   - Returns what can explain why Slurm does not use the node, such as its daemons with the last errors of their logs,
     clock, users, file systems, hardware, ports, and processes of jobs that have ended.

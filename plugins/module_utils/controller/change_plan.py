@@ -5,8 +5,9 @@
 
 The tables of parameters have the actions that a change needs. The jobs that it ends follow from `_sync_jobs_to_conf` in
 `src/slurmctld/read_config.c`: jobs on nodes that are removed or have other sockets, cores or threads, those with
-generic resources on nodes whose generic resources changed, and those in partitions that are gone. Shorter times end
-jobs as well; `parameter_tables/times.py` has them. So do PrologFlags with which slurmd waits for slurmctld.
+generic resources on nodes whose generic resources changed, those in partitions that are gone, and pending jobs that ask
+for a removed node by its name. Shorter times end jobs as well; `parameter_tables/times.py` has them. So do PrologFlags
+with which slurmd waits for slurmctld.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class JobPlacement:
     """Any of TRAITS."""
     seconds: int = 0
     """The time since its start."""
+    required: frozenset[str] = frozenset()
+    """The nodes that it asks for by name."""
 
 
 TRAITS = frozenset({"configuring", "interactive", "overdue", "reserved"})
@@ -143,7 +146,10 @@ def _ends(
         yield from (job.number for job in jobs if change.subject in job.partition.split(","))
     elif needs.idle == "cluster" or (needs.idle and change.file not in ("NodeName", "gres.conf")):
         yield from (job.number for job in running)
-    elif change.file == "NodeName" and ((key == "nodename" and change.after is None) or key in _SHAPE):
+    elif change.file == "NodeName" and key == "nodename" and change.after is None:
+        nodes = {*expand(change.subject)}
+        yield from (job.number for job in jobs if (job.nodes | job.required) & nodes)
+    elif change.file == "NodeName" and key in _SHAPE:
         nodes = {*expand(change.subject)}
         yield from (job.number for job in running if job.nodes & nodes)
     elif (change.file == "NodeName" and key == "gres") or change.file == "gres.conf":

@@ -340,7 +340,7 @@ class Slurmctld(Daemon):
 
     def jobs(self) -> list[JobPlacement]:
         fields = ["JobArrayID", "Partition", "NodeList", "TimeUsed", "StateCompact", "BatchFlag", "TimeLeft"]
-        fields += ["Reservation", "tres-per-job", "tres-per-node", "tres-per-task", "tres-alloc"]
+        fields += ["Reservation", "ReqNodes", "tres-per-job", "tres-per-node", "tres-per-task", "tres-alloc"]
         shown = ask("squeue", "--noheader", "--Format", ",".join(f"{field}:|" for field in fields))
         return [placement(line.split("|")) for line in filter(None, shown.split("\n"))]
 
@@ -463,7 +463,7 @@ def _seconds(when: str) -> float:
 
 def placement(row: Sequence[str]) -> JobPlacement:
     """A job, from the fields that Slurmctld.jobs() asks squeue for."""
-    number, partition, nodes, used, state, batch, left, reservation, *resources = row
+    number, partition, nodes, used, state, batch, left, reservation, required, *resources = row
     days, _dash, clock = used.rpartition("-")
     seconds = 0
     for field in clock.split(":"):
@@ -477,7 +477,8 @@ def placement(row: Sequence[str]) -> JobPlacement:
     }
     found = frozenset(trait for trait, there in traits.items() if there)
     gres = any("gres" in text for text in resources)
-    return JobPlacement(number, partition, frozenset(expand(nodes)), gres, found, seconds)
+    asked = frozenset(expand(required if required not in ("(null)", "N/A") else ""))
+    return JobPlacement(number, partition, frozenset(expand(nodes)), gres, found, seconds, asked)
 
 
 def controllers(configuration: Configuration) -> list[str]:

@@ -402,6 +402,7 @@ RESULTS: dict[str, dict[str, Check]] = {
     },
     "slurm_files": {"files": _LINES},
     "slurm_hardware_facts": {"differences": _DIFFERENCES},
+    "slurm_host_cleanup": {"plan": _plan()},
     "slurm_host_facts": {"differences": _DIFFERENCES},
     "slurm_job": {"jobs": _list(JOB, MANY), "accounting": _truth},
     "slurm_node": {"plan": _plan()},
@@ -413,6 +414,13 @@ RESULTS: dict[str, dict[str, Check]] = {
     },
     "slurm_people": {"conflicts": _LINES, "remarks": _LINES},
     "slurm_qos": _ACCOUNTING,
+    "slurm_removal": {
+        "ready": _list(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*", 255), MOST_HOSTS),
+        "over": _truth,
+        "ok": _truth,
+        "table": _LINES,
+        "deadline": _text("[0-9T:-]*"),
+    },
     "slurm_reservation": {"plan": _plan()},
     "slurm_rolling": {
         # Names become hosts of the play.

@@ -162,7 +162,7 @@ def allowed(budget: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, in
     return found
 
 
-def deadline_of(given: str, began: datetime) -> datetime | None:
+def deadline_of(given: str, began: datetime, option: str = "rolling_deadline") -> datetime | None:
     """The deadline: a date and time, or minutes after the beginning of the run; None without one."""
     if not given:
         return None
@@ -174,7 +174,7 @@ def deadline_of(given: str, began: datetime) -> datetime | None:
         found = None
     if found is None or found.tzinfo:
         raise RollingError(
-            f"rolling_deadline: found {given!r}, allowed: a date and time such as 2026-12-01T18:00, by the "
+            f"{option}: found {given!r}, allowed: a date and time such as 2026-12-01T18:00, by the "
             "controller's clock, or a number of minutes"
         )
     return found
@@ -206,7 +206,7 @@ def decide(
         budget: the nodes that may be out of service at the same time, by partition (`allowed`).
         late: whether the deadline has passed.
     """
-    decision, on = Decision(), _jobs_by_node(jobs)
+    decision, on = Decision(), jobs_by_node(jobs)
     candidates: list[Node] = []
     for name in names:
         node, state = nodes.get(name), progress.get(name, "")
@@ -251,7 +251,8 @@ def _count(nodes: Iterable[Node]) -> Counter[str]:
     return Counter(place for node in nodes for place in places(node))
 
 
-def _jobs_by_node(jobs: Iterable[Job]) -> dict[str, list[Job]]:
+def jobs_by_node(jobs: Iterable[Job]) -> dict[str, list[Job]]:
+    """The jobs of each node that has some."""
     found: dict[str, list[Job]] = {}
     for job in jobs:
         for name in job.nodes:
@@ -259,7 +260,7 @@ def _jobs_by_node(jobs: Iterable[Job]) -> dict[str, list[Job]]:
     return found
 
 
-def _lasting(jobs: Sequence[Job]) -> str:
+def lasting(jobs: Sequence[Job]) -> str:
     """The job that ends last, for a person."""
     if not jobs:
         return "a job that is about to end"
@@ -275,9 +276,9 @@ def _own(decision: Decision, node: Node, jobs: Sequence[Job], late: bool) -> Non
         decision.ready.append(node.name)
     elif late and jobs and not all(job.requeue for job in jobs):
         decision.resume.append(node.name)
-        decision.late[node.name] = f"after the deadline, {_lasting([job for job in jobs if not job.requeue])}"
+        decision.late[node.name] = f"after the deadline, {lasting([job for job in jobs if not job.requeue])}"
     else:
-        decision.waiting[node.name] = _lasting(jobs)
+        decision.waiting[node.name] = lasting(jobs)
         decision.requeue += [job.job_id for job in jobs if late and job.job_id not in decision.requeue]
 
 
@@ -298,7 +299,7 @@ def _choose(
     for node in sorted(candidates, key=order):
         jobs = on.get(node.name, [])
         if late and not all(job.requeue for job in jobs):
-            decision.late[node.name] = f"after the deadline, {_lasting([job for job in jobs if not job.requeue])}"
+            decision.late[node.name] = f"after the deadline, {lasting([job for job in jobs if not job.requeue])}"
         elif all(taken[place] < budget.get(place, 1) for place in places(node)):
             decision.drain.append(node.name)
             taken.update(places(node))

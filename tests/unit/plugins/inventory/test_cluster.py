@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -244,3 +245,47 @@ def test_every_host_reads_the_long_variables(tmp_path: Path) -> None:
     result = playbook(path, *(f"{name} == hostvars.head.{name} and {name} is not string" for name in names))
     assert result.returncode == 0, result.stdout
     assert result.stdout.count("ok=1 ") == 3
+
+
+def inventory_without(path: Path, nodes: str) -> subprocess.CompletedProcess[str]:
+    """The inventory as the playbook remove_nodes has it."""
+    program = str(Path(sys.executable).parent / "ansible-inventory")
+    command = [program, "-i", str(path), "--list", "-e", f"remove_nodes={nodes}"]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "ANSIBLE_CONFIG": str(COLLECTION / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+    )
+
+
+def test_nodes_that_leave_are_no_hosts_of_the_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "my.cluster.yml"
+    path.write_text(GUIDE.read_text())
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/slurm_cluster.yml").write_text("ansible_user: ops")
+    found = json.loads(inventory_without(path, "compute02").stdout)
+    assert [group for group, content in found.items() if "compute02" in content.get("hosts", [])] == ["slurm_leaving"]
+    assert found["slurm_compute"]["hosts"] == ["head", "compute01"]
+    of_host = found["_meta"]["hostvars"]["compute02"]
+    assert "10.182.0.3" in str(of_host["ansible_host"])
+    assert "ops" in str(of_host["ansible_user"])
+    assert str(path) in str(of_host["slurm_cluster_file"])
+    assert "compute02" not in json.dumps(found["_meta"]["hostvars"]["head"]["slurm_nodes"])
+    assert path.read_text() == GUIDE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ("compute[01-02]", "my.cluster.yml: partition gpu: would have no node without compute01, compute02"),
+        ("compute1", "remove_nodes: found 'compute1', unknown node, did you mean 'compute01'?"),
+        ("compute[1", "remove_nodes: bad hostlist 'compute[1'"),
+        ("head", "my.cluster.yml: controllers: head cannot leave the cluster"),
+    ],
+)
+def test_nodes_that_cannot_leave_stop_the_run(tmp_path: Path, nodes: str, words: str) -> None:
+    path = tmp_path / "my.cluster.yml"
+    path.write_text(GUIDE.read_text())
+    assert words in inventory_without(path, nodes).stderr

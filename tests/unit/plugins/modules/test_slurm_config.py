@@ -134,20 +134,21 @@ def test_jobs_that_nobody_tells_of_count_as_running(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "traits", "seconds"),
     [
-        ("6|main|n1|0:02|R|1|0:58|(null)|N/A|N/A|N/A|cpu=1,mem=1000M,node=1,billing=1|", set(), 2),
-        ("7|main|n1|1:02:03|R|0|UNLIMITED|(null)|N/A|N/A|N/A|cpu=1|", {"interactive"}, 3723),
+        ("6|main|n1|0:02|R|1|0:58|(null)||N/A|N/A|N/A|cpu=1,mem=1000M,node=1,billing=1|", set(), 2),
+        ("7|main|n1|1:02:03|R|0|UNLIMITED|(null)|n[1-2]|N/A|N/A|N/A|cpu=1|", {"interactive"}, 3723),
         (
-            "8|main|n1|2-00:00:01|CF|1|INVALID|root_1|N/A|gres:gpu|N/A|cpu=1|",
+            "8|main|n1|2-00:00:01|CF|1|INVALID|root_1||N/A|gres:gpu|N/A|cpu=1|",
             {"configuring", "overdue", "reserved"},
             172801,
         ),
-        ("9_[1-3]|main,all||0:00|PD|1|1:00|(null)|N/A|N/A|N/A|N/A|", set(), 0),
+        ("9_[1-3]|main,all||0:00|PD|1|1:00|(null)|n[1-2]|N/A|N/A|N/A|N/A|", set(), 0),
     ],
 )
 def test_jobs_as_squeue_shows_them(row: str, traits: set[str], seconds: int) -> None:
     found = placement(row.split("|"))
     assert ({*found.traits}, found.seconds) == (traits, seconds)
     assert (found.number, found.partition, found.gres) == (*row.split("|")[:2], "gpu" in row)
+    assert found.required == ({"n1", "n2"} if "|n[1-2]|" in row else set())
 
 
 def test_every_problem_is_told() -> None:

@@ -56,6 +56,13 @@ def test_jobs_that_a_change_would_end(replacements: list[tuple[str, str]], ends:
     assert {number for step in found for number in step.ends} == set(ends)
 
 
+def test_a_pending_job_that_asks_for_a_removed_node_by_name_ends() -> None:
+    jobs = [JobPlacement("10", "gpu", frozenset(), False, required=frozenset({"n4", "n1"}))]
+    removed = edited(("n[1-4] NodeAddr=10.0.0.[1-4]", "n[1-3] NodeAddr=10.0.0.[1-3]"))
+    assert [number for step in steps(removed, jobs, "24.11.5") for number in step.ends] == ["10"]
+    assert not [step for step in steps(edited(("Weight=3", "Weight=4")), jobs, "24.11.5") if step.ends]
+
+
 @pytest.mark.parametrize(
     ("name", "version", "needs", "ends"),
     [

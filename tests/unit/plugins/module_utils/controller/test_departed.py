@@ -39,3 +39,21 @@ def test_the_remark_names_them_and_the_way_out() -> None:
     assert remark.startswith("n[2-3]: no longer in the cluster")
     assert remark.endswith("-e slurmctld_cleaned_hosts='n[2-3]'")
     assert departed.remarks([]) == []
+
+
+def test_hosts_that_answer_again_are_found_at_their_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(departed, "ADDRESSES", str(tmp_path / "left"))
+    asked = []
+
+    def connection_error(host: str, port: int, _seconds: float) -> str:
+        asked.append((host, port))
+        return "" if (host, port) == ("10.0.0.2", 6818) else "Connection refused"
+
+    monkeypatch.setattr(departed, "connection_error", connection_error)
+    assert departed.back(["n2"], set()) == {}
+    (tmp_path / "left").write_text('{"n2": "10.0.0.2", "n3": "10.0.0.3", "n4": ""}')
+    assert departed.back(["n2", "n3", "n4", "n5"], {"10.0.0.9"}) == {"n2": "10.0.0.2"}
+    assert sorted(asked) == [("10.0.0.2", 22), ("10.0.0.2", 6818), ("10.0.0.3", 22), ("10.0.0.3", 6818)]
+    assert departed.back(["n2"], {"10.0.0.2"}) == {}, "another host has the address now"
+    (remark,) = departed.remarks(["n2", "n3"], {"n2": "10.0.0.2"})
+    assert "a slurmd that runs (n2 answers at 10.0.0.2). Clean" in remark

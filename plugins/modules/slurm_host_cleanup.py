@@ -1,0 +1,189 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_host_cleanup
+short_description: Remove what this collection has made on a host that leaves the cluster
+version_added: 0.2.0
+description:
+  - Stops and disables services, then removes secrets, files, directories and parts of files, in this order. A run that
+    was killed is completed by the next one.
+  - Packages, accounts, homes and data stay.
+options:
+  services:
+    description: Services that are stopped and disabled. Those that the host does not have are left out.
+    type: list
+    elements: str
+    default: []
+  secrets:
+    description: Files that are removed, whatever they contain.
+    type: list
+    elements: path
+    default: []
+  files:
+    description: Patterns of files, as of a shell. Files without the words C(Managed by gpucluster.slurm) stay.
+    type: list
+    elements: path
+    default: []
+  directories:
+    description: Directories of this collection, which are removed with all that they have.
+    type: list
+    elements: path
+    default: []
+  parts:
+    description: Files of others that have a part of this collection.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: The file.
+        type: path
+        required: true
+      marker:
+        description: The lines around the part, with C({mark}) for BEGIN and END.
+        type: str
+        required: true
+extends_documentation_fragment: [gpucluster.slurm.changing]
+seealso:
+  - module: gpucluster.slurm.slurm_storage
+  - module: gpucluster.slurm.slurm_access
+"""
+
+EXAMPLES = r"""
+- name: Clean a host that leaves the cluster
+  gpucluster.slurm.slurm_host_cleanup:
+    services: [slurmd, munge]
+    secrets: [/etc/munge/munge.key]
+    parts:
+      - {path: /etc/hosts, marker: "# {mark} gpucluster.slurm hpc-demo-cluster"}
+"""
+
+RETURN = r"""
+plan:
+  description: The changes, done or predicted.
+  type: list
+  elements: dict
+  returned: always
+  sample: [{what: slurmd.service, before: "active, enabled", after: null}]
+"""
+
+import glob
+import os
+import shutil
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
+    File,
+    FileError,
+    part_of,
+    without_part,
+    write,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, run
+
+MARK = b"Managed by gpucluster.slurm"
+LIMIT = 150
+"""Seconds for the end of a service."""
+
+Change = dict[str, Any]
+
+
+def systemctl(*words: str) -> str:
+    """The output of systemctl. Raises CommandError."""
+    answer = run(["systemctl", *words], seconds=LIMIT)
+    if answer.status:
+        raise CommandError(f"systemctl {' '.join(words)}: {answer.words}")
+    return answer.output
+
+
+def state(service: str) -> str:
+    """The state of a service in words; empty if it neither runs nor starts, or is not there. Raises CommandError."""
+    shown = systemctl("show", "--property=ActiveState,UnitFileState", "--", f"{service}.service")
+    found = dict(line.split("=", 1) for line in shown.split("\n") if "=" in line)
+    runs = found.get("ActiveState") not in ("inactive", "failed", None)
+    starts = found.get("UnitFileState") == "enabled"
+    return ", ".join(word for word, there in (("active", runs), ("enabled", starts)) if there)
+
+
+def managed(path: str) -> bool:
+    """Whether a file is one of this collection."""
+    if os.path.islink(path) or not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return MARK in file.read(1024)
+
+
+def clean(params: dict[str, Any], check_mode: bool) -> list[Change]:
+    """Do the work, and return the changes. Raises CommandError, FileError and OSError."""
+    changes: list[Change] = []
+    for service in params["services"]:
+        if now := state(service):
+            changes.append({"what": f"{service}.service", "before": now, "after": None})
+            if not check_mode:
+                systemctl("disable", "--now", "--quiet", "--", f"{service}.service")
+    files = [path for path in params["secrets"] if os.path.lexists(path)]
+    files += [path for pattern in params["files"] for path in sorted(glob.glob(pattern)) if managed(path)]
+    for path in files:
+        changes.append({"what": path, "before": "present", "after": None})
+        if not check_mode:
+            os.unlink(path)
+    for path in filter(os.path.isdir, params["directories"]):
+        changes.append({"what": path, "before": "directory", "after": None})
+        if not check_mode:
+            shutil.rmtree(path)
+    for part in params["parts"]:
+        changes += without(part["path"], part["marker"], check_mode)
+    if files and not check_mode:
+        systemctl("daemon-reload")
+    return changes
+
+
+def without(path: str, marker: str, check_mode: bool) -> list[Change]:
+    """Remove a part of a file, which keeps its owner and mode. Raises FileError and OSError."""
+    file = File(path, b"")
+    there = part_of(file.found or b"", marker)
+    if there is None:
+        return []
+    file.content, file.mode = without_part(file.found or b"", marker), file.found_as[1]
+    if not check_mode:
+        write([file])
+    lines = there.count(b"\n")
+    return [{"what": path, "before": f"{lines} lines of the cluster", "after": None}]
+
+
+def main() -> None:
+    paths: dict[str, Any] = {"type": "list", "elements": "path", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            "services": {"type": "list", "elements": "str", "default": []},
+            "secrets": {**paths, "no_log": False},  # their names
+            "files": paths,
+            "directories": paths,
+            "parts": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "path": {"type": "path", "required": True},
+                    "marker": {"type": "str", "required": True},
+                },
+            },
+        },
+        supports_check_mode=True,
+    )
+    try:
+        changes = clean(module.params, module.check_mode)
+    except (CommandError, FileError, OSError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**plan_result(changes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+#!/usr/bin/python
+
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The steps of a removal of nodes, on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_removal
+short_description: Drain nodes that leave the cluster, and wait for their jobs
+version_added: 0.2.0
+description:
+  - The steps of the playbook C(gpucluster.slurm.remove_nodes), on the serving controller.
+  - All nodes leave together, or none. Only nodes that this module has drained are resumed.
+options:
+  step:
+    description:
+      - V(begin) checks that the nodes can leave, and drains nothing.
+      - V(next) drains the nodes and waits for their jobs. The control host repeats it until no node has a job any more,
+        and shows the table whenever it differs. After the O(deadline) it resumes the nodes.
+      - V(gone) fails if Slurm still has one of the nodes.
+      - V(end) notes which of the hosts are cleaned.
+    type: str
+    choices: [begin, next, gone, end]
+    required: true
+  nodes:
+    description: The nodes that leave, a hostlist.
+    type: str
+    required: true
+  deadline:
+    description: A date and time by the clock of the controller, or a number of minutes after V(begin).
+    type: str
+    default: ""
+  end_jobs:
+    description: Whether pending jobs that ask for one of the nodes by name may end.
+    type: bool
+    default: false
+  wait:
+    description: Seconds that V(next) waits before it returns.
+    type: int
+    default: 60
+  cleaned:
+    description: For V(end), the hosts that are cleaned, a hostlist. The cluster forgets them.
+    type: str
+    default: ""
+  addresses:
+    description: For V(end), the addresses of the other hosts, at which later runs look for them.
+    type: dict
+    default: {}
+extends_documentation_fragment: [gpucluster.slurm.changing]
+attributes:
+  diff_mode: {support: none}
+requirements:
+  - Slurm's commands (22.05 or later) with a slurmctld that answers, as a user that may change nodes
+"""
+
+EXAMPLES = r"""
+- name: Drain two nodes, and wait for their jobs
+  gpucluster.slurm.slurm_removal:
+    step: next
+    nodes: gpu[13-14]
+"""
+
+RETURN = r"""
+ready:
+  description: The nodes without jobs, when all are without; empty before.
+  type: list
+  elements: str
+  returned: always
+  sample: [gpu13, gpu14]
+over:
+  description: Whether nothing is waited for any more.
+  type: bool
+  returned: always
+  sample: true
+ok:
+  description: Whether all nodes can leave.
+  type: bool
+  returned: always
+  sample: true
+table:
+  description: The state of the nodes, for a person.
+  type: list
+  elements: str
+  returned: always
+  sample: ["waiting   gpu13: job 4711 of alice until 2026-11-25T10:00:00"]
+deadline:
+  description: The deadline as a date and time; empty without one.
+  type: str
+  returned: always
+  sample: "2026-12-01T18:00:00"
+"""
+
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import departed
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import leaving
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision import (
+    Node,
+    RollingError,
+    deadline_of,
+    node_of,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.leaving import Departure
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, show
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output
+
+POLL = 3
+"""Seconds between two looks at the jobs."""
+
+
+class Removal:
+    """A removal of nodes."""
+
+    def __init__(self, params: dict[str, Any], check_mode: bool) -> None:
+        """Read the options. Raises RollingError."""
+        self.params, self.check_mode, self.changed = params, check_mode, False
+        self.names = expand(params["nodes"])
+        self.deadline = deadline_of(params["deadline"], datetime.now(), "remove_nodes_deadline")
+
+    def update(self, names: Iterable[str], *words: str) -> None:
+        """Change nodes of Slurm."""
+        names = [*names]
+        if names:
+            self.changed = True
+        if names and not self.check_mode:
+            output(["scontrol", "update", f"NodeName={fold(names)}", *words])
+
+    def decide(self) -> Departure:
+        """What happens next, by the present state of Slurm. Raises CommandError."""
+        late = self.deadline is not None and datetime.now() >= self.deadline
+        claims = leaving.claims_of(output(leaving.SQUEUE))
+        return leaving.depart(self.names, nodes_now(), claims, late, self.params["end_jobs"])
+
+    # -- the steps ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> Departure:
+        """Check that the nodes can leave. Raises RollingError."""
+        if reasons := leaving.reserved(self.names, show("reservation")):
+            raise RollingError("; ".join(reasons))
+        return self.decide()
+
+    def next(self) -> Departure:
+        """Drain nodes, and wait a while for their jobs."""
+        until = time.monotonic() + self.params["wait"]
+        while True:
+            try:
+                decided = self.decide()
+            except CommandError as error:
+                # While the state of nodes cannot be read, all of them count as busy.
+                decided = Departure(waiting={"all nodes": str(error)})
+            self.update(decided.resume, "State=RESUME", f"Reason={CLEARED}")
+            self.update(decided.drain, "State=DRAIN", f"Reason={drains.LEAVING}leaves the cluster")
+            # A drained node could have got a job just before, so what was drained is looked at once more.
+            if decided.over or self.check_mode or time.monotonic() >= until:
+                return decided
+            time.sleep(0 if decided.drain else POLL)
+
+    def gone(self) -> Departure:
+        """Nothing else than to see that Slurm does not have the nodes. Raises RollingError."""
+        nodes = nodes_now()
+        if there := [name for name in self.names if name in nodes]:
+            raise RollingError(f"Slurm still has {fold(there)}, so that these hosts are not cleaned")
+        return self.decide()
+
+    def end(self) -> Departure:
+        """Note which hosts are cleaned. Raises FileError."""
+        if not self.check_mode:
+            cleaned = expand(self.params["cleaned"])
+            departed.forget(cleaned)
+            known = {**departed.addresses(), **self.params["addresses"]}
+            departed.keep_addresses({name: str(at) for name, at in known.items() if name not in cleaned})
+        return Departure(ready=self.names)
+
+
+def nodes_now() -> dict[str, Node]:
+    """All nodes of Slurm. Raises CommandError."""
+    return {node.name: node for node in map(node_of, show("node"))}
+
+
+def take_step(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Take a step. Raises CommandError, FileError, OSError and RollingError."""
+    removal = Removal(params, check_mode)
+    decided: Departure = getattr(removal, params["step"])()
+    return {
+        "changed": removal.changed,
+        "ready": decided.ready if decided.over else [],
+        "over": decided.over,
+        "ok": decided.over and not decided.late,
+        "table": leaving.table(decided, removal.names),
+        "deadline": removal.deadline.isoformat(timespec="seconds") if removal.deadline else "",
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "step": {"type": "str", "choices": ["begin", "next", "gone", "end"], "required": True},
+            "nodes": {"type": "str", "required": True},
+            "deadline": {"type": "str", "default": ""},
+            "end_jobs": {"type": "bool", "default": False},
+            "wait": {"type": "int", "default": 60},
+            "cleaned": {"type": "str", "default": ""},
+            "addresses": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        result = take_step(module.params, module.check_mode)
+    except (CommandError, FileError, OSError, RollingError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What slurm_host_cleanup removes, and what it leaves."""
+
+from __future__ import annotations
+
+import getpass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer, CommandError
+from ansible_collections.gpucluster.slurm.plugins.modules import slurm_host_cleanup
+
+MARK = "# Managed by gpucluster.slurm: changes here are overwritten.\n"
+STATES = {
+    "slurmd": "ActiveState=active\nUnitFileState=enabled\n",
+    "munge": "ActiveState=inactive\nUnitFileState=enabled\n",
+    "sackd": "ActiveState=inactive\nUnitFileState=\n",
+    "slurm-mig": "ActiveState=failed\nUnitFileState=disabled\n",
+}
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that change something."""
+    done: list[list[str]] = []
+
+    def run(command: list[str], **_options: Any) -> Answer:
+        if command[1] == "show":
+            return Answer(0, STATES[command[-1].removesuffix(".service")], "")
+        done.append(command[1:])
+        return Answer(0, "", "")
+
+    monkeypatch.setattr(slurm_host_cleanup, "run", run)
+    return done
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> dict[str, Any]:
+    """Files of a host, and the options that remove those of the collection."""
+    for name in ("units", "own"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "key").write_bytes(b"\0\1")
+    (tmp_path / "units/gpucluster-slurm.conf").write_text(MARK)
+    (tmp_path / "units/gpucluster-other.conf").write_text("of somebody else\n")
+    (tmp_path / "own/health.json").write_text("{}\n")
+    lines = "127.0.0.1 localhost\n# BEGIN gpucluster.slurm x\n10.0.0.1 head\n# END gpucluster.slurm x\n# mine\n"
+    (tmp_path / "hosts").write_text(lines)
+    (tmp_path / "hosts").chmod(0o640)
+    return {
+        "services": ["slurmd", "munge", "sackd", "slurm-mig"],
+        "secrets": [str(tmp_path / "key"), str(tmp_path / "missing")],
+        "files": [str(tmp_path / "units/gpucluster-*"), str(tmp_path / "own")],
+        "directories": [str(tmp_path / "own"), str(tmp_path / "none")],
+        "parts": [{"path": str(tmp_path / "hosts"), "marker": "# {mark} gpucluster.slurm x"}],
+    }
+
+
+@pytest.fixture(autouse=True)
+def as_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of the test belong to its user."""
+    own = partial(File, owner=getpass.getuser())
+    monkeypatch.setattr(slurm_host_cleanup, "File", own)
+
+
+def test_a_host_is_cleaned_once(tmp_path: Path, host: dict[str, Any], commands: list[list[str]]) -> None:
+    predicted = slurm_host_cleanup.clean(host, True)
+    assert (tmp_path / "key").exists()
+    assert not commands
+    done = slurm_host_cleanup.clean(host, False)
+    assert done == predicted
+    assert [(change["what"].rpartition("/")[2], change["before"]) for change in done] == [
+        ("slurmd.service", "active, enabled"),
+        ("munge.service", "enabled"),
+        ("key", "present"),
+        ("gpucluster-slurm.conf", "present"),
+        ("own", "directory"),
+        ("hosts", "1 lines of the cluster"),
+    ]
+    assert commands == [
+        ["disable", "--now", "--quiet", "--", "slurmd.service"],
+        ["disable", "--now", "--quiet", "--", "munge.service"],
+        ["daemon-reload"],
+    ]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["gpucluster-other.conf", "hosts", "units"]
+    assert (tmp_path / "hosts").read_text() == "127.0.0.1 localhost\n# mine\n"
+    assert (tmp_path / "hosts").stat().st_mode & 0o777 == 0o640
+    again = slurm_host_cleanup.clean({**host, "services": ["sackd"]}, False)
+    assert again == []
+
+
+def test_an_error_of_systemctl_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_host_cleanup, "run", lambda *_command, **_options: Answer(1, "", "no bus"))
+    params = {"services": ["slurmd"], "secrets": [], "files": [], "directories": [], "parts": []}
+    with pytest.raises(CommandError, match=r"systemctl show .* slurmd\.service: no bus"):
+        slurm_host_cleanup.clean(params, False)

@@ -1,0 +1,53 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What remove_nodes removes from a host, beside the paths that the other roles write."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CLEANUP = yaml.safe_load((ROOT / "roles/remove_nodes/vars/main.yml").read_text())["__remove_nodes_cleanup"]
+SCRIPTS = "/usr/local/lib/gpucluster-slurm"
+"""The variable __slurm_scripts_dir of role slurm."""
+
+SERVERS = ("backup", "mariadb", "nfs_server", "registry", "slurmctld", "slurmdbd")
+"""Roles of hosts that cannot leave."""
+
+STAYS = (
+    "/etc/apt/keyrings/*",  # packages stay, so their source does
+    "/etc/apt/preferences.d/*",
+    "/etc/apt/sources.list.d/*",
+    "/etc/ssh/sshd_config.d/gpucluster-people.conf",  # users do not come in by keys of their own
+    "/etc/security/gpucluster-slurm-access.conf",  # slurm_access removes these three, and proves it
+    "/etc/ssh/*-gpucluster-slurm-access.conf",
+    "/etc/ssh/*.d/*gpucluster-slurm-access.conf",
+    "/etc/systemd/system/user-.slice.d/50-gpucluster-slurm.conf",
+)
+
+PATHS = sorted(
+    {
+        path
+        for file in ROOT.glob("roles/*/*/**/*.yml")
+        if file.relative_to(ROOT).parts[1] not in (*SERVERS, "remove_nodes")
+        for path in re.findall(r"/(?:etc|usr/local)/[A-Za-z0-9_./@-]*gpucluster[A-Za-z0-9_./@-]*", file.read_text())
+    }
+)
+
+
+def test_the_scripts_have_one_directory() -> None:
+    text = (ROOT / "roles/slurm/vars/main/main.yml").read_text()
+    assert f"\n__slurm_scripts_dir: {SCRIPTS}\n" in text
+    assert "{{ __slurm_scripts_dir }}" in CLEANUP["directories"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_path_of_a_role_is_removed_or_stays_for_a_reason(path: str) -> None:
+    inside = (*CLEANUP["directories"], SCRIPTS)
+    assert any(fnmatch(path, pattern) for pattern in (*CLEANUP["files"], *STAYS)) or path.startswith(inside)
