@@ -16,6 +16,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 
 
@@ -65,10 +66,15 @@ class SpankPlugin:
         return [_kept(self.former_line, kept, former)]
 
     def take_back(self) -> list[Change]:
-        """The changes that restore the former plugin, or remove the plugin if there was none."""
+        """The changes that restore the former plugin, or remove the plugin if there was none.
+
+        There are none if the former plugin is for another release of Slurm, which would not load it.
+        """
         former, found = content(self.former), content(self.path)
         if former is None or found == (former or None):
             return self.forget()
+        if len({_release(plugin) for plugin in (former, found or b"")} - {""}) > 1:
+            return []
         return [Change(self.path, former or None, _shown(found), _shown(former or None)), *self.forget()]
 
     def forget(self) -> list[Change]:
@@ -102,6 +108,14 @@ def content(path: str) -> bytes | None:
             return file.read()
     except FileNotFoundError:
         return None
+
+
+def _release(plugin: bytes) -> str:
+    """The release of Slurm that a plugin is for; empty if it is no plugin."""
+    try:
+        return plugin_release(plugin)
+    except PluginError:
+        return ""
 
 
 def checksum(plugin: bytes) -> str:

@@ -23,7 +23,7 @@ options:
   packages:
     description:
       - The packages. A package with O(packages[].name) is installed if it is missing, one from a URL or file if another
-        version is installed.
+        version is installed or, with O(slurm_release), other plugins, such as those for another release of Slurm.
     type: list
     elements: dict
     default: []
@@ -355,8 +355,13 @@ def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict
             raise PackageError(f"{deb.source}: it contains no Slurm plugin")
         for path, release in found.items():
             if release != own:
-                raise PackageError(f"{deb.source}: {path} is for Slurm {release}, and the host has Slurm {own}")
+                raise PackageError(f"{deb.source}: {path} is for Slurm {release}, which Slurm {own} does not load")
     return plugins
+
+
+def there_already(plugins: list[dict[str, str]]) -> bool:
+    """Whether the host has these plugins. Packages for two releases of Slurm can have the same version."""
+    return all(os.path.exists(plugin["path"]) and checksum(plugin["path"]) == plugin["sha256"] for plugin in plugins)
 
 
 def finish(module: AnsibleModule) -> None:
@@ -437,18 +442,22 @@ def other_versions(packages: Mapping[str, dpkg.Package], policy: str, sources: l
     return changed
 
 
-def archives(module: AnsibleModule, targets: list[str], directory: str) -> list[str]:
-    """The files of the packages that apt would install for these targets, downloaded. Raises PackageError."""
+def archives(module: AnsibleModule, targets: list[str], debs: list[Deb], directory: str) -> list[str]:
+    """The files of the packages that apt would install for these targets, downloaded. Raises PackageError.
+
+    debs: the packages among the targets that are files.
+    """
     rc, stdout, stderr = module.run_command([*CHANGE, "--quiet=0", "--simulate", *targets], environ_update=ENVIRONMENT)
     if rc != 0:
         raise PackageError(f"apt-get install --simulate: {(stderr or stdout).strip()}")
-    local = {os.path.basename(target): target for target in targets if target.startswith("/")}
+    local = {(deb.name, deb.version): deb.path for deb in debs}
     files = []
     for name, version, architecture in re.findall(
         r"^Inst (\S+) (?:\[\S+\] )?\((\S+) .*\[(\w+)\]\)", stdout, re.MULTILINE
     ):
-        file = f"{name.partition(':')[0]}_{version.replace(':', '%3a')}_{architecture}.deb"
-        path = local.get(file, os.path.join(ARCHIVES, file))
+        package = name.partition(":")[0]
+        file = f"{package}_{version.replace(':', '%3a')}_{architecture}.deb"
+        path = local.get((package, version), os.path.join(ARCHIVES, file))
         if not os.path.exists(path):  # one from a repository on this host is not copied there
             rc, stdout, stderr = module.run_command([*APT_GET, "download", f"{name}={version}"], cwd=directory)
             path = os.path.join(directory, file)
@@ -458,12 +467,12 @@ def archives(module: AnsibleModule, targets: list[str], directory: str) -> list[
     return files
 
 
-def unpack(module: AnsibleModule, targets: list[str], directory: str) -> None:
+def unpack(module: AnsibleModule, targets: list[str], debs: list[Deb], directory: str) -> None:
     """Unpack the downloaded packages into a directory, which is never there in part. Raises PackageError, OSError."""
     os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(directory), prefix=".unpack-") as scratch:
-        debs = archives(module, targets, scratch)
-        content = "".join(f"{os.path.basename(deb)}\n" for deb in debs)
+        files = archives(module, targets, debs, scratch)
+        content = "".join(f"{os.path.basename(file)}\n" for file in files)
         try:
             with open(os.path.join(directory, UNPACKED), encoding="utf-8") as file:
                 if file.read() == content:
@@ -471,10 +480,10 @@ def unpack(module: AnsibleModule, targets: list[str], directory: str) -> None:
         except FileNotFoundError:
             pass
         root = os.path.join(scratch, "root")
-        for deb in debs:
-            rc, _stdout, stderr = module.run_command(["dpkg-deb", "--extract", deb, root])
+        for path in files:
+            rc, _stdout, stderr = module.run_command(["dpkg-deb", "--extract", path, root])
             if rc != 0:
-                raise PackageError(f"dpkg-deb --extract {deb}: {stderr.strip()}")
+                raise PackageError(f"dpkg-deb --extract {path}: {stderr.strip()}")
         with open(os.path.join(root, UNPACKED), "w", encoding="utf-8") as file:
             file.write(content)
         os.chmod(root, 0o755)
@@ -489,7 +498,9 @@ def install(module: AnsibleModule, targets: list[str]) -> None:
     """
     command = [*(CHANGE if module.params["version"] else INSTALL), *targets]
     if module.params["download"]:
-        command.insert(len(APT_GET), "--download-only")
+        command.append("--download-only")
+    if module.params["slurm_release"]:
+        command.append("--reinstall")  # a package with other plugins may have the same version
     rc, stdout, stderr = module.run_command(command, environ_update=ENVIRONMENT)
     if rc != 0:
         module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
@@ -548,7 +559,7 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     there = {name: package.version for name, package in dpkg.installed(listing).items()}
     missing = [name for name in names if re.split("[=:/]", name)[0] not in there]
     missing += versions_wanted(module, listing, {deb.name for deb in debs})
-    other = [deb for deb in debs if there.get(deb.name) != deb.version]
+    other = [deb for deb in debs if there.get(deb.name) != deb.version or not there_already(plugins)]
     files = from_options(module.params["files"]) + downloaded(module)
     changes = [file for file in files if file.changes]
     interrupted = bool(os.listdir(dpkg.JOURNAL))
@@ -558,7 +569,7 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
         if targets:
             install(module, targets)
             if module.params["unpack"]:
-                unpack(module, targets, module.params["unpack"])
+                unpack(module, targets, other, module.params["unpack"])
         return {"changed": False, "installed": targets, "held": {}, "files": [], "plugins": plugins}
     if not module.check_mode:
         write(changes)
@@ -571,8 +582,9 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
                 install(module, missing + [deb.path for deb in other])
     held = hold(module) if module.params["hold"] else {}
     changed = {deb.name for deb in other} | {name.partition("=")[0] for name in missing}
-    before = [f"{name}={version}" for name, version in there.items() if name in changed]
     after = missing + [f"{deb.name}={deb.version}" for deb in other]
+    before = [f"{name}={version}" for name, version in there.items() if name in changed]
+    before = [f"{package} with other plugins" if package in after else package for package in before]
     diff = [file.diff for file in changes]
     if after:
         lines = {"before": before, "after": after}

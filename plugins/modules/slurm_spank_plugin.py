@@ -27,7 +27,7 @@ options:
         O(line). A copy that is already saved is not replaced, since no job has run with a later plugin.
       - V(proven) removes the saved copies, after a job has run with the plugin.
       - V(former) restores the former plugin, or removes the plugin if there was none, and then removes the saved
-        copies.
+        copies. If the former plugin is for another release of Slurm, such as before an upgrade, nothing is changed.
     type: str
     choices: [present, proven, former]
     default: present

@@ -125,7 +125,7 @@ REFUSED = {
     ),
     "package: a plugin for another release": (
         packages({"file": "nvslurm-plugin-pyxis_0.22.0-1_all.deb"}, slurm_release="24.11"),
-        "spank_pyxis.so is for Slurm 22.05, and the host has Slurm 24.11",
+        "spank_pyxis.so is for Slurm 22.05, which Slurm 24.11 does not load",
     ),
     "package: full disk": (
         packages({"url": f"{URL}/large.deb", "sha256": OTHER}, FULL_DISK),

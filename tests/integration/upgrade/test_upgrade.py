@@ -74,7 +74,8 @@ def jobs_of_alice(lab: Lab) -> Iterator[str]:
     batch = "timeout 60 sbatch --parsable -N2 -n2 -J inside -o inside.out job"
     number = lab.command("up-login", f"cd /home/alice && runuser -u alice -- {batch}")
     service = "systemd-run --quiet --uid=alice --working-directory=/home/alice --unit=outside"
-    output = "--property=StandardOutput=file:/home/alice/outside.out"
+    # srun says on stderr whether it had to wait.
+    output = "--property=StandardOutput=file:/home/alice/outside.out --property=StandardError=journal"
     lab.command("up-login", f"{service} {output} srun -J outside -N1 {UNTIL}")
     jobs_run(lab)
     yield number
@@ -104,6 +105,20 @@ def test_a_key_that_the_new_release_refuses_is_named_before_anything_stops(lab: 
     assert run.rc != 0
     assert list(run.failed) == ["up-ctl"]
     assert "AccountingStorageLoc" in str(run.failed)
+    assert state(lab) == before
+
+
+def test_a_disk_without_room_for_the_dump_is_named_before_anything_stops(lab: Lab) -> None:
+    """It has room for the unpacked packages, which come first."""
+    before = state(lab)
+    size = f"$(($(du -sm {KEPT}/26.05* | cut -f1) + 40))m"
+    lab.command("up-db", f"mount -t tmpfs -o mode=700,size={size} tmpfs {KEPT}")
+    run = upgrade(lab)
+    lab.command("up-db", f"umount {KEPT}")
+    assert run.rc != 0
+    assert list(run.failed) == ["up-db"]
+    room = rf"{KEPT}: the upgrade needs \d+ MiB for a dump and a copy of database slurm_acct_db .* \d+ MiB are free"
+    assert re.search(room, str(run.failed))
     assert state(lab) == before
 
 

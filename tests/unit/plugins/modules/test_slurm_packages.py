@@ -84,8 +84,41 @@ def test_plugins_of_a_package_are_returned_with_their_checksums(tmp_path: Path) 
     assert slurm_packages.check_plugins(module, [deb], "24.11") == [
         {"path": path, "sha256": sha256(library.read_bytes()).hexdigest()}
     ]
-    with pytest.raises(slurm_packages.PackageError, match=f"{path} is for Slurm 24.11, and the host has Slurm 26.05"):
+    with pytest.raises(
+        slurm_packages.PackageError, match=f"{path} is for Slurm 24.11, which Slurm 26.05 does not load"
+    ):
         slurm_packages.check_plugins(module, [deb], "26.05")
+
+
+def test_a_package_of_the_same_version_with_other_plugins_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such packages are built for two releases of Slurm."""
+    plugin, deb = tmp_path / "spank.so", slurm_packages.Deb("/d", "d", "pyxis", "0.24.0-1", "all")
+    plugin.write_bytes(b"for 24.11")
+    found = {"path": str(plugin), "sha256": sha256(b"for 24.11").hexdigest()}
+    monkeypatch.setattr(dpkg, "JOURNAL", str(tmp_path / "none"))
+    (tmp_path / "none").mkdir()
+    monkeypatch.setattr(slurm_packages, "look", lambda *_words: deb)
+    monkeypatch.setattr(slurm_packages, "check_architecture", lambda *_words: None)
+    monkeypatch.setattr(slurm_packages, "check_plugins", lambda *_words: [found])
+    module = Mock(
+        params={"packages": [{"name": None}], "slurm_release": "24.11", "version": None, "download": False}
+        | {name: [] for name in ("before", "files", "downloads", "hold")}
+        | {"stale": False, "hold_services": False},
+        check_mode=True,
+    )
+    module.run_command.return_value = (0, "pyxis installed install pyxis 0.24.0-1\n", "")
+    assert slurm_packages.install_wanted(module)["installed"] == []
+    found["sha256"] = sha256(b"for 26.05").hexdigest()
+    result = slurm_packages.install_wanted(module)
+    assert result["installed"] == ["pyxis=0.24.0-1"]
+    assert (result["diff"][0]["before"], result["diff"][0]["after"]) == (
+        "pyxis=0.24.0-1 with other plugins\n",
+        "pyxis=0.24.0-1\n",
+    )
+    plugin.unlink()
+    assert slurm_packages.install_wanted(module)["installed"] == ["pyxis=0.24.0-1"]
 
 
 @pytest.mark.parametrize("command", [[], ["apt-get", 5]])
@@ -233,10 +266,11 @@ def test_packages_that_apt_would_install_are_found_where_they_are(
         "Conf slurmd (26.05.1-1 local-deb [amd64])\n",
         "",
     )
-    file = tmp_path / "slurmd_26.05.1-1_amd64.deb"
+    file = tmp_path / "5f70bf18a0860070-slurmd_26.05.1-1_amd64.deb"  # from a URL
     file.write_bytes(b"")
-    assert slurm_packages.archives(module, [str(file)], "/nowhere") == [str(deb), str(file)]
+    files = [slurm_packages.Deb(str(file), file.name, "slurmd", "26.05.1-1", "amd64")]
+    assert slurm_packages.archives(module, [str(file)], files, "/nowhere") == [str(deb), str(file)]
     deb.unlink()
     module.run_command.side_effect = [module.run_command.return_value, (100, "", "E: no network")]
     with pytest.raises(slurm_packages.PackageError, match=r"apt-get download libslurm45=1:26.05.1-1: E: no network"):
-        slurm_packages.archives(module, [str(file)], "/nowhere")
+        slurm_packages.archives(module, [str(file)], files, "/nowhere")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
@@ -114,6 +115,27 @@ def test_what_was_there_before_comes_back(host: Host, before: bytes | None) -> N
     assert (content(host.plugin), content(host.former)) == (before, None)
     assert not host.run(state="former")["changed"]
     assert content(host.plugin) == before
+
+
+def compiled(directory: Path, number: int) -> bytes:
+    """A plugin for a release of Slurm, without any other content."""
+    library = directory / "compiled.so"
+    gcc = ["gcc", "-shared", "-fPIC", "-nostdlib", "-s", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(gcc, input=f"const unsigned int plugin_version = {number};", text=True, check=True)
+    return library.read_bytes()
+
+
+def test_a_plugin_of_the_release_before_an_upgrade_does_not_come_back(host: Host, tmp_path: Path) -> None:
+    """Slurm would not load it."""
+    former, patched, new = (compiled(tmp_path, number) for number in (0x180B04, 0x180B05, 0x1A0500))
+    host.plugin.parent.mkdir()
+    host.plugin.write_bytes(former)
+    host.install(new)
+    result = host.run(state="former")
+    assert (result["changed"], result["unproven"], content(host.plugin)) == (False, True, new)
+    host.install(patched)
+    assert not host.run(state="former")["unproven"]
+    assert content(host.plugin) == former
 
 
 @contextmanager
