@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
-from debs import PLUGIN, as_user
+from debs import PLUGIN, Site, as_user
 from images import IMAGE
 from lab import Lab
 
@@ -120,9 +120,9 @@ def test_mpi_and_pytorch_in_containers_on_two_nodes(lab: Lab) -> None:
     for mpi, names in {"pmix": "PMIX_RANK", "pmi2": "PMI_RANK"}.items():
         said = in_container(lab, f"-N2 -n4 --mpi={mpi} --container-image={IMAGE}", f"echo ${names}")
         assert sorted(said.split()) == ["0", "1", "2", "3"]
-    torch = "PYTORCH_VERSION=2 srun -N2 --container-env=PYTORCH_VERSION"
-    said = as_user(lab, f"{torch} --container-image={IMAGE} sh -c 'echo $MASTER_ADDR $WORLD_SIZE $RANK' 2>/dev/null")
-    assert sorted(said.splitlines()) == ["box01 2 0", "box01 2 1"]
+    torch = f"PYTORCH_VERSION=2 timeout 180 srun -N2 -n4 --container-env=PYTORCH_VERSION --container-image={IMAGE}"
+    said = as_user(lab, f"{torch} sh -c 'echo $MASTER_ADDR $WORLD_SIZE $RANK $LOCAL_RANK' 2>/dev/null")
+    assert sorted(said.splitlines()) == ["box01 4 0 0", "box01 4 1 1", "box01 4 2 0", "box01 4 3 1"]
 
 
 def test_containers_have_the_sites_variables_and_infiniband_where_there_is_some(lab: Lab) -> None:
@@ -179,6 +179,21 @@ def test_a_step_attaches_to_a_running_container_beside_one_without_a_name(lab: L
     assert as_user(lab, f"{step} --container-name=work ls /seen 2>/dev/null") == "mine"
     assert as_user(lab, f"{step} --container-name=work:no_exec ls /seen 2>/dev/null") == ""
     as_user(lab, f"scancel {job}")
+
+
+def test_a_machine_type_on_which_no_container_starts_is_found_before_jobs_need_it(lab: Lab, real: Site) -> None:
+    """The proof of a changed line runs on one node of each machine type. The former line comes back."""
+    hook = "/etc/enroot/hooks.d/60-broken.sh"
+    line = lab.command("front", f"grep {PLUGIN} /etc/slurm/plugstack.conf")
+    lab.script("box02", f"cat >{hook}; chmod 755 {hook}", b"#!/bin/sh\necho the hook is broken >&2\nexit 1\n")
+    try:
+        run = real.run("--skip-tags=preflight,mig", tags="controller", pyxis_arguments=["execute_entrypoint=0"])
+    finally:
+        lab.command("box02", f"rm {hook}")
+    for words in ("no container has run after the change", "box02", "the hook is broken"):
+        assert words in str(run.failed)
+    assert lab.command("front", f"grep {PLUGIN} /etc/slurm/plugstack.conf") == line
+    assert in_container(lab, f"-N2 --container-image={IMAGE}", "test -e /.lock && echo inside") == "inside\ninside"
 
 
 def test_where_pyxis_is_optional_the_command_runs_on_the_host(lab: Lab) -> None:
