@@ -41,5 +41,6 @@ def test_hosts_without_the_wanted_notes_have_work() -> None:
 
 
 def test_variables_of_hosts_are_found_by_the_beginning_of_their_names() -> None:
-    hostvars: dict[str, dict[str, Any]] = {"n1": {"slurm_health_limit": 30, "slurm_conf": {}}, "n2": {"other": 1}, "n3": {}}
+    given = {"slurm_health_limit": 30, "slurm_conf": {}}
+    hostvars: dict[str, dict[str, Any]] = {"n1": given, "n2": {"other": 1}, "n3": {}}
     assert variables_of(hostvars, ["n1", "n2"], "slurm_health_") == {"n1": {"slurm_health_limit": 30}, "n2": {}}
