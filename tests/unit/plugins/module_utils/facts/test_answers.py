@@ -281,7 +281,7 @@ def test_every_module_is_known() -> None:
 
 def test_every_module_has_an_action_that_checks_its_answer() -> None:
     modules = [path.stem for path in sorted(MODULES.glob("*.py"))]
-    own = ("slurm_access", "slurm_doctor", "slurm_rolling", "slurm_run")
+    own = ("slurm_access", "slurm_doctor", "slurm_removal", "slurm_rolling", "slurm_run")
     actions = dict.fromkeys(modules, "checked_answers") | {name: name for name in own}
     actions["slurm_doctor_node"] = "slurm_doctor"
     routing = yaml.safe_load((MODULES.parents[1] / "meta/runtime.yml").read_text())["plugin_routing"]
@@ -290,7 +290,7 @@ def test_every_module_has_an_action_that_checks_its_answer() -> None:
     }
     assert {*actions.values()} == {path.stem for path in MODULES.parent.glob("action/*.py")}
     for path in MODULES.parent.glob("action/*.py"):
-        assert path.stem == "checked_answers" or re.search(r"class \w+\(Checked\):|import WithRun", path.read_text())
+        assert path.stem == "checked_answers" or re.search(r"class \w+\((Checked|Waiting)\):|import WithRun", path.read_text())
 
 
 @pytest.mark.parametrize("module", RESULTS)
