@@ -338,7 +338,7 @@ def test_nodes_reboot_and_one_that_does_not_return_counts_against_the_budget(lab
 
     # A person repairs it, and the same command goes on.
     engine("start", "gpucluster-roll-node2")
-    lab.wait_for(CONTROLLER, "timeout 60 sinfo --noheader --nodes=roll-node2 --format=%T.", "drained.")
+    lab.wait_for("roll-node2", "systemctl is-active slurmd | grep -x active", "active")
     with power(*NODES) as boots:
         succeeded(lab.playbook("rolling", *given))
     assert boots == ["roll-node2"]
