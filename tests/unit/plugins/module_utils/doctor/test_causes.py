@@ -204,7 +204,7 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
         node("DOWN", closed="timed out", addresses=("10.0.0.9",)),
         host(),
         "wrong-address",
-        "10.0.0.9, which this host does not have",
+        "10.0.0.9, which the host does not have",
     ),
     "the host does not know the controller": (OPEN, host(unresolved=("head",)), "controller-unknown", "head"),
     "firewall before slurmd": (
@@ -326,6 +326,12 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
     "rolling": (drained("gpucluster.slurm rolling: failed: x", "root"), host(), "rolling", "failed: x"),
     "MIG": (drained("gpucluster.slurm: other MIG instances", "root"), host(), "mig", "MIG"),
     "the driver": (drained("gpucluster.slurm: NVIDIA driver", "root"), host(), "driver", "NVIDIA driver"),
+    "down with the reason of an earlier drain": (
+        node("DOWN", reason="SlurmdSpoolDir is full"),
+        host(),
+        "unknown",
+        "SlurmdSpoolDir is full",
+    ),
     "unknown": (drained("something that Slurm says"), host(), "unknown", "something that Slurm says"),
 }
 OTHER_CLUSTERS = {
