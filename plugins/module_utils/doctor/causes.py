@@ -17,6 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import log
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
     LOOK_FAILED,
     NOT_IN_INVENTORY,
+    SICK,
     SILENT,
     ClusterLook,
     DaemonState,
@@ -529,11 +530,25 @@ def _silent(case: Case) -> str:
 
 
 def _back(case: Case) -> str:
-    back = case.node.reason.startswith("Not responding") and not {*case.node.states} & SILENT and case.reached
-    return f"slurmd answers again, and ReturnToService is {case.cluster.return_to_service or 0}" if back else ""
+    back = case.node.reason.startswith("Not responding") and "DOWN" in case.node.states and case.reached
+    return "slurmd answers again, and ReturnToService is 0" if back and not {*case.node.states} & SILENT else ""
+
+
+def _rebooted(case: Case) -> str:
+    """The reason of an earlier drain can hide it, but not the line in slurmctld's log."""
+    said = _says(drains.REBOOTED, state="DOWN")(case)
+    logged = "DOWN" in case.node.states and not {*case.node.states} & SILENT and case.line("unexpectedly rebooted")
+    booted = f", it has booted at {case.host.booted}" if case.host.booted else ""
+    return f"{drains.REBOOTED}{booted}" if said or logged else ""
 
 
 SAID = (
+    Cause(
+        "rebooted",
+        "The node has booted without Slurm's asking, so that its jobs are lost.",
+        _rebooted,
+        "Find out why (last -x, the kernel's messages, the board's event log), then resume the node.",
+    ),
     Cause(
         "kill-task-failed-untracked",
         "Processes of a job did not end in time, and it is not known whether any is left.",
@@ -590,15 +605,6 @@ SAID = (
         "Slurm refuses the registration of the node, because the host has less than the node.",
         _refused,
         "Compare the host with its machine type (discover.yml --check), then resume the node.",
-    ),
-    Cause(
-        "rebooted",
-        "The node has booted without Slurm's asking, so that its jobs are lost.",
-        lambda case: (
-            _says(drains.REBOOTED, state="DOWN")(case)
-            and f"{case.node.own_reason}{case.host.booted and f', it has booted at {case.host.booted}'}"
-        ),
-        "Find out why (last -x, the kernel's messages, the board's event log), then resume the node.",
     ),
     Cause(
         "reboot-timeout",
@@ -697,9 +703,8 @@ def causes(case: Case) -> list[tuple[Cause, str]]:
         # Nothing else is known, and the rest of the evidence has its defaults.
         return found + [(cause, words) for cause in MEASURED[:UNREACHED] if (words := cause.test(case))]
     found += [(cause, words) for cause in MEASURED if (words := cause.test(case))]
-    if not found:
-        found = [(cause, words) for cause in SAID if (words := cause.test(case))][:1]
     # A node in service that was looked at because of its log or its port, and has nothing wrong, is well.
-    if not found and (case.node.owner or {*case.node.states} & SILENT):
-        found = [(UNKNOWN, UNKNOWN.test(case))]
+    if not found and {*case.node.states} & SICK:
+        said = [(cause, words) for cause in SAID if (words := cause.test(case))]
+        found = said[:1] or [(UNKNOWN, UNKNOWN.test(case))]
     return found

@@ -305,7 +305,8 @@ def undo(lab: Lab, fault: Fault) -> None:
     if held:
         lab.command(CONTROLLER, f"timeout 60 scancel {' '.join(held)}; true")
     # Slurm replaces no other reason of an earlier drain.
-    back = f"timeout 60 scontrol update NodeName={fault.node} State=RESUME Reason='{CLEARED}'; timeout 60 sinfo -h -n {fault.node} -o =%T="
+    resume = f"scontrol update NodeName={fault.node} State=RESUME Reason='{CLEARED}'"
+    back = f"timeout 60 {resume}; timeout 60 sinfo -h -n {fault.node} -o =%T="
     lab.wait_for(CONTROLLER, back, "=idle=")
 
 

@@ -320,6 +320,14 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
     "reboot waits": (drained("Reboot ASAP", "alice"), host(), "reboot-waits", "Reboot ASAP"),
     "features": (drained("Reported active features (a) are not a superset"), host(), "features", "features"),
     "silent": (node("IDLE", "NOT_RESPONDING"), host(), "silent", "no answer"),
+    "rebooted, with the reason of an earlier drain": (
+        node(
+            "DOWN", reason="bad DIMM", user="slurm", log=("Node n1 unexpectedly rebooted boot_time=1 last response=0",)
+        ),
+        host(),
+        "rebooted",
+        "Node unexpectedly rebooted",
+    ),
     "back": (node("DOWN", reason="Not responding", user="slurm"), host(), "back", "answers again"),
     "a person": (drained("bad DIMM", "alice"), host(), "person", "drained by alice (bad DIMM)"),
     "the health check": (drained("health check gpu: missing", "root"), host(), "health-check", "gpu: missing"),
