@@ -17,6 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import log
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
     LOOK_FAILED,
     NOT_IN_INVENTORY,
+    SICK,
     SILENT,
     ClusterLook,
     DaemonState,
@@ -173,7 +174,7 @@ def _address(case: Case) -> str:
     led, own = {*case.node.addresses}, {*case.host.addresses}
     if not led or not own or led & own or all(each.startswith("127.") for each in led):
         return ""
-    return f"{case.node.address} leads the controller to {', '.join(sorted(led))}, which this host does not have"
+    return f"the controller looks for the node at {', '.join(sorted(led))}, which the host does not have"
 
 
 def _no_address(case: Case) -> str:
@@ -480,11 +481,14 @@ UNREACHED = 4
 KILL = "Kill task failed"
 
 
-def _says(*beginnings: str, log: str = "", but: str = "") -> Callable[[Case], str]:
-    """A test for the beginning of Slurm's reason, which is shown with the newest line of a log that has words."""
+def _says(*beginnings: str, log: str = "", but: str = "", state: str = "DRAIN") -> Callable[[Case], str]:
+    """A test for the beginning of Slurm's reason, which is shown with the newest line of a log that has words.
+
+    A node can keep the reason of an earlier drain, so it must be in the state that the reason is for.
+    """
 
     def test(case: Case) -> str:
-        if not case.node.reason.startswith(beginnings):
+        if not case.node.reason.startswith(beginnings) or state not in case.node.states:
             return ""
         return f"{case.node.own_reason}{but and f', {but}'}{case.line(log) if log else ''}"
 
@@ -503,7 +507,8 @@ def _kill_untracked(case: Case) -> str:
 def _refused_before(case: Case) -> str:
     """Slurm has refused the registration, and the host has now what the node has."""
     refused = case.node.reason.startswith(("Low ", "gres/"))
-    if not refused or {*case.node.states} & {"INVALID_REG", "INVAL"} or not case.reached:
+    drained = "DRAIN" in case.node.states and not {*case.node.states} & {"INVALID_REG", "INVAL"}
+    if not refused or not drained or not case.reached:
         return ""
     return f"{case.node.own_reason}; the host has now registered with enough"
 
@@ -525,11 +530,25 @@ def _silent(case: Case) -> str:
 
 
 def _back(case: Case) -> str:
-    back = case.node.reason.startswith("Not responding") and not {*case.node.states} & SILENT and case.reached
-    return f"slurmd answers again, and ReturnToService is {case.cluster.return_to_service or 0}" if back else ""
+    back = case.node.reason.startswith("Not responding") and "DOWN" in case.node.states and case.reached
+    return "slurmd answers again, and ReturnToService is 0" if back and not {*case.node.states} & SILENT else ""
+
+
+def _rebooted(case: Case) -> str:
+    """The reason of an earlier drain can hide it, but not the line in slurmctld's log."""
+    said = _says(drains.REBOOTED, state="DOWN")(case)
+    logged = "DOWN" in case.node.states and not {*case.node.states} & SILENT and case.line("unexpectedly rebooted")
+    booted = f", it has booted at {case.host.booted}" if case.host.booted else ""
+    return f"{drains.REBOOTED}{booted}" if said or logged else ""
 
 
 SAID = (
+    Cause(
+        "rebooted",
+        "The node has booted without Slurm's asking, so that its jobs are lost.",
+        _rebooted,
+        "Find out why (last -x, the kernel's messages, the board's event log), then resume the node.",
+    ),
     Cause(
         "kill-task-failed-untracked",
         "Processes of a job did not end in time, and it is not known whether any is left.",
@@ -588,18 +607,9 @@ SAID = (
         "Compare the host with its machine type (discover.yml --check), then resume the node.",
     ),
     Cause(
-        "rebooted",
-        "The node has booted without Slurm's asking, so that its jobs are lost.",
-        lambda case: (
-            _says(drains.REBOOTED, "Node rebooted")(case)
-            and f"{case.node.own_reason}{case.host.booted and f', it has booted at {case.host.booted}'}"
-        ),
-        "Find out why (last -x, the kernel's messages, the board's event log), then resume the node.",
-    ),
-    Cause(
         "reboot-timeout",
         "The node did not come back within ResumeTimeout after a reboot that Slurm had asked for.",
-        _says("reboot timed out", "ResumeTimeout reached"),
+        _says("reboot timed out", "ResumeTimeout reached", state="DOWN"),
         "Look at the console; raise ResumeTimeout if the boot takes longer, then resume the node.",
     ),
     Cause(
@@ -679,7 +689,7 @@ UNKNOWN = Cause(
 
 def by_reason(reason: str, owner: str) -> Cause:
     """The cause of a drain or of a node that is down, as far as its reason tells, without a look at the host."""
-    node = SlurmNode("", ("DOWN", "INVALID_REG"), reason, drains.SLURM_USERS[0] if owner == "Slurm" else "")
+    node = SlurmNode("", ("DOWN", "DRAIN", "INVALID_REG"), reason, drains.SLURM_USERS[0] if owner == "Slurm" else "")
     case = Case(node, HostLook(unreached="nobody has looked"), ClusterLook())
     return next((cause for cause in (*OWNED, *SAID) if cause.test(case)), UNKNOWN)
 
@@ -693,9 +703,8 @@ def causes(case: Case) -> list[tuple[Cause, str]]:
         # Nothing else is known, and the rest of the evidence has its defaults.
         return found + [(cause, words) for cause in MEASURED[:UNREACHED] if (words := cause.test(case))]
     found += [(cause, words) for cause in MEASURED if (words := cause.test(case))]
-    if not found:
-        found = [(cause, words) for cause in SAID if (words := cause.test(case))][:1]
     # A node in service that was looked at because of its log or its port, and has nothing wrong, is well.
-    if not found and (case.node.owner or {*case.node.states} & SILENT):
-        found = [(UNKNOWN, UNKNOWN.test(case))]
+    if not found and {*case.node.states} & SICK:
+        said = [(cause, words) for cause in SAID if (words := cause.test(case))]
+        found = said[:1] or [(UNKNOWN, UNKNOWN.test(case))]
     return found

@@ -44,6 +44,9 @@ DEFAULTS = {
 OTHER_CONF = "appears to have a different slurm.conf"
 """Words of slurmctld about a node that may be in service (`_slurm_rpc_node_registration` in proc_req.c)."""
 
+REBOOTED = "unexpectedly rebooted"
+"""Words of slurmctld about a node that it sets down, in a line that is no error (`validate_node_specs`)."""
+
 Settings = Mapping[str, str]
 """Parameters by their names in small letters."""
 
@@ -158,7 +161,7 @@ def log_by_node(log: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for line in lines[starts[-1] :] if starts else lines:
         named = re.search(r"\b(?:nodes?|host)[ =]([\w.,\[\]-]+)", line, re.IGNORECASE)
-        if not named or not (daemon_look.ERROR.search(line) or OTHER_CONF in line):
+        if not named or not (daemon_look.ERROR.search(line) or OTHER_CONF in line or REBOOTED in line):
             continue
         try:
             names = expand(named[1].rstrip(".,:"))

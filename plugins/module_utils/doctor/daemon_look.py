@@ -28,6 +28,8 @@ PATIENCE = 3
 """Seconds for a file system."""
 
 ERROR = re.compile(r"\b(?:error|fatal|failed|failure|out of memory|oom-kill)\b|\[ERROR\]", re.IGNORECASE)
+NOISE = re.compile(r"Zero Bytes were transmitted or received|\.service: ")
+"""What a daemon logs when somebody only tries its port, as doctor does, and systemd's own words about units."""
 STARTED = re.compile(r"\bslurm(?:d|ctld|dbd) version \S+ started")
 PREFIX = re.compile(r"^\[[^\]]*\]\s*|^slurm(?:d|ctld|dbd): |^\S+\[\d+\]: |^munged: ")
 """Times and names of daemons at the beginning of a line, which would make equal lines differ."""
@@ -59,7 +61,7 @@ def errors(text: str, since_start: bool = True) -> list[str]:
     if since_start:
         starts = [number for number, line in enumerate(lines) if STARTED.search(line)]
         lines = lines[starts[-1] :] if starts else lines
-    found = [short(visible(bare(line)), LENGTH) for line in lines if ERROR.search(line)]
+    found = [short(visible(bare(line)), LENGTH) for line in lines if ERROR.search(line) and not NOISE.search(line)]
     return [*dict.fromkeys(reversed(found[-10 * LINES :]))][:LINES][::-1]
 
 

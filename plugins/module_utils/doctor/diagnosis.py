@@ -91,7 +91,7 @@ def diagnose(
             DoctorFinding(
                 hosts=(node.name,),
                 state="+".join(node.states),
-                since=node.since,
+                since=node.since if node.owner else "",
                 owner=node.owner,
                 cause=cause.name,
                 words=message(words),
@@ -113,7 +113,7 @@ def permitted(cause: Cause, case: Case, others: list[Cause]) -> str:
     repair, node = cause.repair, case.node
     if node.owner not in ("", "Slurm"):
         return ""
-    if repair == RESUME and (others != [cause] or drains.APPENDED in node.reason):
+    if repair == RESUME and ("DOWN" in node.states or others != [cause] or drains.APPENDED in node.reason):
         return ""
     daemon = {START_SLURMD: case.host.slurmd, START_MUNGE: case.host.munge}.get(repair)
     return repair if daemon is None or daemon.startable else ""

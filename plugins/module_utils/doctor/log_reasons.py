@@ -95,8 +95,7 @@ LOG_REASONS = (
     ),
     _reason(
         "state",
-        r"cluster ?name mismatch|could not open \S* ?state|invalid (?:job|node) data checkpoint|"
-        r"state save.*(?:fail|error)|mkdir\(\S+\): ",
+        r"cluster ?name mismatch|invalid (?:job|node) data checkpoint|state save.*fail|mkdir\(\S+\): ",
         "slurmctld cannot use its state directory, or finds that of another cluster there.",
         "Look at StateSaveLocation: its mount, its owner, and whose state it has; restore.yml puts back a lost one.",
     ),
@@ -111,9 +110,11 @@ LOG_REASONS = (
 
 
 def read(log: Sequence[str]) -> tuple[LogReason, str] | None:
-    """The reason in the newest line that has a known one, and that line."""
+    """The reason in the newest line that has a known one, and that line. Lines before a fatal one do not count."""
     for line in reversed(log):
-        for reason in LOG_REASONS:
-            if reason.words.search(line):
-                return reason, line
+        found = next((reason for reason in LOG_REASONS if reason.words.search(line)), None)
+        if found:
+            return found, line
+        if "fatal" in line:
+            break
     return None

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED
 from lab import Lab, Run
 
 CONTROLLER = "doc-ctl"
@@ -233,7 +234,7 @@ IDENTITY = (
     ),
     Fault(
         "doc-node4",
-        {"wrong-address": "10.213.7.199, which this host does not have"},
+        {"wrong-address": "10.213.7.199, which the host does not have"},
         on_controller="scontrol update NodeName=doc-node4 NodeAddr=10.213.7.199",
         undo_controller="scontrol update NodeName=doc-node4 NodeAddr=10.213.7.164",
     ),
@@ -303,7 +304,9 @@ def undo(lab: Lab, fault: Fault) -> None:
     held = [str(job) for job in JOBS[1:]]
     if held:
         lab.command(CONTROLLER, f"timeout 60 scancel {' '.join(held)}; true")
-    back = f"timeout 60 scontrol update NodeName={fault.node} State=RESUME; timeout 60 sinfo -h -n {fault.node} -o =%T="
+    # Slurm replaces no other reason of an earlier drain.
+    resume = f"scontrol update NodeName={fault.node} State=RESUME Reason='{CLEARED}'"
+    back = f"timeout 60 {resume}; timeout 60 sinfo -h -n {fault.node} -o =%T="
     lab.wait_for(CONTROLLER, back, "=idle=")
 
 

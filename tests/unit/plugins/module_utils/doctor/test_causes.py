@@ -204,7 +204,7 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
         node("DOWN", closed="timed out", addresses=("10.0.0.9",)),
         host(),
         "wrong-address",
-        "10.0.0.9, which this host does not have",
+        "10.0.0.9, which the host does not have",
     ),
     "the host does not know the controller": (OPEN, host(unresolved=("head",)), "controller-unknown", "head"),
     "firewall before slurmd": (
@@ -320,12 +320,26 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
     "reboot waits": (drained("Reboot ASAP", "alice"), host(), "reboot-waits", "Reboot ASAP"),
     "features": (drained("Reported active features (a) are not a superset"), host(), "features", "features"),
     "silent": (node("IDLE", "NOT_RESPONDING"), host(), "silent", "no answer"),
+    "rebooted, with the reason of an earlier drain": (
+        node(
+            "DOWN", reason="bad DIMM", user="slurm", log=("Node n1 unexpectedly rebooted boot_time=1 last response=0",)
+        ),
+        host(),
+        "rebooted",
+        "Node unexpectedly rebooted",
+    ),
     "back": (node("DOWN", reason="Not responding", user="slurm"), host(), "back", "answers again"),
     "a person": (drained("bad DIMM", "alice"), host(), "person", "drained by alice (bad DIMM)"),
     "the health check": (drained("health check gpu: missing", "root"), host(), "health-check", "gpu: missing"),
     "rolling": (drained("gpucluster.slurm rolling: failed: x", "root"), host(), "rolling", "failed: x"),
     "MIG": (drained("gpucluster.slurm: other MIG instances", "root"), host(), "mig", "MIG"),
     "the driver": (drained("gpucluster.slurm: NVIDIA driver", "root"), host(), "driver", "NVIDIA driver"),
+    "down with the reason of an earlier drain": (
+        node("DOWN", reason="SlurmdSpoolDir is full"),
+        host(),
+        "unknown",
+        "SlurmdSpoolDir is full",
+    ),
     "unknown": (drained("something that Slurm says"), host(), "unknown", "something that Slurm says"),
 }
 OTHER_CLUSTERS = {
