@@ -30,6 +30,7 @@ ROLES = (
     "preflight",
     "pyxis",
     "registry",
+    "remove_nodes",
     "rolling",
     "slurm",
     "slurm_accounting",
