@@ -282,6 +282,7 @@ def test_every_module_has_an_action_that_checks_its_answer() -> None:
     modules = [path.stem for path in sorted(MODULES.glob("*.py"))]
     own = ("slurm_access", "slurm_rolling", "slurm_run")
     actions = dict.fromkeys(modules, "checked_answers") | {name: name for name in own}
+    actions["slurm_removal"] = "slurm_rolling"  # both wait for nodes
     routing = yaml.safe_load((MODULES.parents[1] / "meta/runtime.yml").read_text())["plugin_routing"]
     assert routing == {
         "modules": {module: {"action_plugin": f"gpucluster.slurm.{actions[module]}"} for module in modules}
