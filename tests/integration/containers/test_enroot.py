@@ -18,6 +18,7 @@ from images import IMAGE
 from lab import Lab
 
 DIRECTORIES = "/run/enroot/2001 /var/lib/enroot/2001"
+IMPORTS = "/var/lib/pyxis/2001"
 MISSING = "registry:5000#missing:13"
 
 
@@ -39,7 +40,7 @@ def in_container(lab: Lab, options: str, command: str, user: str = "alice", rc: 
 
 def see_that_nothing_is_left(lab: Lab, host: str) -> None:
     """Wait until a node has nothing of alice's jobs; of pyxis' own, an empty directory stays."""
-    look = f"{{ ls -d {DIRECTORIES} /run/pyxis/2001/*; ps --no-headers -o comm -u alice; grep enroot /proc/mounts; }}"
+    look = f"{{ ls -d {DIRECTORIES} {IMPORTS}/*; ps --no-headers -o comm -u alice; grep enroot /proc/mounts; }}"
     lab.wait_for(host, f"echo left: $({look} 2>/dev/null | wc -l).", "left: 0.")
 
 
@@ -80,7 +81,7 @@ def test_users_do_not_see_each_others_jobs(lab: Lab) -> None:
     job = as_user(lab, f"sbatch --parsable -w box01 -o /dev/null --wrap {shlex.quote(script)}")
     lab.wait_for("box01", "pgrep -xu alice sleep", "\n")
     look = (
-        f"for d in {DIRECTORIES} /run/pyxis/2001 /proc/$(pgrep -xu alice sleep)/root; do ls $d && echo seen; done; true"
+        f"for d in {DIRECTORIES} {IMPORTS} /proc/$(pgrep -xu alice sleep)/root; do ls $d && echo seen; done; true"
     )
     assert "seen" not in as_user(lab, f"timeout 180 srun -w box01 sh -c {shlex.quote(look)} 2>&1", "bob")
     as_user(lab, f"scancel {job}")

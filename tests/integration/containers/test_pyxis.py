@@ -16,6 +16,8 @@ import pytest
 from debs import HOSTS, OLDER, OLDER_PLUGIN, PACKAGED, PLUGIN, Site, Workshop, as_user
 from lab import Lab, Run
 
+LINE = f"{PLUGIN} runtime_path=/var/lib/pyxis"
+
 
 def broken(workshop: Workshop, required: bool = True) -> dict[str, Any]:
     """A pyxis that never starts, and no job without it where it is required."""
@@ -54,7 +56,7 @@ def line_in_force(lab: Lab) -> str:
 def test_a_plugin_is_optional_until_it_is_proven(lab: Lab, equipping: Run) -> None:
     said = [result.get("msg", "") for _host, task, result in equipping.results if "no container was tried" in task]
     assert "Until then the plugin is optional" in str(said)
-    assert line_in_force(lab) == f"optional {PLUGIN}"
+    assert line_in_force(lab) == f"optional {LINE}"
 
 
 @pytest.mark.usefixtures("equipping")
@@ -80,7 +82,7 @@ def test_packages_come_from_a_url_and_a_file_and_are_not_installed_again(lab: La
 def test_a_plugin_is_proven_by_the_next_run(lab: Lab) -> None:
     for host in HOSTS:
         assert lab.command(host, f"ls {PLUGIN}* && cmp {PACKAGED} {PLUGIN}") == PLUGIN
-    assert line_in_force(lab) == f"required {PLUGIN}"
+    assert line_in_force(lab) == f"required {LINE}"
 
 
 @pytest.mark.usefixtures("equipped")
@@ -107,7 +109,7 @@ def test_a_node_without_the_required_plugin_is_repaired(lab: Lab, equipped: Site
     run = equipped.run(f"--limit={node}", "--skip-tags=preflight,mig", tags="compute")
     assert (run.rc, run.failed) == (0, {})
     assert lab.command(node, f"cmp {PACKAGED} {PLUGIN}; systemctl is-active slurmd") == "active"
-    assert line_in_force(lab) == f"required {PLUGIN}"
+    assert line_in_force(lab) == f"required {LINE}"
     job = f"timeout 180 srun -w {node} --container-image=any sh -c 'echo $PYXIS_container_image'"
     assert as_user(lab, job) == "any"
 
