@@ -83,7 +83,8 @@ LOG_REASONS = (
     ),
     _reason(
         "no-configuration",
-        r"could not establish a configuration source|failed to (?:fetch|load) .*config|dns srv lookup failed",
+        r"could not establish a configuration source|failed to (?:fetch|load) .*config|dns srv lookup failed"
+        r"|getaddrinfo\(\) failed",
         "The daemon got its configuration from no controller.",
         "Look at the network and the name resolution from the host to the controllers; slurmctld must answer.",
     ),

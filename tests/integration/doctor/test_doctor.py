@@ -129,8 +129,14 @@ NETWORK = (
     Fault(
         "doc-node4",
         {"clock": "behind the controller's; munge: "},
-        f"echo -20m >/etc/faketimerc; echo {FAKETIME} >/etc/ld.so.preload; systemctl restart munge",
-        "rm /etc/ld.so.preload /etc/faketimerc; systemctl restart munge",
+        # sudo does not work with the library, so that it is for munged and Python alone.
+        "mkdir -p /etc/systemd/system/munge.service.d; "
+        f"printf '[Service]\\nEnvironment=LD_PRELOAD={FAKETIME} FAKETIME=-20m\\n' "
+        ">/etc/systemd/system/munge.service.d/clock.conf; systemctl daemon-reload; systemctl restart munge; "
+        "p=$(readlink -f /usr/bin/python3); mv $p $p.real; "
+        f"printf '#!/bin/sh\\nLD_PRELOAD={FAKETIME} FAKETIME=-20m exec '$p'.real \"$@\"\\n' >$p; chmod 755 $p",
+        "p=$(readlink -f /usr/bin/python3); mv $p.real $p; rm /etc/systemd/system/munge.service.d/clock.conf; "
+        "systemctl daemon-reload; systemctl restart munge",
         seen=SILENT,
     ),
     Fault(
