@@ -376,7 +376,7 @@ def test_each_fault_is_named_and_nothing_is_changed(lab: Lab, tmp_path: Path, na
 def test_safe_repairs_are_shown_and_then_made(lab: Lab, tmp_path: Path) -> None:
     stopped = DAEMONS[0]
     faults = [
-        Fault("doc-node1", {}, on_node=stopped.on_node),
+        Fault("doc-node1", {}, stopped.on_node, stopped.undo_node),
         *DRAINS[1:3],
         Fault("doc-node4", {}, on_controller=by_slurm(4, "Kill task failed")),
         Fault("doc-node5", {}, on_controller=by_slurm(5, "SlurmdSpoolDir is full")),
