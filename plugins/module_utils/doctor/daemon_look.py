@@ -28,7 +28,7 @@ PATIENCE = 3
 """Seconds for a file system."""
 
 ERROR = re.compile(r"\b(?:error|fatal|failed|failure|out of memory|oom-kill)\b|\[ERROR\]", re.IGNORECASE)
-NOISE = re.compile(r"Zero Bytes were transmitted or received|\.service: ")
+NOISE = re.compile(r"Zero Bytes were transmitted or received|\.service(?:: | - )")
 """What a daemon logs when somebody only tries its port, as doctor does, and systemd's own words about units."""
 STARTED = re.compile(r"\bslurm(?:d|ctld|dbd) version \S+ started")
 PREFIX = re.compile(r"^\[[^\]]*\]\s*|^slurm(?:d|ctld|dbd): |^\S+\[\d+\]: |^munged: ")

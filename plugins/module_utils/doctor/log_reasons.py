@@ -26,7 +26,7 @@ def _reason(cause: str, words: str, means: str, remedy: str) -> LogReason:
 LOG_REASONS = (
     _reason(
         "port-taken",
-        r"unable to bind listen port|address already in use",
+        r"unable to bind listen port|address already in use|already is listening on the ports",
         "Another process has the daemon's port.",
         "End the process that has the port (ss -ltnp), or give the daemon another port.",
     ),

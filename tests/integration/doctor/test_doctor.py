@@ -443,7 +443,7 @@ def test_a_failure_of_validate_has_the_same_words(lab: Lab) -> None:
             "systemctl stop slurmctld; systemd-run --quiet --unit=taker python3 -m http.server 6817; sleep 1; "
             "systemctl start slurmctld --no-block; sleep 3",
             "systemctl stop taker; systemctl restart slurmctld",
-            {"slurmctld-down": "Address already in use"},
+            {"slurmctld-down": "Another process has the daemon's port"},
         ),
     ],
 )
