@@ -128,7 +128,7 @@ NETWORK = (
     ),
     Fault(
         "doc-node4",
-        {"clock": "behind the controller's; munge: "},
+        {"clock": "s behind the controller's"},
         # sudo does not work with the library, so that it is for munged and Python alone.
         "mkdir -p /etc/systemd/system/munge.service.d; "
         f"printf '[Service]\\nEnvironment=LD_PRELOAD={FAKETIME} FAKETIME=-20m\\n' "
