@@ -141,7 +141,7 @@ NETWORK = (
     ),
     Fault(
         "doc-node5",
-        {"slurmd-no-configuration": "config", "controller-unknown": "doc-ctl"},
+        {"slurmd-no-configuration": "slurmd does not start", "controller-unknown": "doc-ctl"},
         "cp /etc/hosts /root/hosts; sed '/doc-ctl/d' /root/hosts >/etc/hosts; systemctl restart slurmd --no-block",
         "cat /root/hosts >/etc/hosts; systemctl restart slurmd",
         seen=SILENT,
