@@ -120,7 +120,7 @@ def _stopped(name: str, daemon: DaemonState) -> str:
     how = {"exit-code": "its start failed", "oom-kill": "the kernel killed it for memory", "signal": "it was killed"}
     why = how.get(daemon.result, "it was stopped")
     why = f"{why}, and it does not start at boot" if not daemon.enabled else why
-    return f"{name} does not run ({why})" + (f": {daemon.log[-1]}" if daemon.log and daemon.result != "success" else "")
+    return f"{name} does not run ({why})" + (f": {daemon.log[-1]}" if daemon.log and daemon.failed else "")
 
 
 def _munge_key(case: Case) -> str:
@@ -144,7 +144,7 @@ def _munge_other(case: Case) -> str:
 
 def _by_log(reason: log_reasons.LogReason) -> Callable[[Case], str]:
     def test(case: Case) -> str:
-        if case.host.slurmd.runs or case.host.slurmd.result == "oom-kill":
+        if not case.host.slurmd.failed:
             return ""
         found = log_reasons.read(case.host.slurmd.log)
         return f"slurmd does not start: {found[1]}" if found and found[0] is reason else ""
@@ -154,16 +154,13 @@ def _by_log(reason: log_reasons.LogReason) -> Callable[[Case], str]:
 
 def _slurmd_failed(case: Case) -> str:
     daemon = case.host.slurmd
-    failed = daemon.result == "exit-code" or daemon.active == "activating"
-    if daemon.runs or not daemon.active or not failed or log_reasons.read(daemon.log):
+    if not daemon.failed or log_reasons.read(daemon.log):
         return ""
     return f"slurmd does not start: {daemon.log[-1] if daemon.log else 'its log has no reason'}"
 
 
 def _slurmd_stopped(case: Case) -> str:
-    daemon = case.host.slurmd
-    failed = daemon.result == "exit-code" or daemon.active == "activating"
-    return "" if failed else _stopped("slurmd", daemon)
+    return "" if case.host.slurmd.failed else _stopped("slurmd", case.host.slurmd)
 
 
 def _slurmd_deaf(case: Case) -> str:

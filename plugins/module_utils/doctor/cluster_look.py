@@ -154,8 +154,11 @@ def jobs_by_node(listing: str) -> dict[str, list[str]]:
     return found
 
 
-def log_by_node(log: str) -> dict[str, list[str]]:
-    """The errors of slurmctld's log since its start, by the nodes that they name."""
+def log_by_node(log: str, started: Mapping[str, str]) -> dict[str, list[str]]:
+    """The errors of slurmctld's log since its start, by the nodes that they name.
+
+    started: when the slurmd of each node has started. An older line about its slurm.conf does not count any more.
+    """
     lines = log.split("\n")
     starts = [number for number, line in enumerate(lines) if daemon_look.STARTED.search(line)]
     found: dict[str, list[str]] = {}
@@ -168,7 +171,8 @@ def log_by_node(log: str) -> dict[str, list[str]]:
         except ValueError:
             continue
         for name in names:
-            found.setdefault(name, []).append(daemon_look.bare(line)[: daemon_look.LENGTH])
+            if OTHER_CONF not in line or line[1:20] >= started.get(name, ""):
+                found.setdefault(name, []).append(daemon_look.bare(line)[: daemon_look.LENGTH])
     return {name: [*dict.fromkeys(lines)][-OF_A_NODE:] for name, lines in found.items()}
 
 
@@ -283,8 +287,10 @@ def _slurmdbd_error(conf: Settings) -> str:
 def _nodes(path: str, conf: Settings, controllers: Sequence[str]) -> dict[str, Any]:
     """The nodes that are not well, and the options of the looks at their hosts. Raises CommandError."""
     log_file = conf.get("slurmctldlogfile", "")
-    log = log_by_node(daemon_look.tail(log_file) if log_file else daemon_look.journal("slurmctld"))
-    sick = sick_nodes(scontrol.show("node"), conf, text(f"{os.path.dirname(path)}/gres.conf"), log)
+    records = scontrol.show("node")
+    started = {record["NodeName"]: record.get("SlurmdStartTime", "") for record in records}
+    log = log_by_node(daemon_look.tail(log_file) if log_file else daemon_look.journal("slurmctld"), started)
+    sick = sick_nodes(records, conf, text(f"{os.path.dirname(path)}/gres.conf"), log)
     jobs = jobs_by_node(output(SQUEUE)) if sick else {}
     sick = [replace(each, jobs=tuple(jobs.get(each.name, ()))) for each in sick]
     options = {

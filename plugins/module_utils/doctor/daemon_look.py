@@ -28,7 +28,7 @@ PATIENCE = 3
 """Seconds for a file system."""
 
 ERROR = re.compile(r"\b(?:error|fatal|failed|failure|out of memory|oom-kill)\b|\[ERROR\]", re.IGNORECASE)
-NOISE = re.compile(r"Zero Bytes were transmitted or received|\.service: ")
+NOISE = re.compile(r"Zero Bytes were transmitted or received|\.service(?:: | - )")
 """What a daemon logs when somebody only tries its port, as doctor does, and systemd's own words about units."""
 STARTED = re.compile(r"\bslurm(?:d|ctld|dbd) version \S+ started")
 PREFIX = re.compile(r"^\[[^\]]*\]\s*|^slurm(?:d|ctld|dbd): |^\S+\[\d+\]: |^munged: ")
@@ -52,15 +52,12 @@ def states(shown: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def errors(text: str, since_start: bool = True) -> list[str]:
+def errors(text: str) -> list[str]:
     """The last errors in a log, without times, the newest one last.
 
-    since_start: whether lines before the last start of the daemon are left out.
+    Those before the start count as well: a reconfigure starts slurmd anew.
     """
     lines = text.split("\n")
-    if since_start:
-        starts = [number for number, line in enumerate(lines) if STARTED.search(line)]
-        lines = lines[starts[-1] :] if starts else lines
     found = [short(visible(bare(line)), LENGTH) for line in lines if ERROR.search(line) and not NOISE.search(line)]
     return [*dict.fromkeys(reversed(found[-10 * LINES :]))][:LINES][::-1]
 
@@ -100,7 +97,7 @@ def look(logs: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         daemon["log"] = errors(tail(path)) if path else []
         if daemon["active"] != "active":
             # A daemon that ends early has not opened its log yet.
-            daemon["log"] = [*daemon["log"], *errors(journal(unit), since_start=False)][-LINES:]
+            daemon["log"] = [*daemon["log"], *errors(journal(unit))][-LINES:]
     return found
 
 

@@ -33,6 +33,10 @@ NO_TIMEOUT = frozenset(("REBOOT_ISSUED",))
 """States of a node that does not answer because it boots as it was asked to."""
 
 
+KILLED = ("signal", "oom-kill")
+"""systemd's results of a daemon that something else has ended."""
+
+
 @dataclass(frozen=True)
 class SlurmNode:
     """A node as slurmctld knows it, and what the controller finds out about it."""
@@ -105,9 +109,14 @@ class DaemonState:
         return self.active in ("active", "reloading")
 
     @property
+    def failed(self) -> bool:
+        """Whether it does not start, or has ended by itself. Its log has the reason then."""
+        return not self.runs and (self.active == "activating" or self.result not in ("", "success", *KILLED))
+
+    @property
     def startable(self) -> bool:
-        """Whether nobody has stopped it on purpose, and its start has not failed."""
-        return self.enabled and self.active in ("inactive", "failed") and self.result != "exit-code"
+        """Whether it starts at boot, and was only stopped or killed."""
+        return self.enabled and self.active in ("inactive", "failed") and not self.failed
 
 
 @dataclass(frozen=True)

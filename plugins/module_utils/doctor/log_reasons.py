@@ -26,7 +26,7 @@ def _reason(cause: str, words: str, means: str, remedy: str) -> LogReason:
 LOG_REASONS = (
     _reason(
         "port-taken",
-        r"unable to bind listen port|address already in use",
+        r"unable to bind listen port|address already in use|already is listening on the ports",
         "Another process has the daemon's port.",
         "End the process that has the port (ss -ltnp), or give the daemon another port.",
     ),
@@ -83,7 +83,8 @@ LOG_REASONS = (
     ),
     _reason(
         "no-configuration",
-        r"could not establish a configuration source|failed to (?:fetch|load) .*config|dns srv lookup failed",
+        r"could not establish a configuration source|failed to (?:fetch|load) .*config|dns srv lookup failed"
+        r"|getaddrinfo\(\) failed",
         "The daemon got its configuration from no controller.",
         "Look at the network and the name resolution from the host to the controllers; slurmctld must answer.",
     ),

@@ -32,7 +32,9 @@ class ServerCase:
 
     def last_words(self, unit: str) -> str:
         """Why a daemon does not run, as far as its log says; `, LINE`."""
-        log = self.server.daemons[unit].log if unit in self.server.daemons else ()
+        daemon = self.server.daemons.get(unit)
+        # The errors of a daemon that was stopped are old.
+        log = daemon.log if daemon and (daemon.failed or daemon.runs) else ()
         found = log_reasons.read(log)
         if found:
             return f": {found[1]} ({found[0].means[:-1]})"

@@ -128,14 +128,20 @@ NETWORK = (
     ),
     Fault(
         "doc-node4",
-        {"clock": "behind the controller's; munge: "},
-        f"echo -20m >/etc/faketimerc; echo {FAKETIME} >/etc/ld.so.preload; systemctl restart munge",
-        "rm /etc/ld.so.preload /etc/faketimerc; systemctl restart munge",
+        {"clock": "s behind the controller's"},
+        # sudo does not work with the library, so that it is for munged and Python alone.
+        "mkdir -p /etc/systemd/system/munge.service.d; "
+        f"printf '[Service]\\nEnvironment=LD_PRELOAD={FAKETIME} FAKETIME=-20m\\n' "
+        ">/etc/systemd/system/munge.service.d/clock.conf; systemctl daemon-reload; systemctl restart munge; "
+        "p=$(readlink -f /usr/bin/python3); mv $p $p.real; "
+        f"printf '#!/bin/sh\\nLD_PRELOAD={FAKETIME} FAKETIME=-20m exec '$p'.real \"$@\"\\n' >$p; chmod 755 $p",
+        "p=$(readlink -f /usr/bin/python3); mv $p.real $p; rm /etc/systemd/system/munge.service.d/clock.conf; "
+        "systemctl daemon-reload; systemctl restart munge",
         seen=SILENT,
     ),
     Fault(
         "doc-node5",
-        {"slurmd-no-configuration": "config", "controller-unknown": "doc-ctl"},
+        {"slurmd-no-configuration": "slurmd does not start", "controller-unknown": "doc-ctl"},
         "cp /etc/hosts /root/hosts; sed '/doc-ctl/d' /root/hosts >/etc/hosts; systemctl restart slurmd --no-block",
         "cat /root/hosts >/etc/hosts; systemctl restart slurmd",
         seen=SILENT,
@@ -370,7 +376,7 @@ def test_each_fault_is_named_and_nothing_is_changed(lab: Lab, tmp_path: Path, na
 def test_safe_repairs_are_shown_and_then_made(lab: Lab, tmp_path: Path) -> None:
     stopped = DAEMONS[0]
     faults = [
-        Fault("doc-node1", {}, on_node=stopped.on_node),
+        Fault("doc-node1", {}, stopped.on_node, stopped.undo_node),
         *DRAINS[1:3],
         Fault("doc-node4", {}, on_controller=by_slurm(4, "Kill task failed")),
         Fault("doc-node5", {}, on_controller=by_slurm(5, "SlurmdSpoolDir is full")),
@@ -437,7 +443,7 @@ def test_a_failure_of_validate_has_the_same_words(lab: Lab) -> None:
             "systemctl stop slurmctld; systemd-run --quiet --unit=taker python3 -m http.server 6817; sleep 1; "
             "systemctl start slurmctld --no-block; sleep 3",
             "systemctl stop taker; systemctl restart slurmctld",
-            {"slurmctld-down": "Address already in use"},
+            {"slurmctld-down": "Another process has the daemon's port"},
         ),
     ],
 )

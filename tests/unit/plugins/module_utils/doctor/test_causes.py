@@ -185,6 +185,12 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
         "no reason",
     ),
     "slurmd killed": (DOWN, host(slurmd=DEAD, listens=False), "slurmd-stopped", "it was killed"),
+    "slurmd stopped, with old errors in its log": (
+        DOWN,
+        host(slurmd=DaemonState("inactive", True, "success", ("fatal: No space left on device",)), listens=False),
+        "slurmd-stopped",
+        "slurmd does not run (it was stopped)",
+    ),
     "slurmd killed for memory": (
         DOWN,
         host(slurmd=DaemonState("failed", True, "oom-kill"), listens=False),

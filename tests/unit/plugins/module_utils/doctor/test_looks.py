@@ -60,8 +60,7 @@ def test_errors_of_a_log() -> None:
 [2026-11-24T10:00:03.100] error: once
 [2026-11-24T10:00:04.100] error: twice
 """
-    assert daemon_look.errors(text) == ["error: once", "error: twice"]
-    assert daemon_look.errors(text, since_start=False)[0] == "error: an old one"
+    assert daemon_look.errors(text) == ["error: an old one", "error: once", "error: twice"]
 
 
 @pytest.mark.parametrize(
@@ -157,9 +156,11 @@ def test_jobs_and_log_lines_by_node() -> None:
 [2026-11-24T10:00:02.000] Node n2 now responding
 [2026-11-24T10:00:03.000] error: nothing about any of them
 """
-    found = cluster_look.log_by_node(log)
+    found = cluster_look.log_by_node(log, {"n1": "2026-11-24T09:00:00"})
     assert found["n2"] == ["error: Nodes n[1-2] not responding"]
     assert len(found["n1"]) == 2
+    # slurmd has started again since.
+    assert len(cluster_look.log_by_node(log, {"n1": "2026-11-24T11:00:00"})["n1"]) == 1
 
 
 def test_sick_nodes_are_few() -> None:
