@@ -162,7 +162,7 @@ def reason(site: Site, node: str) -> str:
     [
         ("leave-node9", "remove_nodes: found 'leave-node9', unknown node, did you mean"),
         ("leave-ctl", "controllers: leave-ctl cannot leave the cluster"),
-        ("leave-node1", "partition one: would have no node without leave-node1"),
+        ("leave-node1", "partitions[2]: partition one would have no node without leave-node1"),
         ("leave-node[3-4]", "slurm_files.topology.conf: a list would be empty without leave-node[3-4]"),
         ("leave-node[1-4]", "nodes: leave-node[1-4] cannot leave the cluster, which would have no node"),
     ],
