@@ -209,14 +209,14 @@ def test_a_check_shows_everything_and_changes_nothing(site: Site) -> None:
         "10.213.7.174 leave-node4",
         "slurmd.service: active, enabled",
         "/etc/munge/munge.key: present",
-        "/scratch: mounted",
+        "/scratch",
         "/etc/ssh/shosts.equiv",
         "Slurm would not have leave-node4 any more",
     ):
         assert words in told, words
     assert site.file.read_text() == before
     assert site.state(job) == "RUNNING"
-    assert reason(site, "leave-node4") == "mixed none"
+    assert reason(site, "leave-node4") in ("mixed none", "allocated none")
     assert site.lab.command("leave-node4", "systemctl is-active slurmd munge") == "active\nactive"
     site.command(f"touch {GO}")
     site.lab.wait_until_idle(CONTROLLER, "leave-node4")
@@ -231,7 +231,7 @@ def test_a_node_with_jobs_at_the_deadline_is_not_removed(site: Site) -> None:
     assert run.rc != 0
     assert f"stays     leave-node4: after the deadline, job {job} of root" in str(run.failed)
     assert reason(site, "leave-node2") == "idle none"
-    assert reason(site, "leave-node4") == "mixed none"
+    assert reason(site, "leave-node4") in ("mixed none", "allocated none")
     assert site.state(job) == "RUNNING"
     site.command(f"touch {GO}")
     site.lab.wait_until_idle(CONTROLLER, "leave-node4")
