@@ -242,8 +242,10 @@ def test_a_node_leaves_when_its_job_has_ended_and_runs_that_were_killed_go_on(si
     job = site.submit("leave-node4")
     run = site.start("leave-node4", "-e", "remove_nodes_write=true")
     wait_for_line(run, f"waiting   leave-node4: job {job} of root until")
+    # The line is also shown before the node is drained.
+    drained = "timeout 60 sinfo --noheader --nodes=leave-node4 --format=%E"
+    site.lab.wait_for(CONTROLLER, drained, "gpucluster.slurm remove_nodes: leaves the cluster", 60)
     run.kill()
-    assert reason(site, "leave-node4").endswith("gpucluster.slurm remove_nodes: leaves the cluster")
     run = site.start("leave-node4", "-e", "remove_nodes_write=true")
     wait_for_line(run, f"waiting   leave-node4: job {job} of root until")
     site.command(f"touch {GO}")
@@ -306,9 +308,7 @@ def test_a_host_gets_another_name(site: Site) -> None:
 def test_a_host_that_is_gone_is_named_until_it_is_clean(site: Site) -> None:
     lab = site.lab
     lab.command(CONTROLLER, f"rm -f {BACK}")
-    gone = (
-        f"systemctl stop ssh slurmd; pkill -x sshd; until test -e {BACK}; do sleep 1; done; systemctl start ssh slurmd"
-    )
+    gone = f"systemctl stop ssh slurmd; pkill sshd; until test -e {BACK}; do sleep 1; done; systemctl start ssh slurmd"
     later(lab, "leave-node3", gone)
     run = site.remove("leave-node3", "-e", "remove_nodes_write=true")
     succeeded(run)
