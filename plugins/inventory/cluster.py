@@ -289,7 +289,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.template import trust_as_template
 from ansible.vars.plugins import get_vars_from_path
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.leaving import OPTION, edits, emptied
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.leaving import OPTION, edits, emptied, empty
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     SLURM_GROUPS,
     DeclaredCluster,
@@ -352,9 +352,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             leaving = self._leaving()
             if leaving is not None:
                 cluster = load(self._without(path, document, leaving), *others)
-                if empty := emptied(whole, cluster):
-                    what = f"would have no node without {', '.join(leaving)}: remove it or give it other nodes first"
-                    raise ModelError([f"{document.file}: partition {name}: {what}" for name in empty])
+                if partitions := emptied(whole, cluster):
+                    raise ModelError([f"{document.file}: {empty(name, leaving)}" for name in partitions])
         except ModelError as error:
             # Ansible shows the message of an exception several times, and each plugin that it tries adds its own.
             # So the problems are shown here, once.

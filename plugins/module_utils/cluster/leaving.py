@@ -74,8 +74,7 @@ def edits(file: str, data: Mapping[str, Any], names: Sequence[str]) -> list[Edit
     found.refuse_servers(data, leaving)
     found.refuse_unknown(data, leaving)
     found.nodes(data, leaving)
-    for i, partition in enumerate(data.get("partitions") or []):
-        found.hostlist(("partitions", i, "nodes"), partition.get("nodes"), leaving)
+    found.partitions(data, leaving)
     found.storage(data, leaving)
     found.addresses(data, leaving)
     for key, value in _scalars(data.get("slurm_conf") or {}, ("slurm_conf",)):
@@ -120,8 +119,13 @@ def replaced(text: str, pieces: Sequence[tuple[str, str]]) -> str:
     return "".join([*parts, text[place:]])
 
 
+def empty(partition: str, names: Sequence[str]) -> str:
+    """The problem of a partition that would have no node."""
+    return f"partition {partition} would have no node without {fold([*names])}: remove it or give it other nodes first"
+
+
 def emptied(before: DeclaredCluster, after: DeclaredCluster) -> list[str]:
-    """The partitions that have nodes before, and none afterwards."""
+    """The partitions that have nodes before, and none afterwards, also because of node sets."""
     names = [str(partition["name"]) for partition in before.variables["slurm_partitions"]]
     groups = group_names("partition", names)
     return [name for name in names if before.groups[groups[name]] and not after.groups.get(groups[name])]
@@ -214,6 +218,15 @@ class _Edits:
                         self.edits.append(Edit(("nodes", i, key), ((text, without(text, places)),)))
         if entries and gone == len(entries):
             self.problem(("nodes",), f"{fold([*leaving])} cannot leave the cluster, which would have no node")
+
+    def partitions(self, data: Mapping[str, Any], leaving: Collection[str]) -> None:
+        """Edit the nodes of partitions."""
+        for i, partition in enumerate(data.get("partitions") or []):
+            names = _names(str(partition.get("nodes") or ""))
+            if names and all(name in leaving for name in names):
+                self.problem(("partitions", i), empty(str(partition.get("name")), names))
+            else:
+                self.hostlist(("partitions", i, "nodes"), partition.get("nodes"), leaving)
 
     def storage(self, data: Mapping[str, Any], leaving: Collection[str]) -> None:
         """Edit the hosts that mount file systems. A server cannot leave."""

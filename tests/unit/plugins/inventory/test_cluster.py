@@ -279,7 +279,7 @@ def test_nodes_that_leave_are_no_hosts_of_the_cluster(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("nodes", "words"),
     [
-        ("compute[01-02]", "my.cluster.yml: partition gpu: would have no node without compute01, compute02"),
+        ("compute[01-02]", "my.cluster.yml: partitions[1]: partition gpu would have no node without compute[01-02]"),
         ("compute1", "remove_nodes: found 'compute1', unknown node, did you mean 'compute01'?"),
         ("compute[1", "remove_nodes: bad hostlist 'compute[1'"),
         ("head", "my.cluster.yml: controllers: head cannot leave the cluster"),
