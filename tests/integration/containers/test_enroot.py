@@ -80,9 +80,7 @@ def test_users_do_not_see_each_others_jobs(lab: Lab) -> None:
     script = f"srun --container-image={IMAGE} sleep 300"
     job = as_user(lab, f"sbatch --parsable -w box01 -o /dev/null --wrap {shlex.quote(script)}")
     lab.wait_for("box01", "pgrep -xu alice sleep", "\n")
-    look = (
-        f"for d in {DIRECTORIES} {IMPORTS} /proc/$(pgrep -xu alice sleep)/root; do ls $d && echo seen; done; true"
-    )
+    look = f"for d in {DIRECTORIES} {IMPORTS} /proc/$(pgrep -xu alice sleep)/root; do ls $d && echo seen; done; true"
     assert "seen" not in as_user(lab, f"timeout 180 srun -w box01 sh -c {shlex.quote(look)} 2>&1", "bob")
     as_user(lab, f"scancel {job}")
 
