@@ -65,9 +65,8 @@ def test_preflight_checks_every_role_of_the_playbooks() -> None:
         for action in ("import_role", "include_role")
         if (role := task.get(f"ansible.builtin.{action}")) and not role.get("rolespec_validate", True)
     }
-    # Preflight checks the variables of role slurm by importing it, and has none of its own. The first play of doctor.yml,
-    # which has no preflight, checks those of its role.
-    assert unchecked == {*checked, "slurm", "preflight", "doctor"}
+    # Preflight checks the variables of role slurm by importing it, and has none of its own.
+    assert unchecked == {*checked, "slurm", "preflight"}
 
 
 def test_no_option_of_these_roles_is_required() -> None:
