@@ -61,29 +61,7 @@ options:
     description: Seconds that V(next) waits for a node, and V(prove) for the registration of nodes.
     type: int
     default: 60
-  run:
-    description: This run, as of the module M(gpucluster.slurm.slurm_run). The control host fills it in for V(next).
-    type: dict
-    default: {}
-    suboptions:
-      host:
-        description: The control host.
-        type: str
-        required: true
-      user:
-        description: The user of ansible-playbook there.
-        type: str
-        required: true
-      process:
-        description: Number and start of its process there.
-        type: str
-        required: true
-  former:
-    description: Processes of runs that have ended on the same control host. The control host fills them in.
-    type: list
-    elements: str
-    default: []
-extends_documentation_fragment: [gpucluster.slurm.changing]
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.run]
 attributes:
   diff_mode: {support: none}
 requirements:

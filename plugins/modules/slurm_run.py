@@ -26,35 +26,13 @@ options:
     description: Whether the run of another control host has ended, so that its note is replaced.
     type: bool
     default: false
-  run:
-    description: This run, and a former run whose note may be replaced. The control host fills it in.
-    type: dict
-    default: {}
-    suboptions:
-      host:
-        description: The control host.
-        type: str
-        required: true
-      user:
-        description: The user of ansible-playbook there.
-        type: str
-        required: true
-      process:
-        description: Number and start of its process there.
-        type: str
-        required: true
-  former:
-    description: Processes of runs that have ended on the same control host. The control host fills them in.
-    type: list
-    elements: str
-    default: []
   rolling:
     description:
       - Whether the run is a rolling change. While it waits for jobs, the module C(slurm_rolling) removes its note, so
         that other runs can change the cluster. A second note prevents a second rolling change meanwhile.
     type: bool
     default: false
-extends_documentation_fragment: [gpucluster.slurm.changing]
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.run]
 attributes:
   diff_mode: {support: none}
 """
