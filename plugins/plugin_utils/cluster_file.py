@@ -10,6 +10,7 @@ edited text is read again, and must have the data that the edits give.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import yaml
 from ansible.module_utils.common.yaml import SafeLoader
@@ -28,8 +29,8 @@ Place = tuple[int, int, str]
 
 def edited(file: str, text: str, changes: Sequence[Edit]) -> str:
     """The text of a file after edits. Raises ModelError if it cannot be edited."""
-    root = yaml.compose(text, Loader=SafeLoader)
-    assert root, "a valid cluster file is not empty"
+    # A valid cluster file is not empty.
+    root = cast("yaml.Node", yaml.compose(text, Loader=SafeLoader))
     result = text
     # An alias is edited once, where its anchor is.
     for start, end, new in sorted({_place(file, text, root, edit) for edit in changes}, reverse=True):
@@ -56,8 +57,8 @@ def _place(file: str, text: str, root: yaml.Node, edit: Edit) -> Place:
         parent = _child(parent, part)[1]
     first, node = _child(parent, last)
     if not edit.pieces:
-        assert isinstance(parent, yaml.CollectionNode)
-        return (*(_flow(parent, first, node) if parent.flow_style else _block(text, parent, first, node)), "")
+        around = cast("yaml.CollectionNode", parent)  # the entry was found in it
+        return (*(_flow(around, first, node) if around.flow_style else _block(text, around, first, node)), "")
     start, end = node.start_mark.index, node.end_mark.index
     try:
         return start, end, replaced(text[start:end], edit.pieces)
