@@ -146,7 +146,8 @@ def test_files_and_a_package_at_a_url_under_a_running_job(
     assert plugin == packaged == sha256(_plugin(packages["26.05"])).hexdigest()
     # A container has run with it, so nothing is kept of the former one.
     assert lab.command(HOST, f"ls {PLUGIN}*") == PLUGIN
-    assert lab.command(HOST, f"grep {PLUGIN} /etc/slurm/plugstack.conf") == f"required {PLUGIN}"
+    line = lab.command(HOST, f"grep {PLUGIN} /etc/slurm/plugstack.conf")
+    assert line == f"required {PLUGIN} runtime_path=/var/lib/pyxis"
     job = "timeout 180 srun --container-image=any sh -c 'echo $PYXIS_container_image'"
     assert lab.command(HOST, job) == "any"
     again = upgrade(own)
