@@ -160,7 +160,7 @@ class Removal:
                 decided = Departure(waiting={"all nodes": str(error)})
             self.update(decided.resume, "State=RESUME", f"Reason={CLEARED}")
             self.update(decided.drain, "State=DRAIN", f"Reason={drains.LEAVING}leaves the cluster")
-            # A drained node could have got a job just before, so what was drained is looked at once more.
+            # A drained node could have got a job just before, so the drained nodes are looked at once more.
             if decided.over or self.check_mode or time.monotonic() >= until:
                 return decided
             time.sleep(0 if decided.drain else POLL)

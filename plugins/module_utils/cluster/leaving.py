@@ -35,7 +35,7 @@ SERVERS = {
     "login": "remove it from this key first, and run site.yml",
     "registry": "give another host the registry first, and run site.yml",
 }
-"""Hosts that serve the cluster, by their key, and what has to be done before they can leave."""
+"""Hosts that serve the cluster, by their key, and the steps before they can leave."""
 
 SEARCHED = ("nodes", "partitions", "storage", "slurm_conf", "slurm_files", "accounting")
 """Keys whose values can name nodes."""

@@ -63,7 +63,7 @@ class Cause:
     means: str
     """For the documentation."""
     test: Callable[[Case], str]
-    """The cause with what was found, empty if it is another one."""
+    """The cause with its evidence, empty if it is another one."""
     remedy: str
     repair: str = ""
     """What doctor_repair does: a word of this module, or nothing."""
@@ -473,7 +473,7 @@ UNREACHED = 4
 """The first of them are about hosts that could not be looked at."""
 
 
-# -- what Slurm says -------------------------------------------------------------------------------------------------
+# -- Slurm's reports ------------------------------------------------------------------------------------------------
 
 KILL = "Kill task failed"
 
@@ -674,7 +674,7 @@ OWNED = (
         "Run site.yml with --tags compute.",
     ),
 )
-"""Drains of others than Slurm. They are named beside what was measured."""
+"""Drains of others than Slurm. They are named beside the measurements."""
 
 UNKNOWN = Cause(
     "unknown",
@@ -692,7 +692,7 @@ def by_reason(reason: str, owner: str) -> Cause:
 
 
 def causes(case: Case) -> list[tuple[Cause, str]]:
-    """The causes of a sick node, each with what was found."""
+    """The causes of a sick node, each with its evidence."""
     found = [(cause, words) for cause in OWNED if (words := cause.test(case))]
     if case.node.asleep:
         return []

@@ -53,7 +53,7 @@ class DoctorFinding:
     cause: str
     """The name of the cause (docs/admin/doctor.md)."""
     words: str
-    """The cause with what was found."""
+    """The cause with its evidence."""
     remedy: str
     repair: str = ""
     """The safe repair, if the owner permits it."""
@@ -71,7 +71,7 @@ def diagnose(
     """All that is wrong, equal causes folded.
 
     Args:
-        cluster: what the serving controller says.
+        cluster: the answers of the serving controller.
         nodes: the nodes that it has found sick, or that its log names.
         hosts: the looks at their hosts; a node without one is not in the inventory.
         servers: the looks at the controllers and the database host.

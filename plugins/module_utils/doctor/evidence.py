@@ -183,7 +183,7 @@ class ServerLook:
 
 @dataclass(frozen=True)
 class ClusterLook:
-    """What the serving controller says."""
+    """The answers of the serving controller."""
 
     answers: bool = True
     """Whether there is one. Without it nothing else is known."""

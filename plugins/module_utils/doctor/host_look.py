@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the host of a node says about itself. Nothing is changed, and nothing waits longer than some seconds."""
+"""The answers of the host of a node about itself. Nothing is changed, and nothing waits longer than some seconds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error, sockets
@@ -174,7 +175,7 @@ def _hanging(points: Mapping[str, Mount]) -> list[str]:
     for point, mount in points.items():
         if NETWORK.fullmatch(mount.type):
             try:
-                in_time(lambda path=point: os.statvfs(path).f_bsize, PATIENCE)  # type: ignore[misc]
+                in_time(partial(os.statvfs, point), PATIENCE)
             except PatienceError as error:
                 found.append(f"{point} ({error})")
     return found

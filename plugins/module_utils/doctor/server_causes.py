@@ -76,7 +76,7 @@ def _database(case: ServerCase) -> str:
     if "database" not in case.duties or case.server.unreached:
         return ""
     there = [unit for unit in DATABASES if unit in case.server.daemons]
-    # A database of another origin has another name, or is on another host; then slurmdbd's words are what is known.
+    # A database of another origin has another name, or is on another host; then only slurmdbd's words are known.
     if not there or any(case.is_up(unit) for unit in there):
         return ""
     return f"{there[0]} does not run{case.last_words(there[0])}"

@@ -154,7 +154,7 @@ def reason(site: Site, node: str) -> str:
     return site.command(f"sinfo --noheader --Node --partition=all --nodes={node} --format='%T %E'")
 
 
-# -- what is refused, and what a check shows -------------------------------------------------------------------------
+# -- refusals, and the output of a check ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

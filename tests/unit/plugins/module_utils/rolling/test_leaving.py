@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether nodes can leave the cluster: what is drained, what is waited for, and what happens after the deadline."""
+"""Whether nodes can leave the cluster: the drains, the waits, and the deadline."""
 
 from __future__ import annotations
 
