@@ -252,7 +252,47 @@ IDENTITY = (
         seen="unexpectedly rebooted",
     ),
 )
-ROUNDS = {"daemons": DAEMONS, "network": NETWORK, "drains": DRAINS, "files": FILES, "identity": IDENTITY}
+
+HOSTS = (
+    Fault(
+        "doc-node1",
+        {"slurmd-host-name": "another-name"},
+        "hostname another-name; systemctl restart slurmd --no-block",
+        "hostname doc-node1; systemctl restart slurmd",
+        seen=SILENT,
+    ),
+    Fault("doc-node2", {"batch-failure": "batch job"}, on_controller=by_slurm(2, "batch job complete failure")),
+    Fault(
+        "doc-node3",
+        {"ssh-refused": "the host is up, but ssh fails"},
+        # Connections that are open would serve Ansible, too.
+        "systemd-run --quiet --on-active=1 sh -c 'systemctl stop ssh; pkill sshd; sleep 150; systemctl start ssh'",
+        on_controller=by_slurm(3, "Kill task failed"),
+    ),
+    Fault(
+        "doc-node4",
+        {"silent": "slurmctld has no answer"},
+        "systemctl kill --signal=STOP --kill-whom=main slurmd",
+        "systemctl kill --signal=CONT --kill-whom=main slurmd",
+        seen=SILENT,
+    ),
+    Fault(
+        "doc-node5",
+        {"cpus": "of 64 CPUs"},
+        on_controller="sed -i '/^NodeName=doc-node5/s/CoresPerSocket=2/CoresPerSocket=64/' /etc/slurm/slurm.conf; "
+        "scontrol reconfigure",
+        undo_controller="sed -i s/CoresPerSocket=64/CoresPerSocket=2/ /etc/slurm/slurm.conf; scontrol reconfigure",
+        seen="Low socket",
+    ),
+)
+ROUNDS = {
+    "daemons": DAEMONS,
+    "network": NETWORK,
+    "drains": DRAINS,
+    "files": FILES,
+    "identity": IDENTITY,
+    "hosts": HOSTS,
+}
 
 
 def submit(lab: Lab, node: str, command: str = "true") -> int:
