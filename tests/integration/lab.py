@@ -210,7 +210,7 @@ class Lab:
 
     def wait_until_idle(self, host: str, node: str, seconds: int = 180) -> None:
         """Return when sinfo on `host` shows a node as idle. A node that has not answered yet is idle*."""
-        self.wait_for(host, f"timeout 60 sinfo -h -n {node} -o %T | grep -x idle", "idle", seconds)
+        self.wait_for(host, f"timeout 60 sinfo -h -n {node} -o =%T=%E=", "=idle=", seconds)
 
     @contextmanager
     def configuration_kept(self) -> Iterator[None]:
