@@ -209,8 +209,12 @@ class Lab:
         return output.strip()
 
     def wait_until_idle(self, host: str, node: str, seconds: int = 180) -> None:
-        """Return when sinfo on `host` shows a node as idle. A node that has not answered yet is idle*."""
-        self.wait_for(host, f"timeout 60 sinfo -h -n {node} -o =%T=%E=", "=idle=", seconds)
+        """Return when sinfo on `host` shows a node as idle. A node that has not answered yet is idle*.
+
+        It asks for all nodes: for a single one, slurmctld does not count the allocated CPUs anew, and the node stays
+        mixed after its last job (`_slurm_rpc_dump_node_single` in `src/slurmctld/proc_req.c`).
+        """
+        self.wait_for(host, "timeout 60 sinfo -h -N -o =%N=%T=", f"={node}=idle=", seconds)
 
     @contextmanager
     def configuration_kept(self) -> Iterator[None]:

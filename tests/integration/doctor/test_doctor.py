@@ -352,8 +352,7 @@ def undo(lab: Lab, fault: Fault) -> None:
         lab.command(CONTROLLER, f"timeout 60 scancel {' '.join(held)}; true")
     # Slurm replaces no other reason of an earlier drain.
     resume = f"scontrol update NodeName={fault.node} State=RESUME Reason='{CLEARED}'"
-    back = f"timeout 60 {resume}; timeout 60 sinfo -h -n {fault.node} -o =%T="
-    lab.wait_for(CONTROLLER, back, "=idle=")
+    lab.wait_for(CONTROLLER, f"timeout 60 {resume}; timeout 60 sinfo -h -N -o =%N=%T=", f"={fault.node}=idle=")
 
 
 def states(lab: Lab) -> str:

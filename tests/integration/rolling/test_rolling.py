@@ -130,7 +130,8 @@ def rolled(lab: Lab) -> list[str]:
 
 
 def reason(lab: Lab, node: str) -> str:
-    return str(lab.command(CONTROLLER, f"timeout 60 sinfo --noheader --nodes={node} --format='%T %E' | head -1"))
+    shown = f"timeout 60 sinfo --noheader --Node --format='%N %T %E' | sed -n 's/^{node} //p' | head -1"
+    return str(lab.command(CONTROLLER, shown))
 
 
 def wait_for_line(run: LiveRun, words: str, seconds: int = 120) -> None:
