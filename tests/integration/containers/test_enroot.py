@@ -119,6 +119,8 @@ def test_mpi_and_pytorch_in_containers_on_two_nodes(lab: Lab) -> None:
     for mpi, names in {"pmix": "PMIX_RANK", "pmi2": "PMI_RANK"}.items():
         said = in_container(lab, f"-N2 -n4 --mpi={mpi} --container-image={IMAGE}", f"echo ${names}")
         assert sorted(said.split()) == ["0", "1", "2", "3"]
+    pmix = f"SLURM_PMIX_TMPDIR=/var/tmp timeout 180 srun -N2 --mpi=pmix --container-image={IMAGE}"
+    assert len(as_user(lab, f"{pmix} sh -c 'ls -d /var/tmp/spmix_appdir_2001_*' 2>/dev/null").split()) == 2
     torch = f"PYTORCH_VERSION=2 timeout 180 srun -N2 -n4 --container-env=PYTORCH_VERSION --container-image={IMAGE}"
     said = as_user(lab, f"{torch} sh -c 'echo $MASTER_ADDR $WORLD_SIZE $RANK $LOCAL_RANK' 2>/dev/null")
     assert sorted(said.splitlines()) == ["box01 4 0 0", "box01 4 1 1", "box01 4 2 0", "box01 4 3 1"]
