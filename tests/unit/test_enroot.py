@@ -115,6 +115,8 @@ def test_a_running_container_is_known_by_its_directory(tmp_path: Path, job: str,
 
 
 JOB = {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "0"}
+# Not a variable of Slurm: the host lacks nvidia-container-cli.
+NO_CLI = {"NO_CLI": "1"}
 BOTH = ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
 
 
@@ -125,6 +127,8 @@ BOTH = ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utilit
         pytest.param(False, {}, ["NVIDIA_VISIBLE_DEVICES=all"], ["NVIDIA_VISIBLE_DEVICES=void"], id="no GPUs, NVIDIA"),
         pytest.param(True, {}, [], [], id="no job"),
         pytest.param(True, {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0"}, [], [], id="a step without GPUs"),
+        pytest.param(True, NO_CLI, [], ["NVIDIA_VISIBLE_DEVICES=void"], id="no job, no nvidia-container-cli"),
+        pytest.param(True, JOB | NO_CLI, [], BOTH, id="a plain image, no nvidia-container-cli"),
         pytest.param(True, JOB, [], BOTH, id="a plain image"),
         pytest.param(True, JOB, ["NVIDIA_VISIBLE_DEVICES=none"], BOTH[1:], id="an image with devices"),
         pytest.param(True, JOB, ["NVIDIA_DRIVER_CAPABILITIES=all"], BOTH[:1], id="an image with capabilities"),
@@ -135,11 +139,15 @@ def test_devices_of_a_container(
 ) -> None:
     if gpus:
         (tmp_path / "nvidia0").touch()
+    if "NO_CLI" not in job:
+        program_of(tmp_path, "nvidia-container-cli", "")
     environment = tmp_path / "environment"
     environment.write_text("".join(f"{line}\n" for line in image))
     hook = (FILES / "gpus.sh").read_text().replace("/dev/nvidia", f"{tmp_path}/nvidia")
     subprocess.run(
-        ["sh", "-c", hook], check=True, env={"PATH": os.environ["PATH"], "ENROOT_ENVIRON": str(environment), **job}
+        ["sh", "-c", hook],
+        check=True,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "ENROOT_ENVIRON": str(environment), **job},
     )
     assert environment.read_text().splitlines() == [*image, *added]
 

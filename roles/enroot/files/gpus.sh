@@ -3,8 +3,10 @@
 # That hook takes the last NVIDIA_... lines of the container's environment, and a variable of the job before all of them.
 set -e
 
-# Images of NVIDIA request all GPUs, and could not start on a host that has none.
-if test ! -e /dev/nvidiactl && test ! -e /dev/nvidia0; then
+# Images of NVIDIA request all GPUs, and could not start on a host that has none. Without nvidia-container-cli, only a job
+# with GPUs fails.
+unable() { test -z "${CUDA_VISIBLE_DEVICES-}" && ! command -v nvidia-container-cli >/dev/null; }
+if { test ! -e /dev/nvidiactl && test ! -e /dev/nvidia0; } || unable; then
     echo NVIDIA_VISIBLE_DEVICES=void >>"$ENROOT_ENVIRON"
     exit
 fi

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED
-from debs import GREET, HOSTS, PLUGIN, STAND_IN, Site, Workshop, real_packages, serve
+from debs import GREET, HOSTS, NVIDIA_CLI, PLUGIN, STAND_IN, Site, Workshop, real_packages, serve
 from gpus import DECLARED, NODE, PLAIN, REMOVE, install_gpus
 from images import COMPLETE, FORGET, SMALL, push_image, tls_variables
 from lab import Lab, Run, with_cluster
@@ -26,7 +26,6 @@ from lab import Lab, Run, with_cluster
 STATES = ("prepared", "planned", "equipping", "equipped", "worse", "cache", "real")
 # Is on the first host once the tests have begun to change the cluster.
 USED = "/var/lib/slurm/tests-were-here"
-NVIDIA_CLI = "/usr/local/bin/nvidia-container-cli"
 # The stages that equip the cluster; base installs Slurm's plugin for NVML.
 EQUIPPING = "base,containers,controller,compute"
 FRIENDLY = [{"plugin": GREET, "arguments": ["friendly"]}]

@@ -24,6 +24,7 @@ HOSTS = ("front", "box01", "box02")
 PLUGIN = "/usr/local/lib/gpucluster-slurm/spank_pyxis.so"
 URL = "http://10.213.7.70:8070"
 GREET = "/usr/local/lib/greet.so"
+NVIDIA_CLI = "/usr/local/bin/nvidia-container-cli"
 # The plugin as the package of pyxis brings it, for a shell.
 PACKAGED = "$(dpkg -L nvslurm-plugin-pyxis | grep 'pyxis[.]so$')"
 # The host that has an older pyxis before the cluster is equipped, and where that plugin is kept for a comparison.

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
-from debs import PLUGIN, Site, as_user
+from debs import NVIDIA_CLI, PLUGIN, Site, as_user
 from images import IMAGE
 from lab import Lab
 
@@ -119,6 +119,8 @@ def test_mpi_and_pytorch_in_containers_on_two_nodes(lab: Lab) -> None:
     for mpi, names in {"pmix": "PMIX_RANK", "pmi2": "PMI_RANK"}.items():
         said = in_container(lab, f"-N2 -n4 --mpi={mpi} --container-image={IMAGE}", f"echo ${names}")
         assert sorted(said.split()) == ["0", "1", "2", "3"]
+    pmix = f"SLURM_PMIX_TMPDIR=/var/tmp timeout 180 srun -N2 --mpi=pmix --container-image={IMAGE}"
+    assert len(as_user(lab, f"{pmix} sh -c 'ls -d /var/tmp/spmix_appdir_2001_*' 2>/dev/null").split()) == 2
     torch = f"PYTORCH_VERSION=2 timeout 180 srun -N2 -n4 --container-env=PYTORCH_VERSION --container-image={IMAGE}"
     said = as_user(lab, f"{torch} sh -c 'echo $MASTER_ADDR $WORLD_SIZE $RANK $LOCAL_RANK' 2>/dev/null")
     assert sorted(said.splitlines()) == ["box01 4 0 0", "box01 4 1 1", "box01 4 2 0", "box01 4 3 1"]
@@ -132,6 +134,20 @@ def test_containers_have_the_sites_variables_and_infiniband_where_there_is_some(
         assert sorted(said.splitlines()) == ["/dev/infiniband/uverbs0", "two words", "two words"]
     finally:
         lab.command("box01", "rm -r /dev/infiniband")
+
+
+def test_an_image_of_nvidia_needs_nvidia_container_cli_in_jobs_with_gpus_only(lab: Lab) -> None:
+    """The container gets the variable of these images. The node has GPUs."""
+    image = f"--container-image={IMAGE} --container-name=nvidia --container-remap-root"
+    in_container(lab, f"-w box01 {image}", "echo NVIDIA_VISIBLE_DEVICES=all >>/etc/environment")
+    lab.command("box01", f"mv {NVIDIA_CLI} {NVIDIA_CLI}.away")
+    try:
+        said = in_container(lab, "-w box01 --container-name=nvidia", "echo $NVIDIA_VISIBLE_DEVICES")
+        assert said == "void"
+        said = as_user(lab, "timeout 180 srun -w box01 --gres=gpu:1 --container-name=nvidia true 2>&1", rc=1)
+        assert "Command not found: nvidia-container-cli" in said
+    finally:
+        lab.command("box01", f"mv {NVIDIA_CLI}.away {NVIDIA_CLI}")
 
 
 def test_a_full_disk_gives_one_sentence_and_no_half_is_left(lab: Lab) -> None:

@@ -13,12 +13,14 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from debs import Site, as_user
-from images import HOST
+from images import HOST, NAME
 from lab import Lab, Run
 from plays import Case, role
 
@@ -159,21 +161,30 @@ def answer(lab: Lab, greeting: str, accept: str) -> str:
 UPSTREAM = f"{HOST}:5001"
 
 
-@pytest.fixture(scope="module")
-def cache(lab: Lab, equipped: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
-    """The registry is a cache of another one, as the role makes it, and has none of its images any more."""
+@contextmanager
+def upstream(lab: Lab) -> Iterator[Case]:
+    """Another registry, on a port of its own, and how the role makes the cluster's registry a cache of it.
+
+    Neither has an image.
+    """
     setting = "-E REGISTRY_HTTP_ADDR=:5001"
     store = "-E REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY=/tmp/upstream"
     serve = "docker-registry serve /etc/docker/registry/config.yml"
     lab.command(HOST, f"systemd-run --unit=upstream {setting} {store} {serve} 2>&1")
     lab.wait_for(HOST, "ss -Hltn sport = :5001", "5001")
-    of_upstream = {"registry_upstream": f"http://{UPSTREAM}", "registry_dir": "/var/lib/images"}
-    cases = {
-        "another name": Case("box01", [role("registry", "clients")], {"registry_name": "10.213.7.70"}),
-        "cache": Case(HOST, [role("slurm", "look"), role("registry")], of_upstream),
-    }
-    yield equipped.cases(tmp_path_factory.mktemp("cache"), cases)
-    lab.command(HOST, "systemctl stop upstream docker-registry nginx; rm -rf /tmp/upstream /var/lib/images")
+    variables = {"registry_upstream": f"http://{UPSTREAM}", "registry_dir": "/var/lib/images"}
+    try:
+        yield Case(HOST, [role("slurm", "look"), role("registry")], variables)
+    finally:
+        lab.command(HOST, "systemctl stop upstream docker-registry nginx; rm -rf /tmp/upstream /var/lib/images")
+
+
+@pytest.fixture(scope="module")
+def cache(lab: Lab, equipped: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
+    """The registry is a cache of another one, as the role makes it, and has none of its images any more."""
+    other = Case("box01", [role("registry", "clients")], {"registry_name": "10.213.7.70"})
+    with upstream(lab) as of_upstream:
+        yield equipped.cases(tmp_path_factory.mktemp("cache"), {"another name": other, "cache": of_upstream})
 
 
 def test_a_name_that_is_not_in_the_certificate_is_told(cache: dict[str, Run]) -> None:
@@ -189,3 +200,15 @@ def test_a_cache_has_what_another_registry_had(lab: Lab, cache: dict[str, Run]) 
     assert [answer(lab, "hola", accept) for accept in ("{}", "{'Accept': '*/*'}")] == ["200", "200"]
     lab.command(HOST, "systemctl stop upstream")
     assert pulled(lab, "hola", node="box02").endswith("hola")
+
+
+def test_enroot_and_apptainer_pull_an_image_through_the_cache(lab: Lab, real: Site, tmp_path: Path) -> None:
+    """The same with the real enroot. The cluster has its own registry again in the end."""
+    with upstream(lab) as of_upstream:
+        assert real.cases(tmp_path, {"cache": of_upstream})["cache"].failed == {}
+        push(lab, "ciao", UPSTREAM)
+        said = as_user(lab, f"timeout 180 srun -w box01 --container-image={NAME}:5000#ciao:1 /bin/cat /greeting 2>&1")
+        assert said.splitlines()[-1] == "ciao"
+        assert pulled(lab, "ciao").endswith("ciao")
+    back = real.cases(tmp_path, {"back": replace(of_upstream, variables={})})
+    assert back["back"].failed == {}
