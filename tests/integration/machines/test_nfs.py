@@ -37,7 +37,8 @@ DISK: dict[str, Any] = {
     "hosts": HOST,
     "packages": [{"name": "xfsprogs"}],
 }
-LIMITED: dict[str, Any] = {"path": "/shared/home", "type": "nfs", "server": HOST, "export": "/srv/home"}
+LIMITED: dict[str, Any] = {"path": "/home2", "type": "nfs", "server": HOST, "export": "/srv/home", "homes": True}
+ERIN = {"name": "erin", "uid": 5101, "gid": 5102, "home": "/home2/erin"}
 
 NAMESPACES = """
 # The lab's file for networkd is for all interfaces.
@@ -73,6 +74,7 @@ print(json.dumps({"stale": stale, "longest": max(times), "mean": sum(times) / le
 def stored(lab: Lab, directory: Path, *storage: dict[str, Any]) -> Run:
     """A run of the stage with this storage, on the machine alone."""
     cluster = {**lab.cluster, "storage": list(storage), "login": ",".join([HOST, *CLIENTS]), "addresses": CLIENTS}
+    cluster["users"] = [ERIN]
     other = with_cluster(lab, directory, cluster)
     return other.playbook("site", "--tags=storage", f"--limit={HOST}")
 
@@ -129,7 +131,7 @@ def test_two_clients_that_write_within_a_second_see_each_other(lab: Lab) -> None
     assert found["mean"] < 1
 
 
-def test_quotas_of_the_server_hold_on_its_clients(lab: Lab, served: Path) -> None:
+def test_clients_have_the_homes_and_quotas_of_the_server(lab: Lab, served: Path) -> None:
     """With the commands of docs/admin/storage.md: a limit for each user, and another one for one user."""
     lab.command(HOST, "apt-get update --quiet=2 && apt-get install --quiet=2 --yes --no-install-recommends xfsprogs")
     lab.command(HOST, "truncate --size=400M /srv/disk && mkfs.xfs -q /srv/disk")
@@ -141,6 +143,7 @@ def test_quotas_of_the_server_hold_on_its_clients(lab: Lab, served: Path) -> Non
     mount = "mount -t nfs -o hard 10.99.1.1:/srv/home /mnt/limited"
     lab.command(HOST, f"mkdir -p /mnt/limited && timeout 120 nsenter --net=/run/netns/c1 {mount}")
     try:
+        assert lab.command(HOST, "stat --format='%u:%g %a' /mnt/limited/erin") == "5101:5102 700"
         for user, status in (("alice", 1), ("admin", 0)):
             write = f"dd if=/dev/zero of=/mnt/limited/{user} bs=1M count=30 conv=fsync"
             found = lab.host(HOST).run(f"runuser -u {user} -- timeout 300 {write}")

@@ -251,6 +251,10 @@ def test_a_login_shows_the_cluster_and_completes_commands(site: Site) -> None:
     with site.job(site.nodes[0]):
         assert "Your jobs: 1 running (squeue --me)" in login("exit")
     assert "-F _sbatch sbatch" in login("_completion_loader sbatch; complete -p sbatch")
+    others = (
+        "dpkg --listfiles slurm-client slurm-client-emulator slurm-wlm-basic-plugins 2>/dev/null | grep -E 'zsh|fish'"
+    )
+    assert site.lab.host(site.login).run(others).stdout == "", "Debian's packages serve bash alone"
     site.lab.command(site.head, "systemctl kill --signal=STOP slurmctld")
     try:
         start = time.monotonic()
