@@ -338,6 +338,31 @@ def test_suspended_users_are_out_and_their_jobs_stay_or_end(site: Site, jobs: di
     site.lab.wait_for(login, "ls /tmp", "cron-carl", 60)
 
 
+def test_a_token_of_a_suspended_user_is_good_for_no_job(site: Site) -> None:
+    """No command of Slurm takes a token back, so that Slurm's limits have to refuse. dana is still suspended."""
+    head, login = site.lab.controller, site.logins[-1]
+    for host in (head, login):
+        site.lab.command(host, "apt-get install --quiet=2 --yes --no-install-recommends slurm-wlm-jwt-plugin")
+    key = "/var/lib/slurm/slurmctld/test.key"
+    words = f"AuthAltTypes=auth/jwt\\nAuthAltParameters=jwt_key={key}\\n"
+    with site.lab.configuration_kept():
+        site.lab.command(head, f"head -c 32 /dev/urandom | install -o slurm -g slurm -m 0600 /dev/stdin {key}")
+        site.lab.command(head, f"printf '{words}' >>/etc/slurm/slurm.conf && systemctl restart slurmctld")
+        site.lab.wait_for(head, "timeout 60 scontrol ping", "UP", 60)
+        (token,) = site.lab.command(head, "timeout 60 scontrol token username=dana lifespan=600").split()
+
+        def with_token(command: str, token: str = token) -> tuple[int, str]:
+            found = site.lab.host(login).run(f"cd /tmp && env {token} runuser -u dana -- timeout 60 {command}")
+            return found.rc, found.stdout + found.stderr
+
+        status, said = with_token("squeue --me")
+        assert (status, "JOBID" in said) == (0, True), said
+        assert with_token("squeue --me", "SLURM_JWT=none")[0] == 1, "Slurm looks at the token"
+        status, said = with_token("sbatch --wrap true")
+        assert (status, REFUSED in said) == (1, True), said
+    site.lab.command(head, f"rm {key}")
+
+
 def test_users_who_are_absent_or_left_out_keep_their_homes_and_are_named(site: Site) -> None:
     site.lab.command(site.lab.controller, "install -d -o erin -g erin /home/erin")
     site.set("erin", state="absent")
