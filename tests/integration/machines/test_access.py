@@ -48,6 +48,9 @@ def job_on_a_closed_node(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> 
     directory = tmp_path_factory.mktemp("access")
     lab.command(HOST, "groupadd --force ops && usermod --append --groups ops admin")
     lab.command(HOST, "cp /etc/ssh/authorized_keys.d/admin /etc/ssh/authorized_keys.d/alice")
+    # Stage base would install it, but it would also find a controller that is not in the cluster file.
+    install = "apt-get install --quiet=2 --yes --no-install-recommends libpam-slurm-adopt"
+    lab.command(HOST, f"apt-get update --quiet=2 && {install}")
     put_into_force(lab, directory, "job")
     assert REFUSED in ended(lab, "true").stderr
     submit = "sbatch --parsable --cpus-per-task=1 --mem=100 --output=/dev/null --wrap 'sleep 3600'"
