@@ -148,7 +148,6 @@ def test_clients_have_the_homes_and_quotas_of_the_server(lab: Lab, served: Path)
             write = f"dd if=/dev/zero of=/mnt/limited/{user} bs=1M count=30 conv=fsync"
             found = lab.host(HOST).run(f"runuser -u {user} -- timeout 300 {write}")
             assert (found.rc, "Disk quota exceeded" in found.stderr) == (status, bool(status)), found
-        assert int(lab.command(HOST, "stat --format=%s /srv/home/alice")) <= 20 << 20
         assert stored(lab, served, EXPORTED, DISK, LIMITED).changed == {}, "runs leave quotas as they are"
     finally:
         lab.command(HOST, "umount /mnt/limited")
