@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NFS, which needs a kernel of its own: the exports, a mount by them, and two clients that write within a second.
+"""NFS, which needs a kernel of its own: the exports, a mount by them, two clients that write within a second, quotas.
 
 The machine is the server. Its two clients are network namespaces of the machine with addresses of their own, which the
 kernel's NFS client treats as two hosts. The cluster file has them as login hosts, which the runs leave out.
@@ -28,6 +28,17 @@ AGAIN: dict[str, Any] = {
     "options": ["hard"],
     "hosts": HOST,
 }
+
+DISK: dict[str, Any] = {
+    "path": "/srv/home",
+    "type": "xfs",
+    "source": "/srv/disk",
+    "options": ["loop", "uquota"],
+    "hosts": HOST,
+    "packages": [{"name": "xfsprogs"}],
+}
+LIMITED: dict[str, Any] = {"path": "/home2", "type": "nfs", "server": HOST, "export": "/srv/home", "homes": True}
+ERIN = {"name": "erin", "uid": 5101, "gid": 5102, "home": "/home2/erin"}
 
 NAMESPACES = """
 # The lab's file for networkd is for all interfaces.
@@ -63,6 +74,7 @@ print(json.dumps({"stale": stale, "longest": max(times), "mean": sum(times) / le
 def stored(lab: Lab, directory: Path, *storage: dict[str, Any]) -> Run:
     """A run of the stage with this storage, on the machine alone."""
     cluster = {**lab.cluster, "storage": list(storage), "login": ",".join([HOST, *CLIENTS]), "addresses": CLIENTS}
+    cluster["users"] = [ERIN]
     other = with_cluster(lab, directory, cluster)
     return other.playbook("site", "--tags=storage", f"--limit={HOST}")
 
@@ -117,3 +129,25 @@ def test_two_clients_that_write_within_a_second_see_each_other(lab: Lab) -> None
     found = json.loads(said)
     assert found["stale"] == 0
     assert found["mean"] < 1
+
+
+def test_clients_have_the_homes_and_quotas_of_the_server(lab: Lab, served: Path) -> None:
+    """With the commands of docs/admin/storage.md: a limit for each user, and another one for one user."""
+    lab.command(HOST, "apt-get update --quiet=2 && apt-get install --quiet=2 --yes --no-install-recommends xfsprogs")
+    lab.command(HOST, "truncate --size=400M /srv/disk && mkfs.xfs -q /srv/disk")
+    run = stored(lab, served, EXPORTED, DISK, LIMITED)
+    assert (run.rc, run.failed) == (0, {})
+    lab.command(HOST, "chmod 1777 /srv/home")
+    lab.command(HOST, "xfs_quota -x -c 'limit -d bhard=20m' /srv/home")
+    lab.command(HOST, "xfs_quota -x -c 'limit bhard=40m admin' /srv/home")
+    mount = "mount -t nfs -o hard 10.99.1.1:/srv/home /mnt/limited"
+    lab.command(HOST, f"mkdir -p /mnt/limited && timeout 120 nsenter --net=/run/netns/c1 {mount}")
+    try:
+        assert lab.command(HOST, "stat --format='%u:%g %a' /mnt/limited/erin") == "5101:5102 700"
+        for user, status in (("alice", 1), ("admin", 0)):
+            write = f"dd if=/dev/zero of=/mnt/limited/{user} bs=1M count=30 conv=fsync"
+            found = lab.host(HOST).run(f"runuser -u {user} -- timeout 300 {write}")
+            assert (found.rc, "Disk quota exceeded" in found.stderr) == (status, bool(status)), found
+        assert stored(lab, served, EXPORTED, DISK, LIMITED).changed == {}, "runs leave quotas as they are"
+    finally:
+        lab.command(HOST, "umount /mnt/limited")

@@ -251,6 +251,10 @@ def test_a_login_shows_the_cluster_and_completes_commands(site: Site) -> None:
     with site.job(site.nodes[0]):
         assert "Your jobs: 1 running (squeue --me)" in login("exit")
     assert "-F _sbatch sbatch" in login("_completion_loader sbatch; complete -p sbatch")
+    others = (
+        "dpkg --listfiles slurm-client slurm-client-emulator slurm-wlm-basic-plugins 2>/dev/null | grep -E 'zsh|fish'"
+    )
+    assert site.lab.host(site.login).run(others).stdout == "", "Debian's packages serve bash alone"
     site.lab.command(site.head, "systemctl kill --signal=STOP slurmctld")
     try:
         start = time.monotonic()
@@ -259,6 +263,26 @@ def test_a_login_shows_the_cluster_and_completes_commands(site: Site) -> None:
     finally:
         site.lab.command(site.head, "systemctl kill --signal=CONT slurmctld")
     assert site.ssh(site.login, "true").stdout == "", "scp and rsync see no message"
+
+
+def test_a_home_that_does_not_answer_delays_the_message_by_two_seconds(site: Site) -> None:
+    """bindfs is a file system in a process: while it is stopped, the home hangs as one of a lost server does."""
+    login = site.login
+    site.lab.command(login, "apt-get install --quiet=2 --yes --no-install-recommends bindfs")
+    site.lab.command(login, "install -d -o alice /srv/alice /mnt/alice && bindfs -o allow_other /srv/alice /mnt/alice")
+    message = "export HOME=/mnt/alice; time . /etc/profile.d/gpucluster-slurm.sh"
+    options = ["-F", str(site.lab.ssh_config), "-tt", f"alice@{login}"]
+    words = ["timeout", "60", "ssh", *options, f"bash --norc -ic 'TIMEFORMAT=%0R; {message}'"]
+
+    def shown() -> str:
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+
+    assert "nodes idle" in shown()
+    site.lab.command(login, "pkill -STOP bindfs")
+    try:
+        assert shown().split() == ["2"]
+    finally:
+        site.lab.command(login, "pkill -CONT bindfs && umount /mnt/alice")
 
 
 def test_a_limited_run_keeps_the_other_hosts_keys(site: Site) -> None:

@@ -124,6 +124,8 @@ def test_equal_ids_cost_no_task_and_the_users_run_jobs(site: Lab) -> None:
     run = site.playbook("site", "--tags=people,policy")
     assert (run.rc, run.failed, run.warnings) == (0, {}, [])
     assert [task for _host, task, _result in run.results if ASK in task] == []
+    for host in hosts(site):
+        site.command(host, "grep -E '^(ulla|veit):' /etc/passwd /etc/group", rc=1)
     for node in site.nodes[-2:]:
         srun = f"cd /tmp && runuser -u ulla -- timeout 60 srun --nodelist={node} --mem=100 id --user --name"
         assert site.command(expand(site.cluster["login"])[-1], srun) == "ulla"

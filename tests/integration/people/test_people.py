@@ -140,6 +140,8 @@ def test_conflicts_are_named_together_and_nothing_is_changed(site: Site) -> None
     _login, *nodes = site.others
     for host in nodes:
         site.lab.command(host, "useradd --uid 5001 --no-create-home mallory")
+    site.lab.command(nodes[0], "useradd --uid 6999 --no-create-home dana")
+    site.lab.command(nodes[1], "useradd --system --uid 450 --gid nogroup finn")
     site.lab.command(site.lab.controller, "groupadd --gid 7777 speech")
     site.lab.command(site.lab.controller, "install -d -o 4444 /home/erin")  # the lab's hosts share it
     before = checksums(site, site.hosts)
@@ -152,6 +154,8 @@ def test_conflicts_are_named_together_and_nothing_is_changed(site: Site) -> None
         "home /home/erin of user erin belongs to uid 4444 here": {*site.hosts},
         "uid 5001 of user carl is that of mallory here": {*nodes},
         "gid 5001 of group carl is that of mallory here": {*nodes},
+        "user dana has uid 6999 here, and 5002 in the plan": {nodes[0]},
+        "user finn is one of the system's here, with uid 450": {nodes[1]},
         "group speech has gid 7777 here, and 6002 in the plan": {site.lab.controller},
     }
     assert last == "Nothing was changed. Correct the plan (users and groups), or the accounts on these hosts."
@@ -159,6 +163,8 @@ def test_conflicts_are_named_together_and_nothing_is_changed(site: Site) -> None
     assert checksums(site, site.hosts) == before
     for host in nodes:
         site.lab.command(host, "userdel mallory")
+    site.lab.command(nodes[0], "userdel dana")
+    site.lab.command(nodes[1], "userdel finn")
     site.lab.command(site.lab.controller, "groupdel speech; rmdir /home/erin")
 
 
@@ -207,6 +213,27 @@ def test_only_the_keys_of_the_plan_count(site: Site) -> None:
         assert site.ssh("carl", name, "id -un").stdout == "carl\n"
     refused = site.ssh("carl", host, "id -un", key="dana")
     assert (refused.returncode, "Permission denied" in refused.stderr) == (255, True)
+
+
+def test_a_lost_key_is_one_changed_line(site: Site) -> None:
+    new = site.key("erin-new")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "erin", "-f", new], check=True)
+    site.set("erin", keys=[new.with_suffix(".pub").read_text().strip()])
+    run = site.applied()
+    assert {host: len(tasks) for host, tasks in run.changed.items()} == dict.fromkeys(site.hosts, 1)
+    for host in site.hosts:
+        assert site.ssh("erin", host, "true").returncode == 255
+        assert site.ssh("erin", host, "id -un", key="erin-new").stdout == "erin\n"
+
+
+def test_a_user_of_the_policy_whom_no_host_knows_is_named_in_preflight(site: Site) -> None:
+    (account,) = site.lab.cluster["accounting"]["accounts"]
+    users = [{"name": "nobody-knows", "DefaultAccount": account["name"]}]
+    planned = site.planned
+    cluster = {**planned.cluster, "accounting": {**planned.cluster["accounting"], "users": users}}
+    run = with_cluster(site.lab, site.directory, cluster).playbook("site", "--tags=preflight")
+    assert (run.rc, run.changed) == (0, {})
+    assert {text.partition(": ")[2] for text in run.warnings} == {"users of the policy who do not exist: nobody-knows"}
 
 
 def test_a_second_run_has_no_task_of_people(site: Site) -> None:
@@ -309,6 +336,31 @@ def test_suspended_users_are_out_and_their_jobs_stay_or_end(site: Site, jobs: di
     assert site.lab.command(login, "getent shadow carl") == password
     site.lab.command(login, f"rm /tmp/cron-alice; {reboot}")
     site.lab.wait_for(login, "ls /tmp", "cron-carl", 60)
+
+
+def test_a_token_of_a_suspended_user_is_good_for_no_job(site: Site) -> None:
+    """No command of Slurm takes a token back, so that Slurm's limits have to refuse. dana is still suspended."""
+    head, login = site.lab.controller, site.logins[-1]
+    for host in (head, login):
+        site.lab.command(host, "apt-get install --quiet=2 --yes --no-install-recommends slurm-wlm-jwt-plugin")
+    key = "/var/lib/slurm/slurmctld/test.key"
+    words = f"AuthAltTypes=auth/jwt\\nAuthAltParameters=jwt_key={key}\\n"
+    with site.lab.configuration_kept():
+        site.lab.command(head, f"head -c 32 /dev/urandom | install -o slurm -g slurm -m 0600 /dev/stdin {key}")
+        site.lab.command(head, f"printf '{words}' >>/etc/slurm/slurm.conf && systemctl restart slurmctld")
+        site.lab.wait_for(head, "timeout 60 scontrol ping", "UP", 60)
+        (token,) = site.lab.command(head, "timeout 60 scontrol token username=dana lifespan=600").split()
+
+        def with_token(command: str, token: str = token) -> tuple[int, str]:
+            found = site.lab.host(login).run(f"cd /tmp && env {token} runuser -u dana -- timeout 60 {command}")
+            return found.rc, found.stdout + found.stderr
+
+        status, said = with_token("squeue --me")
+        assert (status, "JOBID" in said) == (0, True), said
+        assert with_token("squeue --me", "SLURM_JWT=none")[0] == 1, "Slurm looks at the token"
+        status, said = with_token("sbatch --wrap true")
+        assert (status, REFUSED in said) == (1, True), said
+    site.lab.command(head, f"rm {key}")
 
 
 def test_users_who_are_absent_or_left_out_keep_their_homes_and_are_named(site: Site) -> None:

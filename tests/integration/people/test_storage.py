@@ -188,6 +188,21 @@ def test_files_are_not_hidden(site: Lab, tmp_path: Path) -> None:
     site.command(node, "test ! -e /etc/systemd/system/opt-full.mount && rm -r /opt/full")
 
 
+def test_a_package_may_be_a_file(site: Lab, tmp_path: Path) -> None:
+    node = nodes(site)[0]
+    package = tmp_path / "squashfuse.deb"
+    package.write_bytes(
+        site.script(node, "cd /tmp && apt-get download squashfuse >/dev/null && cat squashfuse_*.deb", b"")
+    )
+    extra = {"path": "/opt/extra", "type": "tmpfs", "hosts": node, "packages": [{"file": package.name}]}
+    other = stored(site, tmp_path, SHARED, SCRATCH, HOMES, extra)
+    assert {*applied(other).changed} == {node}
+    assert site.command(node, "dpkg-query --show --showformat='${db:Status-Status}' squashfuse") == "installed"
+    assert mounted(site, "/opt/extra") == [node]
+    assert applied(other).changed == {}
+    assert ({*applied(site).changed}, mounted(site, "/opt/extra")) == ({node}, [])
+
+
 def test_a_change_of_a_mounted_file_system_waits_for_a_person(site: Lab, tmp_path: Path) -> None:
     node = nodes(site)[0]
     changed = stored(site, tmp_path, {**SHARED, "options": ["noexec"]}, SCRATCH, HOMES)
