@@ -47,7 +47,8 @@ def message(subject: str, address: str, sender: str, variables: Mapping[str, str
     # No answers of out-of-office programs (RFC 3834).
     mail["Auto-Submitted"] = "auto-generated"
     given = {title: one_line(variables[name]) for title, name in LINES.items() if variables.get(name)}
-    mail.set_content("".join(f"{title + ':':<13}{value}\n" for title, value in given.items()) or f"{subject}\n")
+    text = "".join(f"{title + ':':<13}{value}\n" for title, value in given.items()) or f"{subject}\n"
+    mail.set_content(text, cte="quoted-printable")  # not every relay takes 8 bits
     return mail
 
 
