@@ -54,7 +54,7 @@ def message(subject: str, address: str, sender: str, variables: Mapping[str, str
 
 def sender_in(conf: str) -> str:
     """The address that msmtp sends from."""
-    return next(line.split()[1] for line in conf.splitlines() if line.startswith("from "))
+    return next(line.split()[1] for line in conf.split("\n") if line.startswith("from "))
 
 
 def main() -> int:
