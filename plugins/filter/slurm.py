@@ -49,6 +49,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation i
     validation_jobs,
     validation_summary,
     validation_table,
+    warm_up_jobs,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
@@ -107,6 +108,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "validation_summary": validation_summary,
     "validation_table": validation_table,
     "variables_of": variables_of,
+    "warm_up_jobs": warm_up_jobs,
 }
 
 
