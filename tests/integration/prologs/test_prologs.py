@@ -240,6 +240,25 @@ def test_a_node_whose_container_runtime_fails_is_named(lab: Lab) -> None:
         assert reason(lab, FIRST) == "none"
 
 
+def test_all_nodes_are_warmed_up(lab: Lab) -> None:
+    """Also by a run after one that has found a node without docker, which it names."""
+    for node in (FIRST, SECOND):
+        lab.command(node, "rm -rf /var/lib/tcpxo /var/log/stand-in-docker")
+    check = lab.playbook("warm_up", "--check")
+    assert (check.rc, check.failed) == (0, {})
+    assert not lab.host(FIRST).file("/var/log/stand-in-docker").exists
+    with failing(lab, SECOND, "/run/docker-is-down"):
+        run = lab.playbook("warm_up", "-e", "validate_timeout=30")
+        (message,) = run.failed[CONTROLLER]
+        assert f"{SECOND} is drained" in message
+        assert "Prolog error: tcpxo ended with 1: Cannot connect to the Docker daemon" in message
+    run = lab.playbook("warm_up")
+    assert (run.rc, run.failed) == (0, {})
+    for node in (FIRST, SECOND):
+        assert lab.host(node).file("/var/lib/tcpxo/profile.sh").exists
+        assert containers(lab, node) == []
+
+
 def test_a_script_that_names_a_command_of_slurm_is_remarked(lab: Lab, tmp_path: Path) -> None:
     """Also one that is not there, and a release that cannot send scripts: nothing is changed."""
     cluster = {key: value for key, value in lab.cluster.items() if key not in ("prologs", "epilogs")}
