@@ -179,11 +179,17 @@ has a lower number than that of the process, as those of jobs can have beside th
 
 
 def test_each_job_has_a_tmp_of_its_own(lab: Lab, tmp_path: Path) -> None:
-    """From the run that asks for it on. A run without it leaves the jobs that have one alone."""
+    """From the run that asks for it on. While a job runs, the change is refused: further steps of the job would fail."""
     for host in (CONTROLLER, FIRST, SECOND):
         lab.script(host, "python3 -", NAMESPACES.encode())
     cluster = {key: value for key, value in lab.cluster.items() if key not in ("prologs", "epilogs")}
     site = with_cluster(lab, tmp_path, cluster | {"private_tmp": "/var/lib/job-tmp"})
+    before = sbatch(lab, f"-w {FIRST}")
+    lab.wait_for(CONTROLLER, f"timeout 60 squeue -h -j {before} -o %T", "RUNNING", 60)
+    run = site.playbook("site", "--tags=controller,compute")
+    assert before in " ".join(run.failed[CONTROLLER])
+    lab.command(CONTROLLER, f"scancel {before}")
+    lab.wait_for(CONTROLLER, "timeout 60 squeue -h | wc -l", "0", 60)
     run = site.playbook("site", "--tags=controller,compute")
     assert (run.rc, run.failed) == (0, {})
     unchanged(site.playbook("site", "--tags=controller,compute"))
