@@ -133,12 +133,10 @@ _NAMESPACES = ("jobcontainertype", "namespacetype")
 
 
 def _renamed(changes: Sequence[ConfigurationChange]) -> list[ConfigurationChange]:
-    """The changes that give a parameter its new name, and leave its plugin: `job_container/tmpfs`, `namespace/tmpfs`."""
+    """The changes that give a parameter another name, as job_container/tmpfs and namespace/tmpfs, and no other plugin."""
     found = [change for change in changes if change.file == "slurm.conf" and change.key.lower() in _NAMESPACES]
-    before, after = (
-        {str(value).rpartition("/")[2] for value in values if value}
-        for values in ((change.before for change in found), (change.after for change in found))
-    )
+    before = {change.before.rpartition("/")[2] for change in found if change.before}
+    after = {change.after.rpartition("/")[2] for change in found if change.after}
     return found if len(found) == len(_NAMESPACES) and before == after else []
 
 

@@ -179,7 +179,7 @@ has a lower number than that of the process, as those of jobs can have beside th
 
 
 def test_each_job_has_a_tmp_of_its_own(lab: Lab, tmp_path: Path) -> None:
-    """From the run that asks for it on. While a job runs, the change is refused: further steps of the job would fail."""
+    """From the run that asks for it on. It is refused while a job runs, whose further steps would fail."""
     for host in (CONTROLLER, FIRST, SECOND):
         lab.script(host, "python3 -", NAMESPACES.encode())
     cluster = {key: value for key, value in lab.cluster.items() if key not in ("prologs", "epilogs")}
