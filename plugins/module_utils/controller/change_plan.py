@@ -133,7 +133,7 @@ _NAMESPACES = ("jobcontainertype", "namespacetype")
 
 
 def _renamed(changes: Sequence[ConfigurationChange]) -> list[ConfigurationChange]:
-    """The changes that give a parameter another name, as job_container/tmpfs and namespace/tmpfs, and no other plugin."""
+    """The changes to a new name of a parameter that keep its plugin: job_container/tmpfs to namespace/tmpfs."""
     found = [change for change in changes if change.file == "slurm.conf" and change.key.lower() in _NAMESPACES]
     before = {change.before.rpartition("/")[2] for change in found if change.before}
     after = {change.after.rpartition("/")[2] for change in found if change.after}
