@@ -252,6 +252,7 @@ def test_all_nodes_are_warmed_up(lab: Lab) -> None:
         lab.command(node, "rm -rf /var/lib/tcpxo /var/log/stand-in-docker")
     check = lab.playbook("warm_up", "--check")
     assert (check.rc, check.failed) == (0, {})
+    assert "warm-up/prep-node[1-2]" in json.dumps([result for *_of, result in check.results])
     assert not lab.host(FIRST).file("/var/log/stand-in-docker").exists
     with failing(lab, SECOND, "/run/docker-is-down"):
         run = lab.playbook("warm_up", "-e", "validate_timeout=30")
