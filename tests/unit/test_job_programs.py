@@ -134,7 +134,8 @@ def test_a_program_that_a_script_leaves_behind_is_not_waited_for(tmp_path: Path)
 @pytest.fixture(scope="module")
 def mail() -> ModuleType:
     """The program that sends mails."""
-    return load("slurmctld/files/mail.py")
+    module: ModuleType = load("slurmctld/files/mail.py")
+    return module
 
 
 def test_a_mail(mail: ModuleType) -> None:

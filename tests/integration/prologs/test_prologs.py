@@ -57,14 +57,13 @@ def failing(lab: Lab, node: str, file: str) -> Iterator[None]:
 
 def srun(lab: Lab, options: str, command: str) -> str:
     """The output of a command that runs as a job of a user."""
-    return lab.command(CONTROLLER, f"{AS_USER} srun {options} sh -c {shlex.quote(command)}")
+    return str(lab.command(CONTROLLER, f"{AS_USER} srun {options} sh -c {shlex.quote(command)}"))
 
 
 def sbatch(lab: Lab, options: str, command: str = "sleep 300") -> str:
     """Submit a job of a user; return its number."""
-    return lab.command(
-        CONTROLLER, f"{AS_USER} sbatch --parsable --output=/dev/null {options} --wrap {shlex.quote(command)}"
-    )
+    submit = f"{AS_USER} sbatch --parsable --output=/dev/null {options} --wrap {shlex.quote(command)}"
+    return str(lab.command(CONTROLLER, submit))
 
 
 def notes(lab: Lab, host: str, job: str) -> list[str]:
@@ -75,7 +74,7 @@ def notes(lab: Lab, host: str, job: str) -> list[str]:
 
 def reason(lab: Lab, node: str) -> str:
     """Why a node is drained; `none` if it is not."""
-    return lab.command(CONTROLLER, f"timeout 60 sinfo -h -N -n {node} -o %E").splitlines()[0]
+    return str(lab.command(CONTROLLER, f"timeout 60 sinfo -h -N -n {node} -o %E")).splitlines()[0]
 
 
 def containers(lab: Lab, node: str) -> list[str]:
@@ -134,15 +133,17 @@ def test_what_the_scripts_do_is_logged(lab: Lab) -> None:
 
 def test_a_failed_prolog_drains_the_node_and_the_job_runs_elsewhere(lab: Lab) -> None:
     with failing(lab, FIRST, "/run/no-disk"):
-        options = f"--exclude={CONTROLLER} --wait"
-        lab.command(CONTROLLER, f"{AS_USER} sbatch --output=/dev/null {options} --wrap true")
-        where = lab.command(CONTROLLER, "tail -n 1 /var/log/slurm/job_completions")
+        job = sbatch(lab, f"--exclude={CONTROLLER}", "true")
+        lab.wait_for(CONTROLLER, f"timeout 60 squeue -h -j {job} -o %r", "BeginTime", 60)
+        assert reason(lab, FIRST) == f"Prolog error: disk ended with 3: the disk of the node is gone (job {job})"
+        # Slurm waits two minutes before it starts a requeued job.
+        lab.command(CONTROLLER, f"timeout 60 scontrol update jobid={job} starttime=now")
+        where = lab.wait_for(
+            CONTROLLER, f"grep 'JobId={job} .*COMPLETED' /var/log/slurm/job_completions; true", job, 60
+        )
         assert f"NodeList={SECOND}" in where
-        assert "JobState=COMPLETED" in where
-        found = reason(lab, FIRST)
-        assert found.startswith("Prolog error: disk ended with 3: the disk of the node is gone (job ")
         # The scripts after the failed one have not run.
-        assert notes(lab, FIRST, where.partition("JobId=")[2].split()[0]) == []
+        assert notes(lab, FIRST, job) == []
     assert reason(lab, SECOND) == "none"
 
 

@@ -115,7 +115,7 @@ def test_the_program_s_parts() -> None:
         {"hosts": "gpu[1-12],gpu014,head", "hardware": "a3-mega"},
         {"hosts": "cpu[01-02]", "hardware": "n1-t4"},
     ]
-    entries = [
+    entries: list[dict[str, Any]] = [
         {"name": "all", "script": "#!/bin/sh\nEND_OF_ALL"},
         {
             "name": "some",
