@@ -20,6 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall import firewall_remark
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts, script_remarks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import (
     files_version,
@@ -48,6 +49,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation i
     validation_jobs,
     validation_summary,
     validation_table,
+    warm_up_jobs,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
@@ -77,6 +79,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "host_lines": host_lines,
     "hostlist": fold,
     "hostnames": expand,
+    "job_scripts": job_scripts,
     "known_hosts": known_hosts,
     "login_limits": login_limits,
     "autodetect_hosts": autodetect_hosts,
@@ -93,6 +96,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "program_errors": program_errors,
     "programs": programs,
     "registration": check_registration,
+    "script_remarks": script_remarks,
     "slurm_conf": slurm_conf,
     "state_directory_errors": state_directory_errors,
     "storage_plans": storage_plans,
@@ -104,6 +108,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "validation_summary": validation_summary,
     "validation_table": validation_table,
     "variables_of": variables_of,
+    "warm_up_jobs": warm_up_jobs,
 }
 
 

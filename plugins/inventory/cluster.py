@@ -19,10 +19,10 @@ description:
   - Sets the variables that the roles of this collection share (C(slurm_cluster_name), C(slurm_nodes) and so on) on the
     group C(slurm_cluster), and C(ansible_host) on hosts with an address. C(group_vars) and C(host_vars) beside the file
     win over them as always.
-  - The variables that grow with the cluster (C(slurm_addresses), C(slurm_files), C(slurm_hardware_types),
-    C(slurm_nodes), C(slurm_partitions) and C(slurm_storage)) are set on the group C(slurm_controller), and
-    C(slurm_cluster) has templates that refer to them. So every host can use them, but C(ansible-inventory --list) shows
-    their values for the controllers only.
+  - The variables that grow with the cluster (C(slurm_addresses), C(slurm_epilogs), C(slurm_files),
+    C(slurm_hardware_types), C(slurm_nodes), C(slurm_partitions), C(slurm_prologs) and C(slurm_storage)) are set on the
+    group C(slurm_controller), and C(slurm_cluster) has templates that refer to them. So every host can use them, but
+    C(ansible-inventory --list) shows their values for the controllers only.
   - The extra variable C(remove_nodes), a hostlist, leaves nodes out, as if the file did not have them. They are in the
     group C(slurm_leaving) and in no other one. It is for the playbook C(gpucluster.slurm.remove_nodes).
   - The whole file is checked before any host is contacted. All problems are reported in one error. Each has a line with
@@ -200,6 +200,48 @@ options:
     type: dict
     default: {}
     version_added: 0.2.0
+  mail:
+    description:
+      - Where mails about jobs (C(--mail-type)) go, with these keys. Without it, Slurm sends no mail.
+      - C(relay), a mail server, optionally with its port, such as V(mail.example.org:587).
+      - C(sender), the address that mails come from.
+      - C(domain), the domain of users whose address Slurm does not know; the default is that of C(sender).
+      - C(tls), V(none), V(starttls) or V(tls); the default is V(none), and V(starttls) with C(user).
+      - C(user), the name with which the controllers log in to the relay. The password is in the file C(mail_password)
+        of C(slurm_secrets_dir), which may be encrypted with ansible-vault.
+    type: dict
+    default: {}
+    version_added: 0.2.0
+  prologs:
+    description:
+      - Scripts that run as root on each node of a job before it starts, a list in their order. They need Slurm 23.11 or
+        later, which sends them to the nodes.
+      - C(name) is in the log and in the reason of a drained node. C(file) is a script beside this file; C(script) is
+        its text instead.
+      - The script runs for jobs that meet all of these conditions. C(partitions) and C(hardware) are lists of names,
+        C(gpus) is whether the job has GPUs on the node, and C(min_nodes) is the least number of nodes of the job.
+      - C(time_limit) are the seconds after which the script is ended; the default is 60.
+      - C(on_failure) is V(drain) (the default), which drains the node with the name of the script as the reason and
+        requeues the job, or V(log), which goes on.
+      - C(environment) are variables of the script, which are no secret.
+    type: list
+    elements: dict
+    default: []
+    version_added: 0.2.0
+  epilogs:
+    description:
+      - Scripts that run as root on each node of a job after it has ended, with the keys of O(prologs).
+      - All of them run, also after one that has failed.
+    type: list
+    elements: dict
+    default: []
+    version_added: 0.2.0
+  private_tmp:
+    description:
+      - A directory on the compute nodes, such as V(/local/jobs), in which each job gets a C(/tmp) of its own. The job
+        also has C(/dev/shm) of its own. Both are removed when the job ends.
+    type: str
+    version_added: 0.2.0
   accounting:
     description:
       - The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users), C(reservations) and
@@ -289,6 +331,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.template import trust_as_template
 from ansible.vars.plugins import get_vars_from_path
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import job_scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.leaving import OPTION, edits, emptied, empty
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     SLURM_GROUPS,
@@ -311,11 +354,13 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import 
 
 GROWING = (
     "slurm_addresses",
+    "slurm_epilogs",
     "slurm_files",
     "slurm_hardware_types",
     "slurm_nodes",
     "slurm_partitions",
     "slurm_people",
+    "slurm_prologs",
     "slurm_storage",
 )
 """Variables that grow with the cluster. Written out for each host, as `ansible-inventory --list` does with all that a
@@ -347,6 +392,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             others = (
                 self._document(measured) if Path(measured).exists() else None,
                 {name: self._beside(path, name) for name in files(document.data)},
+                {name: self._text(path, name) for name in job_scripts.files(document.data)},
             )
             cluster = whole = load(document, *others)
             leaving = self._leaving()
@@ -410,6 +456,13 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         except AnsibleFileNotFound:
             what = f"found {shown(name)}, allowed: a file beside the cluster file, or an absolute path"
             raise ModelError([f"{Path(path).name}: people: {what}"]) from None
+
+    def _text(self, path: str, name: str) -> str | None:
+        """The text of a script that the cluster file names; None if there is no such file."""
+        try:
+            return str(self.loader.get_text_file_contents(str(Path(path).parent / name)))
+        except AnsibleFileNotFound:
+            return None
 
     def _populate(self, cluster: DeclaredCluster, path: str) -> None:
         """Put groups, hosts and variables into the inventory."""

@@ -25,6 +25,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     backup,
     core_specialization,
     gres,
+    job_scripts,
+    mail,
     package_source,
     people,
     schema,
@@ -100,10 +102,12 @@ def load(
     document: Document,
     measured: Document | None = None,
     beside: Mapping[str, Document | people.Table] | None = None,
+    scripts: Mapping[str, str | None] | None = None,
 ) -> DeclaredCluster:
     """Check and resolve a cluster file, the file of its measured hardware if there is one, and those of its people.
 
-    beside: the files that `people.files` names. Raises ModelError with all problems of all files.
+    beside: the files that `people.files` names. scripts: those that `job_scripts.files` names, None for one that is
+    missing. Raises ModelError with all problems of all files.
     """
     problems: list[str] = []
     checker = _checker(document, problems)
@@ -122,7 +126,7 @@ def load(
     policy = file.get("accounting", {})
     listed = people.check(checker, _of_people(file), contents, policy)
     file["accounting"] = _with_people(checker, policy, listed.policy, "database" in file)
-    parts = _parts(checker, file, measured_hardware, types)
+    parts = _parts(checker, file, measured_hardware, types, scripts or {})
     for name in sorted(set(parts.hardware) & set(measured_hardware)):
         checker.problem(f"hardware.{name}", f"is in {measured.file if measured else ''} too: give it another name")
     login = expand(file.get("login", ""))
@@ -161,6 +165,10 @@ def load(
         "storage": mounts,
         "access": parts.access,
         "backup": parts.backup,
+        "mail": parts.mail,
+        "prologs": parts.prologs,
+        "epilogs": parts.epilogs,
+        "private_tmp": parts.private_tmp,
         **{f"accounting.{key}": value for key, value in parts.accounting.items()},
     }
     return DeclaredCluster(
@@ -203,7 +211,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     file = checker.check(
         schema.CLUSTER, "", {**given, **required, "accounting": {key: value for key, value in policy.items() if value}}
     )
-    parts = _parts(checker, file, {}, {})
+    parts = _parts(checker, file, {}, {}, {})
     people.check_variable(checker, given["people"], policy["users"], variables.get("slurm_user_id"))
     addressed = _addressed(
         checker,
@@ -241,12 +249,23 @@ class _Parts:
     access: dict[str, Any]
     backup: dict[str, Any]
     accounting: dict[str, Any]
+    mail: dict[str, Any]
+    prologs: list[dict[str, Any]]
+    epilogs: list[dict[str, Any]]
+    private_tmp: str
 
 
 def _parts(
-    checker: Checker, file: dict[str, Any], measured_hardware: dict[str, dict[str, Any]], types: dict[str, str]
+    checker: Checker,
+    file: dict[str, Any],
+    measured_hardware: dict[str, dict[str, Any]],
+    types: dict[str, str],
+    scripts: Mapping[str, str | None],
 ) -> _Parts:
-    """Check all that follows from the keys of a cluster file; types: the measured machine type of each host."""
+    """Check all that follows from the keys of a cluster file.
+
+    types: the measured machine type of each host. scripts: the texts of files that are scripts.
+    """
     hardware = _hardware(checker, file.get("hardware", {}))
     found = file.get("nodes", [])
     few_enough = _few_enough(checker, found)
@@ -273,6 +292,13 @@ def _parts(
 
     controllers = expand(file.get("controllers", ""))
     check_state_location(checker, slurm_conf, len(controllers))
+    known = {
+        "partitions": [partition["name"] for partition in partitions if "name" in partition],
+        "hardware": [*hardware, *measured_hardware],
+    }
+    prologs, epilogs = (
+        job_scripts.check(checker, key, file.get(key, []), known, slurm_conf, scripts) for key in job_scripts.STAGES
+    )
     return _Parts(
         controllers,
         hardware,
@@ -287,6 +313,10 @@ def _parts(
         access.check(checker, file.get("access", {}), slurm_conf),
         backup.check(checker, file.get("backup", {})),
         accounting,
+        mail.check(checker, file.get("mail", {}), slurm_conf),
+        prologs,
+        epilogs,
+        job_scripts.check_private_tmp(checker, file.get("private_tmp"), slurm_conf, slurm_files),
     )
 
 

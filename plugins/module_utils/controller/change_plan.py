@@ -116,8 +116,9 @@ def steps(
         in_force: those whose result is in force, so that only the files change.
     """
     result = []
+    changes = [*changes]
     for change in changes:
-        if change in in_force:
+        if change in in_force or change in _renamed(changes):
             result.append(Step(change, parameters.Needs(True, (), ""), ()))
             continue
         needs = _needs(change.file, change.key, version)
@@ -125,6 +126,18 @@ def steps(
         least, late = _shorter(change, jobs, version, wanted or Configuration())
         result.append(Step(change, needs, ends or late, least if late else 0))
     return result
+
+
+_NAMESPACES = ("jobcontainertype", "namespacetype")
+"""Names of one parameter in releases before and after 25.11: the plugin that gives each job a /tmp of its own."""
+
+
+def _renamed(changes: Sequence[ConfigurationChange]) -> list[ConfigurationChange]:
+    """The changes to a new name of a parameter that keep its plugin: job_container/tmpfs to namespace/tmpfs."""
+    found = [change for change in changes if change.file == "slurm.conf" and change.key.lower() in _NAMESPACES]
+    before = {change.before.rpartition("/")[2] for change in found if change.before}
+    after = {change.after.rpartition("/")[2] for change in found if change.after}
+    return found if len(found) == len(_NAMESPACES) and before == after else []
 
 
 @functools.cache

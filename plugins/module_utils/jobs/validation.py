@@ -112,6 +112,55 @@ def container_jobs(
     return [*jobs.values()]
 
 
+def warm_up_jobs(
+    partitions: Iterable[Mapping[str, Any]],
+    nodes: Iterable[Mapping[str, Any]],
+    hardware: Mapping[str, Mapping[str, Any]],
+    slurm_conf: Mapping[str, Any],
+    prologs: Iterable[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """The jobs that run each prolog once on each node that it concerns, for the module `slurm_job`.
+
+    A job has as many nodes of one machine type as the prologs there want, so that a busy node delays few others. Where
+    their number is no multiple of that, some nodes are in two jobs. Nodes of which a partition has too few have no job.
+    """
+    nodes, partitions = [*nodes], sorted(partitions, key=lambda partition: not partition.get("default"))
+    kinds = {name: node.get("hardware", "") for node in nodes for name in expand(node["hosts"])}
+    gpus = {name: _gpus(node, hardware) for node in nodes for name in expand(node["hosts"])}
+    resolve = resolver(nodes, hardware, slurm_conf)
+    jobs: dict[tuple[str, str], dict[str, Any]] = {}
+    warm: dict[tuple[str, str], int] = {}
+    for prolog in sorted(prologs, key=lambda prolog: -int(prolog.get("min_nodes", 1))):
+        size, done = int(prolog.get("min_nodes", 1)), set()
+        for partition in partitions:
+            name = partition["name"]
+            if name not in prolog.get("partitions", [name]):
+                continue
+            inside: dict[str, list[str]] = {}
+            for host in resolve(partition["nodes"]):
+                if host in kinds and kinds[host] in prolog.get("hardware", [kinds[host]]):
+                    inside.setdefault(kinds[host], []).append(host)
+            for of_kind in inside.values():
+                done |= {host for host in of_kind if warm.get((name, host), 0) >= size}
+                cold = [host for host in of_kind if host not in done]
+                for start in range(0, len(cold), size) if len(of_kind) >= size else ():
+                    part = cold[start : start + size]
+                    part += [host for host in of_kind if host not in part][: size - len(part)]
+                    jobs[name, fold(part)] = {
+                        "name": f"warm-up/{fold(part)}",
+                        "partition": name,
+                        "nodelist": fold(part),
+                        "nodes": str(size),
+                        "memory": str(JOB_MEMORY),
+                        "command": "true",
+                        **({"gres": "gpu:1"} if gpus[part[0]] and prolog.get("gpus", True) else {}),
+                        **_restrictions(partition),
+                    }
+                    done |= {*part}
+                    warm |= dict.fromkeys(((name, host) for host in part), size)
+    return [*jobs.values()]
+
+
 def validation_jobs(
     partitions: Iterable[Mapping[str, Any]],
     nodes: Iterable[Mapping[str, Any]],

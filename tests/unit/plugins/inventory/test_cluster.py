@@ -48,13 +48,17 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
         "slurm_conf",
         "slurm_controllers",
         "slurm_database",
+        "slurm_epilogs",
         "slurm_files",
         "slurm_hardware_file",
         "slurm_hardware_types",
+        "slurm_mail",
         "slurm_nodes",
         "slurm_packages",
         "slurm_partitions",
         "slurm_people",
+        "slurm_private_tmp",
+        "slurm_prologs",
         "slurm_registry",
         "slurm_storage",
     ]
@@ -184,7 +188,7 @@ def test_examples(path: Path) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert [path.parent.name for path in EXAMPLES] == ["demo", "guide", "large", "single"]
+    assert [path.parent.name for path in EXAMPLES] == ["a3mega", "demo", "guide", "large", "single"]
 
 
 def playbook(path: Path, *that: str) -> subprocess.CompletedProcess[str]:
@@ -289,3 +293,13 @@ def test_nodes_that_cannot_leave_stop_the_run(tmp_path: Path, nodes: str, words:
     path = tmp_path / "my.cluster.yml"
     path.write_text(GUIDE.read_text())
     assert words in inventory_without(path, nodes).stderr
+
+
+def test_the_files_of_prologs_become_their_texts(tmp_path: Path) -> None:
+    """Beside the cluster file. A template in a script is text of the script."""
+    text = "#!/bin/sh\necho {{ nobody }}\n"
+    (tmp_path / "own.sh").write_text(text)
+    entry = {"name": "own", "file": "own.sh", "min_nodes": 2}
+    path = tmp_path / "my.cluster.yml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(GUIDE.read_text()), "prologs": [entry]}))
+    assert variables_of("head", path)["slurm_prologs"] == [{"name": "own", "script": text, "min_nodes": 2}]

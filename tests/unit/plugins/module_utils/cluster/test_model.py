@@ -121,6 +121,10 @@ def test_variables() -> None:
         "slurm_storage": [],
         "slurm_access": {},
         "slurm_backup": {},
+        "slurm_mail": {},
+        "slurm_prologs": [],
+        "slurm_epilogs": [],
+        "slurm_private_tmp": "",
     }
 
 

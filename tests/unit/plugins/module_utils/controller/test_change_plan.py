@@ -120,6 +120,23 @@ def test_jobs_whose_prolog_was_not_run_at_their_allocation(
     assert [step.ends for step in steps(changes(old, new), jobs, version, new)] == [ends]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "ends"),
+    [
+        ("", "JobContainerType=job_container/tmpfs", {"7", "8"}),
+        ("JobContainerType=job_container/tmpfs", "", {"7", "8"}),
+        ("NamespaceType=namespace/tmpfs", "NamespaceType=namespace/linux", {"7", "8"}),
+        ("JobContainerType=job_container/tmpfs", "NamespaceType=namespace/linux", {"7", "8"}),
+        # Another name of the same parameter, as after an upgrade.
+        ("JobContainerType=job_container/tmpfs", "NamespaceType=namespace/tmpfs", set()),
+    ],
+)
+def test_further_steps_of_running_jobs_need_the_same_tmp(before: str, after: str, ends: set[str]) -> None:
+    old, new = (read({"slurm.conf": f"{text}\n"}) for text in (before, after))
+    found = steps(changes(old, new), JOBS, "26.05.3", new)
+    assert {number for step in found for number in step.ends} == ends
+
+
 def job(number: str, seconds: int = 1000, *traits: str) -> JobPlacement:
     """A job that runs in partition gpu."""
     return JobPlacement(number, "gpu", frozenset({"n1"}), False, frozenset(traits), seconds)

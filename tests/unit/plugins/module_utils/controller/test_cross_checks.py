@@ -112,11 +112,11 @@ def written(path: Path) -> dict[str, str]:
             for kind in ("defaults/main.yml", "vars/**/*.yml")
         )
         variables = reduce(or_, [*defaults, variables, *internals])
-    templar = Templar(loader, variables=variables)
+    templar = Templar(loader, variables=variables | {"__slurmctld_release": "24.11"})
     templates = ROOT / "roles/slurmctld/templates"
-    return {
+    return dict.fromkeys(("slurm-prolog", "slurm-epilog"), "#!/bin/bash\n") | {
         name: templar.template(trust_as_template((templates / f"{name}.j2").read_text()))
-        for name in ("slurm.conf", "gres.conf", "cgroup.conf")
+        for name in ("slurm.conf", "gres.conf", "cgroup.conf", "job_container.conf")
     }
 
 

@@ -9,6 +9,7 @@ import subprocess
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import validation
 
 HARDWARE = {"t4": {"gres": [{"name": "gpu", "type": "t4", "file": "/dev/nvidia[0-1]"}]}, "cpu": {}}
@@ -190,3 +191,40 @@ def test_containers_are_proven_where_a_machine_type_has_a_partition() -> None:
     assert validation.container_jobs([{"name": "all", "nodes": "ALL"}], CONTAINERS[2:], {}, {}, ["far"]) == [
         {"name": "pyxis/far", "partition": "all"}
     ]
+
+
+WARM: dict[str, Any] = {
+    "partitions": [{"name": "some", "nodes": "n[1-5]"}, {"name": "all", "nodes": "ALL", "default": True}],
+    "nodes": [{"hosts": "n[1-5]", "hardware": "fast"}, {"hosts": "slow1", "hardware": "slow"}],
+    "hardware": {"fast": {"gres": [{"name": "gpu", "count": 8}]}, "slow": {}},
+}
+
+
+def warm_up(*prologs: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Partition, nodes and generic resources of the jobs that run these prologs."""
+    jobs = validation.warm_up_jobs(WARM["partitions"], WARM["nodes"], WARM["hardware"], {}, prologs)
+    assert all(job["nodes"] == str(len(expand(job["nodelist"]))) for job in jobs)
+    return [(job["partition"], job["nodelist"], job.get("gres", "")) for job in jobs]
+
+
+def test_each_node_of_a_prolog_is_warmed_up_in_a_job_of_enough_nodes() -> None:
+    """The last job has a node that another one has as well."""
+    assert warm_up({"name": "a", "min_nodes": 2, "hardware": ["fast"]}) == [
+        ("all", "n[1-2]", "gpu:1"),
+        ("all", "n[3-4]", "gpu:1"),
+        ("all", "n[5,1]", "gpu:1"),
+    ]
+
+
+def test_a_prolog_of_all_jobs_needs_no_further_job_where_another_one_runs() -> None:
+    found = warm_up({"name": "a"}, {"name": "b", "min_nodes": 5, "hardware": ["fast"], "gpus": False})
+    assert found == [("all", "n[1-5]", ""), ("all", "slow1", "")]
+
+
+def test_a_prolog_of_a_partition_is_warmed_up_there() -> None:
+    assert warm_up({"name": "a", "partitions": ["some"], "min_nodes": 5}) == [("some", "n[1-5]", "gpu:1")]
+
+
+def test_nodes_of_which_there_are_too_few_have_no_job() -> None:
+    assert warm_up({"name": "a", "min_nodes": 2, "hardware": ["slow"]}) == []
+    assert warm_up() == []

@@ -1,0 +1,75 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Slurm's MailProg: makes a mail of the subject and the variables that slurmctld gives, and sends it with msmtp.
+
+usage: mail -s SUBJECT ADDRESS
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
+
+MSMTPRC = "/etc/gpucluster-slurm/mail/msmtprc"
+
+LINES = {
+    "Job": "SLURM_JOB_ID",
+    "Name": "SLURM_JOB_NAME",
+    "Cluster": "SLURM_CLUSTER_NAME",
+    "Partition": "SLURM_JOB_PARTITION",
+    "Nodes": "SLURM_JOB_NODELIST",
+    "State": "SLURM_JOB_STATE",
+    "Exit status": "SLURM_JOB_EXIT_CODE2",
+    "Directory": "SLURM_JOB_WORK_DIR",
+}
+"""The lines of a mail, with the variables of slurmctld (`job_common_env_vars` in src/slurmctld/job_scheduler.c)."""
+
+
+def one_line(text: str) -> str:
+    """A text without controls. A job's name can have any character, and a newline would begin another header."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def message(subject: str, address: str, sender: str, variables: Mapping[str, str]) -> EmailMessage:
+    """The mail."""
+    mail = EmailMessage()
+    mail["From"] = sender
+    mail["To"] = one_line(address)
+    mail["Subject"] = one_line(subject)
+    mail["Date"] = formatdate()
+    mail["Message-ID"] = make_msgid(domain=sender.rpartition("@")[2])
+    # No answers of out-of-office programs (RFC 3834).
+    mail["Auto-Submitted"] = "auto-generated"
+    given = {title: one_line(variables[name]) for title, name in LINES.items() if variables.get(name)}
+    text = "".join(f"{title + ':':<13}{value}\n" for title, value in given.items()) or f"{subject}\n"
+    mail.set_content(text, cte="quoted-printable")  # not every relay takes 8 bits
+    return mail
+
+
+def sender_in(conf: str) -> str:
+    """The address that msmtp sends from."""
+    return next(line.split()[1] for line in conf.split("\n") if line.startswith("from "))
+
+
+def main() -> int:
+    """Send the mail. Returns the exit status of msmtp."""
+    parser = argparse.ArgumentParser(description="Slurm's MailProg")
+    parser.add_argument("-s", dest="subject", required=True)
+    parser.add_argument("address")
+    options = parser.parse_args()
+    with open(MSMTPRC, encoding="utf-8") as file:
+        sender = sender_in(file.read())
+    mail = message(options.subject, options.address, sender, os.environ)
+    command = ["msmtp", f"--file={MSMTPRC}", "--", options.address]
+    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+    return subprocess.run(command, input=bytes(mail), env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

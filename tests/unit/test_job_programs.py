@@ -1,0 +1,174 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Programs of role slurmctld that Slurm starts for jobs: slurm-prolog and slurm-epilog, with stand-ins for scontrol and
+logger, and the message of MailProg. Scenario prologs has the real ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jinja2
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts
+from programs import StandIn, load
+
+TEMPLATES = Path(__file__).parents[2] / "roles/slurmctld/templates"
+NODES = [{"hosts": "gpu[008-011]", "hardware": "fast"}, {"hosts": "cpu1", "hardware": "slow"}]
+JOB = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_JOB_PARTITION": "gpu",
+    "SLURM_JOB_GPUS": "0,1",
+    "SLURMD_NODENAME": "gpu010",
+}
+
+
+@pytest.fixture(autouse=True)
+def _programs(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in("scontrol", f'for word; do echo "$word"; done >>{tmp_path}/scontrol')
+    stand_in("logger", f'shift 2; if test $# -gt 0; then shift; echo "$*"; else cat; fi >>{tmp_path}/log')
+
+
+def run(tmp_path: Path, stage: str, entries: list[dict[str, Any]], **job: str | None) -> int:
+    """Run the program of a stage for a job; return its exit status. The variables of `job` are None to be missing."""
+    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
+    environment.filters["gpucluster.slurm.job_scripts"] = job_scripts
+    template = environment.from_string((TEMPLATES / "job_script.sh.j2").read_text())
+    text = template.render(stage=stage, scripts=entries, slurm_nodes=NODES)
+    for path, own in (("/var/lib/gpucluster-slurm", f"{tmp_path}/lib"), ("PATH=", f"PATH={os.environ['PATH']}:")):
+        assert path in text
+        text = text.replace(path, own)
+    variables = {key: value for key, value in {**os.environ, **JOB, **job}.items() if value is not None}
+    return subprocess.run(["bash", "-c", text], env=variables, check=False).returncode
+
+
+def script(tmp_path: Path, name: str, words: str = "true", **keys: Any) -> dict[str, Any]:
+    """An entry whose script notes that it runs, and then runs these words."""
+    return {"name": name, "script": f"#!/bin/sh\necho {name} >>{tmp_path}/ran\n{words}\n", **keys}
+
+
+def ran(tmp_path: Path) -> list[str]:
+    """The names of the scripts that have run."""
+    path = tmp_path / "ran"
+    return path.read_text().split() if path.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("condition", "job", "runs"),
+    [
+        ({}, {}, True),
+        ({"partitions": ["cpu", "gpu"]}, {}, True),
+        ({"partitions": ["gp", "gpu2"]}, {}, False),
+        ({"min_nodes": 2}, {}, True),
+        ({"min_nodes": 3}, {}, False),
+        ({"gpus": True}, {}, True),
+        ({"gpus": False}, {}, False),
+        ({"gpus": True}, {"SLURM_JOB_GPUS": None}, False),
+        ({"hardware": ["fast"]}, {}, True),
+        ({"hardware": ["fast"]}, {"SLURMD_NODENAME": "gpu008"}, True),
+        ({"hardware": ["fast"]}, {"SLURMD_NODENAME": "gpu012"}, False),
+        ({"hardware": ["fast"]}, {"SLURMD_NODENAME": "gpu10"}, False),
+        ({"hardware": ["fast"]}, {"SLURMD_NODENAME": "gpu010-old"}, False),
+        ({"hardware": ["slow"]}, {}, False),
+        ({"hardware": ["slow", "fast"]}, {"SLURMD_NODENAME": "cpu1"}, True),
+        ({"hardware": ["fast"], "min_nodes": 3}, {}, False),
+    ],
+)
+@pytest.mark.parametrize("stage", ["prolog", "epilog"])
+def test_conditions(tmp_path: Path, stage: str, condition: dict[str, Any], job: dict[str, str], runs: bool) -> None:
+    assert run(tmp_path, stage, [script(tmp_path, "one", **condition)], **job) == 0
+    assert ran(tmp_path) == ["one"] * runs
+    assert not (tmp_path / "scontrol").exists()
+    assert [*(tmp_path / "lib").iterdir()] == []
+
+
+def test_an_epilog_runs_where_slurm_does_not_answer_its_condition(tmp_path: Path) -> None:
+    entries = [script(tmp_path, "one", min_nodes=3, partitions=["none"])]
+    assert run(tmp_path, "epilog", entries, SLURM_JOB_NUM_NODES=None, SLURM_JOB_PARTITION=None) == 0
+    assert ran(tmp_path) == ["one"]
+
+
+@pytest.mark.parametrize(("stage", "runs"), [("prolog", ["a", "b"]), ("epilog", ["a", "b", "c"])])
+def test_a_failure_drains_the_node_with_the_name_of_the_script(tmp_path: Path, stage: str, runs: list[str]) -> None:
+    """Later prologs do not run. All epilogs run, since they clean the node."""
+    words = "echo first; printf 'the \"disk\" is\\tgone \\033[2J'; exit 3"
+    entries = [script(tmp_path, "a"), script(tmp_path, "b", words), script(tmp_path, "c")]
+    assert run(tmp_path, stage, entries) == 1
+    assert ran(tmp_path) == runs
+    reason = f"reason={stage.capitalize()} error: b ended with 3: the disk isgone [2J (job 7)"
+    assert (tmp_path / "scontrol").read_text().splitlines() == ["update", "nodename=gpu010", "state=drain", reason]
+    log = (tmp_path / "log").read_text()
+    assert "job 7: a: done\n" in log
+    assert "job 7: b: first\n" in log
+
+
+def test_a_failure_that_is_only_logged(tmp_path: Path) -> None:
+    assert run(tmp_path, "prolog", [script(tmp_path, "a", "exit 4", on_failure="log"), script(tmp_path, "b")]) == 0
+    assert ran(tmp_path) == ["a", "b"]
+    assert not (tmp_path / "scontrol").exists()
+    assert "job 7: a ended with 4, which is only logged" in (tmp_path / "log").read_text()
+
+
+def test_a_script_has_a_time_limit(tmp_path: Path) -> None:
+    assert run(tmp_path, "prolog", [script(tmp_path, "a", "sleep 60", time_limit=1)]) == 1
+    assert "reason=Prolog error: a took longer than 1 s (job 7)" in (tmp_path / "scontrol").read_text()
+
+
+def test_a_script_has_its_environment_and_its_own_interpreter(tmp_path: Path) -> None:
+    text = f"#!/usr/bin/env python3\nimport os\nopen({str(tmp_path / 'ran')!r}, 'w').write(os.environ['A'])"
+    entry = {"name": "own", "script": text, "environment": {"A": "it's $HOME"}}
+    assert run(tmp_path, "prolog", [entry]) == 0
+    assert (tmp_path / "ran").read_text() == "it's $HOME"
+
+
+def test_a_program_that_a_script_leaves_behind_is_not_waited_for(tmp_path: Path) -> None:
+    assert run(tmp_path, "prolog", [script(tmp_path, "a", "setsid sleep 30 &", time_limit=10)]) == 0
+    assert "took longer" not in (tmp_path / "log").read_text()
+
+
+@pytest.fixture(scope="module")
+def mail() -> ModuleType:
+    """The program that sends mails."""
+    module: ModuleType = load("slurmctld/files/mail.py")
+    return module
+
+
+def test_a_mail(mail: ModuleType) -> None:
+    variables = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "学習\nBcc: x", "SLURM_JOB_STATE": "COMPLETED", "HOME": "/"}
+    found = mail.message("Job 7\r\nBcc: x@y.z 学習", "alice@x.org", "slurm@x.org", variables)
+    assert (found["From"], found["To"], found["Bcc"]) == ("slurm@x.org", "alice@x.org", None)
+    assert found["Subject"] == "Job 7  Bcc: x@y.z 学習"
+    assert found.get_content() == "Job:         7\nName:        学習 Bcc: x\nState:       COMPLETED\n"
+    assert bytes(found).isascii()
+
+
+def test_a_mail_without_variables_has_its_subject(mail: ModuleType) -> None:
+    assert mail.message("Test", "a@x.org", "slurm@x.org", {}).get_content() == "Test\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "lines"),
+    [
+        ({"tls": "none"}, ["port 25"]),
+        ({"tls": "starttls", "user": "u"}, ["tls on", "tls_starttls on", "tls_trust_file system", "auth on", "user u"]),
+        ({"tls": "tls"}, ["tls on", "tls_starttls off"]),
+    ],
+)
+def test_the_sender_is_in_the_settings_of_msmtp(mail: ModuleType, more: dict[str, str], lines: list[str]) -> None:
+    environment = jinja2.Environment(trim_blocks=True)
+    environment.filters |= {
+        "regex_replace": lambda text, *_of: text.rpartition(":")[0],
+        "regex_search": lambda *_of: "25",
+    }
+    template = environment.from_string((TEMPLATES / "msmtprc.j2").read_text())
+    text = template.render(
+        slurm_mail={"relay": "m:25", "sender": "slurm@x.org", **more}, __slurmctld_mail_password="/p"
+    )
+    assert mail.sender_in(text) == "slurm@x.org"
+    assert {*lines} <= {*text.splitlines()}
+    assert ("tls on" in text) == (more["tls"] != "none")
