@@ -24,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     access,
     backup,
     core_specialization,
+    firewall_plans,
     gres,
     package_source,
     people,
@@ -140,6 +141,7 @@ def load(
     )
     _check_ports(checker, parts, database, registry, None, None, mounts)  # those are no keys of the file
     access.check_hosts(checker, parts.access, addressed, [*login, *parts.node_hosts], login)
+    firewall_plans.check_hosts(checker, parts.firewall, addressed, hosts)
     groups = _groups(parts, types)
     if problems:
         raise ModelError(problems)
@@ -161,6 +163,7 @@ def load(
         "storage": mounts,
         "access": parts.access,
         "backup": parts.backup,
+        "firewall": parts.firewall,
         **{f"accounting.{key}": value for key, value in parts.accounting.items()},
     }
     return DeclaredCluster(
@@ -219,6 +222,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     database, registry = file.get("database", ""), file.get("registry", "")
     _check_ports(checker, parts, database, registry, slurmdbd_conf, variables.get("registry_port"), mounts)
     access.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
+    firewall_plans.check_hosts(checker, parts.firewall, addressed, dict.fromkeys([*hosts, *parts.node_hosts]))
     return limited(problems)
 
 
@@ -240,6 +244,7 @@ class _Parts:
     packages: Any
     access: dict[str, Any]
     backup: dict[str, Any]
+    firewall: dict[str, Any]
     accounting: dict[str, Any]
 
 
@@ -286,6 +291,7 @@ def _parts(
         packages,
         access.check(checker, file.get("access", {}), slurm_conf),
         backup.check(checker, file.get("backup", {})),
+        firewall_plans.check(checker, file.get("firewall", {}), slurm_conf),
         accounting,
     )
 

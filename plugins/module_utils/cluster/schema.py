@@ -423,6 +423,7 @@ CLUSTER = Kind(
         "accounting": {"type": mapping},
         "access": {"type": mapping},
         "backup": {"type": mapping},
+        "firewall": {"type": mapping},
         "slurm_conf": {"type": mapping},
         "cgroup_conf": {"type": mapping},
         "slurm_files": {"type": mapping},
@@ -578,6 +579,7 @@ VARIABLES = {
     "people": "slurm_people",
     "access": "slurm_access",
     "backup": "slurm_backup",
+    "firewall": "slurm_firewall",
     "accounting": "slurm_accounting_*",
     **{f"accounting.{key}": f"slurm_accounting_{key}" for key in ACCOUNTING.own},
 }

@@ -49,6 +49,7 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
         "slurm_controllers",
         "slurm_database",
         "slurm_files",
+        "slurm_firewall",
         "slurm_hardware_file",
         "slurm_hardware_types",
         "slurm_nodes",
