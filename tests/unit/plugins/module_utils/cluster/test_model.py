@@ -121,6 +121,7 @@ def test_variables() -> None:
         "slurm_storage": [],
         "slurm_access": {},
         "slurm_backup": {},
+        "slurm_firewall": {},
     }
 
 
