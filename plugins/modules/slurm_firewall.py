@@ -80,9 +80,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_c
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, noted, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
-OTHERS = ("firewalld", "ufw")
-"""Services of other firewalls."""
-
 
 def connection() -> tuple[str, int] | None:
     """The address of the control host and the port of sshd, by which this module came; None without ssh.
@@ -141,14 +138,15 @@ def refuse(ssh: list[str], port: int) -> None:
 
 def others() -> list[str]:
     """Warnings about other firewalls that are active: a connection comes in only if both let it in."""
-    found = [name for name in OTHERS if run(["systemctl", "is-active", "--quiet", f"{name}.service"]).status == 0]
-    # The unit of ufw is active after each boot, also where ufw is not.
-    if "ufw" in found and "active" not in run(["/usr/sbin/ufw", "status"]).output.replace("inactive", "").split():
-        found.remove("ufw")
+    asked = {
+        "firewalld": ("active", ["systemctl", "is-active", "firewalld.service"]),
+        "ufw": ("Status: active", ["/usr/sbin/ufw", "status"]),
+    }
     return [
         f"{os.uname().nodename}: {name} is active as well, and its rules stay as they are: a connection comes in only "
         "if both let it in (docs/design/firewall.md)"
-        for name in found
+        for name, (words, command) in asked.items()
+        if run(command).output.split("\n")[0] == words
     ]
 
 

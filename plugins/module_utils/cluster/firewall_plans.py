@@ -128,22 +128,30 @@ def check_hosts(
     checker: Checker,
     firewall: Mapping[str, Any],
     addressed: Iterable[Mapping[str, str]],
-    cluster: Collection[str],
+    cluster: Iterable[str],
+    known: Collection[str],
 ) -> None:
-    """Check what depends on the hosts of the cluster. The firewall knows other hosts by their IP address."""
+    """Check what depends on hosts. The firewall knows those of the cluster by their address.
+
+    cluster: hosts of the cluster. known: all hosts that an entry may have.
+    """
     if not firewall:
         return
-    known = {entry["name"]: entry["address"] for entry in host_addresses(addressed)}
-    missing = [host for host in cluster if ip_version(known.get(host, "?")) is None]
-    if missing:
-        what = f"found no IP address of {short(fold(missing))}, allowed: an address of each host"
+    if what := _without_address(cluster, addressed):
         checker.problem("firewall", f"{what} ({checker.key('addresses')}, or address of a node)")
     for i, entry in enumerate(firewall.get("open", [])):
         names = expand(entry.get("hosts", ""))
-        strange = [name for name in names if name not in cluster and name not in WORDS]
+        strange = [name for name in names if name not in known and name not in WORDS]
         if strange:
-            what = unknown("host", strange[0], [*cluster, *WORDS], ", ".join([*WORDS, "hosts of this cluster"]))
+            what = unknown("host", strange[0], [*known, *WORDS], ", ".join([*WORDS, "hosts of this cluster"]))
             checker.problem(f"firewall.open[{i}].hosts", f"found {shown(fold(strange))}, {what}")
+
+
+def _without_address(cluster: Iterable[str], addressed: Iterable[Mapping[str, str]]) -> str:
+    """The problem of hosts without an IP address; empty if each of them has one."""
+    known = {entry["name"]: entry["address"] for entry in host_addresses(addressed)}
+    missing = [host for host in cluster if ip_version(known.get(host, "?")) is None]
+    return f"found no IP address of {short(fold(missing))}, allowed: an address of each host" if missing else ""
 
 
 # -- the rules -------------------------------------------------------------------------------------------------------
@@ -190,9 +198,13 @@ def firewall_plans(
         members: the hosts of each of WORDS.
         variables: the shared variables by name, registry_port, and slurmdbd_conf.
         layout: the template of the rules, since another one makes another table.
+
+    Raises ValueError if a host has no IP address.
     """
     if not firewall:
         return {"plans": [], "hosts": {}}
+    if what := _without_address(members["all"], variables["slurm_addresses"]):
+        raise ValueError(f"slurm_firewall: {what} (slurm_addresses)")
     groups = _groups(members, variables)
     listening = _listening(variables)
     sets = _sets(firewall, groups, variables["slurm_addresses"])
@@ -298,7 +310,7 @@ def _sets(
     of = {
         entry["name"]: ip_address(entry["address"])
         for entry in host_addresses(addresses)
-        if ip_version(entry["address"]) is not None
+        if ip_version(entry["address"]) is not None  # others may be in the list
     }
     named = {name: [of[host] for host in hosts if host in of] for name, hosts in groups.items()}
     networks = {

@@ -141,7 +141,7 @@ def load(
     )
     _check_ports(checker, parts, database, registry, None, None, mounts)  # those are no keys of the file
     access.check_hosts(checker, parts.access, addressed, [*login, *parts.node_hosts], login)
-    firewall_plans.check_hosts(checker, parts.firewall, addressed, hosts)
+    firewall_plans.check_hosts(checker, parts.firewall, addressed, hosts, hosts)
     groups = _groups(parts, types)
     if problems:
         raise ModelError(problems)
@@ -222,7 +222,11 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     database, registry = file.get("database", ""), file.get("registry", "")
     _check_ports(checker, parts, database, registry, slurmdbd_conf, variables.get("registry_port"), mounts)
     access.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
-    firewall_plans.check_hosts(checker, parts.firewall, addressed, dict.fromkeys([*hosts, *parts.node_hosts]))
+    # The inventory may have hosts of others; the plans need the addresses of login hosts as well.
+    known = [*parts.controllers, *expand(database), *expand(registry), *parts.node_hosts]
+    firewall_plans.check_hosts(
+        checker, parts.firewall, addressed, dict.fromkeys(known), dict.fromkeys([*hosts, *known])
+    )
     return limited(problems)
 
 

@@ -106,8 +106,11 @@ def test_each_host_needs_its_address() -> None:
         "slurm_firewall": {"ssh": ["any"]},
     }
     assert model_errors(variables, ["head", "n1"]) == []
-    (found,) = model_errors(variables, ["head", "login1", "n1"])
-    assert found.startswith("slurm_firewall: found no IP address of login1")
+    assert model_errors(variables, ["head", "n1", "of_others"]) == []
+    (found,) = model_errors({**variables, "slurm_database": "db"}, ["db", "head", "n1"])
+    assert found.startswith("slurm_firewall: found no IP address of db")
+    with pytest.raises(ValueError, match="slurm_firewall: found no IP address of login1"):
+        plan("head", slurm_addresses=[{"hosts": "head,spare,db,files,reg,n[1-2]", "address": "10.0.0.[1-7]"}])
 
 
 @pytest.mark.parametrize("value", [None, "", "many"])
@@ -226,12 +229,11 @@ def test_compute_nodes_have_further_networks() -> None:
 
 def test_addresses_are_folded_by_version() -> None:
     addresses = [{"hosts": "head,spare,n[1-2]", "address": "10.0.0.1,10.0.0.3,10.0.255.255,10.1.0.0"}]
-    addresses.append({"hosts": "login1,db", "address": "fd00::9,db.example.org"})
+    addresses.append({"hosts": "login1,db,files,reg", "address": "fd00::9,fd00::7,10.2.0.[1-2]"})
     found = plan("head", slurm_addresses=addresses)["sets"]
     assert found["controllers"] == {"ip": ["10.0.0.1", "10.0.0.3"]}
     assert found["compute"] == {"ip": ["10.0.255.255-10.1.0.0"]}
     assert found["login"] == {"ip6": ["fd00::9"]}
-    assert "database" not in found
 
 
 def test_who_comes_by_ssh() -> None:
@@ -247,7 +249,7 @@ def test_a_digest_names_the_rules_and_their_template() -> None:
     assert first == firewall_plans(firewall, MEMBERS, VARIABLES, "x")["plans"]
     other = firewall_plans(firewall, MEMBERS, VARIABLES, "y")["plans"]
     assert {one["digest"] for one in first}.isdisjoint(one["digest"] for one in other)
-    moved = [{"hosts": "n[1-2]", "address": "10.0.1.[3-4]"}, VARIABLES["slurm_addresses"][0]]
+    moved = [VARIABLES["slurm_addresses"][0], {"hosts": "n[1-2]", "address": "10.0.1.[3-4]"}]
     assert plan("head", slurm_addresses=moved)["digest"] != plan("head")["digest"]
     assert plan("files", slurm_storage=[])["digest"] != plan("files")["digest"]
 
@@ -256,7 +258,9 @@ def test_large_clusters_take_seconds() -> None:
     nodes = [f"n{number:05}" for number in range(10000)]
     members = {**MEMBERS, "all": [*MEMBERS["all"], *nodes], "compute": nodes}
     ports = "[1001-11000]"
-    variables = {**VARIABLES, "slurm_nodes": [{"hosts": "n[00000-09999]", "Port": ports}], "slurm_addresses": []}
+    folded = ",".join(f"10.1.{i}.[0-249]" for i in range(40))
+    addresses = [*VARIABLES["slurm_addresses"], {"hosts": "n[00000-09999]", "address": folded}]
+    variables = {**VARIABLES, "slurm_nodes": [{"hosts": "n[00000-09999]", "Port": ports}], "slurm_addresses": addresses}
     started = time.monotonic()
     found = firewall_plans({"ssh": ["any"]}, members, variables)
     assert len(found["hosts"]) == 10008
