@@ -13,9 +13,8 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
@@ -157,8 +156,7 @@ def _without_address(cluster: Iterable[str], addressed: Iterable[Mapping[str, st
 # -- the rules -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """Who may connect to which ports of a host."""
 
     what: str
@@ -351,7 +349,7 @@ def _plan(rules: Sequence[Rule], sets: Mapping[str, Addresses], layout: str) -> 
     names = dict.fromkeys(name for rule in ssh for name in rule.sources)
     places = [place for name in names if name != ANY for found in named[name].values() for place in found]
     plan: dict[str, Any] = {
-        "rules": [{**asdict(rule), "sources": [*rule.sources]} for rule in rules],
+        "rules": [{**rule._asdict(), "sources": [*rule.sources]} for rule in rules],
         "sets": {name: found for name, found in named.items() if found},
         "ssh": [ANY] if ANY in names else places,
         "ssh_port": int(ssh[0].ports),
