@@ -33,7 +33,8 @@ TABLE = "nft --stateless list table inet gpucluster_slurm"
 OPEN = 8443
 
 SCAN = """
-import select, socket, sys
+import resource, select, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 host, found = sys.argv[1], set()
 for first in range(1, 65536, 4000):
     waiting, poll = {}, select.poll()
