@@ -279,7 +279,7 @@ def test_hosts_of_the_cluster_reach_what_they_need_and_no_more(site: Site) -> No
 
 
 def test_check_mode_predicts_a_change_that_no_job_notices(site: Site) -> None:
-    plan = {"open": [{"hosts": "compute", "ports": "9100", "from": ["controllers"]}]}
+    plan: dict[str, Any] = {"open": [{"hosts": "compute", "ports": "9100", "from": ["controllers"]}]}
     before = site.tables()
     predicted = site.run("--check", "--diff", **plan)
     assert (predicted.rc, predicted.failed) == (0, {})
@@ -332,7 +332,7 @@ def test_rules_that_cut_off_ssh_are_taken_back(site: Site) -> None:
     before = site.tables()
     node = NODES[0]
     assert site.run("--check").rc == 0, "it leaves open connections"
-    plan = {"open": [{"hosts": node, "ports": "9100", "from": ["login"]}]}
+    plan: dict[str, Any] = {"open": [{"hosts": node, "ports": "9100", "from": ["login"]}]}
     started = time.monotonic()
     run = site.run(ssh_config=through_foreign(site, node), **plan)
     assert {*run.failed} == {node}
@@ -351,7 +351,7 @@ def test_a_killed_run_is_taken_back_by_the_host(site: Site) -> None:
     node = NODES[0]
     assert site.run("--check").rc == 0, "it leaves open connections"
     config = through_foreign(site, node, "sleep 300")
-    plan = {"open": [{"hosts": node, "ports": "9100", "from": ["login"]}]}
+    plan: dict[str, Any] = {"open": [{"hosts": node, "ports": "9100", "from": ["login"]}]}
     live = site.with_plan(**plan).start("site", "--tags=firewall", f"--ssh-common-args=-F {config}")
     live.wait_for_task(CHANGE)
     site.lab.wait_for(node, f"{TABLE} | grep 9100 || true", "9100", 60)
@@ -392,7 +392,7 @@ def test_drift_is_repaired(site: Site) -> None:
 
 def test_other_tables_stay(site: Site) -> None:
     site.lab.command(NODES[0], "nft add table inet of_the_site")
-    plan = {"open": [{"hosts": NODES[0], "ports": "9100", "from": ["login"]}]}
+    plan: dict[str, Any] = {"open": [{"hosts": NODES[0], "ports": "9100", "from": ["login"]}]}
     assert site.run(**plan).rc == 0
     assert "of_the_site" in site.lab.command(NODES[0], "nft list tables")
     site.lab.command(NODES[0], "nft delete table inet of_the_site")
@@ -403,7 +403,7 @@ def test_another_firewall_is_named_and_stays(site: Site) -> None:
     site.lab.command(LOGIN, "ufw allow 22/tcp && ufw --force enable")
     try:
         rules = site.lab.command(LOGIN, "ufw status")
-        plan = {"open": [{"hosts": LOGIN, "ports": "9100", "from": ["login"]}]}
+        plan: dict[str, Any] = {"open": [{"hosts": LOGIN, "ports": "9100", "from": ["login"]}]}
         run = site.run(**plan)
         assert (run.rc, run.failed) == (0, {})
         assert any("ufw is active as well" in text for text in run.warnings)
