@@ -91,10 +91,11 @@ def _systemctl(*words: str) -> None:
 
 def undo_script() -> str:
     """The commands that take back rules that are not proved: the proved ones come back, or there is no table."""
-    new, undone = new_rules(), f"{RULES}.undone"
+    undone, table = f"{RULES}.undone", " ".join(TABLE)
     return (
-        f"mv -T {new} {undone} || exit 0; "
-        f"if [ -e {RULES} ]; then {NFT} -f {RULES}; else {NFT} delete table {' '.join(TABLE)}; fi; rm -f {undone}"
+        f"mv -T {new_rules()} {undone} || exit 0; "
+        f"if [ -e {RULES} ]; then {NFT} -f {RULES}; else {NFT} delete table {table}; fi; "
+        f"rm -f {undone} {PENDING}"
     )
 
 
