@@ -31,7 +31,8 @@ check-lanes := sanity lint unit doc-lint
 test-lanes := molecule-default molecule-containers molecule-single $(check-lanes) molecule-slurm-26.05 molecule-slurm-22.05 \
   molecule-guide
 all-lanes := molecule-driver@360 'molecule-default molecule-wide-22.05 molecule-wide-26.05' molecule-machines \
-  molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-remove molecule-prologs molecule-doctor \
+  molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-remove molecule-prologs \
+  molecule-firewall molecule-doctor \
   'sanity sanity-rest' \
   $(filter-out molecule-default sanity,$(test-lanes))
 

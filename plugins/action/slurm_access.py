@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The control host's side of slurm_access (meta/runtime.yml): a change of access is proved by a new connection.
+"""The control host's side of slurm_access and slurm_firewall (meta/runtime.yml): a new connection proves their change.
 
 The change, its proof and the return of the former files are one task, since a play would start the next task only when
 all hosts have ended this one, and the host takes an unproved change back after two minutes.
@@ -16,8 +16,6 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
-
-MODULE = "slurm_access"
 
 NEW = {"ssh_args": "-o ControlMaster=no -o ControlPath=none", "reconnection_retries": 3}
 """Options of the connection plugin ssh for a connection that shares nothing with an open one. ssh takes the first
@@ -48,12 +46,12 @@ class ActionModule(Checked):
 
     def _problem(self, state: str, task_vars: dict[str, Any] | None) -> str:
         """Run the module with a state; return why it failed, or nothing."""
-        arguments = {"state": state}
+        arguments, module = {"state": state}, self._task.action.rpartition(".")[2]
         try:
-            answer = self._execute_module(f"gpucluster.slurm.{MODULE}", arguments, task_vars=task_vars)
+            answer = self._execute_module(f"gpucluster.slurm.{module}", arguments, task_vars=task_vars)
         except (AnsibleConnectionFailure, AnsibleError) as error:
             return " ".join(str(error).split())
-        answer = checked(MODULE, answer, arguments)
+        answer = checked(module, answer, arguments)
         return str(answer.get("msg") or "no answer") if answer.get("failed") else ""
 
     @contextmanager

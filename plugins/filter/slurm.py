@@ -20,6 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall import firewall_remark
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts, script_remarks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import (
@@ -72,6 +73,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "directory_hosts": directory_hosts,
     "discovered_hardware": discover,
     "files_version": files_version,
+    "firewall_plans": firewall_plans,
     "firewall_remark": firewall_remark,
     "gres_lines": gres_lines,
     "health_environment": health_environment,

@@ -242,6 +242,20 @@ options:
         also has C(/dev/shm) of its own. Both are removed when the job ends.
     type: str
     version_added: 0.2.0
+  firewall:
+    description:
+      - The firewall of all hosts, with these keys. Without it, the collection loads no firewall.
+      - C(ssh), from which addresses and networks people and the control host come by ssh, such as V([10.0.0.0/8]), or
+        V([any]). It is required. C(ssh_port) is the port of sshd; the default is 22.
+      - C(compute_networks), networks in which only compute nodes have addresses beside those in this file, such as
+        those of InfiniBand. Compute nodes speak freely with each other.
+      - C(open), further services of hosts, a list of entries with C(hosts) (a hostlist, which can have V(all),
+        V(login), V(compute) and V(controllers)), C(ports), C(protocol) (V(tcp), the default, or V(udp)), and C(from),
+        a list of the same words, of addresses and networks, or V(any).
+      - Each host needs its IP address in this file, in O(nodes) or O(addresses).
+    type: dict
+    default: {}
+    version_added: 0.2.0
   accounting:
     description:
       - The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users), C(reservations) and

@@ -84,7 +84,7 @@ class AccessChange:
         """
         self._keep([*(file.path for file in files), *gone])
         try:
-            self._start_timer()
+            start_timer(UNIT, ["/bin/sh", self._undo])
             write(files)
             for path in gone:
                 os.unlink(path)
@@ -99,7 +99,7 @@ class AccessChange:
         """Restore the former files now, unless the timer has done so. Raises FileError."""
         if self.unproved:
             _run(["/bin/sh", self._undo])
-        self._stop_timer()
+        stop_timer(UNIT)
 
     def prove(self) -> None:
         """Note that a new connection has come through. Raises UnprovedError if the timer was faster."""
@@ -109,7 +109,7 @@ class AccessChange:
             os.rename(self.directory, proved)
         except FileNotFoundError:
             raise UnprovedError(f"the host has taken it back, since there was no proof for {SECONDS} s") from None
-        self._stop_timer()
+        stop_timer(UNIT)
         shutil.rmtree(proved, ignore_errors=True)  # the change is proved; the next one removes what is left
 
     def _keep(self, paths: Sequence[str]) -> None:
@@ -130,15 +130,19 @@ class AccessChange:
                 absent.append(path)
         write([File(self._undo, undo_script(self.directory, kept, absent).encode(), mode=0o700)])
 
-    def _start_timer(self) -> None:
-        self._stop_timer()
-        timer = ["--quiet", "--collect", f"--unit={UNIT}", f"--on-active={SECONDS}", "--timer-property=AccuracySec=1s"]
-        _run(["systemd-run", *timer, "/bin/sh", self._undo])
 
-    def _stop_timer(self) -> None:
-        # It fails where no timer runs. This class has no module, whose run_command pylint asks for.
-        command = ["systemctl", "--quiet", "stop", f"{UNIT}.timer"]
-        subprocess.run(command, check=False, capture_output=True)  # pylint: disable=ansible-bad-function
+def start_timer(unit: str, command: Sequence[str]) -> None:
+    """Let the host run a command after SECONDS, instead of an earlier one of this unit. Raises FileError."""
+    stop_timer(unit)
+    timer = ["--quiet", "--collect", f"--unit={unit}", f"--on-active={SECONDS}", "--timer-property=AccuracySec=1s"]
+    _run(["systemd-run", *timer, *command])
+
+
+def stop_timer(unit: str) -> None:
+    """Stop a timer, if there is one."""
+    # It fails where no timer runs. There is no module here, whose run_command pylint asks for.
+    command = ["systemctl", "--quiet", "stop", f"{unit}.timer"]
+    subprocess.run(command, check=False, capture_output=True)  # pylint: disable=ansible-bad-function
 
 
 def _run(command: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ ROLES = (
     "base",
     "doctor",
     "enroot",
+    "firewall",
     "hardware",
     "job_tools",
     "mariadb",

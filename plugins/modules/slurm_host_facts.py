@@ -350,6 +350,13 @@ ansible_facts:
           type: str
           returned: always
           sample: incomplete
+        firewall:
+          description:
+            - The digest of the rules that M(gpucluster.slurm.slurm_firewall) has loaded, if all of it still holds.
+            - V(incomplete) if there is something to do, or empty if the host has no firewall of this collection.
+          type: str
+          returned: always
+          sample: incomplete
         backup:
           description:
             - What is wrong with the last backup of the host, in words; empty if nothing is, or without

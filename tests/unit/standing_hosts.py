@@ -80,6 +80,7 @@ def honest(name: str) -> dict[str, Any]:
         "people": "",
         "directory": {"checksum": "", "unknown": 0},
         "storage": "",
+        "firewall": "",
         "backup": "",
         "clocks": {},
         "made": {},

@@ -24,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     access,
     backup,
     core_specialization,
+    firewall_plans,
     gres,
     job_scripts,
     mail,
@@ -144,6 +145,7 @@ def load(
     )
     _check_ports(checker, parts, database, registry, None, None, mounts)  # those are no keys of the file
     access.check_hosts(checker, parts.access, addressed, [*login, *parts.node_hosts], login)
+    firewall_plans.check_hosts(checker, parts.firewall, addressed, hosts, hosts)
     groups = _groups(parts, types)
     if problems:
         raise ModelError(problems)
@@ -169,6 +171,7 @@ def load(
         "prologs": parts.prologs,
         "epilogs": parts.epilogs,
         "private_tmp": parts.private_tmp,
+        "firewall": parts.firewall,
         **{f"accounting.{key}": value for key, value in parts.accounting.items()},
     }
     return DeclaredCluster(
@@ -227,6 +230,11 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     database, registry = file.get("database", ""), file.get("registry", "")
     _check_ports(checker, parts, database, registry, slurmdbd_conf, variables.get("registry_port"), mounts)
     access.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
+    # The inventory may have hosts of others; the plans need the addresses of login hosts as well.
+    known = [*parts.controllers, *expand(database), *expand(registry), *parts.node_hosts]
+    firewall_plans.check_hosts(
+        checker, parts.firewall, addressed, dict.fromkeys(known), dict.fromkeys([*hosts, *known])
+    )
     return limited(problems)
 
 
@@ -248,6 +256,7 @@ class _Parts:
     packages: Any
     access: dict[str, Any]
     backup: dict[str, Any]
+    firewall: dict[str, Any]
     accounting: dict[str, Any]
     mail: dict[str, Any]
     prologs: list[dict[str, Any]]
@@ -312,6 +321,7 @@ def _parts(
         packages,
         access.check(checker, file.get("access", {}), slurm_conf),
         backup.check(checker, file.get("backup", {})),
+        firewall_plans.check(checker, file.get("firewall", {}), slurm_conf),
         accounting,
         mail.check(checker, file.get("mail", {}), slurm_conf),
         prologs,

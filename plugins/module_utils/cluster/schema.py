@@ -427,6 +427,7 @@ CLUSTER = Kind(
         "prologs": {"type": sequence},
         "epilogs": {"type": sequence},
         "private_tmp": {"type": text},
+        "firewall": {"type": mapping},
         "slurm_conf": {"type": mapping},
         "cgroup_conf": {"type": mapping},
         "slurm_files": {"type": mapping},
@@ -586,6 +587,7 @@ VARIABLES = {
     "prologs": "slurm_prologs",
     "epilogs": "slurm_epilogs",
     "private_tmp": "slurm_private_tmp",
+    "firewall": "slurm_firewall",
     "accounting": "slurm_accounting_*",
     **{f"accounting.{key}": f"slurm_accounting_{key}" for key in ACCOUNTING.own},
 }

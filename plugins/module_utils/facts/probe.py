@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import made, sshd_pam
+from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change, made, sshd_pam
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import apparmor, cloud_init, dpkg, last_backup, ufw
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, without_part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
@@ -217,6 +217,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "ufw": ufw.open_ports(tree),
         "profiles": {name: apparmor.profile_state(tree, name) for name in questions.profiles},
         "storage": note.state(packages),
+        "firewall": firewall_change.state(),
         "backup": last_backup.problem(tree.text(last_backup.STATUS), questions.backup_hours, time.time())
         if questions.backup_hours
         else "",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ class Run:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], result: dict[str, Any]) -> None:
         self.action = object.__new__(ActionModule)
+        self.action._task = SimpleNamespace(action="gpucluster.slurm.slurm_access")
         self.action._connection = Connection({"remote_user": "ops1", **options})
         self.states: list[tuple[str, Any]] = []
         self.broken: dict[str, Any] = {}

@@ -50,6 +50,7 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
         "slurm_database",
         "slurm_epilogs",
         "slurm_files",
+        "slurm_firewall",
         "slurm_hardware_file",
         "slurm_hardware_types",
         "slurm_mail",

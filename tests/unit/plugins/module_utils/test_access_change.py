@@ -103,14 +103,14 @@ def test_nothing_stays_of_what_sshd_refuses_or_no_timer_watches(host: Host, stan
     assert host.is_former
 
 
-def test_a_command_that_does_not_end_is_an_error(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def late(command: list[str], **_options: object) -> None:
         if command[0] == "systemd-run":
             raise subprocess.TimeoutExpired(command, 60)
 
     monkeypatch.setattr(subprocess, "run", late)
     with pytest.raises(FileError, match="no end within 60 s"):
-        host.change._start_timer()
+        access_change.start_timer("x", ["true"])
 
 
 def test_only_what_has_changed_is_read_again() -> None:

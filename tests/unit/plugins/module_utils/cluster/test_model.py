@@ -125,6 +125,7 @@ def test_variables() -> None:
         "slurm_prologs": [],
         "slurm_epilogs": [],
         "slurm_private_tmp": "",
+        "slurm_firewall": {},
     }
 
 

@@ -283,7 +283,7 @@ def test_every_module_has_an_action_that_checks_its_answer() -> None:
     modules = [path.stem for path in sorted(MODULES.glob("*.py"))]
     own = ("slurm_access", "slurm_doctor", "slurm_removal", "slurm_rolling", "slurm_run")
     actions = dict.fromkeys(modules, "checked_answers") | {name: name for name in own}
-    actions["slurm_doctor_node"] = "slurm_doctor"
+    actions |= {"slurm_doctor_node": "slurm_doctor", "slurm_firewall": "slurm_access"}
     routing = yaml.safe_load((MODULES.parents[1] / "meta/runtime.yml").read_text())["plugin_routing"]
     assert routing == {
         "modules": {module: {"action_plugin": f"gpucluster.slurm.{actions[module]}"} for module in modules}

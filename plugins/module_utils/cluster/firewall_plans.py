@@ -1,0 +1,357 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The firewall of the hosts: the key `firewall` of the cluster file, and the rules of each host that follow from it.
+
+A rule lets some hosts connect to some ports of a host. What no rule lets in is refused; what a host sends is not
+filtered. `docs/design/firewall.md` has the table of who speaks to whom.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any, NamedTuple
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
+    Checker,
+    Kind,
+    ip_version,
+    sequence,
+    text,
+    unknown,
+    up_to,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import WORDS, file_servers, hosts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import (
+    LARGEST,
+    SLURMD,
+    declared_listeners,
+    port_range,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
+
+ANY = "any"
+"""The word for all addresses."""
+
+SSH = 22
+PROTOCOLS = ("tcp", "udp")
+_PORTS = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
+
+
+# -- the key ---------------------------------------------------------------------------------------------------------
+
+
+def _network(value: Any) -> str:
+    """An address or a network, as nft writes it. Raises ValueError."""
+    try:
+        found = ip_network(text(value))
+    except ValueError as error:
+        allowed = "allowed: addresses and networks such as 10.0.0.0/8"
+        raise ValueError(f"{shown(value)} is no address or network ({error}), {allowed}") from None
+    return str(found.network_address) if found.num_addresses == 1 else str(found)
+
+
+def _places(words: Sequence[str]) -> Callable[[Any], list[str]]:
+    """The type of a list of words, addresses and networks."""
+
+    def typed(value: Any) -> list[str]:
+        """The words, addresses and networks, each once."""
+        found = list(dict.fromkeys(one if one in words else _network(one) for one in sequence(value)))
+        if not found:
+            raise ValueError(f"allowed: at least one of {', '.join([*words, 'an address', 'a network'])}")
+        return found
+
+    return typed
+
+
+def port_list(value: Any) -> str:
+    """Ports and ranges of ports with commas, as nft has them."""
+    words = ",".join(map(text, value)) if isinstance(value, list) else text(value).replace(" ", "")
+    numbers = [[*map(int, word.split("-"))] for word in words.split(",")] if _PORTS.fullmatch(words) else [[0]]
+    if any(not 1 <= number <= LARGEST for span in numbers for number in span) or any(
+        span[0] > span[-1] for span in numbers
+    ):
+        raise ValueError(f"allowed: ports from 1 to {LARGEST} such as 443 or 8000-8100")
+    return words
+
+
+def protocol(value: Any) -> str:
+    """A protocol that has ports."""
+    if value not in PROTOCOLS:
+        raise ValueError(unknown("protocol", str(value), PROTOCOLS, ", ".join(PROTOCOLS)))
+    return str(value)
+
+
+FIREWALL = Kind(
+    own={
+        "ssh": {"type": _places([ANY]), "required": True},
+        "ssh_port": {"type": up_to(LARGEST)},
+        "compute_networks": {"type": _places([])},
+        "open": {"type": sequence},
+    }
+)
+
+OPEN = Kind(
+    own={
+        "hosts": {"type": hosts, "required": True},
+        "ports": {"type": port_list, "required": True},
+        "protocol": {"type": protocol},
+        "from": {"type": _places([*WORDS, ANY]), "required": True},
+    }
+)
+
+
+def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[str, Any]:
+    """The checked value of the key `firewall`."""
+    if not found:
+        return {}
+    firewall = checker.check(FIREWALL, "firewall", found)
+    if "open" in firewall:
+        entries = enumerate(firewall["open"])
+        firewall["open"] = [checker.check(OPEN, f"firewall.open[{i}]", entry) for i, entry in entries]
+    given = {str(key).lower(): value for key, value in slurm_conf.items()}
+    span = given.get("srunportrange", "default")
+    if span != "default" and not port_range(str(span)):
+        what = f"found {shown(span)}, allowed: a range of ports for srun such as 60001-63000, with {{}}"
+        checker.problem("slurm_conf.SrunPortRange", what.format(checker.key("firewall")))
+    return firewall
+
+
+def check_hosts(
+    checker: Checker,
+    firewall: Mapping[str, Any],
+    addressed: Iterable[Mapping[str, str]],
+    cluster: Iterable[str],
+    known: Collection[str],
+) -> None:
+    """Check what depends on hosts. The firewall knows those of the cluster by their address.
+
+    cluster: hosts of the cluster. known: all hosts that an entry may have.
+    """
+    if not firewall:
+        return
+    if what := _without_address(cluster, addressed):
+        checker.problem("firewall", f"{what} ({checker.key('addresses')}, or address of a node)")
+    for i, entry in enumerate(firewall.get("open", [])):
+        names = expand(entry.get("hosts", ""))
+        strange = [name for name in names if name not in known and name not in WORDS]
+        if strange:
+            what = unknown("host", strange[0], [*known, *WORDS], ", ".join([*WORDS, "hosts of this cluster"]))
+            checker.problem(f"firewall.open[{i}].hosts", f"found {shown(fold(strange))}, {what}")
+
+
+def _without_address(cluster: Iterable[str], addressed: Iterable[Mapping[str, str]]) -> str:
+    """The problem of hosts without an IP address; empty if each of them has one."""
+    known = {entry["name"]: entry["address"] for entry in host_addresses(addressed)}
+    missing = [host for host in cluster if ip_version(known.get(host, "?")) is None]
+    return f"found no IP address of {short(fold(missing))}, allowed: an address of each host" if missing else ""
+
+
+# -- the rules -------------------------------------------------------------------------------------------------------
+
+
+class Rule(NamedTuple):
+    """Who may connect to which ports of a host."""
+
+    what: str
+    """What listens there, for a person who reads the table."""
+    sources: tuple[str, ...]
+    """Names of sets of addresses; ANY alone: everybody."""
+    ports: str = ""
+    """Ports as nft has them; empty: all traffic."""
+    protocol: str = "tcp"
+
+
+SLURM = ("controllers", "database", "login", "compute")
+"""The hosts with commands or daemons of Slurm: all of them ask slurmctld, and slurmdbd for accounting."""
+
+USERS = ("controllers", "login", "compute")
+"""The hosts on which srun and other commands of users run, which ask slurmd as well."""
+
+_OF_LISTENER: dict[str, tuple[str, tuple[str, ...]]] = {
+    "SlurmctldPort": ("slurmctld", SLURM),
+    "AccountingStoragePort": ("slurmdbd", SLURM),
+    "DbdPort": ("slurmdbd", SLURM),
+    "SlurmdPort": ("slurmd", USERS),
+    "Port": ("slurmd", USERS),
+    "registry_port": ("registry", SLURM),
+    "NFS": ("NFS", ("nfs_clients",)),
+}
+"""By the end of the key of a listener: its name in the table, and who may connect. MariaDB listens for its own host."""
+
+
+def firewall_plans(
+    firewall: Mapping[str, Any], members: Mapping[str, Collection[str]], variables: Mapping[str, Any], layout: str = ""
+) -> dict[str, Any]:
+    """The different `plans` of rules, and the index of its plan for each of the `hosts`; none without the key.
+
+    Args:
+        firewall: the variable slurm_firewall.
+        members: the hosts of each of WORDS.
+        variables: the shared variables by name, registry_port, and slurmdbd_conf.
+        layout: the template of the rules, since another one makes another table.
+
+    Raises ValueError if a host has no IP address.
+    """
+    if not firewall:
+        return {"plans": [], "hosts": {}}
+    if what := _without_address(members["all"], variables["slurm_addresses"]):
+        raise ValueError(f"slurm_firewall: {what} (slurm_addresses)")
+    groups = _groups(members, variables)
+    listening = _listening(variables)
+    sets = _sets(firewall, groups, variables["slurm_addresses"])
+    numbers: dict[tuple[Rule, ...], int] = {}
+    plans: list[dict[str, Any]] = []
+    of = {}
+    for host in members["all"]:
+        rules = tuple(_rules(host, firewall, groups, listening))
+        if rules not in numbers:
+            numbers[rules] = len(plans)
+            plans.append(_plan(rules, sets, layout))
+        of[host] = numbers[rules]
+    return {"plans": plans, "hosts": of}
+
+
+def _groups(members: Mapping[str, Collection[str]], variables: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """The hosts of each group that rules name."""
+    mounting = [
+        host
+        for entry in variables.get("slurm_storage") or []
+        if entry.get("server")
+        for name in expand(str(entry.get("hosts") or "all"))
+        for host in (members[name] if name in WORDS else [name])
+    ]
+    database = [variables["slurm_database"]] if variables["slurm_database"] else []
+    found = {**members, "database": database, "nfs_clients": mounting}
+    return {name: frozenset(names) for name, names in found.items()}
+
+
+def _listening(variables: Mapping[str, Any]) -> dict[str | None, list[tuple[str, str]]]:
+    """The end of the key and the ports of each listener, by host; None: of every host."""
+    listeners = declared_listeners(
+        variables["slurm_controllers"],
+        variables["slurm_database"],
+        variables["slurm_registry"],
+        [("nodes.Port", expand(node["hosts"]), node.get("Port")) for node in variables["slurm_nodes"]],
+        variables["slurm_conf"],
+        variables.get("slurmdbd_conf"),
+        variables.get("registry_port"),
+        file_servers(variables.get("slurm_storage") or []),
+    )
+    found: dict[str | None, list[tuple[str, str]]] = {}
+    for listener in listeners:
+        for host in [None] if listener.hosts is None else listener.hosts:
+            found.setdefault(host, []).append((listener.key.rpartition(".")[2], _shown(listener.ports)))
+    # sackd listens on the port that slurmd would have (`_listen_for_reconf` in `src/sackd/sackd.c`).
+    conf = {str(key).lower(): str(value) for key, value in variables["slurm_conf"].items() if value is not None}
+    found.setdefault(None, []).append(("sackd", conf.get("slurmdport", SLURMD)))
+    return found
+
+
+def _rules(
+    host: str,
+    firewall: Mapping[str, Any],
+    groups: Mapping[str, Collection[str]],
+    listening: Mapping[str | None, list[tuple[str, str]]],
+) -> Iterator[Rule]:
+    """The rules of one host."""
+    roles = {name for name, hosts in groups.items() if host in hosts}
+    everywhere = dict(listening[None])
+    port = str(firewall.get("ssh_port", SSH))
+    yield Rule("ssh", (ANY,) if ANY in firewall["ssh"] else ("ssh",), port)
+    if roles & {"login", "compute"}:
+        yield Rule("ssh between hosts", USERS, port)
+    ports: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for key, span in listening.get(host, ()):
+        if key in _OF_LISTENER and span:
+            ports.setdefault(_OF_LISTENER[key], []).append(span)
+    for (what, sources), spans in ports.items():
+        yield Rule(what, sources, ",".join(dict.fromkeys(spans)))
+    if "login" in roles and not roles & {"controllers", "compute"}:
+        yield Rule("sackd", ("controllers",), everywhere["sackd"])
+    if roles & {*USERS} and everywhere["SrunPortRange"]:
+        # slurmctld and slurmstepd connect to srun and salloc, also for srun --pty and X11.
+        yield Rule("srun", ("controllers", "compute"), everywhere["SrunPortRange"])
+    if "compute" in roles:
+        # MPI and NCCL choose their ports themselves.
+        yield Rule("compute nodes", ("compute", *(["compute_networks"] if firewall.get("compute_networks") else [])))
+    for i, entry in enumerate(firewall.get("open") or []):
+        names = expand(entry["hosts"])
+        if host in names or roles & {*WORDS} & {*names}:
+            words = [word for word in entry["from"] if word in WORDS]
+            sources = (ANY,) if ANY in entry["from"] else (*words, f"open_{i}")
+            yield Rule(f"open[{i}]", sources, entry["ports"], entry.get("protocol", PROTOCOLS[0]))
+
+
+def _shown(ports: range) -> str:
+    """Ports as nft has them; empty if there are none."""
+    return "-".join(str(port) for port in dict.fromkeys([*ports[:1], *ports[-1:]]))
+
+
+# -- the addresses ---------------------------------------------------------------------------------------------------
+
+
+Addresses = dict[str, list[str]]
+"""Addresses, ranges and networks of a set, by the name that nft has for their version: ip or ip6."""
+
+
+def _sets(
+    firewall: Mapping[str, Any], groups: Mapping[str, Iterable[str]], addresses: Iterable[Mapping[str, str]]
+) -> dict[str, Addresses]:
+    """The addresses of each set that rules name."""
+    of = {
+        entry["name"]: ip_address(entry["address"])
+        for entry in host_addresses(addresses)
+        if ip_version(entry["address"]) is not None  # others may be in the list
+    }
+    named = {name: [of[host] for host in hosts if host in of] for name, hosts in groups.items()}
+    networks = {
+        "ssh": firewall["ssh"],
+        "compute_networks": firewall.get("compute_networks") or [],
+        **{f"open_{i}": entry["from"] for i, entry in enumerate(firewall.get("open") or [])},
+    }
+    return {
+        **{name: {"ip": _ranges(found, 4), "ip6": _ranges(found, 6)} for name, found in named.items()},
+        **{
+            name: {
+                "ip": [place for place in places if place not in (*WORDS, ANY) and ":" not in place],
+                "ip6": [place for place in places if ":" in place],
+            }
+            for name, places in networks.items()
+        },
+    }
+
+
+def _ranges(addresses: Iterable[IPv4Address | IPv6Address], version: int) -> list[str]:
+    """The fewest ranges with exactly the addresses of a version."""
+    numbers = sorted({int(address) for address in addresses if address.version == version})
+    make = IPv4Address if version == 4 else IPv6Address
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ["-".join(str(make(number)) for number in dict.fromkeys(span)) for span in spans]
+
+
+def _plan(rules: Sequence[Rule], sets: Mapping[str, Addresses], layout: str) -> dict[str, Any]:
+    """The rules of a host, the sets that they name, and who may come by ssh. A set without addresses is left out."""
+    used = {name for rule in rules for name in rule.sources if name != ANY}
+    named = {name: {kind: found for kind, found in sets[name].items() if found} for name in sorted(used)}
+    ssh = [rule for rule in rules if rule.what.startswith("ssh")]
+    names = dict.fromkeys(name for rule in ssh for name in rule.sources)
+    places = [place for name in names if name != ANY for found in named[name].values() for place in found]
+    plan: dict[str, Any] = {
+        "rules": [{**rule._asdict(), "sources": [*rule.sources]} for rule in rules],
+        "sets": {name: found for name, found in named.items() if found},
+        "ssh": [ANY] if ANY in names else places,
+        "ssh_port": int(ssh[0].ports),
+    }
+    return {**plan, "digest": hashlib.sha256(json.dumps([plan, layout], sort_keys=True).encode()).hexdigest()}

@@ -1,0 +1,227 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_firewall
+short_description: Load the firewall of a host, and take it back if nobody can log in
+version_added: 0.2.0
+description:
+  - Loads the table C(inet gpucluster_slurm) of nftables, in one transaction, and lets each boot load it. Other tables
+    are never touched.
+  - New rules are proved by a second, new connection from the control host, as the same user and with the same way to
+    become root, while the first one is still open. If the new connection fails, the former rules come back.
+  - If the run is killed between the change and its proof, a timer of the host takes the rules back after two minutes.
+    A boot meanwhile loads proved rules only.
+  - Rules that would refuse the address of the present connection are not loaded.
+options:
+  rules:
+    description: The file for nft, which replaces the table. Without it, the table, its unit and its files are removed.
+    type: str
+    default: ""
+  unit:
+    description: The unit of systemd that loads the rules at each boot. It is required with O(rules).
+    type: str
+    default: ""
+  digest:
+    description: A name of the rules, which C(slurm_host_facts) returns as long as they hold.
+    type: str
+    default: ""
+  ssh:
+    description: The addresses, ranges and networks from which the rules let in ssh; V(any) is everybody.
+    type: list
+    elements: str
+    default: [any]
+  ssh_port:
+    description: The port of sshd that the rules open.
+    type: int
+    default: 22
+  state:
+    description:
+      - V(present) makes a change. V(proven) ends the timer, since a new connection has come through, and V(former)
+        restores the former rules. Only the first one is for playbooks; the module's action on the control host uses
+        the others.
+    type: str
+    choices: [present, proven, former]
+    default: present
+extends_documentation_fragment: [gpucluster.slurm.changing]
+seealso:
+  - plugin: gpucluster.slurm.firewall_plans
+    plugin_type: filter
+  - module: gpucluster.slurm.slurm_access
+"""
+
+EXAMPLES = r"""
+- name: Load the firewall
+  gpucluster.slurm.slurm_firewall:
+    rules: "{{ lookup('ansible.builtin.template', 'rules.nft.j2') }}"
+    unit: "{{ lookup('ansible.builtin.template', 'firewall.service.j2') }}"
+    digest: "{{ plan.digest }}"
+    ssh: "{{ plan.ssh }}"
+    ssh_port: "{{ plan.ssh_port }}"
+"""
+
+RETURN = r"""
+unproven:
+  description: Whether a new connection has to prove the change.
+  type: bool
+  returned: always
+  sample: false
+"""
+
+import os
+from ipaddress import ip_address, ip_network
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change as firewall
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, noted, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
+
+
+def connection() -> tuple[str, int] | None:
+    """The address of the control host and the port of sshd, by which this module came; None without ssh.
+
+    sudo removes the variable of sshd, so the processes above this one are asked.
+    """
+    process = os.getpid()
+    while process > 1:
+        try:
+            with open(f"/proc/{process}/environ", encoding="utf-8", errors="replace") as file:
+                found = dict(entry.partition("=")[::2] for entry in file.read().split("\0"))
+            with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+                process = int(file.read().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
+        words = found.get("SSH_CONNECTION", "").split()
+        if len(words) == 4 and words[3].isdigit():
+            return words[0].partition("%")[0], int(words[3])
+    return None
+
+
+def admitted(address: str, places: list[str]) -> bool:
+    """Whether an address is among addresses, ranges and networks."""
+    own = ip_address(address)
+    own = getattr(own, "ipv4_mapped", None) or own
+    for place in places:
+        if place == "any":
+            return True
+        first, dash, last = place.partition("-")
+        if dash:
+            ends = ip_address(first), ip_address(last)
+            if own.version == ends[0].version and int(ends[0]) <= int(own) <= int(ends[1]):
+                return True
+        elif own in ip_network(place):
+            return True
+    return False
+
+
+def refuse(ssh: list[str], port: int) -> None:
+    """Refuse rules that would not let in the present connection again. Raises FileError."""
+    here = connection()
+    if here is None:
+        return
+    address, own_port = here
+    if own_port != port:
+        raise FileError(
+            f"firewall.ssh_port: found {port}, allowed: {own_port}, the port of sshd by which this run has come; "
+            "nothing was changed"
+        )
+    if not admitted(address, ssh):
+        raise FileError(
+            f"firewall.ssh: found {', '.join(ssh) or 'nobody'}, allowed: also {address}, from which this run has come, "
+            "or a network with it; nothing was changed"
+        )
+
+
+def others() -> list[str]:
+    """Warnings about other firewalls that are active: a connection comes in only if both let it in."""
+    asked = {
+        "firewalld": ("active", ["systemctl", "is-active", "firewalld.service"]),
+        "ufw": ("Status: active", ["/usr/sbin/ufw", "status"]),
+    }
+    return [
+        f"{os.uname().nodename}: {name} is active as well, and its rules stay as they are: a connection comes in only "
+        "if both let it in (docs/design/firewall.md)"
+        for name, (words, command) in asked.items()
+        if run(command).output.split("\n")[0] == words
+    ]
+
+
+def present(module: AnsibleModule) -> None:
+    """Make the change, and exit. Raises FileError, OSError."""
+    params, check_mode = module.params, module.check_mode
+    refuse(params["ssh"], params["ssh_port"])
+    rules = File(firewall.RULES, params["rules"].encode(), mode=0o600)
+    unit = File(f"{firewall.UNITS}/{firewall.UNIT}", params["unit"].encode())
+    loaded = firewall.listed()
+    unproven = rules.differs or not loaded or loaded != noted(firewall.NOTE).get("listed")
+    changed = unproven or rules.changes or unit.changes or firewall.state() != params["digest"]
+    for remark in others() if changed else []:
+        module.warn(remark)
+    if check_mode and os.path.exists(firewall.NFT):
+        firewall.tried(params["rules"])
+    if changed and not check_mode:
+        firewall.take_back()  # of a run that was killed
+        write([unit])
+        if unproven:
+            firewall.apply(params["rules"], params["digest"])
+        else:
+            write([rules])
+            firewall.keep(params["digest"])
+    module.exit_json(
+        changed=changed,
+        unproven=unproven and not check_mode,
+        diff=[file.diff for file in (rules, unit) if file.changes]
+        + ([table(loaded)] if unproven and not rules.changes else []),
+    )
+
+
+def table(loaded: str) -> dict[str, str]:
+    """The diff of a table that is not in the kernel as it was loaded."""
+    name = f"table {' '.join(firewall.TABLE)}"
+    before = "other rules in the kernel\n" if loaded else "not in the kernel\n"
+    return {"before_header": name, "after_header": name, "before": before, "after": "as in the file\n"}
+
+
+def absent(module: AnsibleModule) -> None:
+    """Remove the firewall, and exit. Raises FileError, OSError."""
+    changed = firewall.state() != "" or firewall.listed() != ""
+    if changed and not module.check_mode:
+        firewall.remove()
+    name = f"table {' '.join(firewall.TABLE)}"
+    diff = [{"before_header": name, "after_header": name, "before": "present\n", "after": "absent\n"}]
+    module.exit_json(changed=changed, unproven=False, diff=diff if changed else [])
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "rules": {"type": "str", "default": ""},
+            "unit": {"type": "str", "default": ""},
+            "digest": {"type": "str", "default": ""},
+            "ssh": {"type": "list", "elements": "str", "default": ["any"]},
+            "ssh_port": {"type": "int", "default": 22},
+            "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    try:
+        if params["state"] == "proven":
+            firewall.prove()
+        elif params["state"] == "former":
+            firewall.take_back()
+        elif params["rules"]:
+            present(module)
+        else:
+            absent(module)
+        module.exit_json(changed=True, unproven=False)
+    except (FileError, OSError, ValueError) as error:
+        module.fail_json(msg=str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The key `firewall` of the cluster file, and the rules of each host that follow from it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
+    Document,
+    ModelError,
+    load,
+    model_errors,
+)
+
+SLURM = ["controllers", "database", "login", "compute"]
+USERS = ["controllers", "login", "compute"]
+
+
+def problems(firewall: Any, **more: Any) -> list[str]:
+    """What is wrong with a cluster file that has this key."""
+    file = {
+        "plugin": "gpucluster.slurm.cluster",
+        "name": "x",
+        "controllers": "head",
+        "login": "login1",
+        "hardware": {"a": {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 1900}},
+        "nodes": [{"hosts": "n[1-2]", "hardware": "a", "address": "10.0.0.[1-2]"}],
+        "addresses": {"head": "10.0.0.8", "login1": "10.0.0.9"},
+        "partitions": [{"name": "p", "nodes": "ALL"}],
+        "firewall": firewall,
+        **more,
+    }
+    try:
+        load(Document("x.cluster.yml", file))
+    except ModelError as error:
+        return [problem.removeprefix("x.cluster.yml: ") for problem in error.problems]
+    return []
+
+
+@pytest.mark.parametrize(
+    "firewall",
+    [
+        {},
+        {"ssh": ["any"]},
+        {"ssh": ["10.0.0.0/8", "2001:db8::/32", "192.0.2.1"], "ssh_port": 2222, "compute_networks": ["10.9.0.0/16"]},
+        {"ssh": ["any"], "open": [{"hosts": "login", "ports": "443,8000-8100", "from": ["any"]}]},
+        {
+            "ssh": ["any"],
+            "open": [{"hosts": "head,compute", "ports": 53, "protocol": "udp", "from": ["all", "10.1.1.1"]}],
+        },
+    ],
+)
+def test_what_a_site_can_say(firewall: Any) -> None:
+    assert problems(firewall) == []
+
+
+@pytest.mark.parametrize(
+    ("firewall", "problem"),
+    [
+        ({"open": []}, "firewall.ssh: missing"),
+        ({"ssh": []}, "firewall.ssh: found [], allowed: at least one of any, an address, a network"),
+        ({"ssh": ["anyone"]}, "firewall.ssh: found ['anyone'], 'anyone' is no address or network"),
+        ({"ssh": ["10.0.0.1/8"]}, "has host bits set"),
+        ({"ssh": ["any"], "ssh_port": 70000}, "allowed: a whole number from 1 to 65535"),
+        (
+            {"ssh": ["any"], "compute_networks": ["any"]},
+            "firewall.compute_networks: found ['any'], 'any' is no address",
+        ),
+        ({"ssh": ["any"], "opens": []}, "firewall.opens: unknown key, did you mean 'open'?"),
+        ({"ssh": ["any"], "open": [{"hosts": "login", "ports": "443"}]}, "firewall.open[0].from: missing"),
+        (
+            {"ssh": ["any"], "open": [{"hosts": "logn1", "ports": "443", "from": ["any"]}]},
+            "firewall.open[0].hosts: found 'logn1', unknown host, did you mean 'login1'?",
+        ),
+        (
+            {"ssh": ["any"], "open": [{"hosts": "login", "ports": "0-80", "from": ["any"]}]},
+            "firewall.open[0].ports: found '0-80', allowed: ports from 1 to 65535",
+        ),
+        ({"ssh": ["any"], "open": [{"hosts": "login", "ports": "90-80", "from": ["any"]}]}, "allowed: ports from 1"),
+        (
+            {"ssh": ["any"], "open": [{"hosts": "login", "ports": "53", "protocol": "upd", "from": ["any"]}]},
+            "did you mean 'udp'?",
+        ),
+    ],
+)
+def test_what_is_refused(firewall: Any, problem: str) -> None:
+    (found,) = problems(firewall)
+    assert problem in found
+
+
+def test_each_host_needs_its_address() -> None:
+    (found,) = problems({"ssh": ["any"]}, addresses={"head": "head.example.org"})
+    assert found.startswith("firewall: found no IP address of head,login1, allowed: an address of each host (addresses")
+    assert problems({}, addresses={}) == []
+    variables = {
+        "slurm_cluster_name": "x",
+        "slurm_controllers": ["head"],
+        "slurm_nodes": [{"hosts": "n1", "hardware": "detected", "address": "10.0.0.1"}],
+        "slurm_partitions": [{"name": "p", "nodes": "ALL"}],
+        "slurm_addresses": [{"hosts": "head", "address": "10.0.0.8"}],
+        "slurm_firewall": {"ssh": ["any"]},
+    }
+    assert model_errors(variables, ["head", "n1"]) == []
+    assert model_errors(variables, ["head", "n1", "of_others"]) == []
+    (found,) = model_errors({**variables, "slurm_database": "db"}, ["db", "head", "n1"])
+    assert found.startswith("slurm_firewall: found no IP address of db")
+    with pytest.raises(ValueError, match="slurm_firewall: found no IP address of login1"):
+        plan("head", slurm_addresses=[{"hosts": "head,spare,db,files,reg,n[1-2]", "address": "10.0.0.[1-7]"}])
+
+
+@pytest.mark.parametrize("value", [None, "", "many"])
+def test_srun_needs_a_range_of_ports(value: Any) -> None:
+    (found,) = [
+        text for text in problems({"ssh": ["any"]}, slurm_conf={"SrunPortRange": value}) if "with firewall" in text
+    ]
+    assert found.startswith("slurm_conf.SrunPortRange: found ")
+
+
+# -- the rules -------------------------------------------------------------------------------------------------------
+
+MEMBERS = {
+    "all": ["head", "spare", "db", "files", "reg", "login1", "n1", "n2"],
+    "controllers": ["head", "spare"],
+    "login": ["login1"],
+    "compute": ["n1", "n2"],
+}
+VARIABLES: dict[str, Any] = {
+    "slurm_controllers": ["head", "spare"],
+    "slurm_database": "db",
+    "slurm_registry": "reg",
+    "slurm_nodes": [{"hosts": "n[1-2]"}],
+    "slurm_conf": {"SrunPortRange": "60001-63000"},
+    "slurmdbd_conf": {},
+    "registry_port": 5000,
+    "slurm_storage": [{"path": "/home", "type": "nfs", "server": "files", "hosts": "login,compute"}],
+    "slurm_addresses": [
+        {"hosts": "head,spare,db,files,reg,login1", "address": "10.0.0.[1-6]"},
+        {"hosts": "n[1-2]", "address": "10.0.1.[1-2]"},
+    ],
+}
+
+
+def plan(host: str, firewall: dict[str, Any] | None = None, **variables: Any) -> dict[str, Any]:
+    """The plan of a host."""
+    found = firewall_plans({"ssh": ["10.9.0.0/16"], **(firewall or {})}, MEMBERS, {**VARIABLES, **variables})
+    return dict(found["plans"][found["hosts"][host]])
+
+
+def rules(host: str, *arguments: Any, **variables: Any) -> dict[str, tuple[list[str], str]]:
+    """Who may connect to which ports of a host, by what listens there."""
+    found = plan(host, *arguments, **variables)["rules"]
+    assert len({rule["what"] for rule in found}) == len(found)
+    return {rule["what"]: (rule["sources"], rule["ports"]) for rule in found}
+
+
+def test_without_the_key_no_host_has_rules() -> None:
+    assert firewall_plans({}, MEMBERS, {}) == {"plans": [], "hosts": {}}
+
+
+def test_the_table_of_who_speaks_to_whom() -> None:
+    ssh = {"ssh": (["ssh"], "22")}
+    users = {"ssh between hosts": (USERS, "22")}
+    srun = {"srun": (["controllers", "compute"], "60001-63000")}
+    assert rules("head") == {**ssh, "slurmctld": (SLURM, "6817"), **srun}
+    assert rules("spare") == rules("head")
+    assert rules("db") == {**ssh, "slurmdbd": (SLURM, "6819")}
+    assert rules("files") == {**ssh, "NFS": (["nfs_clients"], "2049")}
+    assert rules("reg") == {**ssh, "registry": (SLURM, "5000")}
+    assert rules("login1") == {**ssh, **users, "sackd": (["controllers"], "6818"), **srun}
+    assert rules("n1") == {**ssh, **users, "slurmd": (USERS, "6818"), **srun, "compute nodes": (["compute"], "")}
+    assert rules("n1") == rules("n2")
+
+
+def test_the_ports_are_those_of_the_files() -> None:
+    conf = {
+        "slurmctldport": "7000-7003",
+        "SlurmdPort": 7818,
+        "AccountingStoragePort": 7819,
+        "SrunPortRange": "50000-51000",
+    }
+    assert rules("head", slurm_conf=conf)["slurmctld"][1] == "7000-7003"
+    assert rules("login1", slurm_conf=conf)["sackd"][1] == "7818"
+    assert rules("login1", slurm_conf=conf)["srun"][1] == "50000-51000"
+    assert rules("n1", slurm_conf=conf)["slurmd"][1] == "7818"
+    assert rules("db", slurm_conf=conf, slurmdbd_conf=None)["slurmdbd"][1] == "7819"
+    assert rules("db", slurmdbd_conf={"DbdPort": 7820})["slurmdbd"][1] == "7820"
+    assert rules("n2", slurm_nodes=[{"hosts": "n[1-2]", "Port": "[7001-7002]"}])["slurmd"][1] == "7002"
+    assert rules("head", {"ssh_port": 2222})["ssh"][1] == "2222"
+
+
+def test_a_host_with_several_duties_has_the_rules_of_each() -> None:
+    members = {**MEMBERS, "all": ["head"], "controllers": ["head"], "login": ["head"], "compute": ["head"]}
+    of = {
+        "slurm_controllers": ["head"],
+        "slurm_database": "head",
+        "slurm_registry": "",
+        "slurm_nodes": [{"hosts": "head"}],
+    }
+    found = firewall_plans({"ssh": ["any"]}, members, {**VARIABLES, **of, "slurm_storage": []})
+    names = [rule["what"] for rule in found["plans"][0]["rules"]]
+    assert names == ["ssh", "ssh between hosts", "slurmctld", "slurmdbd", "slurmd", "srun", "compute nodes"]
+
+
+def test_what_a_site_opens() -> None:
+    opened = [
+        {"hosts": "login", "ports": "443", "from": ["any"]},
+        {"hosts": "n2,head", "ports": "9100", "from": ["controllers", "192.0.2.7"]},
+        {"hosts": "all", "ports": "123", "protocol": "udp", "from": ["all"]},
+    ]
+    assert rules("login1", {"open": opened})["open[0]"] == (["any"], "443")
+    assert rules("n2", {"open": opened})["open[1]"] == (["controllers", "open_1"], "9100")
+    assert {"open[0]", "open[1]"}.isdisjoint(rules("n1", {"open": opened}))
+    found = plan("n1", {"open": opened})
+    assert found["rules"][-1]["protocol"] == "udp"
+    assert plan("n2", {"open": opened})["sets"]["open_1"] == {"ip": ["192.0.2.7"]}
+
+
+def test_compute_nodes_have_further_networks() -> None:
+    found = plan("n1", {"compute_networks": ["10.8.0.0/16", "fd00::/8"]})
+    assert found["sets"]["compute_networks"] == {"ip": ["10.8.0.0/16"], "ip6": ["fd00::/8"]}
+    assert found["rules"][-1]["sources"] == ["compute", "compute_networks"]
+    assert "compute_networks" not in plan("login1", {"compute_networks": ["10.8.0.0/16"]})["sets"]
+
+
+def test_addresses_are_folded_by_version() -> None:
+    addresses = [{"hosts": "head,spare,n[1-2]", "address": "10.0.0.1,10.0.0.3,10.0.255.255,10.1.0.0"}]
+    addresses.append({"hosts": "login1,db,files,reg", "address": "fd00::9,fd00::7,10.2.0.[1-2]"})
+    found = plan("head", slurm_addresses=addresses)["sets"]
+    assert found["controllers"] == {"ip": ["10.0.0.1", "10.0.0.3"]}
+    assert found["compute"] == {"ip": ["10.0.255.255-10.1.0.0"]}
+    assert found["login"] == {"ip6": ["fd00::9"]}
+
+
+def test_who_comes_by_ssh() -> None:
+    assert plan("head")["ssh"] == ["10.9.0.0/16"]
+    assert plan("login1")["ssh"] == ["10.9.0.0/16", "10.0.0.1-10.0.0.2", "10.0.0.6", "10.0.1.1-10.0.1.2"]
+    assert plan("login1", {"ssh": ["any"]})["ssh"] == ["any"]
+    assert plan("login1", {"ssh_port": 2222})["ssh_port"] == 2222
+
+
+def test_a_digest_names_the_rules_and_their_template() -> None:
+    firewall = {"ssh": ["10.9.0.0/16"]}
+    first = firewall_plans(firewall, MEMBERS, VARIABLES, "x")["plans"]
+    assert first == firewall_plans(firewall, MEMBERS, VARIABLES, "x")["plans"]
+    other = firewall_plans(firewall, MEMBERS, VARIABLES, "y")["plans"]
+    assert {one["digest"] for one in first}.isdisjoint(one["digest"] for one in other)
+    moved = [VARIABLES["slurm_addresses"][0], {"hosts": "n[1-2]", "address": "10.0.1.[3-4]"}]
+    assert plan("head", slurm_addresses=moved)["digest"] != plan("head")["digest"]
+    assert plan("files", slurm_storage=[])["digest"] != plan("files")["digest"]
+
+
+def test_large_clusters_take_seconds() -> None:
+    nodes = [f"n{number:05}" for number in range(10000)]
+    members = {**MEMBERS, "all": [*MEMBERS["all"], *nodes], "compute": nodes}
+    ports = "[1001-11000]"
+    folded = ",".join(f"10.1.{i}.[0-249]" for i in range(40))
+    addresses = [*VARIABLES["slurm_addresses"], {"hosts": "n[00000-09999]", "address": folded}]
+    variables = {**VARIABLES, "slurm_nodes": [{"hosts": "n[00000-09999]", "Port": ports}], "slurm_addresses": addresses}
+    started = time.monotonic()
+    found = firewall_plans({"ssh": ["any"]}, members, variables)
+    assert len(found["hosts"]) == 10008
+    assert time.monotonic() - started < 5
