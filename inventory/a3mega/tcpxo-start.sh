@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/usr/bin/env bash
 # A prolog for GPUDirect-TCPXO: installs NCCL's plugin, writes the profile for users, and starts the receive daemon of
 # the job. The first job on a node downloads both images, which takes minutes (playbook warm_up does it beforehand).
 # Variables: TCPXO_RUNTIME (docker or a program with its options), TCPXO_DIRECTORY, TCPXO_PLUGIN_IMAGE,

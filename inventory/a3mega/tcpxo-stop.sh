@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/usr/bin/env bash
 # An epilog for GPUDirect-TCPXO: removes the receive daemon of this job, and no other one.
 set -euo pipefail
 "$TCPXO_RUNTIME" rm --force "tcpxo-$SLURM_JOB_ID" || true

@@ -327,12 +327,17 @@ def through_foreign(site: Site, name: str, words: str = "") -> Path:
     return path
 
 
+def one_more_port(site: Site, node: str) -> dict[str, Any]:
+    """A plan that changes a single host."""
+    return {"open": [*site.lab.cluster["firewall"]["open"], {"hosts": node, "ports": "9100", "from": ["login"]}]}
+
+
 def test_rules_that_cut_off_ssh_are_taken_back(site: Site) -> None:
     """The open connection is admitted by its address, and a new one comes from another address."""
     before = site.tables()
     node = NODES[0]
     assert site.run("--check").rc == 0, "it leaves open connections"
-    plan: dict[str, Any] = {"open": [{"hosts": node, "ports": "9100", "from": ["login"]}]}
+    plan = one_more_port(site, node)
     started = time.monotonic()
     run = site.run(ssh_config=through_foreign(site, node), **plan)
     assert {*run.failed} == {node}
@@ -351,7 +356,7 @@ def test_a_killed_run_is_taken_back_by_the_host(site: Site) -> None:
     node = NODES[0]
     assert site.run("--check").rc == 0, "it leaves open connections"
     config = through_foreign(site, node, "sleep 300")
-    plan: dict[str, Any] = {"open": [{"hosts": node, "ports": "9100", "from": ["login"]}]}
+    plan = one_more_port(site, node)
     live = site.with_plan(**plan).start("site", "--tags=firewall", f"--ssh-common-args=-F {config}")
     live.wait_for_task(CHANGE)
     site.lab.wait_for(node, f"{TABLE} | grep 9100 || true", "9100", 60)

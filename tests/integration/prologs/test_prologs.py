@@ -29,7 +29,8 @@ AS_USER = "runuser -u alice -- env --chdir=/tmp timeout 120"
 def _docker(lab: Lab) -> None:
     """The stand-in for docker on the nodes."""
     for node in (FIRST, SECOND):
-        lab.script(node, "install -m 0755 /dev/stdin /usr/local/bin/stand-in-docker", DOCKER.read_bytes())
+        program = b"#!/usr/bin/python3\n" + DOCKER.read_bytes()
+        lab.script(node, "install -m 0755 /dev/stdin /usr/local/bin/stand-in-docker", program)
 
 
 @pytest.fixture(autouse=True)
