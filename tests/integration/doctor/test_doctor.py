@@ -256,7 +256,8 @@ IDENTITY = (
 HOSTS = (
     Fault(
         "doc-node1",
-        {"slurmd-host-name": "another-name"},
+        # slurmd without a configuration of its own resolves its name before it looks for it in slurm.conf.
+        {"slurmd-no-configuration": "Name or service not known"},
         "hostname another-name; systemctl restart slurmd --no-block",
         "hostname doc-node1; systemctl restart slurmd",
         seen=SILENT,
@@ -270,19 +271,20 @@ HOSTS = (
         on_controller=by_slurm(3, "Kill task failed"),
     ),
     Fault(
-        "doc-node4",
-        {"silent": "slurmctld has no answer"},
-        "systemctl kill --signal=STOP --kill-whom=main slurmd",
-        "systemctl kill --signal=CONT --kill-whom=main slurmd",
-        seen=SILENT,
-    ),
-    Fault(
         "doc-node5",
         {"cpus": "of 64 CPUs"},
         on_controller="sed -i '/^NodeName=doc-node5/s/CoresPerSocket=2/CoresPerSocket=64/' /etc/slurm/slurm.conf; "
         "scontrol reconfigure",
         undo_controller="sed -i s/CoresPerSocket=64/CoresPerSocket=2/ /etc/slurm/slurm.conf; scontrol reconfigure",
         seen="Low socket",
+    ),
+    Fault(
+        "doc-node4",
+        # It comes last: a slurmd that is stopped misses a change of slurm.conf.
+        {"silent": "slurmctld has no answer"},
+        "systemctl kill --signal=STOP --kill-whom=main slurmd",
+        "systemctl kill --signal=CONT --kill-whom=main slurmd",
+        seen=SILENT,
     ),
 )
 ROUNDS = {
@@ -356,8 +358,8 @@ def undo(lab: Lab, fault: Fault) -> None:
 
 
 def states(lab: Lab) -> str:
-    """The states and reasons of all nodes."""
-    return str(lab.command(CONTROLLER, "timeout 60 sinfo -h -N -o '%N %T %E' | sort"))
+    """The states and reasons of all nodes. Whether a node answers can change meanwhile."""
+    return str(lab.command(CONTROLLER, "timeout 60 sinfo -h -N -o '%N %T %E' | tr -d '*' | sort"))
 
 
 def doctor(lab: Lab, directory: Path, *arguments: str) -> tuple[Run, dict[str, dict[str, dict[str, Any]]]]:
