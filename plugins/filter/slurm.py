@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access import (
     access_parts,
+    exempt_networks,
     known_hosts,
     login_limits,
     trusted_hosts,
@@ -72,6 +73,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "directory_differences": directory_differences,
     "directory_hosts": directory_hosts,
     "discovered_hardware": discover,
+    "exempt_networks": exempt_networks,
     "files_version": files_version,
     "firewall_plans": firewall_plans,
     "firewall_remark": firewall_remark,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -191,6 +192,7 @@ def access_parts(access: Mapping[str, Any], groups: Collection[str]) -> dict[str
         "administrators": who != "all",
         "sshd": host_based and compute and who != "job",
         "sshd_of_jobs": who == "job",
+        "penalties": who != "all",
         "limits": login and not shared and bool(access.get("login_limits")),
         "shared_limits": login and shared and bool(access.get("login_limits")),
         "message": login,
@@ -238,6 +240,23 @@ def known_hosts(
         f"{','.join(dict.fromkeys(filter(None, (host, host.partition('.')[0], address.get(host)))))} {known[host]}"
         for host in hosts
         if known.get(host)
+    ]
+
+
+def exempt_networks(addresses: Iterable[Mapping[str, str]], hosts: Iterable[str]) -> list[str]:
+    """The IP addresses of hosts in as few networks as they fill (PerSourcePenaltyExemptList in sshd_config(5)).
+
+    Args:
+        addresses: the variable slurm_addresses.
+        hosts: hosts of the cluster. Those without an IP address are left out.
+    """
+    known = _by_host(addresses)
+    found = [address for host in hosts if ip_version(address := known.get(host, "?")) is not None]
+    networks = [ipaddress.ip_network(address) for address in found]
+    return [
+        str(network)
+        for version in (ipaddress.IPv4Network, ipaddress.IPv6Network)
+        for network in ipaddress.collapse_addresses(n for n in networks if isinstance(n, version))
     ]
 
 

@@ -165,6 +165,9 @@ def test_a_user_without_a_job_is_refused_on_compute_nodes_only(site: Site) -> No
         found = site.ssh(node, "true")
         assert found.returncode == 255
         assert REFUSED in found.stderr
+    # sshd would refuse everybody who comes from the login host after four such logins (PerSourcePenalties).
+    for _ in range(6):
+        assert REFUSED in site.as_alice(site.login, f"ssh {site.nodes[0]} true")[1]
     for host in (site.login, site.head):
         assert site.ssh(host, "id -un").stdout == "alice\n"
 

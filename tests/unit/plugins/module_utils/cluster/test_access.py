@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access import (
     access_parts,
+    exempt_networks,
     known_hosts,
     login_limits,
     trusted_hosts,
@@ -170,7 +171,7 @@ ALL = {"compute": "job", "between_nodes": "host_based", "login_limits": {"TasksM
 @pytest.mark.parametrize(
     ("groups", "who", "files"),
     [
-        ({"slurm_compute"}, "job", ["known_hosts", "client", "shosts", "administrators", "sshd_of_jobs"]),
+        ({"slurm_compute"}, "job", ["known_hosts", "client", "shosts", "administrators", "sshd_of_jobs", "penalties"]),
         ({"slurm_login"}, "all", ["known_hosts", "client", "limits", "message", "message_program"]),
         ({"slurm_controller", "slurm_database"}, "all", ["known_hosts"]),
         (
@@ -193,7 +194,7 @@ def test_a_host_has_what_its_groups_need(groups: set[str], who: str, files: list
 def test_only_administrators_or_everybody_on_compute_nodes() -> None:
     assert access_parts({"compute": "administrators"}, ["slurm_compute"]) == {
         "who": "administrators",
-        "files": ["known_hosts", "administrators"],
+        "files": ["known_hosts", "administrators", "penalties"],
     }
     assert access_parts({"compute": "all"}, ["slurm_compute"]) == {"who": "all", "files": ["known_hosts"]}
     assert access_parts({"administrators": []}, ["slurm_compute"])["who"] == "job", "the default"
@@ -227,3 +228,14 @@ def test_known_hosts_keep_hosts_that_are_not_in_the_run() -> None:
 
 def test_hosts_from_which_users_come_have_names_and_addresses() -> None:
     assert trusted_hosts([{"hosts": "n[1-2]", "address": "10.0.0.[1-2]"}], ["n2", "n3"]) == ["n2", "10.0.0.2", "n3"]
+
+
+def test_addresses_that_sshd_does_not_penalise_are_networks() -> None:
+    addresses = [
+        {"hosts": "n[1-4]", "address": "10.0.0.[0-3]"},
+        {"hosts": "head,v6", "address": "10.0.1.7,fd00::1"},
+        {"hosts": "named", "address": "named.example.org"},
+    ]
+    hosts = ["head", "n1", "n2", "n3", "n4", "v6", "named", "unknown"]
+    assert exempt_networks(addresses, hosts) == ["10.0.0.0/30", "10.0.1.7/32", "fd00::1/128"]
+    assert exempt_networks([], hosts) == []
