@@ -251,13 +251,10 @@ def exempt_networks(addresses: Iterable[Mapping[str, str]], hosts: Iterable[str]
         hosts: hosts of the cluster. Those without an IP address are left out.
     """
     known = _by_host(addresses)
-    found = [address for host in hosts if ip_version(address := known.get(host, "?")) is not None]
-    networks = [ipaddress.ip_network(address) for address in found]
-    return [
-        str(network)
-        for version in (ipaddress.IPv4Network, ipaddress.IPv6Network)
-        for network in ipaddress.collapse_addresses(n for n in networks if isinstance(n, version))
-    ]
+    found = [known.get(host, "?") for host in hosts]
+    four = ipaddress.collapse_addresses(ipaddress.IPv4Network(address) for address in found if ip_version(address) == 4)
+    six = ipaddress.collapse_addresses(ipaddress.IPv6Network(address) for address in found if ip_version(address) == 6)
+    return [str(network) for network in (*four, *six)]
 
 
 def trusted_hosts(addresses: Iterable[Mapping[str, str]], hosts: Iterable[str]) -> list[str]:
