@@ -25,6 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     backup,
     core_specialization,
     firewall_plans,
+    gpu_defaults,
     gres,
     job_scripts,
     mail,
@@ -294,6 +295,7 @@ def _parts(
     _names_and_default(checker, partitions)
     entries = [entry for node in nodes for entry in _resolved({"hosts": "", "hardware": "", **node}, types)]
     members = _members(checker, partitions, entries, {**hardware, **measured_hardware}, slurm_conf)
+    _gpu_defaults(checker, partitions, members, entries, {**hardware, **measured_hardware})
     cgroup_conf = _settings(checker, schema.CGROUP_CONF, "cgroup_conf", file.get("cgroup_conf", {}))
     packages = package_source.check(checker, file.get("packages", schema.PACKAGE_SOURCES[0]))
     slurm_files = _files(checker, file.get("slurm_files", {}), slurm_conf)
@@ -539,6 +541,26 @@ def _members(
             checker.problem(f"partitions[{i}].nodes", f"found {shown(fold(strange))}, {what}")
         result.append([name for name in names if name in node_hosts])
     return result
+
+
+def _gpu_defaults(
+    checker: Checker,
+    partitions: list[dict[str, Any]],
+    members: list[list[str]],
+    nodes: list[dict[str, Any]],
+    hardware: dict[str, dict[str, Any]],
+) -> None:
+    """Check that a partition with `auto` has GPUs. Hardware that is not measured yet, or wrong, may have them."""
+    without = {
+        host
+        for node in nodes
+        if node["hardware"] in hardware and not gpu_defaults.gpus_of(hardware[node["hardware"]])
+        for host in expand(node["hosts"])
+    }
+    for i, (partition, hosts) in enumerate(zip(partitions, members)):
+        if without.issuperset(hosts):
+            for key in gpu_defaults.automatic(partition):
+                checker.problem(f"partitions[{i}].{key}", f"found {gpu_defaults.AUTO}, {gpu_defaults.WITHOUT_GPUS}")
 
 
 def _settings(checker: Checker, kind: schema.Kind, key: str, found: dict[str, Any]) -> dict[str, Any]:

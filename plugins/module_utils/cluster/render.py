@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.gpu_defaults import with_gpu_defaults
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import (
     gres_kinds,
     machine_of,
@@ -171,8 +172,13 @@ def gres_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mappin
     return _text(f"NodeName={fold(names)} {line}" for line, names in equal.items())
 
 
-def partition_lines(partitions: Iterable[Mapping[str, Any]]) -> str:
-    """The PartitionName lines of slurm.conf."""
+def partition_lines(
+    partitions: Iterable[Mapping[str, Any]],
+    nodes: Iterable[Mapping[str, Any]] = (),
+    hardware: Mapping[str, Mapping[str, Any]] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> str:
+    """The PartitionName lines of slurm.conf; the other arguments are those of `with_gpu_defaults`."""
     return _text(
         _line(
             {
@@ -182,7 +188,7 @@ def partition_lines(partitions: Iterable[Mapping[str, Any]]) -> str:
                 **_others(partition, PARTITION_KEYS),
             }
         )
-        for partition in partitions
+        for partition in with_gpu_defaults(partitions, nodes, hardware or {}, settings or {})
     )
 
 

@@ -62,6 +62,20 @@ def test_jobs_on_one_node_do_not_share_a_gpu(lab: Lab) -> None:
     assert sorted(lab.command("front", f"{job} & {job} & wait; rm /home/alice/*.meet").split()) == ["0", "1"]
 
 
+def test_a_job_gets_the_share_of_its_gpu_and_cpu_jobs_leave_room_for_it(lab: Lab) -> None:
+    """Partition batch has one of the two CPUs of box01, so its second job waits, although a CPU is idle."""
+    wrap = "sbatch --parsable --partition=batch --output=/dev/null --mem=100 --wrap='sleep 120'"
+    jobs = [str(lab.command("front", f"runuser -u alice -- {wrap}")) for _ in range(2)]
+    try:
+        lab.wait_for("front", f"squeue --noheader --jobs={jobs[0]} --format=%T", "RUNNING")
+        show = "scontrol show job $SLURM_JOB_ID | grep -o 'AllocTRES=.*'"
+        output = run(lab, "--partition=gpu --gres=gpu:1 --immediate=30", show)
+        assert output == "AllocTRES=cpu=1,mem=1000M,node=1,billing=1,gres/gpu=1"
+        assert lab.command("front", f"squeue --noheader --jobs={jobs[1]} --format=%T") == "PENDING"
+    finally:
+        lab.command("front", f"scancel {' '.join(jobs)}")
+
+
 @pytest.mark.parametrize("gres", ["gpu:3", "gpu:t4:3", "gpu:v100:1"])
 def test_what_no_node_has_is_refused(lab: Lab, gres: str) -> None:
     refused = lab.host("front").run(f"timeout 180 srun -w box01 --gres={gres} true")

@@ -572,6 +572,13 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "partitions[3].default: found 'maybe', allowed: true or false",
         ],
     ),
+    "partition: defaults for each GPU, without one": (
+        partitions({"name": "p", "nodes": "head", "DefCpuPerGPU": "auto"}),
+        [
+            "partitions[3].DefCpuPerGPU: found auto, allowed: a number, "
+            "since no node of this partition is known to have GPUs"
+        ],
+    ),
     "slurm_conf: keys": (
         changed(slurm_conf={"ClusterName": "x", "GresTypes": "gpu", "KilWait": 3, "Nope": None, "nodename": "x"}),
         [
