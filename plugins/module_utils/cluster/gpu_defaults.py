@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a job gets with each GPU: the value `auto` of DefCpuPerGPU and DefMemPerGPU in a partition.
+"""What a job gets with each GPU: the value `auto` of DefCPUPerGPU and DefMemPerGPU in a partition.
 
 A job that asks for a GPU alone gets one CPU and DefMemPerCPU by Slurm's defaults. With `auto`, it gets the node's share
 of a GPU, so that as many jobs run as a node has GPUs, and each has enough CPUs to feed its GPU (slurm.conf(5)).
@@ -21,7 +21,7 @@ AUTO = "auto"
 
 WITHOUT_GPUS = "allowed: a number, since no node of this partition is known to have GPUs"
 
-PARAMETERS = ("DefCpuPerGPU", "DefMemPerGPU")
+PARAMETERS = ("DefCPUPerGPU", "DefMemPerGPU")
 """Parameters of a partition that can be AUTO."""
 
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""DefCpuPerGPU and DefMemPerGPU by the hardware of a partition."""
+"""DefCPUPerGPU and DefMemPerGPU by the hardware of a partition."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ HARDWARE = {"cpu": CPU, "h100": H100, "t4": T4, "mig": MIG}
     ],
 )
 def test_a_job_gets_the_share_of_a_gpu(nodes: list[dict[str, Any]], cpus: int, memory: int) -> None:
-    partition = {"name": "gpu", "nodes": "ALL", "DefCpuPerGPU": "auto", "DefMemPerGPU": "auto", "MaxTime": 60}
-    expected = {**partition, "DefCpuPerGPU": cpus, "DefMemPerGPU": memory}
+    partition = {"name": "gpu", "nodes": "ALL", "DefCPUPerGPU": "auto", "DefMemPerGPU": "auto", "MaxTime": 60}
+    expected = {**partition, "DefCPUPerGPU": cpus, "DefMemPerGPU": memory}
     assert with_gpu_defaults([partition], nodes, HARDWARE, {}) == [expected]
-    assert partition["DefCpuPerGPU"] == "auto", "the variable of the inventory stays"
+    assert partition["DefCPUPerGPU"] == "auto", "the variable of the inventory stays"
 
 
 def test_other_partitions_stay_as_they_are() -> None:
@@ -47,7 +47,7 @@ def test_other_partitions_stay_as_they_are() -> None:
     settings = {"NodeSet": {"NodeSet": "fast", "Nodes": "n1"}}
     lines = partition_lines(
         [
-            {"name": "a", "nodes": "fast", "DefCpuPerGPU": "auto", "DefMemPerGPU": 100},
+            {"name": "a", "nodes": "fast", "DefCPUPerGPU": "auto", "DefMemPerGPU": 100},
             {"name": "b", "nodes": "ALL", "DefMemPerGPU": "auto"},
             {"name": "c", "nodes": "n2", "MaxCPUsPerNode": 4},
         ],
@@ -56,7 +56,7 @@ def test_other_partitions_stay_as_they_are() -> None:
         settings,
     )
     assert lines.splitlines() == [
-        "PartitionName=a Nodes=fast DefCpuPerGPU=4 DefMemPerGPU=100",
+        "PartitionName=a Nodes=fast DefCPUPerGPU=4 DefMemPerGPU=100",
         "PartitionName=b Nodes=ALL DefMemPerGPU=8000",
         "PartitionName=c Nodes=n2 MaxCPUsPerNode=4",
     ]

@@ -573,9 +573,9 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "partition: defaults for each GPU, without one": (
-        partitions({"name": "p", "nodes": "head", "DefCpuPerGPU": "auto"}),
+        partitions({"name": "p", "nodes": "head", "DefCPUPerGPU": "auto"}),
         [
-            "partitions[3].DefCpuPerGPU: found auto, allowed: a number, "
+            "partitions[3].DefCPUPerGPU: found auto, allowed: a number, "
             "since no node of this partition is known to have GPUs"
         ],
     ),
