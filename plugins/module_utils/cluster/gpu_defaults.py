@@ -14,15 +14,10 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, machine_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import cores
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import AUTO, PARTITION, cores
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
-AUTO = "auto"
-
 WITHOUT_GPUS = "allowed: a number, since no node of this partition is known to have GPUs"
-
-PARAMETERS = ("DefCPUPerGPU", "DefMemPerGPU")
-"""Parameters of a partition that can be AUTO."""
 
 
 def with_gpu_defaults(
@@ -56,14 +51,14 @@ def with_gpu_defaults(
 
 def automatic(partition: Mapping[str, Any]) -> list[str]:
     """The parameters of a partition whose value is AUTO."""
-    return [key for key in PARAMETERS if partition.get(key) == AUTO]
+    return [key for key in PARTITION.automatic if partition.get(key) == AUTO]
 
 
 def _values(partition: Mapping[str, Any], asked: list[str], shares: list[tuple[int, int]]) -> dict[str, int]:
     """The values of parameters by what each node has for a GPU: the least of all nodes."""
     if not shares:
         raise ValueError(f"partition {partition['name']}: {asked[0]}: found {AUTO}, {WITHOUT_GPUS}")
-    least = dict(zip(PARAMETERS, map(min, zip(*shares))))
+    least = dict(zip(PARTITION.automatic, map(min, zip(*shares))))
     return {key: least[key] for key in asked}
 
 

@@ -560,7 +560,7 @@ def _gpu_defaults(
     for i, (partition, hosts) in enumerate(zip(partitions, members)):
         if without.issuperset(hosts):
             for key in gpu_defaults.automatic(partition):
-                checker.problem(f"partitions[{i}].{key}", f"found {gpu_defaults.AUTO}, {gpu_defaults.WITHOUT_GPUS}")
+                checker.problem(f"partitions[{i}].{key}", f"found {schema.AUTO}, {gpu_defaults.WITHOUT_GPUS}")
 
 
 def _settings(checker: Checker, kind: schema.Kind, key: str, found: dict[str, Any]) -> dict[str, Any]:

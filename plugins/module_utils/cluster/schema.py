@@ -29,6 +29,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import KEY,
 
 PLUGIN = "gpucluster.slurm.cluster"
 
+AUTO = "auto"
+"""The value of a Slurm parameter that follows from the hardware."""
+
 # slurmdbd keeps names of up to 255 characters (TINYTEXT in `src/plugins/accounting_storage/mysql`).
 _CLUSTER = re.compile(r"[a-z0-9][a-z0-9._-]{,254}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,254}")
@@ -358,6 +361,19 @@ def key_of_repository(value: Any) -> Any:
     return text(value) if isinstance(value, str) else value
 
 
+def or_automatic(typed: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The type of a parameter that can be AUTO as well."""
+
+    def either(value: Any) -> Any:
+        """The value."""
+        try:
+            return value if value == AUTO else typed(value)
+        except ValueError as error:
+            raise ValueError(f"{error}, or {AUTO}") from None
+
+    return either
+
+
 @dataclass(frozen=True)
 class Kind:
     """The allowed content of a kind of mapping."""
@@ -372,6 +388,8 @@ class Kind:
     """Their key in `parameters.FILES`."""
     made: dict[str, str] = field(default_factory=dict)
     """Slurm's parameters that are derived from other keys, with these keys. They are refused."""
+    automatic: tuple[str, ...] = ()
+    """Slurm's parameters that follow from the hardware with the value AUTO."""
 
     @cached_property
     def spec(self) -> dict[str, dict[str, Any]]:
@@ -380,6 +398,8 @@ class Kind:
             key: {"type": parameter_lines(key) if key in parameters.LINES else parameter_of(self.table, key)}
             for key in sorted(self.slurm - set(self.made))
         }
+        for key in self.automatic:
+            slurm[key] = {"type": or_automatic(slurm[key]["type"])}
         return {**slurm, **self.own}
 
     @cached_property
@@ -516,6 +536,7 @@ PARTITION = Kind(
     slurm_file="a PartitionName line",
     table="PartitionName",
     made={"Default": "default", "Nodes": "nodes"},
+    automatic=("DefCPUPerGPU", "DefMemPerGPU"),
 )
 
 SLURM_CONF = Kind(
