@@ -161,6 +161,16 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+time:
+  description: The clock of the host, in seconds since the epoch.
+  type: float
+  returned: always
+  sample: 1795525200.5
+clock_offset:
+  description: The same as RV(gpucluster.slurm.slurm_doctor#module:clock_offset).
+  type: float
+  returned: always
+  sample: 0.0
 ansible_facts:
   description: The facts.
   type: dict
@@ -413,6 +423,7 @@ differences:
 """
 
 import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -492,7 +503,7 @@ def main() -> None:
         result = facts(module)
     except (MeasurementError, ValueError) as error:
         module.fail_json(msg=str(error))
-    module.exit_json(**result)
+    module.exit_json(**result, time=time.time(), clock_offset=0.0)
 
 
 if __name__ == "__main__":

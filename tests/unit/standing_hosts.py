@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,12 @@ def honest(name: str) -> dict[str, Any]:
     }
     said = {"rc": 0, "stdout": "", "stderr": ""}
     return {
-        "slurm_host_facts": {"ansible_facts": {"slurm_host": host, "slurm_hardware": HARDWARE}, "differences": []},
+        "slurm_host_facts": {
+            "ansible_facts": {"slurm_host": host, "slurm_hardware": HARDWARE},
+            "differences": [],
+            "time": time.time(),
+            "clock_offset": 0.0,
+        },
         "slurm_hardware_facts": {"ansible_facts": {"slurm_hardware": HARDWARE}, "differences": []},
         "slurm_packages": {
             "installed": [],

@@ -198,3 +198,19 @@ def test_after_a_good_trial_the_other_nodes_follow_and_drained_nodes_are_named(t
     last = run.stdout.rpartition("PLAY [Compute nodes]")[2]
     assert last.count("Drained, without new jobs until they are resumed: ") == 1
     assert "n3 (bad DIMM); n[1-2] (Prolog error)" in last
+
+
+@pytest.mark.once
+def test_a_host_with_another_clock_is_refused(tmp_path: Path) -> None:
+    """The control host's clock may be wrong itself: the hosts are compared with the controller."""
+    hosts = standing(["head", "n1", "n2", "n3"])
+    for name, seconds in {"head": 500, "n1": 510, "n2": 620, "n3": 100}.items():
+        hosts[name]["slurm_host_facts"]["time"] += seconds
+    run = Hosts(tmp_path / "x", cluster(), hosts).run(str(LOOK))
+    assert run.returncode == 2, run.stdout + run.stderr
+    said = " ".join(run.stdout.split())
+    refused = re.findall(r"\[(\w+)\]: FAILED! .*?the clock is (\d+) s (ahead of|behind) that of (\w+), allowed", said)
+    assert [(name, how, of) for name, _seconds, how, of in refused] == [
+        ("n2", "ahead of", "head"),
+        ("n3", "behind", "head"),
+    ]

@@ -405,7 +405,7 @@ RESULTS: dict[str, dict[str, Check]] = {
     "slurm_hardware_facts": {"differences": _DIFFERENCES},
     "slurm_host_cleanup": {"plan": _plan()},
     "slurm_firewall": {"unproven": _truth},
-    "slurm_host_facts": {"differences": _DIFFERENCES},
+    "slurm_host_facts": {"differences": _DIFFERENCES, "time": _seconds, "clock_offset": _seconds},
     "slurm_job": {"jobs": _list(JOB, MANY), "accounting": _truth},
     "slurm_node": {"plan": _plan()},
     "slurm_packages": {

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.action.slurm_doctor import offset
+from ansible_collections.gpucluster.slurm.plugins.action.host_clock import offset
 from ansible_collections.gpucluster.slurm.plugins.module_utils import scontrol
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import cluster_look, daemon_look, host_look
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import result_errors
