@@ -25,9 +25,10 @@ STAYS = (
     "/etc/apt/preferences.d/*",
     "/etc/apt/sources.list.d/*",
     "/etc/ssh/sshd_config.d/gpucluster-people.conf",  # users do not come in by keys of their own
-    "/etc/security/gpucluster-slurm-access.conf",  # slurm_access removes these three, and proves it
+    "/etc/security/gpucluster-slurm-access.conf",  # slurm_access removes these four, and proves it
     "/etc/ssh/*-gpucluster-slurm-access.conf",
     "/etc/ssh/*.d/*gpucluster-slurm-access.conf",
+    "/etc/ssh/sshd_config.d/10-gpucluster-slurm-penalties.conf",
     "/etc/systemd/system/user-.slice.d/50-gpucluster-slurm.conf",
 )
 

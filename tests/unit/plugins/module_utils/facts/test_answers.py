@@ -130,6 +130,10 @@ FACTS: list[tuple[str, Path_, Any]] = [
 ]
 
 
+CLOCK = {"time": 1795525200.5, "clock_offset": 0.0}
+"""What slurm_host_facts returns beside the facts."""
+
+
 @pytest.fixture(scope="module")
 def facts_text(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The facts of an honest host, as JSON: measuring takes a while."""
@@ -142,13 +146,13 @@ def facts(facts_text: str) -> Any:
 
 
 def test_an_honest_host_is_taken(facts: Any) -> None:
-    answer = {"changed": False, "ansible_facts": facts, "differences": []}
+    answer = {"changed": False, "ansible_facts": facts, "differences": [], **CLOCK}
     assert checked("slurm_host_facts", answer, {"hardware": True}) == answer
 
 
 @pytest.mark.parametrize(("place", "value"), [case[1:] for case in FACTS], ids=[case[0] for case in FACTS])
 def test_hostile_facts_are_refused(place: Path_, value: Any, facts: Any) -> None:
-    assert refusal("slurm_host_facts", {"ansible_facts": replaced(facts, place, value)})
+    assert refusal("slurm_host_facts", {"ansible_facts": replaced(facts, place, value), **CLOCK})
 
 
 @pytest.mark.parametrize("facts", [[], "text", 7, True])
@@ -159,14 +163,14 @@ def test_facts_that_are_no_mapping_are_refused(facts: Any) -> None:
 def test_a_missing_fact_is_named(facts: Any) -> None:
     del facts["slurm_host"]["hostname"]
     del facts["slurm_hardware"]
-    said = refusal("slurm_host_facts", {"ansible_facts": facts}, {"hardware": "yes"})
+    said = refusal("slurm_host_facts", {"ansible_facts": facts, **CLOCK}, {"hardware": "yes"})
     assert said == "slurm_hardware: is missing; slurm_host: hostname: is missing"
     assert refusal("slurm_hardware_facts", {"differences": []}) == "slurm_hardware: is missing"
 
 
 def test_hardware_is_missing_only_where_it_was_asked_for(facts: Any) -> None:
     del facts["slurm_hardware"]
-    assert "failed" not in checked("slurm_host_facts", {"ansible_facts": facts}, {"hardware": "no"})
+    assert "failed" not in checked("slurm_host_facts", {"ansible_facts": facts, **CLOCK}, {"hardware": "no"})
 
 
 CLUSTER: dict[str, Any] = {
@@ -281,9 +285,10 @@ def test_every_module_is_known() -> None:
 
 def test_every_module_has_an_action_that_checks_its_answer() -> None:
     modules = [path.stem for path in sorted(MODULES.glob("*.py"))]
-    own = ("slurm_access", "slurm_doctor", "slurm_removal", "slurm_rolling", "slurm_run")
+    own = ("slurm_access", "slurm_removal", "slurm_rolling", "slurm_run")
     actions = dict.fromkeys(modules, "checked_answers") | {name: name for name in own}
-    actions |= {"slurm_doctor_node": "slurm_doctor", "slurm_firewall": "slurm_access"}
+    actions |= dict.fromkeys(("slurm_doctor", "slurm_doctor_node", "slurm_host_facts"), "host_clock")
+    actions |= {"slurm_firewall": "slurm_access"}
     routing = yaml.safe_load((MODULES.parents[1] / "meta/runtime.yml").read_text())["plugin_routing"]
     assert routing == {
         "modules": {module: {"action_plugin": f"gpucluster.slurm.{actions[module]}"} for module in modules}
