@@ -288,4 +288,4 @@ def test_completion(lab: Lab) -> None:
     ask = f"source /etc/bash_completion.d/gpucluster-job-tools; {function}"
     assert as_user(lab, ask.format("--ho", "srun.sh")) == "--home"
     assert as_user(lab, ask.format("''", "--name")) == "vision"
-    assert as_user(lab, ask.format("''", "--partition")) == "cpu gpu"
+    assert as_user(lab, ask.format("''", "--partition")) == "cpu gpu batch"
