@@ -35,6 +35,18 @@ WORKING = re.compile(r"(idle|allocated|mixed|completing|planned)[~^#%$@+-]?( \(.
 BUSY = ("Resources", "Priority", "Nodes required for job are DOWN, DRAINED or reserved")
 """How the reasons of a job start that waits for others. Slurm gives the third for a busy node too."""
 
+MPI_MEMORY = 1024
+"""MiB for each node of the job with an MPI program: the compiler and two tasks."""
+
+MPI_FAILURES = {
+    "2:0": "the program was not compiled; see whether the command of validate_mpi works on the compute nodes.",
+    "3:0": "the program did not start, or did not end well. `srun --mpi=list` shows what Slurm has, and an MPI library"
+    " built for another PMI than MpiDefault of slurm_conf fails so.",
+    "4:0": "each task was a program of its own, with MPI_Comm_size 1. Tasks find each other by PMI: Open MPI 5 needs"
+    " MpiDefault: pmix in slurm_conf, MPICH also works with pmi2; `srun --mpi=list` shows what Slurm has.",
+}
+"""What the statuses of the script mean (`roles/validate/templates/mpi.sh.j2`), by exit code and signal."""
+
 STATUSES = ("passed", "failed", "waiting")
 
 COLUMNS = {
@@ -166,12 +178,14 @@ def validation_jobs(
     nodes: Iterable[Mapping[str, Any]],
     hardware: Mapping[str, Mapping[str, Any]],
     slurm_conf: Mapping[str, Any],
+    mpi_script: str = "",
 ) -> list[dict[str, Any]]:
     """The jobs that prove a cluster, for the module `slurm_job`.
 
     One runs on every node of every partition. In the first partition that has nodes, one is an array, one is cancelled,
     one is killed for the memory that it takes, and one asks for more nodes than there are and is refused. Where a
-    partition allows some accounts or QOS only, its jobs have the first of them.
+    partition allows some accounts or QOS only, its jobs have the first of them. With a script, the job `mpi` runs it in
+    the first partition that has two nodes.
     """
     nodes, partitions = [*nodes], [*partitions]
     gpus = {name: _gpus(node, hardware) for node in nodes for name in expand(node["hosts"])}
@@ -194,10 +208,10 @@ def validation_jobs(
         },
     ]
     first = next((name for name, of_it in members.items() if of_it), None)
-    return [
-        {"memory": str(JOB_MEMORY), **restrictions.get(job["partition"], {}), **job}
-        for job in [*jobs, *({"partition": first, **job} for job in special if first)]
-    ]
+    pair = next((name for name, of_it in members.items() if len(of_it) > 1), None)
+    mpi = {"name": "mpi", "partition": pair, "nodes": "2", "ntasks": 4, "memory": str(MPI_MEMORY), "script": mpi_script}
+    every = [*jobs, *({"partition": first, **job} for job in special if first), *([mpi] if mpi_script and pair else [])]
+    return [{"memory": str(JOB_MEMORY), **restrictions.get(job["partition"], {}), **job} for job in every]
 
 
 def _why_waiting(job: Mapping[str, Any]) -> str:
@@ -226,14 +240,22 @@ OUT = re.compile(r"(?:drain|down)\S* by (.+?) \((.*)\)", re.DOTALL)
 
 
 def remedies(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What is known of the nodes that jobs have waited for in vain, in the words of doctor; equal nodes are folded."""
+    """What is known of the causes: of nodes that jobs have waited for in vain, in the words of doctor, and of MPI.
+
+    Equal nodes are folded.
+    """
+    jobs = [*jobs]
     nodes: dict[str, dict[str, None]] = {}
     for job in jobs:
         for name, state in job["node_states"].items() if not job["ok"] else ():
             if found := OUT.fullmatch(state):
                 cause = by_reason(found[2], found[1])
                 nodes.setdefault(f"{cause.means} {cause.remedy}", {})[name] = None
-    return [f"{fold([*names])}: {words}" for words, names in nodes.items()]
+    mpi = [job["exit_code"] for job in jobs if job["name"] == "mpi" and not job["ok"]]
+    return [
+        *(f"{fold([*names])}: {words}" for words, names in nodes.items()),
+        *(f"mpi: {MPI_FAILURES[code]}" for code in mpi if code in MPI_FAILURES),
+    ]
 
 
 def validation_table(jobs: Iterable[Mapping[str, Any]]) -> list[str]:

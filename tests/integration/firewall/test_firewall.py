@@ -9,10 +9,12 @@ test removes the firewall.
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,6 +195,26 @@ def test_files_and_terminals_of_jobs(site: Site) -> None:
     assert found.count(LOGIN) == 2
     found = site.as_alice(LOGIN, "script -qec 'srun --pty tty' /dev/null")
     assert "/dev/pts/" in found
+
+
+def test_an_mpi_program_on_two_nodes(site: Site) -> None:
+    """The validation compiles it. Debian's Open MPI 5 needs PMIx, and starts single programs with another PMI."""
+    install = "DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends gcc libc6-dev libopenmpi-dev"
+    update = f"apt-get -qq update && {install} openmpi-bin >/dev/null 2>&1"
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda host: site.lab.command(host, update), NODES))
+    ends = {}
+    for mpi in ("pmi2", "pmix"):
+        report = site.directory / mpi
+        options = {"validate_mpi": "mpicc", "validate_options": {"export": f"ALL,SLURM_MPI_TYPE={mpi}"}}
+        options["validate_report_dir"] = str(report)
+        run = site.lab.playbook("validate", f"--extra-vars={json.dumps(options)}")
+        assert ("MpiDefault: pmix" in run.output) == (mpi == "pmi2"), run.output
+        jobs = json.loads((report / "validation.json").read_text())["jobs"]
+        assert "mpi" in {job["name"] for job in jobs}
+        ends[mpi] = {job["name"]: job["exit_code"] for job in jobs if not job["ok"]}
+    assert ends == {"pmi2": {"mpi": "4:0"}, "pmix": {}}
+    assert site.lab.command(NODES[0], "ls /tmp | grep -c gpucluster-slurm-mpi || true") == "0"
 
 
 def test_windows_of_jobs(site: Site) -> None:

@@ -36,6 +36,24 @@ def test_a_job_on_every_node_of_every_partition() -> None:
     }
 
 
+def test_an_mpi_program_runs_in_the_first_partition_with_two_nodes() -> None:
+    partitions = [{"name": "one", "nodes": "head"}, {"name": "gpu", "nodes": "compute[01-02]", "AllowQos": "high"}]
+    jobs = {job["name"]: job for job in validation.validation_jobs(partitions, NODES, HARDWARE, {}, "#!/bin/sh\n")}
+    mpi = {"partition": "gpu", "nodes": "2", "ntasks": 4, "memory": "1024", "script": "#!/bin/sh\n", "qos": "high"}
+    assert jobs["mpi"] == {"name": "mpi", **mpi}
+    for fewer, script in ((partitions[:1], "#!/bin/sh\n"), (partitions, "")):
+        assert "mpi" not in {job["name"] for job in validation.validation_jobs(fewer, NODES, HARDWARE, {}, script)}
+
+
+def test_a_failed_mpi_program_is_explained() -> None:
+    job = {"name": "mpi", "status": "failed", "node_states": {}, "reason": "", "exit_code": "4:0"}
+    (said,) = validation.validation_summary([job], [])["remedies"]
+    assert "mpi: each task was a program of its own" in said
+    assert "MpiDefault: pmix" in said
+    assert validation.validation_summary([job | {"exit_code": "0:9"}], [])["remedies"] == []
+    assert validation.validation_summary([job | {"status": "passed"}], [])["remedies"] == []
+
+
 def test_jobs_have_what_their_partition_allows() -> None:
     partitions = [
         {"name": "all", "nodes": "ALL", "AllowAccounts": "ALL", "AllowQos": ["normal", "high"]},
@@ -80,7 +98,7 @@ def test_the_command_of_a_gpu_node(node: str, devices: str, status: int) -> None
 
 
 def result(status: str, states: dict[str, str] | None = None, reason: str = "") -> dict[str, Any]:
-    return {"status": status, "node_states": states or {}, "reason": reason}
+    return {"name": "job", "status": status, "node_states": states or {}, "reason": reason}
 
 
 RESERVED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
