@@ -106,6 +106,12 @@ options:
     elements: str
     default: []
     version_added: 0.2.0
+  kernel:
+    description: Settings of the kernel to look up, by their names for sysctl(8).
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
   made:
     description:
       - Names of notes that M(gpucluster.slurm.slurm_config), M(gpucluster.slurm.slurm_service) and
@@ -353,6 +359,11 @@ ansible_facts:
           type: dict
           returned: always
           sample: {apptainer: loaded}
+        kernel:
+          description: The settings of O(kernel) that the kernel has as a number.
+          type: dict
+          returned: always
+          sample: {net.core.somaxconn: 4096}
         storage:
           description:
             - The digest of the plan that M(gpucluster.slurm.slurm_storage) has made, if all of it still holds.
@@ -445,7 +456,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         return str(module.run_command([path, *command[1:]], environ_update={"LC_ALL": "C"})[1]) if path else ""
 
     params = module.params
-    names = ("packages", "hold", "candidates", "users", "paths", "free", "files", "programs", "profiles", "made")
+    names = ("packages", "hold", "candidates", "users", "paths", "free", "files", "programs", "profiles", "kernel", "made")
     lists = {name: tuple(params[name]) for name in names}
     part = params["part"] or {"path": "", "marker": ""}
     questions = Questions(
@@ -487,6 +498,7 @@ def main() -> None:
             "files": paths,
             "programs": names,
             "profiles": names,
+            "kernel": names,
             "made": names,
             "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": text}},
             "serving_controller": {"type": "bool", "default": False},

@@ -95,6 +95,7 @@ def honest(name: str) -> dict[str, Any]:
         "cloud_init": {"writes_hosts": "", "own_name": False},
         "ufw": None,
         "profiles": {},
+        "kernel": {},
         "namespaces": {
             "max_user_namespaces": 65536,
             "unprivileged_userns_clone": 1,

@@ -179,6 +179,7 @@ HOST = _record(
     cloud_init=_record(writes_hosts=_text(rf"({_PATH})?"), own_name=_truth),
     ufw=_list(_text(rf"any|{_PORTS}(,{_PORTS})*"), none=True),
     profiles=_mapping(_text(_WORD), _text("loaded|missing|no userns|not loaded")),
+    kernel=_mapping(_text(r"[A-Za-z0-9._/-]+"), _number(1 << 63, -(1 << 63))),
     storage=_text("[0-9a-f]{64}|incomplete|"),
     firewall=_text("[0-9a-f]{64}|incomplete|"),
     backup=_text(_PRINTABLE, 1000),

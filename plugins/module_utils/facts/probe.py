@@ -101,11 +101,6 @@ def checksum(content: bytes | None) -> str:
     return "" if content is None else hashlib.sha256(content).hexdigest()
 
 
-def number(text: str | None) -> int | None:
-    """A setting of the kernel; None where the kernel does not have it."""
-    return int(text) if text is not None and text.lstrip("-").isdigit() else None
-
-
 def free_mib(shown: str) -> dict[str, int]:
     """MiB that an ordinary user can still write, by directory, from the output of DF; 0 if there are no inodes left."""
     rows = (line.split() for line in shown.split("\n")[1:])
@@ -166,6 +161,8 @@ class Questions:
     """Paths of programs, or patterns of glob(3): which of them cannot be run."""
     profiles: Sequence[str] = ()
     """Files of AppArmor's profiles: may their programs make user namespaces."""
+    kernel: Sequence[str] = ()
+    """Names of settings of the kernel, as sysctl(8) has them: which number do they have."""
     made: Sequence[str] = ()
     """Names of notes: which of them hold, so that their modules need not run."""
     serving_controller: bool = False
@@ -216,6 +213,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "cloud_init": cloud_init.look(tree, hostname),
         "ufw": ufw.open_ports(tree),
         "profiles": {name: apparmor.profile_state(tree, name) for name in questions.profiles},
+        "kernel": {name: value for name in questions.kernel if (value := _setting(tree, name)) is not None},
         "storage": note.state(packages),
         "firewall": firewall_change.state(),
         "backup": last_backup.problem(tree.text(last_backup.STATUS), questions.backup_hours, time.time())
@@ -233,11 +231,11 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         # Users' containers need these. unprivileged_userns_clone is Debian's own, a kernel that lacks it allows them.
         # apparmor_restrict_unprivileged_userns is Ubuntu's: programs without a profile get useless namespaces.
         "namespaces": {
-            name.rpartition("/")[2]: number(tree.text(f"/proc/sys/{name}"))
+            name.rpartition(".")[2]: _setting(tree, name)
             for name in (
-                "user/max_user_namespaces",
-                "kernel/unprivileged_userns_clone",
-                "kernel/apparmor_restrict_unprivileged_userns",
+                "user.max_user_namespaces",
+                "kernel.unprivileged_userns_clone",
+                "kernel.apparmor_restrict_unprivileged_userns",
             )
         },
     }
@@ -301,6 +299,12 @@ def _mirror(codename: str, run: Command) -> str:
 def _memory(meminfo: str) -> int:
     match = re.search(r"^MemTotal:\s+(\d+) kB", meminfo, re.MULTILINE)
     return int(match[1]) // 1024 if match else 0
+
+
+def _setting(tree: Tree, name: str) -> int | None:
+    """A number among the settings of the kernel; None where the kernel does not have it."""
+    text = tree.text(f"/proc/sys/{name.replace('.', '/')}")
+    return int(text) if text is not None and text.lstrip("-").isdigit() else None
 
 
 def _user(name: str) -> int | None:

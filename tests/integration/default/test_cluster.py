@@ -34,6 +34,17 @@ def test_a_job_gets_the_gpu_and_the_core_that_it_asked_for_and_no_other(lab: Lab
     assert "Operation not permitted" in lines[3]
 
 
+def test_jobs_have_the_locked_memory_of_slurmd_and_other_limits_of_the_login(lab: Lab) -> None:
+    slurmd = lab.command("compute01", "prlimit --memlock --output=SOFT --noheadings --pid=$(pgrep -o slurmd)").strip()
+    said = lab.command(
+        "login1",
+        "runuser -u alice -- sh -c 'ulimit -l 32; ulimit -n 999; timeout 180 srun -w compute01 sh -c \"ulimit -l; ulimit -n\"'",
+    )
+    locked = slurmd if slurmd == "unlimited" else str(int(slurmd) // 1024)
+    assert said.split() == [locked, "999"]
+    assert locked != "32"
+
+
 def test_a_job_that_can_never_run_is_refused_with_slurms_reason(lab: Lab) -> None:
     refused = lab.host("login1").run("timeout 180 srun --gres=gpu:3 true")
     assert refused.rc != 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from lab import Lab
 
 HOST = "vm1"
+SETTINGS = ["9000", "3000"]
 
 
 def test_the_administrator_is_an_ordinary_user(lab: Lab) -> None:
@@ -28,6 +29,20 @@ def test_the_clock_is_kept(lab: Lab) -> None:
     assert lab.command(HOST, "systemctl is-active systemd-timesyncd") == "active"
 
 
+def test_settings_of_the_kernel_are_raised_and_none_is_lowered(lab: Lab) -> None:
+    """The inventory has two values above the kernel's own and one below."""
+    shown = lab.command(HOST, "cd /proc/sys/net && cat core/somaxconn ipv4/neigh/default/gc_thresh3 core/rmem_max")
+    assert shown.split()[:2] == SETTINGS
+    assert int(shown.split()[2]) > 4096
+    wrong = lab.playbook("site", "--tags=preflight", '--extra-vars={"base_kernel_settings": {"net.core.somaxcon": 1}}')
+    assert "base_kernel_settings: found net.core.somaxcon, allowed" in wrong.output
+    lab.command(HOST, "echo 100 > /proc/sys/net/core/somaxconn")
+    repaired = lab.playbook("site", "--tags=base", "--diff")
+    assert (repaired.rc, repaired.failed) == (0, {})
+    assert lab.command(HOST, "cat /proc/sys/net/core/somaxconn") == SETTINGS[0]
+    assert lab.playbook("site", "--tags=base").changed == {}
+
+
 def test_the_cluster_is_back_by_itself_after_a_reboot(lab: Lab) -> None:
     before = lab.command(HOST, "cat /proc/sys/kernel/random/boot_id")
     # After a moment, so that the connection with this command ends normally.
@@ -35,6 +50,7 @@ def test_the_cluster_is_back_by_itself_after_a_reboot(lab: Lab) -> None:
     lab.wait_for(HOST, f"grep -v {before} /proc/sys/kernel/random/boot_id", "-", seconds=600)
     lab.wait_until_idle(HOST, HOST, seconds=600)
 
+    assert lab.command(HOST, "cat /proc/sys/net/core/somaxconn") == SETTINGS[0]
     run = lab.playbook("validate")
     assert (run.rc, run.failed) == (0, {})
     assert lab.command(HOST, "systemctl --failed --no-legend --plain") == ""

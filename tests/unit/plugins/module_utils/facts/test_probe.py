@@ -285,6 +285,12 @@ def test_settings_of_the_kernel(tmp_path: Path) -> None:
     }
 
 
+def test_numbers_among_the_settings_of_the_kernel(tmp_path: Path) -> None:
+    files = {"proc__sys__net__core__somaxconn": "4096\n", "proc__sys__net__ipv4__tcp_rmem": "4096\t131072\t6291456\n"}
+    asked = Questions(kernel=("net.core.somaxconn", "net.ipv4.tcp_rmem", "net.core.missing"))
+    assert look(host(tmp_path, **files), asked)["kernel"] == {"net.core.somaxconn": 4096}
+
+
 def test_users_are_asked_for_in_one_call(stand_in: StandIn, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     stand_in("getent", f"echo call >>{calls}\nshift 2\necho 'u1:x:1001:1001::/home/u1:/bin/sh'\nexit 2")
