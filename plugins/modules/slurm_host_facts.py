@@ -456,8 +456,8 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         return str(module.run_command([path, *command[1:]], environ_update={"LC_ALL": "C"})[1]) if path else ""
 
     params = module.params
-    names = ("packages", "hold", "candidates", "users", "paths", "free", "files", "programs", "profiles", "kernel", "made")
-    lists = {name: tuple(params[name]) for name in names}
+    names = ("packages", "hold", "candidates", "users", "paths", "free", "files", "programs", "profiles", "kernel")
+    lists = {name: tuple(params[name]) for name in (*names, "made")}
     part = params["part"] or {"path": "", "marker": ""}
     questions = Questions(
         **lists,

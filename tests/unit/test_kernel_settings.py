@@ -25,17 +25,29 @@ def templated(name: str, **variables: Any) -> Any:
     """A variable of the role."""
     loader = DataLoader()
     own = loader.load_from_file(str(VARS), trusted_as_template=True)
-    return Templar(loader, variables={**own, **variables}).template(trust_as_template("{{ " + name + " }}"))
+    others = {"base_kernel_settings": {}, "groups": {}, **variables}
+    return Templar(loader, variables={**own, **others}).template(trust_as_template("{{ " + name + " }}"))
 
 
 @pytest.mark.parametrize(
     ("hosts", "somaxconn", "neighbours"), [(1, None, None), (255, None, None), (256, 4096, 16384), (1024, 8192, 65536)]
 )
 def test_large_clusters_have_larger_values(hosts: int, somaxconn: int | None, neighbours: int | None) -> None:
-    found = templated("__base_kernel_by_hosts", groups={"slurm_cluster": [f"n{number}" for number in range(hosts)]})
+    found = templated("__base_kernel_settings", groups={"slurm_cluster": [f"n{number}" for number in range(hosts)]})
     assert found.get("net.core.somaxconn") == somaxconn
     assert found.get("net.ipv4.neigh.default.gc_thresh3") == neighbours
     assert bool(found) == ("fs.file-max" in found)
+
+
+def test_a_site_replaces_values_adds_some_and_takes_some_away() -> None:
+    own = {"net.core.somaxconn": 30000, "fs.file-max": 0, "vm.max_map_count": 262144}
+    hosts = {"slurm_cluster": ["n"] * 300}
+    found = templated("__base_kernel_settings", groups=hosts, base_kernel_settings=own)
+    assert own.items() <= found.items()
+    host = {"kernel": dict.fromkeys(found, 1), "files": {}, "container": "none"}
+    text = templated("__base_kernel_text", groups=hosts, base_kernel_settings=own, __slurm_host=host)
+    assert "net.core.somaxconn = 30000\n" in text
+    assert "fs.file-max" not in text
 
 
 @pytest.mark.parametrize(
@@ -74,6 +86,6 @@ def test_a_setting_that_the_kernel_does_not_have_is_named(container: str, unknow
 
 
 def test_without_settings_there_is_no_file() -> None:
-    variables = {"base_kernel_settings": {}, "__slurm_host": {"kernel": {}, "files": {}, "container": "none"}}
+    variables = {"__slurm_host": {"kernel": {}, "files": {}, "container": "none"}}
     assert templated("__base_kernel_files", **variables) == []
     assert templated("__base_wants_kernel", **variables) is False

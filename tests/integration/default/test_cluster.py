@@ -36,10 +36,8 @@ def test_a_job_gets_the_gpu_and_the_core_that_it_asked_for_and_no_other(lab: Lab
 
 def test_jobs_have_the_locked_memory_of_slurmd_and_other_limits_of_the_login(lab: Lab) -> None:
     slurmd = lab.command("compute01", "prlimit --memlock --output=SOFT --noheadings --pid=$(pgrep -o slurmd)").strip()
-    said = lab.command(
-        "login1",
-        "runuser -u alice -- sh -c 'ulimit -l 32; ulimit -n 999; timeout 180 srun -w compute01 sh -c \"ulimit -l; ulimit -n\"'",
-    )
+    job = 'timeout 180 srun -w compute01 sh -c "ulimit -l; ulimit -n"'
+    said = lab.command("login1", f"runuser -u alice -- sh -c 'ulimit -l 32; ulimit -n 999; {job}'")
     locked = slurmd if slurmd == "unlimited" else str(int(slurmd) // 1024)
     assert said.split() == [locked, "999"]
     assert locked != "32"
