@@ -50,6 +50,8 @@ test: $(ready) ## run check, the scenarios default, containers, single and guide
 test-all: $(ready) ## run test, virtual machines, NVIDIA's driver, four hosts with each other release; hours without KVM
 	@tests/tools/stages $(all-lanes)
 
+# Tests about rare events as well.
+test-all test-changed: export TEST_MARKS := rare or not rare
 test-changed: $(ready) ## run the stages for files that differ from the commit BASE=... (default: start of the branch)
 	@stages=$$(tests/tools/changed $(BASE)) && tests/tools/stages --only "$$stages" $(all-lanes)
 

@@ -120,7 +120,10 @@ def worse(equipped: Site) -> Site:
     return replace(equipped, variables=equipped.variables | {"slurm_plugstack": []})
 
 
-@pytest.mark.parametrize("required", [True, False], ids=["package", "package-and-line"])
+@pytest.mark.parametrize(
+    "required",
+    [pytest.param(True, id="package"), pytest.param(False, id="package-and-line", marks=pytest.mark.rare)],
+)
 def test_after_a_change_for_the_worse_jobs_have_what_they_had(
     lab: Lab, worse: Site, workshop: Workshop, required: bool
 ) -> None:

@@ -24,7 +24,10 @@ def installed(lab: Lab, host: str) -> list[str]:
 
 @pytest.fixture(scope="module", name="way_out")
 def command_of_the_refusal(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The command by which a host gets rid of SchedMD's packages, from the refusal of the other source."""
+    """The command by which a host gets rid of SchedMD's packages, from the refusal of the other source.
+
+    After that, the hosts have no repository with these packages.
+    """
     cluster = {**lab.cluster, "packages": "distribution"}
     run = with_cluster(lab, tmp_path_factory.mktemp("other"), cluster).playbook("site", "--tags=base")
     assert {*run.failed} == {*lab.nodes}
@@ -32,6 +35,8 @@ def command_of_the_refusal(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -
     (message,) = run.failed[lab.controller]
     command = re.search(r"with packages of SchedMD, .* run (apt-get remove .*) there, and run site.yml again", message)
     assert command, message
+    for host in lab.nodes:
+        lab.command(host, "rm -f /etc/apt/sources.list.d/lab.list")
     return f"DEBIAN_FRONTEND=noninteractive {command[1]} --yes"
 
 
@@ -59,11 +64,9 @@ def test_the_packages_are_schedmds_and_held(lab: Lab) -> None:
         assert f"considering log /var/log/slurm/{log}" in rotated
 
 
+@pytest.mark.rare
 def test_a_repository_with_its_key(lab: Lab, way_out: str, tmp_path: Path) -> None:
-    """The hosts have no other repository with these packages."""
     (tmp_path / "schedmd.asc").write_text(lab.command(lab.controller, "cat /srv/stand-in/key.asc"))
-    for host in lab.nodes:
-        lab.command(host, "rm -f /etc/apt/sources.list.d/lab.list")
     install_again(lab, tmp_path, way_out, {"repository": "file:/srv/stand-in ./", "key": "schedmd.asc"})
 
 
