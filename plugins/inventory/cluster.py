@@ -242,6 +242,15 @@ options:
         also has C(/dev/shm) of its own. Both are removed when the job ends.
     type: str
     version_added: 0.2.0
+  profile:
+    description:
+      - V(strict) has the defaults that a security officer asks for. No jobs of root, users see their own jobs and
+        accounts only, and the daemons of Slurm use the addresses of the cluster only.
+      - With V(standard) the defaults are those that are convenient.
+    type: str
+    choices: [standard, strict]
+    default: standard
+    version_added: 0.2.0
   firewall:
     description:
       - The firewall of all hosts, with these keys. Without it, the collection loads no firewall.

@@ -75,6 +75,9 @@ class DeclaredCluster:
     """The shared variables (`docs/design/map.md`)."""
 
 
+PROFILES = ("standard", "strict")
+"""Values of the key `profile`, the usual one first (`roles/slurm/vars/main/profiles.yml`)."""
+
 SLURM_GROUPS = ("slurm_controller", "slurm_database", "slurm_login", "slurm_registry", "slurm_compute")
 """The groups that every cluster has, children of `slurm_cluster`."""
 
@@ -172,6 +175,7 @@ def load(
         "prologs": parts.prologs,
         "epilogs": parts.epilogs,
         "private_tmp": parts.private_tmp,
+        "profile": parts.profile,
         "firewall": parts.firewall,
         **{f"accounting.{key}": value for key, value in parts.accounting.items()},
     }
@@ -263,6 +267,7 @@ class _Parts:
     prologs: list[dict[str, Any]]
     epilogs: list[dict[str, Any]]
     private_tmp: str
+    profile: str
 
 
 def _parts(
@@ -329,7 +334,15 @@ def _parts(
         prologs,
         epilogs,
         job_scripts.check_private_tmp(checker, file.get("private_tmp"), slurm_conf, slurm_files),
+        _profile(checker, file.get("profile", PROFILES[0])),
     )
+
+
+def _profile(checker: Checker, profile: str) -> str:
+    """The checked name of a profile."""
+    if profile not in PROFILES:
+        checker.problem("profile", unknown("profile", profile, PROFILES, ", ".join(PROFILES)))
+    return profile
 
 
 def _storage(

@@ -59,6 +59,7 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
         "slurm_partitions",
         "slurm_people",
         "slurm_private_tmp",
+        "slurm_profile",
         "slurm_prologs",
         "slurm_registry",
         "slurm_storage",

@@ -98,6 +98,14 @@ def test_addresses() -> None:
     }
 
 
+def test_a_profile_is_one_of_two() -> None:
+    assert load_text(f"{GUIDE}profile: strict\n").variables["slurm_profile"] == "strict"
+    with pytest.raises(
+        ModelError, match=r"profile: unknown profile, did you mean 'strict'\? allowed: standard, strict"
+    ):
+        load_text(f"{GUIDE}profile: strikt\n")
+
+
 def test_variables() -> None:
     file = yaml.safe_load(GUIDE)
     assert load_text(GUIDE).variables == {
@@ -125,6 +133,7 @@ def test_variables() -> None:
         "slurm_prologs": [],
         "slurm_epilogs": [],
         "slurm_private_tmp": "",
+        "slurm_profile": "standard",
         "slurm_firewall": {},
     }
 

@@ -1,0 +1,96 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The profile strict. The scenario has installed the cluster, and so the stage validate has run its jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from lab import Lab
+
+CONTROLLER, LOGIN, NODES = "st-ctl", "st-login", ("st-node1", "st-node2")
+CLUSTER = (CONTROLLER, LOGIN, *NODES)
+
+
+def as_alice(lab: Lab, command: str) -> str:
+    """The output of a command of an ordinary user."""
+    return str(lab.command(LOGIN, f"runuser -u alice -- sh -c 'cd /tmp && timeout 120 {command} 2>&1'"))
+
+
+def test_the_jobs_of_the_validation_are_those_of_the_service_user(lab: Lab) -> None:
+    jobs = lab.command(
+        CONTROLLER, "sacct --noheader --allocations --allusers --parsable2 --format=user,account,jobname"
+    )
+    assert {f"slurm-check|root|all/{node}" for node in NODES} <= {*jobs.split()}
+    assert {job.split("|")[0] for job in jobs.split()} == {"slurm-check"}
+    assert {lab.command(host, "id -u slurm-check; id -g slurm-check") for host in CLUSTER} == {"965\n965"}
+    assert lab.command(CONTROLLER, "passwd --status slurm-check").split()[1] == "L"
+
+
+def test_root_runs_no_job(lab: Lab) -> None:
+    refused = lab.host(LOGIN).run("timeout 60 srun true")
+    assert refused.rc != 0
+    assert "Root jobs are disabled" in refused.stderr or "disabled" in refused.stderr.lower(), refused.stderr
+    assert sorted(as_alice(lab, "srun -N2 hostname").split()) == [*NODES]
+
+
+def test_users_see_their_own_jobs_and_no_others(lab: Lab) -> None:
+    job = as_alice(lab, 'sbatch --parsable --output=/dev/null --wrap "sleep 120"')
+    lab.wait_for(CONTROLLER, f"squeue --noheader --jobs={job} --format=%T", "RUNNING", 60)
+    shown = {}
+    for user in ("alice", "slurm-check"):
+        ask = f"runuser -u {user} -- sh -c 'cd / && squeue --noheader --format=%A; sacct -n -X -P -a -o user | sort -u'"
+        shown[user] = lab.command(LOGIN, ask).split()
+    assert shown == {"alice": [job, "alice"], "slurm-check": ["slurm-check"]}
+    assert as_alice(lab, "sacctmgr --noheader --parsable2 show association format=user") == "alice"
+    assert as_alice(lab, "sinfo --noheader --format=%D") == "2"
+    lab.command(CONTROLLER, f"scancel {job}")
+
+
+def test_limits_of_the_login_are_none_of_the_job(lab: Lab) -> None:
+    said = lab.command(LOGIN, "runuser -u alice -- sh -c 'cd /tmp; ulimit -n 999; timeout 60 srun sh -c \"ulimit -n\"'")
+    assert said != "999"
+
+
+@pytest.mark.parametrize(("host", "port"), [(CONTROLLER, 6817), (NODES[0], 6818)])
+def test_daemons_listen_on_the_addresses_of_the_cluster(lab: Lab, host: str, port: int) -> None:
+    address = {CONTROLLER: "10.213.7.230", NODES[0]: "10.213.7.232"}[host]
+    assert lab.command(host, f"ss -Hltn sport = :{port}").split()[3] == f"{address}:{port}"
+
+
+def test_the_file_of_all_jobs_is_closed(lab: Lab) -> None:
+    assert lab.command(CONTROLLER, "stat --format='%U %a' /var/log/slurm/job_completions") == "slurm 640"
+    lab.command(CONTROLLER, "chmod 0644 /var/log/slurm/job_completions")
+    repaired = lab.playbook("site", "--tags=base")
+    assert (repaired.rc, repaired.failed) == (0, {})
+    assert lab.command(CONTROLLER, "stat --format=%a /var/log/slurm/job_completions") == "640"
+
+
+def test_a_second_run_changes_nothing(lab: Lab) -> None:
+    run = lab.playbook("site")
+    assert (run.rc, run.failed, run.changed, run.warnings) == (0, {}, {}, [])
+
+
+def test_rolling_works_without_root(lab: Lab, tmp_path: Path) -> None:
+    """rolling.yml resumes a node after a job of the service user alone."""
+    (tmp_path / "tasks.yml").write_text("- name: Nothing\n  ansible.builtin.command: 'true'\n  changed_when: true\n")
+    run = lab.playbook(
+        "rolling", f"--limit={NODES[1]}", "-e", f"rolling_tasks={tmp_path}/tasks.yml", "-e", "rolling_budget=1"
+    )
+    assert (run.rc, run.failed) == (0, {})
+    assert lab.wait_for(CONTROLLER, f"sinfo -h -n {NODES[1]} -o %T", "idle", 30)
+
+
+def test_a_host_with_another_id_is_refused(lab: Lab) -> None:
+    run = lab.playbook("site", "--check", "--extra-vars={slurm_job_user_id: 964}")
+    assert {*run.failed} == {*CLUSTER}
+    assert "the user slurm-check has id 965 here and 964 in this cluster" in run.failed[LOGIN][0]
+
+
+def test_the_way_back(lab: Lab) -> None:
+    run = lab.playbook("site", "--diff", "--extra-vars={slurm_profile: standard}")
+    assert (run.rc, run.failed) == (0, {})
+    assert lab.command(LOGIN, "timeout 60 srun hostname") in NODES
+    assert lab.command(CONTROLLER, "ss -Hltn sport = :6817").split()[3].startswith("0.0.0.0")
