@@ -29,6 +29,12 @@ def test_the_clock_is_kept(lab: Lab) -> None:
     assert lab.command(HOST, "systemctl is-active systemd-timesyncd") == "active"
 
 
+def test_jobs_may_lock_the_memory_that_rdma_needs(lab: Lab) -> None:
+    """The site's package is there, and a login's limit is not that of the job."""
+    assert lab.command(HOST, "dpkg-query --show --showformat='${db:Status-Status}' rdma-core") == "installed"
+    assert lab.command(HOST, "ulimit -l 64; timeout 180 srun sh -c 'ulimit -l'") == "unlimited"
+
+
 def test_settings_of_the_kernel_are_raised_and_none_is_lowered(lab: Lab) -> None:
     """The inventory has two values above the kernel's own and one below."""
     shown = lab.command(HOST, "cd /proc/sys/net && cat core/somaxconn ipv4/neigh/default/gc_thresh3 core/rmem_max")
