@@ -60,12 +60,13 @@ def test_daemons_listen_on_the_addresses_of_the_cluster(lab: Lab, host: str, por
     assert lab.command(host, f"ss -Hltn sport = :{port}").split()[3] == f"{address}:{port}"
 
 
-def test_the_file_of_all_jobs_is_closed(lab: Lab) -> None:
-    assert lab.command(CONTROLLER, "stat --format='%U %a' /var/log/slurm/job_completions") == "slurm 640"
-    lab.command(CONTROLLER, "chmod 0644 /var/log/slurm/job_completions")
+def test_the_logs_are_closed(lab: Lab) -> None:
+    refused = lab.host(CONTROLLER).run("runuser -u alice -- cat /var/log/slurm/job_completions")
+    assert "Permission denied" in refused.stderr
+    lab.command(CONTROLLER, "chmod 0755 /var/log/slurm")
     repaired = lab.playbook("site", "--tags=base")
-    assert (repaired.rc, repaired.failed) == (0, {})
-    assert lab.command(CONTROLLER, "stat --format=%a /var/log/slurm/job_completions") == "640"
+    assert (repaired.rc, repaired.failed, {*repaired.changed}) == (0, {}, {CONTROLLER})
+    assert lab.command(CONTROLLER, "stat --format='%U %a' /var/log/slurm") == "slurm 750"
 
 
 def test_a_second_run_changes_nothing(lab: Lab) -> None:
