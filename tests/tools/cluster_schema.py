@@ -237,6 +237,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.count: count(),
     schema.flag: FLAG,
     schema.mapping: MAPPING,
+    schema.groups: {"anyOf": [MAPPING, LIST]},
     schema.sequence: LIST,
     schema.anything: {},
     schema.repository: TEXT,
