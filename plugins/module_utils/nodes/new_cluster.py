@@ -30,12 +30,6 @@ MOST_SECONDS = 30
 LEAST_MIB = 1024
 """Room for the packages of a controller with its database."""
 
-WRITTEN = ("/var/lib", "/var/log")
-"""Directories in which a cluster writes."""
-
-CONFIGURATION = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/var/lib/gpucluster-slurm/good/slurm.conf")
-"""Files of a cluster that is there; the last one is of this collection."""
-
 DAEMONS = ("slurmctld", "slurmdbd", "slurmd")
 
 COLUMNS = ("host", "reached", "sudo", "platform", "clock", "name", "address", "free", "Slurm and munge", "what happens")
@@ -208,8 +202,8 @@ def _ip(text: str) -> int | None:
 
 
 def _room(host: _Host, facts: Mapping[str, Any]) -> None:
-    """The room on its disk."""
-    free = {path: mib for path, mib in facts["free_mib"].items() if path in WRITTEN}
+    """The room in the directories in which a cluster writes."""
+    free = facts["free_mib"]
     if not free:
         host.cells["free"] = "?"
         return
@@ -220,11 +214,11 @@ def _room(host: _Host, facts: Mapping[str, Any]) -> None:
 
 
 def _slurm(host: _Host, facts: Mapping[str, Any], processes: Mapping[str, Any]) -> None:
-    """Another Slurm, and munge. pgrep ends with 1 where it finds no process."""
+    """Another Slurm, and munge. `paths` has files of a cluster; pgrep ends with 1 where it finds no process."""
     running = {*_PROCESS.findall(str(processes.get("stdout", "")))}
     jobs = {*_STEP.findall(str(processes.get("stdout", "")))}
     daemons = [daemon for daemon in DAEMONS if daemon in running]
-    there = [path for path in CONFIGURATION if path in facts["paths"]]
+    there = [*facts["paths"]]
     words = []
     if facts["slurm_version"]:
         words.append(f"Slurm {facts['slurm_version']}")
@@ -302,7 +296,7 @@ def new_cluster(
             load(Document("the new cluster file", cluster))
         except ModelError as error:
             errors += error.problems
-    remarks = [f"{host.name or host.known_as}: {what}" for host in found for what in host.remarks]
+    remarks = [f"{host.name}: {what}" for host in found if not host.reasons for what in host.remarks]
     left = [f"{host.known_as} is left out: {'; '.join(host.reasons)}" for host in found if host.reasons]
     return {
         "table": _table(found, parts),
