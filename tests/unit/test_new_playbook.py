@@ -21,7 +21,7 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "inventory/cluster.schema.json"
 
 def bare(name: str, gpus: bool = True, stdout: str = "", **facts: Any) -> dict[str, Any]:
     """The answers of a host; stdout: of both commands, pgrep and hostname."""
-    answers = honest(name)
+    answers: dict[str, Any] = honest(name)
     answers["ping"] = {"ping": "pong"}
     answers["command"] = {"rc": 0, "stdout": stdout, "stderr": ""}
     found = answers["slurm_host_facts"]["ansible_facts"]
@@ -36,8 +36,8 @@ class Bare(Hosts):
 
     def __init__(self, directory: Path, hosts: dict[str, Any], unreachable: tuple[str, ...] = ()) -> None:
         super().__init__(directory, {}, hosts)
-        self.file.unlink()
-        self.file = directory / "hosts.yml"
+        (directory / "x.cluster.yml").unlink()
+        self.file: Path = directory / "hosts.yml"
         variables = directory / "group_vars/slurm_cluster.yml"
         variables.rename(directory / "group_vars/all.yml")
         away = {
@@ -48,7 +48,8 @@ class Bare(Hosts):
     @property
     def written(self) -> Path:
         """The cluster file."""
-        return self.directory / "x.cluster.yml"
+        path: Path = self.directory / "x.cluster.yml"
+        return path
 
 
 def run(there: Bare, *choices: str) -> str:

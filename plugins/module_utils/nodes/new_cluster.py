@@ -41,7 +41,7 @@ _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 
 
 @dataclass
-class _Host:
+class _Candidate:
     """A host as it was found."""
 
     known_as: str
@@ -111,9 +111,9 @@ def choice_errors(
 # -- what was found --------------------------------------------------------------------------------------------------
 
 
-def _found(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) -> _Host:
+def _found(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) -> _Candidate:
     """A host, from the registered results of its tasks."""
-    host = _Host(name, cells={"host": name})
+    host = _Candidate(name, cells={"host": name})
     ping, look, processes, addresses = (
         plain(variables.get(f"__new_cluster_{task}") or {}) for task in ("ping", "look", "processes", "addresses")
     )
@@ -148,14 +148,14 @@ def _first_line(answer: Mapping[str, Any]) -> str:
     return visible(words)[:160] or "Ansible gives no reason"
 
 
-def _platform(host: _Host, facts: Mapping[str, Any], platforms: Sequence[str]) -> None:
+def _platform(host: _Candidate, facts: Mapping[str, Any], platforms: Sequence[str]) -> None:
     """Its distribution."""
     host.cells["platform"] = facts["distribution"]
     if facts["distribution"] not in platforms:
         host.reasons.append(f"unknown platform {facts['distribution']}, allowed: {', '.join(platforms)}")
 
 
-def _own_name(host: _Host, facts: Mapping[str, Any]) -> None:
+def _own_name(host: _Candidate, facts: Mapping[str, Any]) -> None:
     """Its name: that of the inventory, which must be its host name, or its host name where the inventory has an IP."""
     own = facts["hostname"]
     if _ip(host.known_as):
@@ -171,7 +171,7 @@ def _own_name(host: _Host, facts: Mapping[str, Any]) -> None:
         host.reasons.append(f"its host name is {own}: make both equal (hostnamectl set-hostname {host.name})")
 
 
-def _own_address(host: _Host, ansible_host: str, told: Iterable[str]) -> None:
+def _own_address(host: _Candidate, ansible_host: str, told: Iterable[str]) -> None:
     """Its address: that by which Ansible reaches it if the host has it, or the only one that the host has.
 
     Slurm uses IPv4 unless slurm.conf says otherwise.
@@ -201,7 +201,7 @@ def _ip(text: str) -> int | None:
         return None
 
 
-def _room(host: _Host, facts: Mapping[str, Any]) -> None:
+def _room(host: _Candidate, facts: Mapping[str, Any]) -> None:
     """The room in the directories in which a cluster writes."""
     free = facts["free_mib"]
     if not free:
@@ -213,7 +213,7 @@ def _room(host: _Host, facts: Mapping[str, Any]) -> None:
         host.reasons.append(f"{free[least]} MiB are free in {least}, allowed: {LEAST_MIB} or more")
 
 
-def _slurm(host: _Host, facts: Mapping[str, Any], processes: Mapping[str, Any]) -> None:
+def _slurm(host: _Candidate, facts: Mapping[str, Any], processes: Mapping[str, Any]) -> None:
     """Another Slurm, and munge. `paths` has files of a cluster; pgrep ends with 1 where it finds no process."""
     running = {*_PROCESS.findall(str(processes.get("stdout", "")))}
     jobs = {*_STEP.findall(str(processes.get("stdout", "")))}
@@ -307,7 +307,7 @@ def new_cluster(
     }
 
 
-def _clocks(hosts: Iterable[_Host], controllers: Sequence[str]) -> None:
+def _clocks(hosts: Iterable[_Candidate], controllers: Sequence[str]) -> None:
     """The clocks, beside that of the controller, or of the middle host where none is chosen."""
     hosts = [host for host in hosts if host.offset is not None]
     offsets = sorted(host.offset or 0.0 for host in hosts)
@@ -320,7 +320,7 @@ def _clocks(hosts: Iterable[_Host], controllers: Sequence[str]) -> None:
             host.reasons.append(f"its clock differs by {abs(difference):.0f} s, allowed: less than {MOST_SECONDS}")
 
 
-def _unique(hosts: Iterable[_Host]) -> None:
+def _unique(hosts: Iterable[_Candidate]) -> None:
     """Two hosts of the inventory may be one machine, or have one name."""
     first: dict[str, str] = {}
     for host in hosts:
@@ -331,7 +331,7 @@ def _unique(hosts: Iterable[_Host]) -> None:
 
 
 def _assigned(
-    chosen: Mapping[str, list[str]], usable: Sequence[str], by_name: Mapping[str, _Host]
+    chosen: Mapping[str, list[str]], usable: Sequence[str], by_name: Mapping[str, _Candidate]
 ) -> dict[str, list[str]]:
     """The hosts of each part, by their names in the inventory.
 
@@ -351,7 +351,7 @@ def _assigned(
 def _cluster(
     choices: Mapping[str, Any],
     parts: Mapping[str, list[str]],
-    by_name: Mapping[str, _Host],
+    by_name: Mapping[str, _Candidate],
     described: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The content of the cluster file."""
@@ -386,7 +386,7 @@ def _cluster(
     }
 
 
-def _table(hosts: Iterable[_Host], parts: Mapping[str, list[str]]) -> list[str]:
+def _table(hosts: Iterable[_Candidate], parts: Mapping[str, list[str]]) -> list[str]:
     """The table of what was found, with what happens to each host."""
     words = {"controllers": "controller", "database": "database", "login": "login", "compute": "compute node"}
     rows = [list(COLUMNS)]

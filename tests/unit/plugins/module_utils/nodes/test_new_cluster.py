@@ -14,7 +14,7 @@ from standing_hosts import HARDWARE
 
 PLATFORMS = ["debian 13"]
 NOTHING = {"name": "x", "controllers": "", "database": "", "login": "", "compute": ""}
-GPU = {**HARDWARE["gpus"][0], "mig": []}  # type: ignore[index]
+GPU = {**HARDWARE["gpus"][0], "mig": []}
 
 
 def host(
