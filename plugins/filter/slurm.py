@@ -55,6 +55,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation i
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import choice_errors, new_cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import (
     directory_differences,
@@ -90,6 +91,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "mig_gres": mig_gres,
     "model_errors": model_errors,
     "nearest": nearest,
+    "new_cluster": new_cluster,
+    "new_cluster_errors": choice_errors,
     "node_lines": node_lines,
     "node_parameters": node_parameters,
     "note_digests": note_digests,

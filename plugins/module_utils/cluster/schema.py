@@ -33,9 +33,9 @@ AUTO = "auto"
 """The value of a Slurm parameter that follows from the hardware."""
 
 # slurmdbd keeps names of up to 255 characters (TINYTEXT in `src/plugins/accounting_storage/mysql`).
-_CLUSTER = re.compile(r"[a-z0-9][a-z0-9._-]{,254}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,254}")
-_PARTITION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{,254}")
+CLUSTER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{,254}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,254}")
+PARTITION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{,254}")
 _ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]*")
 _IP = re.compile(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*")  # no name: all digits, or with a colon
 _INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
@@ -78,21 +78,21 @@ def plugin(value: Any) -> str:
 
 def cluster_name(value: Any) -> str:
     """The name of a cluster. Slurm lowers it, so that upper case would have two spellings."""
-    if not _CLUSTER.fullmatch(text(value)):
+    if not CLUSTER_NAME.fullmatch(text(value)):
         raise ValueError("allowed: lower case letters, digits, '.', '-' and '_', such as hpc-demo")
     return text(value)
 
 
 def name(value: Any) -> str:
     """The name of a machine type or a generic resource."""
-    if not _NAME.fullmatch(text(value)):
+    if not NAME.fullmatch(text(value)):
         raise ValueError("allowed: letters, digits, '.', '-' and '_'")
     return text(value)
 
 
 def partition_name(value: Any) -> str:
     """The name of a partition. PartitionName=DEFAULT gives defaults to the lines below it."""
-    if not _PARTITION.fullmatch(text(value)):
+    if not PARTITION_NAME.fullmatch(text(value)):
         raise ValueError("allowed: letters, digits, '.', '+', '-' and '_'")
     if text(value).lower() == "default":
         raise ValueError("allowed: any other name, since this one means something else to Slurm")
@@ -115,7 +115,7 @@ def _hostlist(value: Any, pattern: re.Pattern[str], allowed: str, *, repeated: b
 
 def hostlist(value: Any) -> str:
     """A hostlist of hosts, none twice."""
-    return _hostlist(value, _NAME, "a hostlist such as compute[01-16]")
+    return _hostlist(value, NAME, "a hostlist such as compute[01-16]")
 
 
 def host(value: Any) -> str:
