@@ -230,6 +230,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.partition_nodes: TEXT,
     schema.files: {**TEXT, "pattern": "^\\s*/"},
     schema.autodetect: {"enum": [*schema.AUTODETECT]},
+    schema.profile: {"enum": [*schema.PROFILES]},
     schema.gres_flags: {"anyOf": [{"type": "string"}, list_of({"enum": [*schema.GRES_FLAGS]}, 1)]},
     schema.cores: or_list(TEXT),
     schema.links: or_list(TEXT),

@@ -75,9 +75,6 @@ class DeclaredCluster:
     """The shared variables (`docs/design/map.md`)."""
 
 
-PROFILES = ("standard", "strict")
-"""Values of the key `profile`, the usual one first (`roles/slurm/vars/main/profiles.yml`)."""
-
 SLURM_GROUPS = ("slurm_controller", "slurm_database", "slurm_login", "slurm_registry", "slurm_compute")
 """The groups that every cluster has, children of `slurm_cluster`."""
 
@@ -334,15 +331,8 @@ def _parts(
         prologs,
         epilogs,
         job_scripts.check_private_tmp(checker, file.get("private_tmp"), slurm_conf, slurm_files),
-        _profile(checker, file.get("profile", PROFILES[0])),
+        file.get("profile", schema.PROFILES[0]),
     )
-
-
-def _profile(checker: Checker, profile: str) -> str:
-    """The checked name of a profile."""
-    if profile not in PROFILES:
-        checker.problem("profile", unknown("profile", profile, PROFILES, ", ".join(PROFILES)))
-    return profile
 
 
 def _storage(

@@ -52,6 +52,9 @@ GRES_FLAGS = ("CountOnly", "explicit", *SHARING, *GPU_ENVIRONMENT, "no_gpu_env")
 """The values of Flags in gres.conf; Slurm ignores any other word (`gres_flags_parse` in `src/interfaces/gres.c`)."""
 
 
+PROFILES = ("standard", "strict")
+"""Values of the key `profile`, the usual one first (`roles/slurm/vars/main/profiles.yml`)."""
+
 PACKAGE_SOURCES = ("distribution", "schedmd")
 """The package sources that have a name. SchedMD's packages can also come from a repository, or be files."""
 
@@ -161,6 +164,13 @@ def autodetect(value: Any) -> str:
     """A mechanism of Slurm that finds GPUs."""
     if value not in AUTODETECT:
         raise ValueError(f"allowed: {', '.join(AUTODETECT)}")
+    return str(value)
+
+
+def profile(value: Any) -> str:
+    """The name of a profile."""
+    if value not in PROFILES:
+        raise ValueError(f"allowed: {', '.join(PROFILES)}")
     return str(value)
 
 
@@ -447,7 +457,7 @@ CLUSTER = Kind(
         "prologs": {"type": sequence},
         "epilogs": {"type": sequence},
         "private_tmp": {"type": text},
-        "profile": {"type": text},
+        "profile": {"type": profile},
         "firewall": {"type": mapping},
         "slurm_conf": {"type": mapping},
         "cgroup_conf": {"type": mapping},
