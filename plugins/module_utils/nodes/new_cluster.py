@@ -19,7 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown, visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown, visible
 
 PARTS = ("controllers", "database", "login", "compute")
 """The parts of a cluster that hosts can be chosen for."""
@@ -143,9 +143,9 @@ def _found(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) ->
 
 
 def _first_line(answer: Mapping[str, Any]) -> str:
-    """The first line of what Ansible says of a failure."""
-    words = str(answer.get("msg") or "").strip().split("\n")[0]
-    return visible(words)[:160] or "Ansible gives no reason"
+    """The first line of what Ansible says of a failure, and of what the host said."""
+    words = [str(answer.get(key) or "").strip().split("\n")[0] for key in ("msg", "module_stderr")]
+    return short(visible(": ".join(filter(None, words))), 160) or "Ansible gives no reason"
 
 
 def _platform(host: _Candidate, facts: Mapping[str, Any], platforms: Sequence[str]) -> None:
