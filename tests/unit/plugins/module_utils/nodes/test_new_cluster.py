@@ -182,7 +182,7 @@ def test_no_host_can_be_used() -> None:
     away = {"__new_cluster_ping": {"unreachable": True, "msg": "No route\n# name: evil"}}
     result = new_cluster({"a": away}, ["a"], NOTHING, PLATFORMS)
     assert result["errors"] == ["no host can be used, see the table"]
-    assert result["table"][1].endswith("left out: unreachable: No route")
+    assert result["table"][1].endswith("left out: unreachable: No route # name: evil")
     odd = new_cluster({"a": host("a", memory=0)}, ["a"], NOTHING, PLATFORMS)
     assert odd["errors"] == ["no host has hardware that makes a compute node, see the remarks"]
 
