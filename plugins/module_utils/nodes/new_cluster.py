@@ -19,7 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown, visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown, visible
 
 PARTS = ("controllers", "database", "login", "compute")
 """The parts of a cluster that hosts can be chosen for."""
@@ -119,17 +119,15 @@ def _found(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) ->
     )
     if ping.get("unreachable"):
         host.cells["reached"] = "no"
-        host.reasons.append(f"unreachable: {_first_line(ping)}")
+        host.reasons.append(f"unreachable: {_told(ping)}")
         return host
     host.cells["reached"] = "yes"
-    if ping.get("ping") != "pong":
-        host.reasons.append(f"no module runs: {_first_line(ping)}")
-        return host
     facts = (look.get("ansible_facts") or {}).get("slurm_host")
-    if not facts:
-        no_sudo = bool(_SUDO.search(str(look.get("msg", "")) + str(look.get("module_stderr", ""))))
+    if ping.get("ping") != "pong" or not facts:
+        words = _told(look if ping.get("ping") == "pong" else ping)
+        no_sudo = bool(_SUDO.search(words))
         host.cells["sudo"] = "no" if no_sudo else "?"
-        host.reasons.append(f"{'no sudo' if no_sudo else 'no answer'}: {_first_line(look)}")
+        host.reasons.append(f"{'no sudo' if no_sudo else 'no module runs'}: {words}")
         return host
     host.cells["sudo"] = "yes"
     host.hardware = look["ansible_facts"].get("slurm_hardware") or {}
@@ -142,10 +140,10 @@ def _found(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) ->
     return host
 
 
-def _first_line(answer: Mapping[str, Any]) -> str:
-    """The first line of what Ansible says of a failure."""
-    words = str(answer.get("msg") or "").strip().split("\n")[0]
-    return visible(words)[:160] or "Ansible gives no reason"
+def _told(answer: Mapping[str, Any]) -> str:
+    """What Ansible and the host say of a failure, on one line."""
+    words = " ".join(str(answer.get(key) or "") for key in ("msg", "module_stderr")).replace(">>> Standard Error", "")
+    return short(visible(" ".join(words.removeprefix("Task failed: ").split())), 200) or "Ansible gives no reason"
 
 
 def _platform(host: _Candidate, facts: Mapping[str, Any], platforms: Sequence[str]) -> None:

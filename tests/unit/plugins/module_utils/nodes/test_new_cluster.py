@@ -5,11 +5,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import choice_errors, new_cluster
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import (
+    MOST_SECONDS,
+    choice_errors,
+    new_cluster,
+)
 from standing_hosts import HARDWARE
 
 PLATFORMS = ["debian 13"]
@@ -176,7 +182,7 @@ def test_no_host_can_be_used() -> None:
     away = {"__new_cluster_ping": {"unreachable": True, "msg": "No route\n# name: evil"}}
     result = new_cluster({"a": away}, ["a"], NOTHING, PLATFORMS)
     assert result["errors"] == ["no host can be used, see the table"]
-    assert result["table"][1].endswith("left out: unreachable: No route")
+    assert result["table"][1].endswith("left out: unreachable: No route # name: evil")
     odd = new_cluster({"a": host("a", memory=0)}, ["a"], NOTHING, PLATFORMS)
     assert odd["errors"] == ["no host has hardware that makes a compute node, see the remarks"]
 
@@ -200,3 +206,8 @@ def test_wrong_choices(choices: dict[str, str], error: str) -> None:
 def test_right_choices() -> None:
     assert choice_errors({**NOTHING, "login": "a,b"}, ["a", "b"], ["new_cluster_login"], ["new_cluster_login"]) == []
     assert choice_errors(NOTHING, [], [], []) == ["the inventory has no hosts, allowed: -i host1,host2, or -i FILE"]
+
+
+def test_the_clocks_have_the_limit_of_role_base() -> None:
+    variables = yaml.safe_load((Path(__file__).parents[5] / "roles/base/vars/main/main.yml").read_text())
+    assert variables["__base_most_seconds"] == MOST_SECONDS
