@@ -30,11 +30,11 @@ MOST_SECONDS = 30
 LEAST_MIB = 1024
 """Room for the packages of a controller with its database."""
 
-DAEMONS = ("slurmctld", "slurmdbd", "slurmd")
+DAEMONS = ("slurmctld", "slurmdbd", "slurmd", "sackd")
 
 COLUMNS = ("host", "reached", "sudo", "platform", "clock", "name", "address", "free", "Slurm and munge", "what happens")
 
-_PROCESS = re.compile(r"^\d+ (?:\S*/)?(slurmctld|slurmdbd|slurmd|munged)\b", re.MULTILINE)
+_PROCESS = re.compile(r"^\d+ (?:\S*/)?(slurmctld|slurmdbd|slurmd|sackd|munged)\b", re.MULTILINE)
 _STEP = re.compile(r"^\d+ slurmstepd: \[(\d+)", re.MULTILINE)
 _SUDO = re.compile(r"sudo|password|become|privilege", re.IGNORECASE)
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")

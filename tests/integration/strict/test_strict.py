@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,17 @@ def test_a_host_with_another_id_is_refused(lab: Lab) -> None:
     run = lab.playbook("site", "--check", "--extra-vars={slurm_job_user_id: 964}")
     assert {*run.failed} == {*CLUSTER}
     assert "the user slurm-check has id 965 here and 964 in this cluster" in run.failed[LOGIN][0]
+
+
+def test_new_leaves_hosts_of_a_cluster_out(lab: Lab, tmp_path: Path) -> None:
+    """It reads the hosts, names their cluster, and writes no file."""
+    options = {"new_cluster_name": "second", "new_cluster_dir": str(tmp_path)}
+    run = lab.playbook("new", f"--extra-vars={json.dumps(options)}")
+    assert run.rc != 0
+    assert run.changed == {}
+    for host, daemon in {CONTROLLER: "slurmctld", LOGIN: "sackd", **dict.fromkeys(NODES, "slurmd")}.items():
+        assert re.search(rf"{host} .*belongs to another cluster \({daemon} runs\)", run.output), run.output
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_the_way_back(lab: Lab) -> None:

@@ -152,6 +152,7 @@ def test_addresses(ansible_host: str, addresses: str, expected: str | None, rema
         ),
         ({"processes": (0, "5 /opt/slurm/sbin/slurmctld -D")}, "belongs to another cluster (slurmctld runs)"),
         ({"processes": (0, "5 slurmstepd: [7.batch]\n6 slurmstepd: [8.0]")}, "(2 jobs run)"),
+        ({"processes": (0, "5 /usr/sbin/sackd --systemd")}, "(sackd runs)"),
         ({"slurm_version": "24.11.5", "processes": (2, "")}, "pgrep cannot tell whether it runs"),
         ({"offset": -99.0}, "its clock differs by 99 s"),
     ],
