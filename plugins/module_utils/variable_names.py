@@ -25,6 +25,7 @@ ROLES = (
     "job_tools",
     "mariadb",
     "munge",
+    "new_cluster",
     "nfs_server",
     "nvidia_driver",
     "nvidia_mig",

@@ -273,6 +273,8 @@ def test_every_play_on_hosts_that_need_not_be_trusted_ends_their_tasks() -> None
     silent = {
         "Check that the inventory has a cluster",
         "Check the model",
+        "Choices",
+        "Cluster file",
         "Compute nodes with work",
         "Declared and measured hardware",
         "Firewalls",

@@ -25,6 +25,7 @@ ASKED: dict[str, Any] = {
     "files": [],
     "programs": [],
     "profiles": [],
+    "kernel": [],
     "made": [],
     "part": None,
     "serving_controller": False,
