@@ -26,6 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
 )
 from jsonschema import Draft7Validator
 
+# The schema follows from the collection alone, not from ansible-core.
 pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[2]

@@ -123,7 +123,7 @@ def test_a_cluster_file_from_hosts(tmp_path: Path) -> None:
     assert there.written.read_text() == "mine"
 
 
-@pytest.mark.once
+@pytest.mark.once  # the tests above run the playbook with both
 def test_wrong_choices_are_refused_before_any_host_is_reached(tmp_path: Path) -> None:
     there = Bare(tmp_path / "site", {"head": bare("head"), "n1": bare("n1")})
     told = " ".join(run(there, "new_cluster_controllers=heda", "new_cluster_logins=n1", "new_cluster_name=HPC").split())
@@ -137,7 +137,7 @@ def test_wrong_choices_are_refused_before_any_host_is_reached(tmp_path: Path) ->
     assert not there.asked("head", "ping")
 
 
-@pytest.mark.once
+@pytest.mark.once  # the tests above run the playbook with both
 def test_a_chosen_host_that_cannot_be_used_stops_the_run(tmp_path: Path) -> None:
     there = Bare(tmp_path / "site", {"head": bare("head", distribution="rocky 9.5"), "n1": bare("n1")})
     told = " ".join(run(there, "new_cluster_controllers=head").split())

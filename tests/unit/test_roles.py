@@ -13,7 +13,9 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import PROFILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import MOST_SECONDS
 
 ROOT = Path(__file__).parents[2]
 ROLES = sorted(path for path in (ROOT / "roles").iterdir() if path.is_dir())
@@ -54,6 +56,16 @@ def test_slurmdbd_uses_the_versions_of_ip_of_the_other_daemons(
     text = load(path)["__slurmdbd_conf_defaults"]["CommunicationParameters"]
     templar = Templar(DataLoader(), variables={"slurm_conf": slurm_conf})
     assert templar.template(trust_as_template(text)) == expected
+
+
+def test_the_model_knows_the_profiles_of_the_roles() -> None:
+    options = load(ROOT / "roles/slurm/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    assert options["slurm_profile"]["choices"] == [*PROFILES]
+    assert [*load(ROOT / "roles/slurm/vars/main/profiles.yml")["__slurm_profiles"]] == [*PROFILES]
+
+
+def test_new_and_site_refuse_the_same_clocks() -> None:
+    assert load(ROOT / "roles/base/vars/main/main.yml")["__base_most_seconds"] == MOST_SECONDS
 
 
 def tasks_of(tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

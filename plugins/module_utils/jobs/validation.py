@@ -240,7 +240,7 @@ OUT = re.compile(r"(?:drain|down)\S* by (.+?) \((.*)\)", re.DOTALL)
 
 
 def remedies(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What is known of the causes: of nodes that jobs have waited for in vain, in the words of doctor, and of MPI.
+    """The known causes, with their remedies: nodes for which jobs have waited in vain, in doctor's words, and MPI.
 
     Equal nodes are folded.
     """

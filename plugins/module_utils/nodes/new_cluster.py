@@ -256,7 +256,7 @@ def new_cluster(
 
     Returns:
         `table`: lines. `errors`: why there can be no file; empty if there can. `cluster`: the content of the file.
-        `remarks`: comments for the file. `notes`: of each machine type, what is odd about it.
+        `remarks`: comments for the file. `notes`: remarks about each machine type.
     """
     found = [_found(str(name), hostvars[name], platforms) for name in hosts]
     by_name = {host.known_as: host for host in found}

@@ -120,6 +120,7 @@ def worse(equipped: Site) -> Site:
     return replace(equipped, variables=equipped.variables | {"slurm_plugstack": []})
 
 
+# The second case takes 30 s, and differs from the first in the line of plugstack.conf alone.
 @pytest.mark.parametrize(
     "required",
     [pytest.param(True, id="package"), pytest.param(False, id="package-and-line", marks=pytest.mark.rare)],

@@ -161,7 +161,7 @@ def test_slurm_refuses_a_node_that_has_less_memory_and_the_run_takes_it_back(
     lab.wait_until_idle(head, node)
 
 
-@pytest.mark.rare
+@pytest.mark.rare  # 45 s; a node seldom changes its part
 @pytest.mark.usefixtures("job")
 def test_a_node_becomes_a_login_host_while_a_job_runs(lab: Lab, head: str, node: str, tmp_path: Path) -> None:
     (address,) = (entry["address"] for entry in lab.cluster["nodes"] if entry["hosts"] == node)
