@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,19 +82,31 @@ def lines(file: str, text: str) -> Iterator[Pairs]:
     Raises:
         ConfigurationError: names the file, the line and its text.
     """
+    return (pairs for _number, pairs in numbered_lines(file, text))
+
+
+def numbered_lines(file: str, text: str, name: str = "") -> Iterator[tuple[int, Pairs]]:
+    """The lines of a file, each with its number, a continued one with that of its beginning.
+
+    name: of the file for messages, where it is one that `file` includes.
+
+    Raises:
+        ConfigurationError: names the file, the line and its text.
+    """
     if file == "plugstack.conf":  # no file of Key=value and no escapes (`_plugin_stack_parse_line` in spank.c)
-        for words in (line.partition("#")[0].strip(_BLANKS) for line in text.split("\n")):
+        for number, line in enumerate(text.split("\n"), 1):
+            words = line.partition("#")[0].strip(_BLANKS)
             if words:
                 word, _blank, rest = words.replace("\t", " ").partition(" ")
-                yield ((word, rest.strip(_BLANKS)),)
+                yield number, ((word, rest.strip(_BLANKS)),)
         return
     for number, line in _joined(text):
         line = line.strip(_BLANKS)
         included = _INCLUDE.fullmatch(line)
         if included:
-            yield (("Include", included[1]),)
+            yield number, (("Include", included[1]),)
         elif line:
-            yield _pairs(file, number, line)
+            yield number, _pairs(name or file, number, line)
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:
@@ -157,17 +169,26 @@ def read(files: Mapping[str, str]) -> Configuration:
     for file, text in files.items():
         if file not in KEY_VALUE:
             result.settings[file, file] = (file, f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}")
-            continue
-        defaults: dict[str, Pairs] = {}
-        pairs: Pairs = ()
-        try:
-            for pairs in lines(file, text):
-                _add(result, file, pairs, defaults)
-        except ConfigurationError:
-            raise
-        except ValueError as error:
-            raise ConfigurationError(message(f"{file}: {'='.join(pairs[0])}: {error}")) from None
+        else:
+            add_lines(result, file, lines(file, text))
     return result
+
+
+def add_lines(result: Configuration, file: str, found: Iterable[Pairs]) -> None:
+    """Take in the lines of one of the files KEY_VALUE, in their order.
+
+    Raises:
+        ConfigurationError: a line, or a hostlist in it, cannot be read.
+    """
+    defaults: dict[str, Pairs] = {}
+    pairs: Pairs = ()
+    try:
+        for pairs in found:
+            _add(result, file, pairs, defaults)
+    except ConfigurationError:
+        raise
+    except ValueError as error:
+        raise ConfigurationError(message(f"{file}: {'='.join(pairs[0])}: {error}")) from None
 
 
 _LINES = {"nodename": "NodeName", "partitionname": "PartitionName", "downnodes": "DownNodes", "nodeset": "NodeSet"}
@@ -183,8 +204,12 @@ def _add(result: Configuration, file: str, pairs: Pairs, defaults: dict[str, Pai
     """Take in a line; `defaults` are those that lines named DEFAULT have set so far."""
     kind, value = table_of(file, pairs), pairs[0][1]
     if kind in ("NodeName", "PartitionName"):
-        settings = _over(defaults.get(kind, ()), pairs[1:])
-        if value.upper() == _DEFAULT:
+        is_default = value.upper() == _DEFAULT
+        inherited = defaults.get(kind, ())
+        if not is_default:
+            inherited = tuple(pair for pair in inherited if pair[0].lower() not in _NOT_INHERITED[kind])
+        settings = _over(inherited, pairs[1:])
+        if is_default:
             defaults[kind] = settings
         elif kind == "PartitionName":
             for key, nodes in settings:
@@ -211,6 +236,20 @@ def _add(result: Configuration, file: str, pairs: Pairs, defaults: dict[str, Pai
             several = before and key.lower() in _SEVERAL
             result.settings[file, key.lower()] = (key, f"{before} {setting}" if several else setting)
 
+
+_NOT_INHERITED = {
+    "NodeName": ("gresconf",),
+    "PartitionName": (
+        "disablerootjobs",
+        "exclusivetopo",
+        "exclusiveuser",
+        "powerdownonidle",
+        "selecttypeparameters",
+        "suspendtime",
+    ),
+}
+"""Parameters that Slurm takes from a line itself alone, not from a line DEFAULT (`_parse_nodename` and
+`_parse_partitionname` in `src/common/read_config.c`, the same in all releases)."""
 
 _SEVERAL = {"slurmctldhost", "prolog", "epilog", "prologslurmctld", "epilogslurmctld", "include"}
 """Keys of which each value has a line of its own."""
@@ -241,8 +280,9 @@ def _column(key: str, values: str) -> list[str]:
 
 
 def _over(defaults: Pairs, pairs: Pairs) -> Pairs:
-    """Pairs over defaults."""
+    """Pairs over defaults. A line's Features replace the Feature of a default (`_parse_nodename`)."""
     given = {key.lower() for key, value in pairs}
+    given |= {"feature", "features"} if given & {"feature", "features"} else set()
     return (*(pair for pair in defaults if pair[0].lower() not in given), *pairs)
 
 

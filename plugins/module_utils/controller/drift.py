@@ -21,44 +21,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     ConfigurationChange,
     Pairs,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import (
+    ALL_MEMORY,
+    NOTHING,
+    by_key,
+    gres_counts,
+    is_yes,
+    meaning,
+    number_in,
+    patch_release_of,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import (
     functions,
     members,
     names_in,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
-    BOOLEANS,
-    LEVELS,
-)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.display import (
-    ALIASES,
-    COMPARED_AS,
     IF_NOT_SAID,
     IF_NOT_SHOWN,
-    IMPLIED,
     NOT_COMPARED,
     OF_PLUGINS,
-    PARSED,
     RIVALS,
     SHOWN_AS,
     SHOWN_TOGETHER,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import (
-    NO_NORMAL_APART,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
     FILES,
     find,
-    patch_of,
-    release_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
@@ -70,33 +66,7 @@ Difference = tuple[str, str, str]
 """A key, its value in the file, its value in slurmctld."""
 
 
-_NOTHING = ("", "(null)", "(null type)", "n/a", "none", "unknown")
-_UNLIMITED = ("unlimited", "infinite", "-1")
-_MEMORY = ("defmempercpu", "defmempernode", "maxmempercpu", "maxmempernode")
-"""Of these nothing is all."""
-_ALL_MEMORY = 2**63 - 1
-"""UNLIMITED without the bit that tells memory of CPUs from that of nodes."""
-_TRES = {"billing", "cpu", "energy", "fs/disk", "gres/gpumem", "gres/gpuutil", "mem", "node", "pages", "vmem"}
-"""What is accounted for whatever the file says, the two of GPUs with `gres/gpu`."""
 _PAIR = re.compile(r"(?:^|\s)(\w+)=(\S*)")
-_TIME = re.compile(r"(?:(\d+)-)?(\d*)(?::(\d*))?(?::(\d*))?")
-_WHOLE = re.compile(r"\+?(0x[0-9a-f]+|\d+)(k?)", re.I)
-_GRES = re.compile(r"([^:(]+)(?::([^:(]*[^\d:(][^:(]*))??(?::no_consume)?(?::(\d+)([KMGTP]?))?(?:\(.*\))?", re.I)
-
-
-def _patch_release_of(version: str) -> str:
-    """The release and patch release of a version, to compare with others: 25.11.2 for 25.11.2-1, 25.11 for 25.11.
-
-    Raises:
-        ValueError: the version is not known.
-    """
-    release, patch = release_of(version), patch_of(version)
-    return release if patch is None else f"{release}.{patch}"
-
-
-def _is_from(first: str, release: str) -> bool:
-    """Whether a release or patch release is the first one or a later one; 25.11 is before all of its patch releases."""
-    return [int(part) for part in release.split(".")] >= [int(part) for part in first.split(".")]
 
 
 def differences(configuration: Configuration, config: str, nodes: str, partitions: str, version: str) -> list[str]:
@@ -112,7 +82,7 @@ def differences(configuration: Configuration, config: str, nodes: str, partition
     Raises:
         ValueError: the version is not known, or a hostlist is none.
     """
-    release = _patch_release_of(version)
+    release = patch_release_of(version)
     conf = {key: value for (file, key), (_name, value) in configuration.settings.items() if file == "slurm.conf"}
     return [
         *_settings(conf, shown_config(config), len(configuration.nodes), release),
@@ -129,12 +99,12 @@ def in_force(
     Changes of other files, and of values that it does not show, are not among them. If a change removes a parameter,
     its former value must not be in force.
     """
-    release = _patch_release_of(version)
+    release = patch_release_of(version)
     shown = {"NodeName": shown_lines("NodeName", nodes), "PartitionName": shown_lines("PartitionName", partitions)}
     settings = shown_config(config)
 
     def holds(change: ConfigurationChange, there: Shown | None) -> bool:
-        ((key, _value),) = _by_key(((change.key, ""),)).items()
+        ((key, _value),) = by_key(((change.key, ""),)).items()
         if change.key == change.file:  # a node or a partition itself
             return (there is None) == (change.after is None)
         if there is None or key not in FILES[change.file] or key in NOT_COMPARED[change.file]:
@@ -185,13 +155,13 @@ def _settings(conf: Wanted, shown: Shown, nodes: int, release: str) -> Iterator[
         **_BOUNDS,
         "maxjobcount": (
             1,
-            _number(shown.get("maxjobid", "0"), _MAX_JOB_ID) - _number(shown.get("firstjobid", "1"), 0) + 1,
+            number_in(shown.get("maxjobid", "0"), _MAX_JOB_ID) - number_in(shown.get("firstjobid", "1"), 0) + 1,
         ),
         "maxnodecount": (nodes, _ANY),
     }
     wanted = dict(conf)
     for key, (low, high) in bounds.items():
-        if key in wanted and not low <= _number(wanted[key].lower(), _ANY) <= high:
+        if key in wanted and not low <= number_in(wanted[key].lower(), _ANY) <= high:
             del wanted[key]
     if "keeppowersavesettings" in conf.get("reconfigflags", "").lower():
         wanted = {key: value for key, value in wanted.items() if not key.startswith("suspendexc")}
@@ -223,7 +193,7 @@ def _nodes(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown
     for name, pairs in configuration.nodes.items():
         own = {key.lower(): value for key, value in pairs if key.lower() in _OWN}
         wanted[name] = (tuple(pair for pair in pairs if pair[0].lower() not in own), own)
-    said = {pairs: {**unsaid, **_by_key(pairs)} for pairs, own in wanted.values()}
+    said = {pairs: {**unsaid, **by_key(pairs)} for pairs, own in wanted.values()}
     missing = [name for name, (pairs, own) in wanted.items() if name not in shown and not _future(said[pairs])]
     extra = [name for name, node in shown.items() if name not in wanted and "DYNAMIC" not in node.get("state", "")]
     if missing:
@@ -269,7 +239,7 @@ _SHAPE = {"boards", "corespersocket", "cpus", "sockets", "socketsperboard", "thr
 def _as_corrected(wanted: Wanted, conf: Wanted) -> Wanted:
     """Parameters of a node without those that Slurm corrects, where numbers do not go together (`_parse_nodename` in
     `src/common/read_config.c`), features that a plugin changes, and generic resources that are not in GresTypes."""
-    numbers = {key: _number(value.lower(), _ANY) or int(key in _SHAPE) for key, value in wanted.items()}
+    numbers = {key: number_in(value.lower(), _ANY) or int(key in _SHAPE) for key, value in wanted.items()}
     boards, cores, threads = (numbers.get(key, 1) for key in ("boards", "corespersocket", "threadspercore"))
     cpus = numbers.get("cpus", cores * threads)
     fitting = boards if cpus % (cores * threads) else cpus // (cores * threads)
@@ -279,7 +249,7 @@ def _as_corrected(wanted: Wanted, conf: Wanted) -> Wanted:
         "boards": boards > sockets,
         "corespeccount": numbers.get("corespeccount", 0) >= sockets * cores,
         "cpus": cpus not in (sockets, sockets * cores, sockets * cores * threads),
-        "features": conf.get("nodefeaturesplugins", "").lower() not in _NOTHING,
+        "features": conf.get("nodefeaturesplugins", "").lower() not in NOTHING,
         "memspeclimit": numbers.get("memspeclimit", 0) >= numbers.get("realmemory", 1),
     }
     found = {key: value for key, value in wanted.items() if not corrected.get(key)}
@@ -294,7 +264,9 @@ def _as_corrected(wanted: Wanted, conf: Wanted) -> Wanted:
 
 def _partitions(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
     """Partitions that differ."""
-    default = [name for name, pairs in configuration.partitions.items() if _yes(_by_key(pairs).get("default", ""))][-1:]
+    default = [name for name, pairs in configuration.partitions.items() if is_yes(by_key(pairs).get("default", ""))][
+        -1:
+    ]
     kept = "keeppartinfo" in conf.get("reconfigflags", "").lower()
     for name, pairs in configuration.partitions.items():
         partition = shown.get(name)
@@ -302,7 +274,7 @@ def _partitions(configuration: Configuration, conf: Wanted, shown: Mapping[str, 
             yield f"PartitionName={name}: slurmctld does not have it"
         elif not kept:
             unsaid = {} if "include" in conf else IF_NOT_SAID["PartitionName"]
-            wanted = {**unsaid, **_by_key(pairs), "default": "YES" if name in default else "NO"}
+            wanted = {**unsaid, **by_key(pairs), "default": "YES" if name in default else "NO"}
             wanted = _exclusive(wanted) if "exclusive" in partition else wanted
             for difference in _different("PartitionName", wanted, partition, release):
                 yield _line(f"PartitionName={name}", *difference)
@@ -315,9 +287,9 @@ def _partitions(configuration: Configuration, conf: Wanted, shown: Mapping[str, 
 def _exclusive(wanted: dict[str, str]) -> dict[str, str]:
     """The one of four parameters that 26.05 shows; it never shows that two of them are set."""
     modes = {
-        "TOPO": _yes(wanted.get("exclusivetopo", "")),
+        "TOPO": is_yes(wanted.get("exclusivetopo", "")),
         "NODE": wanted.get("oversubscribe", "").upper() == "EXCLUSIVE",
-        "USER": _yes(wanted.get("exclusiveuser", "")),
+        "USER": is_yes(wanted.get("exclusiveuser", "")),
     }
     mode = next((mode for mode, there in modes.items() if there), "NO")
     others = {key: value for key, value in wanted.items() if key not in ("exclusivetopo", "exclusiveuser")}
@@ -336,16 +308,10 @@ def _members(partition: str, wanted: str, found: str, configuration: Configurati
     if functions(wanted) or any(node_set.feature and node_set.name in names_in(wanted) for node_set in sets):
         return
     names = {*members(wanted, sets, dict.fromkeys(configuration.nodes, ()))}
-    there = {name for name in expand(found if found.lower() not in _NOTHING else "") if name in configuration.nodes}
+    there = {name for name in expand(found if found.lower() not in NOTHING else "") if name in configuration.nodes}
     for text, nodes in (("the file has", names - there), ("slurmctld has", there - names)):
         if nodes:
             yield f"PartitionName={partition} Nodes: only {text} {fold(sorted(nodes))}"
-
-
-def _by_key(pairs: Pairs) -> dict[str, str]:
-    """Pairs by key in small letters; what has two names by one of them."""
-    names = {"feature": "features", "priority": "prioritytier", "procs": "cpus", "shared": "oversubscribe"}
-    return {names.get(key.lower(), key.lower()): value for key, value in pairs}
 
 
 def _line(subject: str, key: str, wanted: str, found: str) -> str:
@@ -374,7 +340,7 @@ def _found(table: str, key: str, shown: Shown) -> str | None:
     if name == "jobdefaults":
         defaults = dict(pair.split("=") for pair in shown.get(name, "").lower().split(",") if "=" in pair)
         return defaults.get(key, "0") if name in shown else None
-    if name in OF_PLUGINS and shown.get(name, "(null)").lower() in _NOTHING:
+    if name in OF_PLUGINS and shown.get(name, "(null)").lower() in NOTHING:
         return None
     if name in shown:
         return None if "unknown" in shown[name].lower() else shown[name]
@@ -382,7 +348,7 @@ def _found(table: str, key: str, shown: Shown) -> str | None:
         return shown.get(SHOWN_TOGETHER[key])
     rival = RIVALS.get(key) or _RULED.get(key)
     if rival and rival in shown and "mem" in key:
-        none = shown[rival] in ("UNLIMITED", str(_ALL_MEMORY))
+        none = shown[rival] in ("UNLIMITED", str(ALL_MEMORY))
         return "UNLIMITED" if none else f"{FILES[table][rival].name}={shown[rival]}"
     return IF_NOT_SHOWN[table].get(name)
 
@@ -401,101 +367,14 @@ def _same(table: str, key: str, wanted: str, found: str, release: str) -> bool:
         )
     if parameter.value == "user":
         return wanted in re.split("[()]", found)
-    meant = _meaning(table, key, wanted, release)
+    meant = meaning(table, key, wanted, release)
     chosen = key == "selecttypeparameters" and not meant  # by Slurm
-    return chosen or meant == _meaning(table, key, found, release)
-
-
-@lru_cache(maxsize=4096)
-def _meaning(table: str, key: str, value: str, release: str) -> object:
-    """The meaning of a value to Slurm, from a file or as shown."""
-    kind, _blank, rest = FILES[table][key].value.partition(" ")
-    kind = COMPARED_AS.get(key, kind)
-    text = value.strip()
-    word = text.lower()
-    if kind in LIMITS:
-        number = _number(word, LIMITS[kind])
-        return number or (LIMITS[kind] if key in _MEMORY else 0)
-    if kind == "truth":
-        return _number(word, LIMITS["u16"]) != 0
-    if kind == "bool":
-        return _yes(word)
-    if kind in ("minutes", "seconds"):
-        seconds = _seconds(word)
-        return seconds if kind == "seconds" or seconds < 0 else -(-seconds // 60)  # Slurm rounds up
-    if kind == "names":
-        return frozenset(filter(None, word.split(","))) if word not in _NOTHING else frozenset()
-    if key == "accountingstoragetres":
-        return frozenset(word.split(",")) - _TRES
-    if kind == "hosts" and word not in _NOTHING:
-        return frozenset(expand(text))
-    if kind == "level":
-        return LEVELS[min(int(word), len(LEVELS) - 1)] if word.isdigit() else word
-    if kind in ("one", "flags") or rest in PARSED:
-        return _words(rest, word, release)
-    if kind in ("plugin", "plugins"):
-        names = [name for name in (part.rpartition("/")[2] for part in word.split(",")) if name not in _NOTHING]
-        if rest == "topology":
-            names = [name for name in names if name not in ("default", "flat")]  # what none is called
-        return tuple(sorted(names) if rest == "task" else names)  # these have an order of their own
-    return "" if word in _NOTHING else text
-
-
-def _number(word: str, highest: int) -> int:
-    """A whole number of any base, with a unit behind it where it is shown."""
-    if word in _UNLIMITED:
-        return highest
-    match = _WHOLE.match(word)
-    if not match:
-        return 0
-    digits = match[1]
-    base = 16 if digits.startswith("0x") else 8 if re.fullmatch("0[0-7]+", digits) else 10
-    number = int(digits, base) * (1024 if match[2] else 1)
-    return highest if number >= highest - 1 or number == _ALL_MEMORY else number
-
-
-def _yes(word: str) -> bool:
-    """Whether a word switches something on."""
-    return word.lower() in BOOLEANS[:4]
-
-
-def _seconds(word: str) -> int:
-    """A time: minutes, or more fields as in `1-02:03:04`; -1: no limit, or none at all."""
-    match = _TIME.fullmatch(word)
-    if not match:
-        return -1
-    fields = [int(field or 0) for field in match.groups()[1:]]
-    if match[1] is None and match[4] is None:
-        fields = [0, *fields[:2]]
-    hours, minutes, seconds = fields
-    found = ((int(match[1] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
-    return found if found < 2**32 - 60 else -1
-
-
-def _words(name: str, value: str, release: str) -> frozenset[str]:
-    """The words of a value, those that come with them, and each by the name that Slurm shows."""
-    aliases: dict[str, str] = {}
-    for since, renamed in ALIASES.get(name, {}).items():
-        aliases.update(renamed if _is_from(since, release) else {})
-    implied = IMPLIED.get(name, {})
-    words = value.split(",")
-    if name == "LogTimeFormat" and {*words} <= {"", "format_stderr"}:
-        words.append("iso8601_ms")
-    found = {name for word in words for name in aliases.get(word, word).split(",")}
-    while more := {word for known in found for word in implied.get(known, "").split()} - found:
-        found |= more
-    if name == "HealthCheckNodeState" and found <= {"cycle", "reboot_only", "start_only"}:
-        found |= {"any", *implied["any"].split()}
-    if name == "PrivateData":
-        found = {word.rstrip("s") for word in found}
-    if name == "PriorityFlags" and not _is_from(NO_NORMAL_APART, release):
-        found = {word.partition("_normal_")[0] for word in found}
-    return frozenset(found.difference(_NOTHING))
+    return chosen or meant == meaning(table, key, found, release)
 
 
 def _same_gres(wanted: str, found: str) -> bool:
     """Whether generic resources are the same. Nodes that register add types, and part them by cores."""
-    asked, there = _gres(wanted), _gres(found)
+    asked, there = gres_counts(wanted), gres_counts(found)
     if {name: sum(types.values()) for name, types in asked.items()} != {
         name: sum(types.values()) for name, types in there.items()
     }:
@@ -506,14 +385,3 @@ def _same_gres(wanted: str, found: str) -> bool:
         for type_, count in types.items()
         if "" not in there[name]
     )
-
-
-def _gres(text: str) -> dict[str, dict[str, int]]:
-    """Counts by name and type."""
-    found: dict[str, dict[str, int]] = {}
-    for part in re.split(r",(?![^(]*\))", text.lower()):
-        match = _GRES.fullmatch(part)
-        if match and part not in _NOTHING and (count := int(match[3] or 1) * 1024 ** "\0kmgtp".index(match[4] or "\0")):
-            types = found.setdefault(match[1], {})
-            types[match[2] or ""] = types.get(match[2] or "", 0) + count
-    return found

@@ -14,6 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     ConfigurationError,
     changes,
     lines,
+    numbered_lines,
     read,
     value_text,
 )
@@ -208,3 +209,21 @@ def test_node_lines_parsed_back_give_the_model(types: dict[str, dict[str, Any]],
             expected[name] = {key: str(value) for key, value in whole.items()}
     parsed = read({"slurm.conf": node_lines(nodes, hardware)}).nodes
     assert {name: dict(settings) for name, settings in parsed.items()} == expected
+
+
+def test_some_parameters_are_not_taken_from_a_line_default() -> None:
+    text = (
+        "NodeName=DEFAULT Feature=a Weight=2 GresConf=x\nNodeName=n1 Features=b\nNodeName=n2\n"
+        "PartitionName=DEFAULT ExclusiveUser=YES Hidden=YES\nPartitionName=p Nodes=n1\n"
+    )
+    found = read({"slurm.conf": text})
+    assert dict(found.nodes["n1"]) == {"Features": "b", "Weight": "2"}
+    assert dict(found.nodes["n2"]) == {"Feature": "a", "Weight": "2"}
+    assert dict(found.partitions["p"]) == {"Hidden": "YES", "Nodes": "n1"}
+
+
+def test_lines_have_numbers() -> None:
+    text = "# first\nA=1 \\\n  B=2\n\nInclude other.conf\n"
+    assert [*numbered_lines("slurm.conf", text)] == [(2, (("A", "1"), ("B", "2"))), (5, (("Include", "other.conf"),))]
+    with pytest.raises(ConfigurationError, match=r"^other\.conf: line 1: "):
+        [*numbered_lines("slurm.conf", "what", "other.conf")]

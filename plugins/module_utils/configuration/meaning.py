@@ -1,0 +1,167 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a value means to Slurm, from a file or as slurmctld shows it: `KillWait=0x1e` is `30 sec`.
+
+Two values of one meaning are no difference, neither between a file and slurmctld nor between two files. How values are
+read: `src/common/parse_value.c` and `read_config.c`; how they are shown: `slurm_ctl_conf_2_key_pairs` in
+`src/api/config_info.c`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Pairs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
+    BOOLEANS,
+    LEVELS,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.display import (
+    ALIASES,
+    COMPARED_AS,
+    IMPLIED,
+    PARSED,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import (
+    NO_NORMAL_APART,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
+    FILES,
+    patch_of,
+    release_of,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+
+NOTHING = ("", "(null)", "(null type)", "n/a", "none", "unknown")
+_UNLIMITED = ("unlimited", "infinite", "-1")
+_MEMORY = ("defmempercpu", "defmempernode", "maxmempercpu", "maxmempernode")
+"""Of these nothing is all."""
+ALL_MEMORY = 2**63 - 1
+"""UNLIMITED without the bit that tells memory of CPUs from that of nodes."""
+_TRES = {"billing", "cpu", "energy", "fs/disk", "gres/gpumem", "gres/gpuutil", "mem", "node", "pages", "vmem"}
+"""What is accounted for whatever the file says, the two of GPUs with `gres/gpu`."""
+_TIME = re.compile(r"(?:(\d+)-)?(\d*)(?::(\d*))?(?::(\d*))?")
+_WHOLE = re.compile(r"\+?(0x[0-9a-f]+|\d+)(k?)", re.I)
+_GRES = re.compile(r"([^:(]+)(?::([^:(]*[^\d:(][^:(]*))??(?::no_consume)?(?::(\d+)([KMGTP]?))?(?:\(.*\))?", re.I)
+
+
+def patch_release_of(version: str) -> str:
+    """The release and patch release of a version, to compare with others: 25.11.2 for 25.11.2-1, 25.11 for 25.11.
+
+    Raises:
+        ValueError: the version is not known.
+    """
+    release, patch = release_of(version), patch_of(version)
+    return release if patch is None else f"{release}.{patch}"
+
+
+def _is_from(first: str, release: str) -> bool:
+    """Whether a release or patch release is the first one or a later one; 25.11 is before all of its patch releases."""
+    return [int(part) for part in release.split(".")] >= [int(part) for part in first.split(".")]
+
+
+@lru_cache(maxsize=4096)
+def meaning(table: str, key: str, value: str, release: str) -> object:
+    """The meaning of a value to Slurm, from a file or as shown."""
+    kind, _blank, rest = FILES[table][key].value.partition(" ")
+    kind = COMPARED_AS.get(key, kind)
+    text = value.strip()
+    word = text.lower()
+    if kind in LIMITS:
+        number = number_in(word, LIMITS[kind])
+        return number or (LIMITS[kind] if key in _MEMORY else 0)
+    if kind == "truth":
+        return number_in(word, LIMITS["u16"]) != 0
+    if kind == "bool":
+        return is_yes(word)
+    if kind in ("minutes", "seconds"):
+        seconds = _seconds(word)
+        return seconds if kind == "seconds" or seconds < 0 else -(-seconds // 60)  # Slurm rounds up
+    if kind == "names":
+        return frozenset(filter(None, word.split(","))) if word not in NOTHING else frozenset()
+    if key == "accountingstoragetres":
+        return frozenset(word.split(",")) - _TRES
+    if kind == "hosts" and word not in NOTHING:
+        return frozenset(expand(text))
+    if kind == "level":
+        return LEVELS[min(int(word), len(LEVELS) - 1)] if word.isdigit() else word
+    if kind in ("one", "flags") or rest in PARSED:
+        return _words(rest, word, release)
+    if kind in ("plugin", "plugins"):
+        names = [name for name in (part.rpartition("/")[2] for part in word.split(",")) if name not in NOTHING]
+        if rest == "topology":
+            names = [name for name in names if name not in ("default", "flat")]  # what none is called
+        return tuple(sorted(names) if rest == "task" else names)  # these have an order of their own
+    return "" if word in NOTHING else text
+
+
+def number_in(word: str, highest: int) -> int:
+    """A whole number of any base, with a unit behind it where it is shown."""
+    if word in _UNLIMITED:
+        return highest
+    match = _WHOLE.match(word)
+    if not match:
+        return 0
+    digits = match[1]
+    base = 16 if digits.startswith("0x") else 8 if re.fullmatch("0[0-7]+", digits) else 10
+    number = int(digits, base) * (1024 if match[2] else 1)
+    return highest if number >= highest - 1 or number == ALL_MEMORY else number
+
+
+def is_yes(word: str) -> bool:
+    """Whether a word switches something on."""
+    return word.lower() in BOOLEANS[:4]
+
+
+def _seconds(word: str) -> int:
+    """A time: minutes, or more fields as in `1-02:03:04`; -1: no limit, or none at all."""
+    match = _TIME.fullmatch(word)
+    if not match:
+        return -1
+    fields = [int(field or 0) for field in match.groups()[1:]]
+    if match[1] is None and match[4] is None:
+        fields = [0, *fields[:2]]
+    hours, minutes, seconds = fields
+    found = ((int(match[1] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    return found if found < 2**32 - 60 else -1
+
+
+def _words(name: str, value: str, release: str) -> frozenset[str]:
+    """The words of a value, those that come with them, and each by the name that Slurm shows."""
+    aliases: dict[str, str] = {}
+    for since, renamed in ALIASES.get(name, {}).items():
+        aliases.update(renamed if _is_from(since, release) else {})
+    implied = IMPLIED.get(name, {})
+    words = value.split(",")
+    if name == "LogTimeFormat" and {*words} <= {"", "format_stderr"}:
+        words.append("iso8601_ms")
+    found = {name for word in words for name in aliases.get(word, word).split(",")}
+    while more := {word for known in found for word in implied.get(known, "").split()} - found:
+        found |= more
+    if name == "HealthCheckNodeState" and found <= {"cycle", "reboot_only", "start_only"}:
+        found |= {"any", *implied["any"].split()}
+    if name == "PrivateData":
+        found = {word.rstrip("s") for word in found}
+    if name == "PriorityFlags" and not _is_from(NO_NORMAL_APART, release):
+        found = {word.partition("_normal_")[0] for word in found}
+    return frozenset(found.difference(NOTHING))
+
+
+def by_key(pairs: Pairs) -> dict[str, str]:
+    """Pairs by key in small letters; what has two names by one of them."""
+    names = {"feature": "features", "priority": "prioritytier", "procs": "cpus", "shared": "oversubscribe"}
+    return {names.get(key.lower(), key.lower()): value for key, value in pairs}
+
+
+def gres_counts(text: str) -> dict[str, dict[str, int]]:
+    """Counts by name and type."""
+    found: dict[str, dict[str, int]] = {}
+    for part in re.split(r",(?![^(]*\))", text.lower()):
+        match = _GRES.fullmatch(part)
+        if match and part not in NOTHING and (count := int(match[3] or 1) * 1024 ** "\0kmgtp".index(match[4] or "\0")):
+            types = found.setdefault(match[1], {})
+            types[match[2] or ""] = types.get(match[2] or "", 0) + count
+    return found
