@@ -64,7 +64,8 @@ options:
     description:
       - Machine types by name.
       - Each has C(sockets) (of all boards), C(cores_per_socket), C(threads_per_core) and C(real_memory) (MiB),
-        optionally C(boards), C(tmp_disk) (MiB), C(gres), and any parameter of a C(NodeName) line.
+        optionally C(boards), C(tmp_disk) (MiB), C(cpus), C(gres), and any parameter of a C(NodeName) line.
+      - C(cpus), the CPUs that Slurm counts, if they are the cores or the sockets. By default they are all threads.
       - "C(gres) is a list of generic resources. Each entry has a C(name), C(gpu) or another one, and optionally:"
       - C(type), the type that jobs request, such as V(h100). On a machine, either all entries with the same C(name)
         have a type, or none.
@@ -88,6 +89,9 @@ options:
         V(3g.39gb) for C(3g.40gb).
       - C(shard) and C(mps) are shares of the machine's GPUs. A machine can have one of the two. They have a C(count),
         distributed over all GPUs, or over those in C(file), and optionally C(flags).
+      - C(Gres), generic resources that C(gres) cannot express, such as V(lustre:no_consume:500G), is added to the
+        C(Gres) of the C(NodeName) line as it is. The collection does not measure or validate them.
+      - C(gres_conf), their lines of C(gres.conf) as they are, without C(NodeName), such as V([Name=nic Count=2]).
     type: dict
     default: {}
   nodes:
@@ -292,6 +296,17 @@ options:
       - To keep a text in a file of its own, set the variable in C(group_vars) with a lookup.
     type: dict
     default: {}
+    version_added: 0.2.0
+  plugstack:
+    description:
+      - SPANK plugins, a list with an entry for each line of C(plugstack.conf), in their order. It is the variable
+        C(slurm_plugstack) of role P(gpucluster.slurm.slurm#role).
+      - C(plugin) is the path of the plugin, or its name in Slurm's C(PluginDir).
+      - C(arguments) is a list of its arguments.
+      - C(required), whether jobs fail without the plugin; the default is V(false).
+      - The site installs the plugins itself on login hosts and compute nodes.
+    type: list
+    elements: dict
     version_added: 0.2.0
 """
 

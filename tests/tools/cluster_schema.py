@@ -233,6 +233,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.profile: {"enum": [*schema.PROFILES]},
     schema.gres_flags: {"anyOf": [{"type": "string"}, list_of({"enum": [*schema.GRES_FLAGS]}, 1)]},
     schema.cores: or_list(TEXT),
+    schema.gres_conf: list_of(TEXT, 1),
     schema.links: or_list(TEXT),
     schema.mig: {"type": "object", "additionalProperties": count()},
     schema.count: count(),
@@ -456,6 +457,7 @@ def document() -> Schema:
             "propertyNames": {"not": {"enum": [*schema.OWN_FILES]}},
             "additionalProperties": {"type": "string"},
         },
+        "plugstack": list_of(kind_of(schema.PLUGSTACK, "plugstack", {"arguments": list_of(TEXT)})),
         "groups": {"anyOf": [MAPPING, list_of(kind_of(people.GROUP))]},
     }
     # An empty mapping of these is the same as none.

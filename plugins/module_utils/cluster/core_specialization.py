@@ -27,7 +27,7 @@ def problems(node: Mapping[str, Any], machine: Mapping[str, Any]) -> Iterator[tu
     if core_count is not None:
         yield from _below("CoreSpecCount", core_count, cores, "the cores of the hardware")
     if cpu_list is not None:
-        yield from _cpu_list(cpu_list, cores * int(machine["threads_per_core"]))
+        yield from _cpu_list(cpu_list, int(machine.get("cpus") or cores * int(machine["threads_per_core"])))
     if core_count and cpu_list:
         yield "CoreSpecCount", "Slurm ignores it beside CPUSpecList: leave one of the two out"
 

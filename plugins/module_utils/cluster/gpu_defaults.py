@@ -79,8 +79,9 @@ def gpus_of(machine: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _share(machine: Mapping[str, Any], gpus: int) -> tuple[int, int]:
     """CPUs, in whole cores, and MiB for each GPU of a machine, without what it sets aside for the system."""
-    threads = int(machine["threads_per_core"])
-    cpus = int(machine["sockets"]) * int(machine["cores_per_socket"]) * threads
+    all_cores = int(machine["sockets"]) * int(machine["cores_per_socket"])
+    cpus = int(machine.get("cpus") or all_cores * int(machine["threads_per_core"]))
+    threads = cpus // all_cores or 1  # as many as Slurm counts
     cpus -= int(machine.get("CoreSpecCount") or 0) * threads
     if reserved := machine.get("CPUSpecList"):
         cpus -= len(expand(f"[{cores(reserved)}]"))

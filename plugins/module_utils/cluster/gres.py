@@ -9,10 +9,12 @@ The rules are those of gres.conf(5) and of `src/interfaces/gres.c`; each names i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_names
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
@@ -40,6 +42,25 @@ def check_machine(checker: schema.Checker, key: str, machine: dict[str, Any]) ->
         for i, name, what in rule(found, machine):
             checker.problem(f"{key}[{i}].{name}", what)
     return found
+
+
+def check_own(checker: schema.Checker, key: str, machine: dict[str, Any]) -> None:
+    """Check that no name is in `gres` and in the type's own Gres, which would count it twice."""
+    own = {text.partition(":")[0].strip() for text in value_text(machine.get("Gres", "")).strip('"').split(",")}
+    for name in sorted(own & {gres["name"] for gres in machine.get("gres", [])}):
+        checker.problem(f"{key}.Gres", f"found '{name}', which is in gres too: leave one of the two out")
+
+
+def check_types(checker: schema.Checker, slurm_conf: Mapping[str, Any], hardware: Mapping[str, Any]) -> None:
+    """Check that GresTypes has all names, if a site sets it: slurmctld leaves out the others (`gres_name_filter`)."""
+    given = next((value for key, value in slurm_conf.items() if key.lower() == "grestypes"), None)
+    if given is None:
+        return
+    types = {name.strip() for name in value_text(given).strip('"').split(",")}
+    missing = sorted(set().union(*map(gres_names, hardware.values())) - types)
+    if missing:
+        what = f"allowed: with {', '.join(missing)}, which are gres of the hardware"
+        checker.problem("slurm_conf.GresTypes", f"found {shown(given)}, {what}")
 
 
 def check_cluster(checker: schema.Checker, nodes: list[dict[str, Any]], hardware: dict[str, dict[str, Any]]) -> None:

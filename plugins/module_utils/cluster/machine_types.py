@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
@@ -51,3 +52,11 @@ def gres_kinds(gres: Mapping[str, Any]) -> list[tuple[str | None, int]]:
 def gres_count(gres: Mapping[str, Any]) -> int:
     """The number of devices of a generic resource, of all types."""
     return sum(count for _kind, count in gres_kinds(gres))
+
+
+def gres_names(machine: Mapping[str, Any]) -> set[str]:
+    """The names of a machine type's generic resources, also those in its own Gres."""
+    own = value_text(machine.get("Gres") or "").strip('"').split(",")
+    return {required(gres, "name") for gres in machine.get("gres") or ()} | {
+        name for text in own if (name := text.partition(":")[0].strip())
+    }

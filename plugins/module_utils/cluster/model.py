@@ -40,6 +40,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ports
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import MAX_HOSTS, count, expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, shown
 
@@ -172,6 +173,8 @@ def load(
         "prologs": parts.prologs,
         "epilogs": parts.epilogs,
         "private_tmp": parts.private_tmp,
+        # Without the key, the variable is the site's own, which is in group_vars.
+        **({"plugstack": parts.plugstack} if "plugstack" in file else {}),
         "profile": parts.profile,
         "firewall": parts.firewall,
         **{f"accounting.{key}": value for key, value in parts.accounting.items()},
@@ -265,6 +268,7 @@ class _Parts:
     epilogs: list[dict[str, Any]]
     private_tmp: str
     profile: str
+    plugstack: list[dict[str, Any]]
 
 
 def _parts(
@@ -291,6 +295,7 @@ def _parts(
     node_hosts = _unique_hosts(checker, nodes)
     _own_labels(checker, nodes, file)
     slurm_conf = _settings(checker, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
+    gres.check_types(checker, slurm_conf, {**hardware, **measured_hardware})
     partitions = [
         checker.check(schema.PARTITION, f"partitions[{i}]", value) for i, value in enumerate(file.get("partitions", []))
     ]
@@ -332,6 +337,7 @@ def _parts(
         epilogs,
         job_scripts.check_private_tmp(checker, file.get("private_tmp"), slurm_conf, slurm_files),
         file.get("profile", schema.PROFILES[0]),
+        _plugstack(checker, file.get("plugstack", [])),
     )
 
 
@@ -412,11 +418,16 @@ def _hardware(checker: Checker, found: dict[str, Any]) -> dict[str, dict[str, An
         sockets, boards = machine.get("sockets", 0), machine.get("boards", 1)
         if sockets % boards:
             checker.problem(f"{key}.sockets", f"found {sockets}, allowed: a multiple of boards, {boards}")
-        cpus = sockets * machine.get("cores_per_socket", 1) * machine.get("threads_per_core", 1)
+        cores = sockets * machine.get("cores_per_socket", 1)
+        cpus = cores * machine.get("threads_per_core", 1)
+        if machine.get("cpus", cpus) not in (sockets, cores, cpus):  # else Slurm corrects it (`_parse_nodename`)
+            allowed = ", ".join(map(str, sorted({sockets, cores, cpus})))
+            checker.problem(f"{key}.cpus", f"found {machine['cpus']}, allowed: {allowed}")
         if cpus > LIMITS["u16"]:  # slurm_conf_node_t in read_config.h
             checker.problem(key, f"found {cpus} CPUs, allowed: up to {LIMITS['u16']}")
         if "gres" in machine:
             machine["gres"] = gres.check_machine(checker, f"{key}.gres", machine)
+        gres.check_own(checker, key, machine)
         hardware[str(name)] = machine
     return hardware
 
@@ -591,6 +602,16 @@ def _files(checker: Checker, found: dict[str, Any], slurm_conf: Mapping[str, Any
         elif not isinstance(text, str):
             checker.problem(key, f"found {shown(text)}, allowed: the text of the file")
     return found
+
+
+def _plugstack(checker: Checker, found: list[Any]) -> list[dict[str, Any]]:
+    """The SPANK plugins."""
+    entries = [checker.check(schema.PLUGSTACK, f"plugstack[{i}]", entry) for i, entry in enumerate(found)]
+    try:
+        plugstack_lines(entry for entry in entries if "plugin" in entry)
+    except ValueError as error:
+        checker.problem("plugstack", str(error))
+    return entries
 
 
 def _accounting(

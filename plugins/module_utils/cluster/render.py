@@ -9,12 +9,14 @@ Equal nodes become one line, in the order in which they first appear. All proble
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.gpu_defaults import with_gpu_defaults
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import (
     gres_kinds,
+    gres_names,
     machine_of,
     required,
 )
@@ -32,8 +34,10 @@ HARDWARE_KEYS = (
     "threads_per_core",
     "real_memory",
     "boards",
+    "cpus",
     "tmp_disk",
     "gres",
+    "gres_conf",
 )
 """Keys of a machine type that are not spelled as Slurm spells them: the model writes those parameters itself."""
 
@@ -86,14 +90,17 @@ def _by_type(
         yield node, made[name]
 
 
-def _gres(machine: Mapping[str, Any]) -> str | None:
-    """The value of a node's Gres, such as `gpu:t4:2,shard:8`; None without."""
+def gres_value(machine: Mapping[str, Any]) -> str | None:
+    """The value of a node's Gres, such as `gpu:t4:2,shard:8`, ending with the type's own Gres; None without."""
     counts: dict[str, int] = {}
     for gres in machine.get("gres") or ():
         for kind, count in gres_kinds(gres):
             name = f"{gres['name']}:{kind}" if kind else gres["name"]
             counts[name] = counts.get(name, 0) + count
-    return ",".join(f"{name}:{count}" for name, count in counts.items()) or None
+    own = machine.get("Gres")
+    return (
+        ",".join([*(f"{name}:{count}" for name, count in counts.items()), *([value_text(own)] if own else [])]) or None
+    )
 
 
 def _gres_records(gres: Mapping[str, Any]) -> list[str]:
@@ -124,7 +131,8 @@ def _gres_records(gres: Mapping[str, Any]) -> list[str]:
 
 def _machine_records(machine: Mapping[str, Any]) -> list[str]:
     """The lines of a machine type in gres.conf, without the nodes and without duplicates."""
-    return list(dict.fromkeys(line for gres in machine.get("gres") or () for line in _gres_records(gres)))
+    made = [line for gres in machine.get("gres") or () for line in _gres_records(gres)]
+    return list(dict.fromkeys([*made, *(machine.get("gres_conf") or ())]))
 
 
 def _machine_parameters(machine: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,21 +144,24 @@ def _machine_parameters(machine: Mapping[str, Any]) -> dict[str, Any]:
         **topology,
         "CoresPerSocket": required(machine, "cores_per_socket"),
         "ThreadsPerCore": required(machine, "threads_per_core"),
+        "CPUs": machine.get("cpus"),
         "RealMemory": required(machine, "real_memory"),
         "TmpDisk": machine.get("tmp_disk"),
-        "Gres": _gres(machine),
         **_others(machine, HARDWARE_KEYS),
+        "Gres": gres_value(machine),
     }
 
 
 def node_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]) -> str:
     """The NodeName lines of slurm.conf."""
-    # Nodes with and without an address cannot share a line: NodeAddr must have as many entries as NodeName.
-    equal: dict[tuple[str, bool], tuple[list[str], list[str]]] = {}
+    # Nodes with and without an address cannot share a line: NodeAddr must have as many entries as NodeName. Nor can
+    # entries whose nodes have a port each.
+    equal: dict[tuple[str, bool, str], tuple[list[str], list[str]]] = {}
     for node, machine in _by_type(nodes, hardware, _machine_parameters):
         # Values of the node entry replace those of its machine type.
         parameters = _line({**machine, **_others(node, NODE_KEYS)})
-        names, addresses = equal.setdefault((parameters, bool(node.get("address"))), ([], []))
+        own = node["hosts"] if re.search("[-,]", str(node.get("Port", ""))) else ""
+        names, addresses = equal.setdefault((parameters, bool(node.get("address")), own), ([], []))
         if node.get("address"):
             pairs = pair(required(node, "hosts"), node["address"])
             names.extend(name for name, address in pairs)
@@ -159,7 +170,7 @@ def node_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mappin
             names.extend(expand(required(node, "hosts")))
     return _text(
         f"{_line({'NodeName': fold(names), 'NodeAddr': fold(addresses) or None})} {parameters}"
-        for (parameters, _addressed), (names, addresses) in equal.items()
+        for (parameters, _addressed, _own), (names, addresses) in equal.items()
     )
 
 
@@ -216,11 +227,19 @@ def slurm_conf(*layers: Mapping[str, Any] | None) -> str:
     return _text(lines)
 
 
+DERIVED = ("DefMemPerCPU",)
+"""Parameters of slurm.conf that follow from the nodes and that a cluster may be without."""
+
+
 def _resources(machine: Mapping[str, Any]) -> tuple[set[str], int, int, Any]:
     """The names of the generic resources, CPUs, MiB and the MemSpecLimit of a machine type."""
-    names = {required(gres, "name") for gres in machine.get("gres") or ()}
-    cpus = int(machine["sockets"]) * int(machine["cores_per_socket"]) * int(machine["threads_per_core"])
-    return names, cpus, int(machine["real_memory"]), machine.get("MemSpecLimit")
+    threads = int(machine["sockets"]) * int(machine["cores_per_socket"]) * int(machine["threads_per_core"])
+    return (
+        gres_names(machine),
+        int(machine.get("cpus") or threads),
+        int(machine["real_memory"]),
+        machine.get("MemSpecLimit"),
+    )
 
 
 def node_parameters(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentTypeError, RequiredError, UnsupportedError
 from ansible_collections.gpucluster.slurm.plugins.module_utils import spelling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import node_sets, parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS, TEXTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import KEY, message, short, shown
@@ -180,6 +180,23 @@ def gres_flags(value: Any) -> list[str]:
     if not flags or not {*flags} <= {*GRES_FLAGS}:
         raise ValueError(f"allowed: {', '.join(GRES_FLAGS)}")
     return flags
+
+
+def gres_conf(value: Any) -> list[str]:
+    """Lines of gres.conf as they are, for the nodes of a machine type."""
+    allowed = "allowed: a list of lines such as Name=nic Count=2, without NodeName"
+    if not isinstance(value, list) or not value:
+        raise ValueError(allowed)
+    for line in value:
+        (pairs, *more) = [*lines("gres.conf", text(line))] or [()]
+        names = [key for key, _value in pairs]
+        if not pairs or more or "include" in (name.lower() for name in names):
+            raise ValueError(f"{shown(line)} is not one line of gres.conf, {allowed}")
+        for name in names:
+            if name.lower() == "nodename" or parameters.find("gres.conf", name) is None:
+                known = sorted(parameter.name for parameter in parameters.FILES["gres.conf"].values())
+                raise ValueError(f"{shown(line)}: {unknown('key', name, known, allowed.removeprefix('allowed: '))}")
+    return value
 
 
 def cores(value: Any) -> str:
@@ -462,6 +479,7 @@ CLUSTER = Kind(
         "slurm_conf": {"type": mapping},
         "cgroup_conf": {"type": mapping},
         "slurm_files": {"type": mapping},
+        "plugstack": {"type": sequence},
         # Those of Ansible's fragment `constructed`; Ansible checks them further. A list of groups is one of people.
         "strict": {"type": flag},
         "compose": {"type": mapping},
@@ -483,20 +501,21 @@ HARDWARE = Kind(
         "threads_per_core": {"type": number_of("ThreadsPerCore"), "required": True},
         "real_memory": {"type": number_of("RealMemory"), "required": True},
         "boards": {"type": number_of("Boards")},
+        "cpus": {"type": number_of("CPUs")},
         "tmp_disk": {"type": number_of("TmpDisk")},
         "gres": {"type": sequence},
+        "gres_conf": {"type": gres_conf},
     },
     slurm=parameters.NODE,
     slurm_file="a NodeName line",
     table="NodeName",
     made={
         "Boards": "boards",
-        "CPUs": "sockets, cores_per_socket and threads_per_core",
+        "CPUs": "cpus, or sockets, cores_per_socket and threads_per_core",
         "CoresPerSocket": "cores_per_socket",
-        "Gres": "gres",
         "NodeAddr": "address of a node",
         "NodeHostname": "hosts of a node",
-        "Procs": "sockets, cores_per_socket and threads_per_core",
+        "Procs": "cpus, or sockets, cores_per_socket and threads_per_core",
         "RealMemory": "real_memory",
         "Sockets": "sockets",
         "SocketsPerBoard": "sockets and boards",
@@ -530,6 +549,7 @@ NODE = Kind(
     table="NodeName",
     made={
         **{key: f"{keys} of its hardware" for key, keys in HARDWARE.made.items()},
+        "Gres": "gres of its hardware",
         "NodeAddr": "address",
         "NodeHostname": "hosts",
     },
@@ -561,11 +581,18 @@ SLURM_CONF = Kind(
         "ClusterName": "name",
         "ControlAddr": "controllers and addresses",
         "ControlMachine": "controllers",
-        "GresTypes": "gres of hardware",
         "NodeName": "nodes",
         "PartitionName": "partitions",
         "SlurmctldHost": "controllers",
     },
+)
+
+PLUGSTACK = Kind(
+    own={
+        "plugin": {"type": text, "required": True},
+        "arguments": {"type": sequence},
+        "required": {"type": flag},
+    }
 )
 
 PACKAGES = Kind(
@@ -579,7 +606,7 @@ PACKAGE_FILE = Kind(own={"url": {"type": url}, "sha256": {"type": sha256}, "file
 OWN_FILES = {
     "cgroup.conf": "cgroup_conf",
     "gres.conf": "gres of hardware",
-    "plugstack.conf": "slurm_plugstack",
+    "plugstack.conf": "plugstack",
     "slurm.conf": "slurm_conf",
     "slurmdbd.conf": "slurmdbd_conf",
 }
@@ -612,6 +639,7 @@ VARIABLES = {
     "slurm_conf": "slurm_conf",
     "cgroup_conf": "slurm_cgroup_conf",
     "slurm_files": "slurm_files",
+    "plugstack": "slurm_plugstack",
     "people": "slurm_people",
     "access": "slurm_access",
     "backup": "slurm_backup",

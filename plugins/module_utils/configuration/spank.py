@@ -40,11 +40,9 @@ def plugstack_lines(plugins: Iterable[Mapping[str, Any]]) -> str:
         words = [plugin, *map(str, entry.get("arguments") or [])]
         for word in words:
             if not word or "#" in word or word.split() != [word]:
-                raise ValueError(
-                    f"slurm_plugstack: {plugin}: found {shown(word)}, allowed: a word without blanks and '#'"
-                )
+                raise ValueError(f"{plugin}: found {shown(word)}, allowed: a word without blanks and '#'")
         if plugin in lines:
-            raise ValueError(f"slurm_plugstack: {plugin} is listed twice, and would run twice")
+            raise ValueError(f"{plugin} is listed twice, and would run twice")
         lines[plugin] = " ".join(["required" if entry.get("required") else "optional", *words])
     return "\n".join(lines.values())
 

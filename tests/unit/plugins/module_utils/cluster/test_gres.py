@@ -49,6 +49,61 @@ def rendered(*gres: Any) -> tuple[str, str, list[str]]:
     )
 
 
+def own(*gres: Any, **keys: Any) -> Document:
+    """A cluster file whose machine type has keys besides its gres."""
+    found = file(*gres)
+    found.data["hardware"]["a"].update(keys)
+    return found
+
+
+def test_resources_in_words_of_slurm_are_added_to_the_others() -> None:
+    """What an entry cannot express is written as it is."""
+    text = {"Gres": "lustre:no_consume:500G,nic:2", "gres_conf": ["Name=nic Count=2 Flags=CountOnly"]}
+    variables = load(own(gpu(type="t4", file="/dev/nvidia[0-1]"), **text)).variables
+    nodes, hardware = variables["slurm_nodes"], variables["slurm_hardware_types"]
+    assert " Gres=gpu:t4:2,lustre:no_consume:500G,nic:2\n" in render.node_lines(nodes, hardware)
+    assert render.node_parameters(nodes, hardware)["GresTypes"] == ["gpu", "lustre", "nic"]
+    assert render.gres_lines(nodes, hardware) == (
+        "NodeName=n[1-2] Name=gpu Type=t4 File=/dev/nvidia[0-1]\nNodeName=n[1-2] Name=nic Count=2 Flags=CountOnly\n"
+    )
+
+
+def test_cpus_that_are_cores() -> None:
+    """They are what Slurm counts, also for the memory of a CPU."""
+    data = own(sockets=2, cores_per_socket=4, threads_per_core=2, cpus=8, real_memory=8000)
+    variables = load(data).variables
+    nodes, hardware = variables["slurm_nodes"], variables["slurm_hardware_types"]
+    assert "ThreadsPerCore=2 CPUs=8 RealMemory=8000" in render.node_lines(nodes, hardware)
+    assert render.node_parameters(nodes, hardware)["DefMemPerCPU"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"Gres": "gpu:2,nic:1"}, "hardware.a.Gres: found 'gpu', which is in gres too: leave one of the two out"),
+        ({"gres_conf": "Name=nic"}, "hardware.a.gres_conf: found 'Name=nic', allowed: a list of lines such as "),
+        ({"gres_conf": ["Name=nic\nName=x"]}, "is not one line of gres.conf, allowed: a list of lines such as "),
+        ({"gres_conf": ["NodeName=n1 Name=nic"]}, "'NodeName=n1 Name=nic': unknown key, did you mean "),
+        ({"gres_conf": ["Name=nic Cuont=2"]}, "'Name=nic Cuont=2': unknown key, did you mean 'Count'? allowed: a list"),
+        ({"cpus": 3}, "hardware.a.cpus: found 3, allowed: "),
+        ({"Procs": 2}, "Slurm's Procs is derived from cpus, or sockets, cores_per_socket and threads_per_core: set"),
+    ],
+)
+def test_wrong_words_of_slurm(keys: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ModelError) as error:
+        load(own(gpu(file="/dev/nvidia0"), **keys))
+    assert any(problem in found for found in error.value.problems), error.value.problems
+
+
+def test_the_types_of_a_site_have_all_names() -> None:
+    found = own(gpu(file="/dev/nvidia0"), Gres="nic:1")
+    found.data["slurm_conf"] = {"GresTypes": "gpu,mps,nic"}
+    assert load(found).variables["slurm_conf"] == {"GresTypes": "gpu,mps,nic"}
+    found.data["slurm_conf"] = {"GresTypes": ["mps"]}
+    with pytest.raises(ModelError, match=r"slurm_conf\.GresTypes: found \['mps'\], allowed: with gpu, nic, which are"):
+        load(found)
+
+
 def gpu(**keys: Any) -> Gres:
     """A generic resource `gpu`."""
     return {"name": "gpu", **keys}

@@ -269,8 +269,8 @@ def test_hardware_file(cluster_file: str, expected: str) -> None:
 
 NODE_KEYS = "hosts, hardware, address and the parameters of a NodeName line"
 MACHINE_KEYS = (
-    "sockets, cores_per_socket, threads_per_core, real_memory, boards, tmp_disk, gres "
-    "and the parameters of a NodeName line"
+    "sockets, cores_per_socket, threads_per_core, real_memory, boards, cpus, tmp_disk, gres, "
+    "gres_conf and the parameters of a NodeName line"
 )
 MACHINE = {"sockets": 1, "cores_per_socket": 1, "threads_per_core": 1, "real_memory": 1000}
 
@@ -508,7 +508,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "machine: made parameter": (
         hardware(a={**MACHINE, "CPUs": 4}),
-        ["hardware.a.CPUs: Slurm's CPUs is derived from sockets, cores_per_socket and threads_per_core: set that"],
+        [
+            "hardware.a.CPUs: Slurm's CPUs is derived from cpus, or sockets, cores_per_socket and threads_per_core: "
+            "set that"
+        ],
     ),
     "machine: unknown key": (
         hardware(a={**MACHINE, "Wieght": 4}),
@@ -587,10 +590,9 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "slurm_conf: keys": (
-        changed(slurm_conf={"ClusterName": "x", "GresTypes": "gpu", "KilWait": 3, "Nope": None, "nodename": "x"}),
+        changed(slurm_conf={"ClusterName": "x", "KilWait": 3, "Nope": None, "nodename": "x"}),
         [
             "slurm_conf.ClusterName: Slurm's ClusterName is derived from name: set that",
-            "slurm_conf.GresTypes: Slurm's GresTypes is derived from gres of hardware: set that",
             "slurm_conf.KilWait: unknown key, did you mean 'KillWait'? allowed: the parameters of slurm.conf",
             "slurm_conf.nodename: Slurm's nodename is derived from nodes: set that",
             "slurm_conf.Nope: unknown key, allowed: the parameters of slurm.conf",
@@ -1038,3 +1040,15 @@ def test_very_many_problems_are_shown_in_part() -> None:
     with pytest.raises(ModelError, match=r"\nand \d+ more problems$") as error:
         load_text(changed(nodes=nodes))
     assert len(str(error.value).splitlines()) == 101
+
+
+def test_spank_plugins() -> None:
+    entries = [{"plugin": "a.so", "arguments": ["x=1"], "required": True}]
+    assert load_text(changed(plugstack=entries)).variables["slurm_plugstack"] == entries
+    assert "slurm_plugstack" not in load_text(GUIDE).variables  # it may be in group_vars
+    assert problems(changed(plugstack=[{"plugin": "a.so"}, {"plugin": "a.so"}, {"argument": 1}])) == [
+        "my.cluster.yml: plugstack[2].argument: unknown key, did you mean 'arguments'? "
+        "allowed: plugin, arguments, required",
+        "my.cluster.yml: plugstack[2].plugin: missing",
+        "my.cluster.yml: plugstack: a.so is listed twice, and would run twice",
+    ]

@@ -53,6 +53,14 @@ NODE_LINES: list[tuple[list[dict[str, Any]], list[str]]] = [
         ],
         [f"NodeName=a[1-3] NodeAddr=10.0.0.[1-2],10.0.1.1 {T4_LINE}", f"NodeName=b1 {CPU_LINE}"],
     ),
+    # Nor can nodes of two entries with a port for each node.
+    (
+        [
+            {"hosts": "a[1-2]", "hardware": "cpu", "Port": "[7001-7002]"},
+            {"hosts": "b[1-2]", "hardware": "cpu", "Port": "[7001-7002]"},
+        ],
+        [f"NodeName={name}[1-2] {CPU_LINE} Port=[7001-7002]" for name in "ab"],
+    ),
     # Nodes with and without an address cannot share a line.
     (
         [{"hosts": "a1", "hardware": "cpu", "address": "10.0.0.1"}, {"hosts": "a2", "hardware": "cpu"}],
