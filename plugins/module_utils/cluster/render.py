@@ -129,7 +129,7 @@ def _gres_records(gres: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _machine_records(machine: Mapping[str, Any]) -> list[str]:
+def machine_records(machine: Mapping[str, Any]) -> list[str]:
     """The lines of a machine type in gres.conf, without the nodes and without duplicates."""
     made = [line for gres in machine.get("gres") or () for line in _gres_records(gres)]
     return list(dict.fromkeys([*made, *(machine.get("gres_conf") or ())]))
@@ -177,7 +177,7 @@ def node_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mappin
 def gres_lines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]) -> str:
     """The lines of gres.conf."""
     equal: dict[str, list[str]] = {}
-    for node, lines in _by_type(nodes, hardware, _machine_records):
+    for node, lines in _by_type(nodes, hardware, machine_records):
         for line in lines:
             equal.setdefault(line, []).extend(expand(required(node, "hosts")))
     return _text(f"NodeName={fold(names)} {line}" for line, names in equal.items())

@@ -76,6 +76,7 @@ __all__ = [
     "problems",
     "refused_everywhere",
     "release_of",
+    "unread",
     "unread_files",
 ]
 
@@ -298,6 +299,16 @@ def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list
         seen.add(key.lower())
         found.extend(_of_release(parameter, release, patch) or _of_value(parameter, value, release))
     return found
+
+
+def unread(file: str, key: str, version: str) -> str:
+    """Why a release does not read a parameter of a file, known to some release; empty if it does.
+
+    Raises:
+        ValueError: see `release_of`.
+    """
+    found = _of_release(FILES[file][key.lower()], release_of(version), patch_of(version))
+    return found[0].text if found else ""
 
 
 def _of_release(parameter: Parameter, release: str, patch: int | None) -> list[Problem]:

@@ -23,6 +23,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     read,
     table_of,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.generic_resources import (
+    Gres,
+    gres_of_lines,
+    gres_of_node,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import functions, members
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import releases
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
@@ -638,53 +643,6 @@ def _times(cluster: ConfiguredCluster) -> Iterator[Finding]:
 # -- generic resources -----------------------------------------------------------------------------------------------
 
 
-class _Gres(NamedTuple):
-    """A generic resource of a node, or of a line of gres.conf."""
-
-    name: str
-    kind: str
-    """Its type; empty without one."""
-    number: int
-    files: bool
-    """Whether they have device files."""
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.kind}" if self.kind else self.name
-
-
-_UNITS = {"": 1, **{unit: 1024**power for power, unit in enumerate("kmgtp", 1)}}
-_COUNT = re.compile(r"(\d+)([kmgtp]?)b?", re.IGNORECASE)
-
-
-def _number(text: str) -> int:
-    """A count with a unit (`suffix_mult`); one for what is none."""
-    match = _COUNT.fullmatch(text)
-    return int(match[1]) * _UNITS[match[2].lower()] if match else 1
-
-
-def _of_node(value: str) -> list[_Gres]:
-    """Gres of a node, `gpu:h100:8(S:0-1),shard:4` (`_get_gres_cnt` in `src/interfaces/gres.c`)."""
-    found = []
-    for word in re.sub(r"\([^)]*\)", "", value).split(","):
-        name, *rest = (part for part in word.strip().split(":") if part != "no_consume")
-        count = _number(rest.pop()) if rest and _COUNT.fullmatch(rest[-1]) else 1
-        found.append(_Gres(name, rest[0] if rest else "", count, False))
-    return [gres for gres in found if gres.name]
-
-
-def _of_lines(texts: Iterable[str]) -> list[_Gres]:
-    """Lines of gres.conf (`_parse_gres_config`)."""
-    found = []
-    for text in texts:
-        values = {key.lower(): value for key, _equals, value in (pair.partition("=") for pair in text.split())}
-        files = len(expand(values.get("file") or values.get("files", "")))
-        several = "multiplefiles" in values
-        count = files or (1 if several else _number(values.get("count", "1")))
-        if "name" in values:
-            found.append(_Gres(values["name"], values.get("type", ""), count, bool(files or several)))
-    return found
-
-
 def _gres(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """GresTypes, the Gres of nodes and gres.conf. Nodes that have the same are checked once."""
     alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -702,7 +660,7 @@ def _gres(cluster: ConfiguredCluster) -> Iterator[Finding]:
             found.setdefault(problem, []).extend(names)
     for (file, key, what, effect), names in found.items():
         yield Finding(f"{file}: NodeName={fold(names)}", key, what, effect)
-    listed = {gres.name for texts in {*cluster.says.gres.values()} for gres in _of_lines(texts)}
+    listed = {gres.name for texts in {*cluster.says.gres.values()} for gres in gres_of_lines(texts)}
     for name in sorted(listed):
         if name not in types:  # `_parse_gres_config`
             yield Finding("gres.conf", "Name", _not_in_types(name, types), IGNORED)
@@ -719,7 +677,7 @@ def _not_in_types(name: str, types: list[str]) -> str:
 
 def _gres_names(value: str, types: list[str]) -> Iterator[_Problem]:
     """Names that slurmctld leaves out (`gres_name_filter`); types that some have, which slurmd refuses."""
-    configured = _of_node(value)
+    configured = gres_of_node(value)
     for name in dict.fromkeys(gres.name for gres in configured):
         if name not in types:
             yield "slurm.conf", "Gres", _not_in_types(name, types), IGNORED
@@ -736,7 +694,7 @@ def _gres_files(value: str, own: tuple[str, ...], everywhere: tuple[str, ...]) -
     """
     if any(re.search(r"\bautodetect=(?!off\b)", text, re.IGNORECASE) for text in (*own, *everywhere)):
         return
-    configured, listed = _of_node(value), _of_lines((*own, *everywhere))
+    configured, listed = gres_of_node(value), gres_of_lines((*own, *everywhere))
     for gres in configured:
         same = [line for line in listed if line.name == gres.name]
         fitting = [line for line in same if gres.kind in ("", line.kind)]
@@ -749,12 +707,12 @@ def _gres_files(value: str, own: tuple[str, ...], everywhere: tuple[str, ...]) -
         if kinds and not gres.kind:
             what = f"found {', '.join(kinds)!r}, allowed: where Gres in slurm.conf has a type, found {value!r}"
             yield "gres.conf", "Type", what, IGNORED
-    listed = _of_lines(own)
+    listed = gres_of_lines(own)
     for name, kind in dict.fromkeys((line.name, line.kind) for line in listed):
         count = sum(line.number for line in listed if (line.name, line.kind) == (name, kind))
         wanted = sum(gres.number for gres in configured if gres.name == name and gres.kind in ("", kind))
         if name not in SHARED_GRES and count > wanted:
-            what = f"found '{_Gres(name, kind, count, True)}:{count}', allowed: up to {wanted}, the Gres in slurm.conf"
+            what = f"found '{Gres(name, kind, count, True)}:{count}', allowed: up to {wanted}, the Gres in slurm.conf"
             yield "gres.conf", "Name", what, IGNORED
 
 
@@ -768,7 +726,7 @@ def _gres_cores(cluster: ConfiguredCluster) -> Iterator[Finding]:
         return
     found: dict[tuple[str, int, int], list[str]] = {}
     for name, values in cluster.nodes.items():
-        names = {gres.name for gres in _of_node(values.get("gres", ""))}
+        names = {gres.name for gres in gres_of_node(values.get("gres", ""))}
         for text in (*cluster.says.gres.get(name, ()), *cluster.says.gres.get("", ())) if names else ():
             cores, kind = _CORES.search(text), _NAME.search(text)
             if cores and kind and kind[1] in names and "corespersocket" in values:
