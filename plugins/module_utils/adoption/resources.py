@@ -64,7 +64,7 @@ def meaning(value: str, texts: Iterable[str]) -> frozenset[tuple[Any, ...]]:
     """What Gres and lines of gres.conf mean together, so that two descriptions can be compared.
 
     Devices are counted one by one. Slurm ignores a Type where Gres has none, and knows from Gres how many there are
-    where a line has no File (`_merge_gres2` in `src/interfaces/gres.c`).
+    where a line has no File, or where there is no line (`_merge_gres2` in `src/interfaces/gres.c`).
     """
     found: set[tuple[Any, ...]] = set()
     counts: dict[tuple[str, str, bool], int] = {}
@@ -91,6 +91,9 @@ def meaning(value: str, texts: Iterable[str]) -> frozenset[tuple[Any, ...]]:
             found.add(("share", name, files, count_of(values.get("count", "1")), *others))
         elif flags or any(others[:2]):
             found.add(("line", name, kind, count_of(values.get("count", "1")), *others))
+    for name, kind, _no_consume in counts:
+        if name in SHARED_GRES and not kind and name not in (values.get("name") for values in parsed):
+            found.add(("share", name, (), counts[name, kind, _no_consume], None, None, frozenset()))
     return frozenset(found)
 
 
@@ -165,7 +168,7 @@ def _entries(name: str, value: str, parsed: list[tuple[str, dict[str, str]]], me
     typed = any(resource.kind for resource in wanted)
     detect = {"autodetect": method} if name == "gpu" and method else {}
     if name in SHARED_GRES:
-        for values in mine:
+        for values in mine or ({},):
             number = count_of(values["count"]) if "count" in values else sum(gres.number for gres in wanted)
             yield {"name": name, "count": number, **_others(values, ("file", "flags"))}
     elif any("file" in values for values in mine):

@@ -206,7 +206,7 @@ class _Translation:
             own = next((name for name in parameters.LINES if name.lower() == first), None)
             given = [(own, self._of_line(own, line))] if own and file == "slurm.conf" else line.pairs
             for key, value in given:
-                if not value or key.lower() in _CONTROLLERS:
+                if value is None or key.lower() in _CONTROLLERS:
                     continue
                 name = self._known(file, key, value, line, kind)
                 if name and name in parameters.REPEATED and name in found:
@@ -362,7 +362,7 @@ class _Translation:
         nodes = []
         for (number, text, *_place), hosts in entries.items():
             ports = [port for _name, _address, port in hosts]
-            port = ports[0] if len({*ports}) == 1 else f"[{fold(ports)}]"
+            port = ports[0] if len({*ports}) == 1 else fold(ports)
             nodes.append(
                 {
                     "hosts": fold([name for name, _address, _port in hosts]),

@@ -51,6 +51,13 @@ CASES: dict[str, tuple[str, tuple[str, ...], list[Entry], str, list[str]]] = {
         "",
         [],
     ),
+    "detected, with shares that have no line": (
+        "gpu:2,shard:8",
+        ("AutoDetect=nvml",),
+        [{"name": "gpu", "count": 2, "autodetect": "nvml"}, {"name": "shard", "count": 8}],
+        "",
+        [],
+    ),
     "a count with a unit": ("disk:500G", (), [{"name": "disk", "count": 500 * 1024**3}], "", []),
     "no_consume, beside what can be expressed": (
         "gpu:1,lustre:no_consume:4K",

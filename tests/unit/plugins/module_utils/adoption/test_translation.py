@@ -1,0 +1,406 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From the files of a cluster to its cluster file, and the proof that it means the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.proof import compare
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.sources import AdoptionError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import Adoption, adopt
+
+DEFAULTS = {
+    "slurm.conf": ["EnforcePartLimits", "MailProg", "SelectTypeParameters", "SlurmdTimeout", "StateSaveLocation"],
+    "cgroup.conf": ["ConstrainCores"],
+}
+LEAST = "ClusterName=c\nSlurmctldHost=head\nNodeName=n[1-2] RealMemory=100\nPartitionName=p Nodes=n[1-2]\n"
+ALWAYS = "slurm.conf SlurmctldParameters: nothing -> enable_configless: the other hosts get their files from slurmctld"
+
+SITE = {
+    "slurm.conf": r"""
+# An old cluster
+ClusterName=Old  KillWait=0x1e
+ControlMachine=head
+ControlAddr=10.0.0.1
+BackupController=spare
+StateSaveLocation=/shared/state
+MailProg=/bin/mail   # not the collection's
+SlurmctldParameters=enable_configless,idle_on_node_suspend
+SelectType=select/linear
+GresTypes=gpu,nic
+NodeSet=fast Feature=x
+DownNodes=n2 State=DOWN Reason="a broken fan"
+Prolog=/a\#b
+Include %c-nodes.conf
+PartitionName=DEFAULT MaxTime=3-0 ExclusiveUser=YES
+PartitionName=a Nodes=fast,m1 Default=YES
+PartitionName=DEFAULT MaxTime=2-0 AllowAccounts=x,y
+PartitionName=b Nodes=ALL Default=YES Shared=NO Priority=5
+""",
+    "old-nodes.conf": """NodeName=DEFAULT CPUs=16 CoresPerSocket=4 RealMemory=1000 Feature=y
+NodeName=n[1-2] ThreadsPerCore=2 Gres=gpu:h100:2,nic:no_consume:1 \\
+  Features=x,z Weight=0x10 NodeAddr=10.1.0.[1-2]
+NodeName=DEFAULT CPUs=8 ThreadsPerCore=2 Sockets=2
+NodeName=m[1-2] State=UNKNOWN Port=[7001-7002]
+NodeName=o1 Procs=3 Sockets=1 CoresPerSocket=1 MemSpecLimit=10
+""",
+    "gres.conf": """AutoDetect=off
+NodeName=n1 Name=gpu Type=h100 File=/dev/nvidia0 Cores=0-3
+NodeName=n1 Name=gpu Type=h100 File=/dev/nvidia1 Cores=0-3
+NodeName=n2 Name=gpu Type=h100 File=/dev/nvidia[0-1]
+""",
+    "cgroup.conf": "ConstrainCores=no\nAllowedRAMSpace=95.5\n",
+    "plugstack.conf": "include plugstack.d/*.conf\noptional /opt/b.so\n",
+    "plugstack.d/a.conf": "required /opt/a.so x=1 y=2\n",
+    "topology.conf": "SwitchName=s1 Nodes=n[1-2]\nInclude more.conf\n",
+    "more.conf": "SwitchName=s2 Nodes=m[1-2],o1\n",
+    "job_submit.lua": "-- ours\n",
+}
+
+
+def adopted(files: Mapping[str, str], version: str = "24.11.5") -> Adoption:
+    """The result, whose cluster file has to be valid."""
+    result = adopt(files, DEFAULTS, version)
+    assert result.problems == []
+    return result
+
+
+def differences(files: Mapping[str, str], version: str = "24.11.5") -> list[str]:
+    """The differences of the result, which all have reasons."""
+    found = compare(files, adopted(files, version), DEFAULTS, version).differences
+    assert [str(difference) for difference in found if not difference.reason] == []
+    return [str(difference) for difference in found]
+
+
+def notes(files: Mapping[str, str], version: str = "24.11.5") -> list[str]:
+    """The notes about the result."""
+    return [str(note) for note in adopted(files, version).notes]
+
+
+def test_a_cluster_of_many_shapes() -> None:
+    cluster = adopted(SITE).cluster
+    assert {key: cluster[key] for key in ("name", "controllers", "addresses")} == {
+        "name": "old",
+        "controllers": "head,spare",
+        "addresses": {"head": "10.0.0.1"},
+    }
+    shape = {"sockets": 2, "cores_per_socket": 4, "threads_per_core": 2, "real_memory": 1000}
+    words = {"Gres": "nic:no_consume:1"}
+    gpus = {"name": "gpu", "type": "h100"}
+    assert cluster["hardware"] == {
+        "2xh100-16c-1g": {
+            **shape,
+            "gres": [{**gpus, "cores": "0-3", "file": "/dev/nvidia[0-1]"}],
+            **words,
+        },
+        "2xh100-16c-1g-2": {**shape, "gres": [{**gpus, "file": "/dev/nvidia[0-1]"}], **words},
+        "16c-1g": {**shape, "cpus": 8},
+        "2c-1g": {"sockets": 1, "cores_per_socket": 1, "threads_per_core": 2, "real_memory": 1000},
+    }
+    features = {"Features": "x,z", "Weight": "0x10"}
+    assert cluster["nodes"] == [
+        {"hosts": "n1", "hardware": "2xh100-16c-1g", "address": "10.1.0.1", **features},
+        {"hosts": "n2", "hardware": "2xh100-16c-1g-2", "address": "10.1.0.2", **features},
+        {"hosts": "m[1-2]", "hardware": "16c-1g", "Port": "[7001-7002]", "Feature": "y", "State": "UNKNOWN"},
+        {"hosts": "o1", "hardware": "2c-1g", "Feature": "y", "MemSpecLimit": 10},
+    ]
+    assert cluster["partitions"] == [
+        {"name": "a", "nodes": "fast,m1", "MaxTime": "3-0"},
+        {
+            "name": "b",
+            "nodes": "ALL",
+            "default": True,
+            "MaxTime": "2-0",
+            "AllowAccounts": "x,y",
+            "Shared": "NO",
+            "Priority": 5,
+        },
+    ]
+    assert cluster["slurm_conf"] == {
+        "KillWait": "0x1e",
+        "StateSaveLocation": "/shared/state",
+        "MailProg": "/bin/mail",
+        "SlurmctldParameters": "enable_configless,idle_on_node_suspend",
+        "SelectType": "select/linear",
+        "NodeSet": {"NodeSet": "fast", "Feature": "x"},
+        "DownNodes": {"DownNodes": "n2", "State": "DOWN", "Reason": "a broken fan"},
+        "Prolog": "/a#b",
+        # What the collection would set.
+        "EnforcePartLimits": None,
+        "SelectTypeParameters": None,
+        "SlurmdTimeout": 300,
+        "DefMemPerCPU": None,
+    }
+    assert cluster["cgroup_conf"] == {"ConstrainCores": "no", "AllowedRAMSpace": "95.5"}
+    assert cluster["plugstack"] == [
+        {"plugin": "/opt/a.so", "arguments": ["x=1", "y=2"], "required": True},
+        {"plugin": "/opt/b.so"},
+    ]
+    assert cluster["slurm_files"] == {
+        "topology.conf": "SwitchName=s1 Nodes=n[1-2]\nSwitchName=s2 Nodes=m[1-2],o1\n",
+        "job_submit.lua": "-- ours\n",
+    }
+
+
+def test_it_means_the_same() -> None:
+    """Only what Slurm itself corrects is said otherwise, and means the same."""
+    found = compare(SITE, adopted(SITE), DEFAULTS, "24.11.5")
+    assert (found.parameters, found.nodes, found.partitions) == (19, 5, 2)
+    assert found.differences == []
+    assert notes(SITE) == [
+        "old-nodes.conf:2: NodeName=n[1-2] Gres: kept: nic:no_consume:1 in words of Slurm: the collection neither "
+        "measures nor validates it",
+        "slurm.conf:18: PartitionName=a Default: left out: the last of several is the default, b",
+    ]
+
+
+def edited(**texts: tuple[str, str]) -> dict[str, str]:
+    """The site's files with a replacement in some."""
+    files = dict(SITE)
+    for name, (before, after) in texts.items():
+        file = {"slurm": "slurm.conf", "nodes": "old-nodes.conf", "gres": "gres.conf", "cgroup": "cgroup.conf"}[name]
+        assert before in files[file]
+        files[file] = files[file].replace(before, after)
+    return files
+
+
+@pytest.mark.parametrize(
+    ("files", "difference"),
+    [
+        (edited(slurm=("KillWait=0x1e", "KillWait=31")), "slurm.conf KillWait: 31 -> 0x1e"),
+        (edited(slurm=("KillWait=0x1e", "")), "slurm.conf KillWait: nothing -> 0x1e"),
+        (edited(slurm=("MailProg=/bin/mail", "")), "slurm.conf MailProg: nothing -> /bin/mail"),
+        (edited(slurm=("/shared/state", "/var/spool")), "slurm.conf StateSaveLocation: /var/spool -> /shared/state"),
+        (edited(slurm=("10.0.0.1", "10.0.0.2")), "SlurmctldHost: head(10.0.0.2) spare -> head(10.0.0.1) spare"),
+        (edited(slurm=("ClusterName=Old", "ClusterName=OLD2\nInclude old-nodes.conf #")), "ClusterName: OLD2 -> old"),
+        (edited(slurm=("State=DOWN", "State=DRAIN")), "slurm.conf DownNodes=n2: State=DRAIN Reason=a broken fan -> "),
+        (edited(slurm=("gpu,nic", "gpu,nic,mps")), "slurm.conf GresTypes: gpu,nic,mps -> gpu,nic"),
+        (edited(nodes=("h100:2", "h100:1")), "NodeName=n[1-2] Gres: "),
+        (edited(nodes=("no_consume:1", "1")), "NodeName=n[1-2] Gres: "),
+        (edited(nodes=("Sockets=2", "Sockets=1 CoresPerSocket=8")), "NodeName=m[1-2] sockets: 1 -> 2"),
+        (edited(nodes=("CPUs=8 Thr", "CPUs=16 Thr")), "NodeName=m[1-2] cpus: 16 -> 8"),
+        (edited(nodes=("RealMemory=1000", "RealMemory=999")), "RealMemory: 999 -> 1000"),
+        (edited(nodes=("Features=x,z", "Features=x")), "NodeName=n[1-2] Features: x -> x,z"),
+        (edited(nodes=("Weight=0x10", "Weight=17")), "NodeName=n[1-2] Weight: 17 -> 0x10"),
+        (edited(nodes=("NodeAddr=10.1.0.[1-2]", "")), "NodeName=n1 NodeAddr: n1 -> 10.1.0.1"),
+        (edited(nodes=("[7001-7002]", "[7001,7003]")), "NodeName=m2 Port: 7003 -> 7002"),
+        (edited(nodes=("State=UNKNOWN", "State=DRAIN")), "NodeName=m[1-2] State: DRAIN -> UNKNOWN"),
+        (edited(nodes=("m[1-2] State", "m[1-3] NodeAddr=a[1-3] State")), "NodeName=m3 NodeName: m3 -> nothing"),
+        (edited(gres=("/dev/nvidia1 Cores=0-3", "/dev/nvidia1 Cores=4-7")), "NodeName=n1 Gres: "),
+        (edited(gres=("AutoDetect=off", "AutoDetect=nvml")), "NodeName=n[1-2] Gres: "),
+        (edited(slurm=("Nodes=fast,m1", "Nodes=n[1-2]")), "PartitionName=a Nodes: n[1-2] -> fast,m1"),
+        (edited(slurm=("Nodes=ALL Default=YES", "Nodes=ALL")), "PartitionName=b Default: NO -> YES"),
+        (edited(slurm=("MaxTime=2-0", "MaxTime=2-1")), "PartitionName=b MaxTime: 2-1 -> 2-0"),
+        (edited(slurm=("Shared=NO", "Shared=EXCLUSIVE")), "PartitionName=b OverSubscribe: EXCLUSIVE -> NO"),
+        (edited(slurm=("AllowAccounts=x,y", "")), "PartitionName=b AllowAccounts: "),
+        (edited(cgroup=("95.5", "95")), "cgroup.conf AllowedRAMSpace: 95 -> 95.5"),
+        ({**SITE, "plugstack.conf": "optional /opt/b.so\n"}, "plugstack.conf /opt/a.so: nothing -> required /opt/a.so"),
+        (
+            {**SITE, "plugstack.d/a.conf": "required /opt/a.so x=1\n"},
+            "plugstack.conf /opt/a.so: required /opt/a.so x=1",
+        ),
+        ({**SITE, "more.conf": "SwitchName=s2 Nodes=o1\n"}, "topology.conf topology.conf: "),
+        ({**SITE, "job_submit.lua": "-- theirs\n"}, "job_submit.lua job_submit.lua: "),
+    ],
+)
+def test_the_proof_finds_what_differs(files: dict[str, str], difference: str) -> None:
+    """The cluster file of other files does not mean the same."""
+    found = compare(files, adopted(SITE), DEFAULTS, "24.11.5").differences
+    assert any(difference in str(one) for one in found), [str(one) for one in found]
+
+
+def test_a_value_of_the_collection_is_a_difference() -> None:
+    """The proof knows which values the collection sets."""
+    result = adopted(SITE)
+    del result.cluster["slurm_conf"]["EnforcePartLimits"]
+    del result.cluster["slurm_conf"]["DefMemPerCPU"]
+    found = [str(one) for one in compare(SITE, result, DEFAULTS, "24.11.5").differences]
+    assert found == [
+        "slurm.conf EnforcePartLimits: nothing -> a value of the collection: no reason is known",
+        "slurm.conf DefMemPerCPU: nothing -> 62: no reason is known",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "note", "difference"),
+    [
+        (
+            "CacheGroups=0\n",
+            "24.11.5",
+            "slurm.conf:5: CacheGroups: left out: Slurm has no such parameter",
+            "slurm.conf CacheGroups: 0 -> nothing: slurm.conf:5: Slurm has no such parameter",
+        ),
+        (
+            "AccountingStoreJobComment=YES\n",
+            "24.11.5",
+            "slurm.conf:5: AccountingStoreJobComment: left out: Slurm 24.11 refuses it, use "
+            "AccountingStoreFlags=job_comment",
+            "slurm.conf AccountingStoreJobComment: YES -> nothing: slurm.conf:5: Slurm 24.11 refuses it",
+        ),
+        (
+            "KillWait=1\nKillWait=2\n",
+            "24.11.5",
+            "slurm.conf:5: KillWait: left out: slurm.conf:6 sets it again, and Slurm uses the last",
+            "",
+        ),
+        (
+            "NodeName=DEFAULT Foo=1\nNodeName=m[1-2] RealMemory=1\n",
+            "24.11.5",
+            "slurm.conf:5: NodeName=m[1-2] Foo: left out: Slurm has no such parameter",
+            "NodeName=m[1-2] Foo: 1 -> nothing: slurm.conf:5: Slurm has no such parameter",
+        ),
+        (
+            "NodeName=m1 RealMemory=9 CPUs=7 CoresPerSocket=2\n",
+            "24.11.5",
+            "slurm.conf:5: NodeName=m1 CPUs: changed: found 7, which fits no sockets, cores or threads: Slurm uses 2",
+            "",
+        ),
+        (
+            "NodeName=m1\n",
+            "24.11.5",
+            "slurm.conf:5: NodeName=m1 RealMemory: changed: missing: Slurm takes 1 MiB, and so does the cluster file; "
+            "measure it with the playbook discover",
+            "",
+        ),
+        (
+            "NodeName=m[1-2] RealMemory=9 NodeHostname=h[1-2]\n",
+            "24.11.5",
+            "slurm.conf:5: NodeName=m[1-2] NodeHostname: left out: a node is named as its host",
+            "NodeName=m2 NodeHostname: h2 -> m2: slurm.conf:5: a node is named as its host",
+        ),
+        (
+            "NodeName=m1 RealMemory=9 MemSpecLimit=9\n",
+            "24.11.5",
+            "slurm.conf:5: NodeName=m1 MemSpecLimit: left out: Slurm ignores it: found 9, allowed: a number below 9, "
+            "the real_memory of the hardware",
+            "NodeName=m1 MemSpecLimit: 9 -> nothing: slurm.conf:5: Slurm ignores it",
+        ),
+        (
+            "NodeName=m1 RealMemory=9 Gres=gpu:2\n",
+            "24.11.5",
+            "slurm.conf: GresTypes: changed: with gpu of the nodes, which Slurm leaves out",
+            "slurm.conf GresTypes: nothing -> gpu: slurm.conf: with gpu of the nodes, which Slurm leaves out",
+        ),
+        (
+            "PartitionName=q Nodes=n1,zz,n1 Foo=1\n",
+            "24.11.5",
+            "slurm.conf:5: PartitionName=q Nodes: left out: zz are no nodes",
+            "PartitionName=q Foo: 1 -> nothing: slurm.conf:5: Slurm has no such parameter",
+        ),
+        (
+            "PartitionName=_q Nodes=n1\n",
+            "24.11.5",
+            "slurm.conf:5: PartitionName=_q PartitionName: left out: found '_q', allowed: letters, digits,",
+            "PartitionName=_q PartitionName: _q -> nothing: slurm.conf:5: found '_q', allowed: letters, digits,",
+        ),
+        (
+            "FrontendName=f1\n",
+            "23.11",
+            "slurm.conf:5: FrontendName: left out: the collection has no front ends",
+            "",
+        ),
+        (
+            "AccountingStorageType=accounting_storage/slurmdbd\n",
+            "24.11.5",
+            "slurm.conf:5: AccountingStorageType: kept: slurmdbd and its database stay as they are; the key database "
+            "would let site.yml manage them",
+            "",
+        ),
+        (
+            "SlurmUser=root\n",
+            "24.11.5",
+            "slurm.conf:5: SlurmUser: kept: slurmctld runs as root, but files of the collection belong to slurm",
+            "",
+        ),
+        (
+            "NodeName=head RealMemory=9 NodeAddr=10.0.0.1\n",
+            "24.11.5",
+            "slurm.conf:5: SlurmctldHost: changed: head: its address is that of its node, 10.0.0.1, and not its name: ",
+            "slurm.conf SlurmctldHost: head -> head(10.0.0.1): slurm.conf:5: head: its address is that of its node",
+        ),
+        (
+            "NodeName=head.example.org RealMemory=9\n",
+            "24.11.5",
+            "slurm.conf: SlurmctldHost: changed: head is head.example.org, as its node is called: a host has one name",
+            "slurm.conf SlurmctldHost: head -> head.example.org: slurm.conf: head is head.example.org",
+        ),
+        ("TaskPluginParam={{ x }}\n", "24.11.5", "slurm.conf:5: TaskPluginParam: left out: found '{{ x }}', ", " -> "),
+    ],
+)
+def test_what_the_cluster_file_cannot_say_has_a_note(text: str, version: str, note: str, difference: str) -> None:
+    files = {"slurm.conf": LEAST + text}
+    assert any(found.startswith(note) for found in notes(files, version)), notes(files, version)
+    found = differences(files, version)
+    assert found.pop(next(i for i, line in enumerate(found) if "enable_configless" in line)) == ALWAYS
+    assert any(difference in one for one in found) if difference else found == [], found
+
+
+def test_a_file_that_the_release_does_not_read() -> None:
+    files = {"slurm.conf": LEAST, "topology.yaml": "- topology: x\n"}
+    assert notes(files) == [
+        "topology.yaml: topology.yaml: left out: Slurm 24.11.5 does not have it, 25.05 and later do",
+    ]
+    assert any("topology.yaml topology.yaml: its text -> nothing: " in one for one in differences(files))
+    assert adopted(files, "25.05").cluster["slurm_files"] == {"topology.yaml": "- topology: x\n"}
+
+
+def test_the_password_of_a_plugin_is_not_shown() -> None:
+    files = {"slurm.conf": f"{LEAST}JobCompPass=secret\n"}
+    other = adopted({"slurm.conf": LEAST})
+    (found,) = [one for one in compare(files, other, DEFAULTS, "24.11.5").differences if one.key == "JobCompPass"]
+    assert str(found) == "slurm.conf JobCompPass: its value: no reason is known"
+
+
+@pytest.mark.parametrize(
+    ("files", "problems"),
+    [
+        ({}, ["slurm.conf: missing, or it has no lines"]),
+        ({"slurm.conf": "# nothing\n"}, ["slurm.conf: missing, or it has no lines"]),
+        (
+            {"slurm.conf": "KillWait=1\n"},
+            [
+                "slurm.conf: ClusterName: missing, allowed: lower case letters, digits, '.', '-' and '_', such as hpc-demo",
+                "slurm.conf: SlurmctldHost: missing",
+            ],
+        ),
+        (
+            {"slurm.conf": "ClusterName=a+b\nSlurmctldHost=h\n"},
+            ["slurm.conf:1: ClusterName: found 'a+b', allowed: lower case letters, digits, '.', '-' and '_', such as "],
+        ),
+        (
+            {"slurm.conf": "Include a.conf\nInclude b.conf\n", "a.conf": "Include a.conf\nwhat\n"},
+            [
+                "a.conf: line 1: Include: found 'a.conf', which includes itself",
+                "a.conf: line 2: found 'what', allowed: Key=value",
+                "slurm.conf: line 2: Include: found 'b.conf', which was not found",
+            ],
+        ),
+        ({"slurm.conf": f"{LEAST}NodeName=a[1\n"}, ["slurm.conf: NodeName=a[1: bad hostlist"]),
+    ],
+)
+def test_what_slurm_would_not_read_either(files: dict[str, str], problems: list[str]) -> None:
+    with pytest.raises(AdoptionError) as error:
+        adopt(files, DEFAULTS, "24.11.5")
+    assert len(error.value.problems) == len(problems), error.value.problems
+    for found, problem in zip(error.value.problems, problems):
+        assert found.startswith(problem), found
+
+
+def test_what_the_model_refuses_is_told() -> None:
+    """A person has to decide: here two slurmd of a host without ports of their own."""
+    found = adopt({"slurm.conf": f"{LEAST}NodeName=m[1-2] NodeAddr=h\n"}, DEFAULTS, "24.11.5")
+    assert found.problems == ["the cluster file: nodes[1].address: h is the address of m1 already"]
+
+
+def test_a_large_cluster() -> None:
+    """Equal nodes share an entry."""
+    text = f"{LEAST}NodeName=g[0001-2000] NodeAddr=10.1.[0-19].[1-100] RealMemory=9 Gres=gpu:8 CPUs=4\n"
+    text += "GresTypes=gpu\nPartitionName=g Nodes=g[0001-2000]\n"
+    files = {"slurm.conf": text, "gres.conf": "NodeName=g[0001-2000] Name=gpu File=/dev/nvidia[0-7]\n"}
+    cluster: dict[str, Any] = adopted(files).cluster
+    assert [node["hosts"] for node in cluster["nodes"]] == ["n[1-2]", "g[0001-2000]"]
+    assert differences(files) == [ALWAYS]
