@@ -15,9 +15,11 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption import resources
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.sources import (
+    TRANSLATED,
     Files,
     SourceLine,
     configuration_of,
+    other_files,
     source_lines,
     whole_text,
 )
@@ -50,8 +52,6 @@ DEFAULT = "a value of the collection"
 
 ALWAYS = "enable_configless"
 """The word that the collection adds to SlurmctldParameters."""
-
-_PARSED = ("slurm.conf", "gres.conf", "cgroup.conf", "plugstack.conf")
 
 
 @dataclass(frozen=True)
@@ -156,18 +156,13 @@ class _Meanings:
 
     def __init__(self, files: Files, release: str) -> None:
         self._release = release
-        lines = {name: source_lines(files, name) for name in _PARSED}
+        lines = {name: source_lines(files, name) for name in TRANSLATED}
         self._says = configuration_of(lines)
-        used = {line.file for found in lines.values() for line in found}
         self.files: dict[str, Meant] = {
             "slurm.conf": self._of_file("slurm.conf", self._says),
             "cgroup.conf": self._of_file("cgroup.conf", self._says),
             "plugstack.conf": _plugins(lines["plugstack.conf"]),
-            **{
-                name: {name: ("its text", _text(files, name))}
-                for name in files
-                if name not in _PARSED and name not in used
-            },
+            **{name: {name: ("its text", _text(files, name))} for name in other_files(files)},
         }
         kinds: dict[tuple[Any, ...], Meant] = {}
         self.nodes: dict[str, Meant] = {}

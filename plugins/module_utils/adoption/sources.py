@@ -43,6 +43,9 @@ class SourceLine(NamedTuple):
         return f"{self.file}:{self.number}"
 
 
+TRANSLATED = ("slurm.conf", "gres.conf", "cgroup.conf", "plugstack.conf")
+"""The files that become keys of the cluster file; other ones are kept as they are."""
+
 _CLUSTER_NAME = re.compile(r"^\s*ClusterName\s*=\s*\"?([^\s\"#]+)", re.IGNORECASE | re.MULTILINE)
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*(#.*)?", re.IGNORECASE)
 
@@ -118,6 +121,21 @@ def whole_text(files: Files, name: str, path: tuple[str, ...] = ()) -> str:
         if not match:
             parts.append(line)
     return "".join(parts)
+
+
+def other_files(files: Files) -> list[str]:
+    """The files besides TRANSLATED that no other file includes."""
+    waiting = [(name, name) for name in files if name in KEY_VALUE]
+    within: set[str] = set()
+    while waiting:
+        kind, name = waiting.pop()
+        for line in files[name].splitlines():
+            match = _INCLUDE.fullmatch(line)
+            for other in included(files, kind, match[1]) if match else ():
+                if other in files and other not in within:
+                    within.add(other)
+                    waiting.append((kind, other))
+    return [name for name in files if name not in TRANSLATED and name not in within]
 
 
 def configuration_of(lines: Mapping[str, list[SourceLine]]) -> Configuration:

@@ -17,10 +17,12 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.resources import express, lines_for
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.sources import (
+    TRANSLATED,
     AdoptionError,
     Files,
     SourceLine,
     configuration_of,
+    other_files,
     source_lines,
     whole_text,
 )
@@ -110,8 +112,7 @@ class _Translation:
     notes: list[Note] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        names = ("slurm.conf", "gres.conf", "cgroup.conf", "plugstack.conf")
-        self.lines = {name: source_lines(self.files, name) for name in names}
+        self.lines = {name: source_lines(self.files, name) for name in TRANSLATED}
         if not self.lines["slurm.conf"]:
             raise AdoptionError(["slurm.conf: missing, or it has no lines"])
         self.says = configuration_of(self.lines)
@@ -532,16 +533,15 @@ class _Translation:
             for key in ("Prolog", "Epilog")
             for path in (conf.get(key) if isinstance(conf.get(key), list) else [conf.get(key)])
         ]
-        used = {line.file for lines in self.lines.values() for line in lines}
         found: dict[str, str] = {}
-        for name in self.files:
-            if name in self.lines or name in used:
-                continue
+        for name in other_files(self.files):
             unread = parameters.unread_files([name], self.version)
             if unread:
                 self._note(LEFT_OUT, name, name, unread[0].text, name)
             elif name in parameters.SITE_FILES or name in scripts:
                 found[name] = whole_text(self.files, name)
+            else:
+                self._note(LEFT_OUT, name, name, "Slurm reads no file of this name beside slurm.conf", name)
         return found
 
 
@@ -624,8 +624,10 @@ def _merged(notes: Iterable[Note]) -> list[Note]:
 
 
 def explained(notes: Iterable[Note], table: str, subject: str, key: str) -> Iterator[Note]:
-    """The notes about a parameter. subject: a node or a partition, or empty."""
+    """Why a parameter is not in the cluster file, or not as it was. subject: a node or a partition, or empty."""
     for note in notes:
+        if note.effect == KEPT:
+            continue
         same = not note.subject or note.subject == subject or subject in _hosts(note.subject)
         if note.table == table and same and note.key.lower() in (key.lower(), table.lower()):
             yield note

@@ -147,14 +147,15 @@ def test_a_cluster_of_many_shapes() -> None:
 
 
 def test_it_means_the_same() -> None:
-    """Only what Slurm itself corrects is said otherwise, and means the same."""
+    """Also what Slurm itself corrects, which is said otherwise."""
     found = compare(SITE, adopted(SITE), DEFAULTS, "24.11.5")
     assert (found.parameters, found.nodes, found.partitions) == (19, 5, 2)
     assert found.differences == []
     assert notes(SITE) == [
         "old-nodes.conf:2: NodeName=n[1-2] Gres: kept: nic:no_consume:1 in words of Slurm: the collection neither "
         "measures nor validates it",
-        "slurm.conf:18: PartitionName=a Default: left out: the last of several is the default, b",
+        "old-nodes.conf:4: NodeName=o1 CPUs: changed: found 3, which fits no sockets, cores or threads: Slurm uses 2",
+        "slurm.conf:17: PartitionName=a Default: left out: the last of several is the default, b",
     ]
 
 
@@ -176,11 +177,11 @@ def edited(**texts: tuple[str, str]) -> dict[str, str]:
         (edited(slurm=("MailProg=/bin/mail", "")), "slurm.conf MailProg: nothing -> /bin/mail"),
         (edited(slurm=("/shared/state", "/var/spool")), "slurm.conf StateSaveLocation: /var/spool -> /shared/state"),
         (edited(slurm=("10.0.0.1", "10.0.0.2")), "SlurmctldHost: head(10.0.0.2) spare -> head(10.0.0.1) spare"),
-        (edited(slurm=("ClusterName=Old", "ClusterName=OLD2\nInclude old-nodes.conf #")), "ClusterName: OLD2 -> old"),
+        (edited(slurm=("Include %c", "ClusterName=OLD2\nInclude old")), "ClusterName: OLD2 -> old"),
         (edited(slurm=("State=DOWN", "State=DRAIN")), "slurm.conf DownNodes=n2: State=DRAIN Reason=a broken fan -> "),
         (edited(slurm=("gpu,nic", "gpu,nic,mps")), "slurm.conf GresTypes: gpu,nic,mps -> gpu,nic"),
-        (edited(nodes=("h100:2", "h100:1")), "NodeName=n[1-2] Gres: "),
-        (edited(nodes=("no_consume:1", "1")), "NodeName=n[1-2] Gres: "),
+        (edited(nodes=("h100:2", "h100:1")), "NodeName=n1 Gres: "),
+        (edited(nodes=("no_consume:1", "1")), "NodeName=n2 Gres: "),
         (edited(nodes=("Sockets=2", "Sockets=1 CoresPerSocket=8")), "NodeName=m[1-2] sockets: 1 -> 2"),
         (edited(nodes=("CPUs=8 Thr", "CPUs=16 Thr")), "NodeName=m[1-2] cpus: 16 -> 8"),
         (edited(nodes=("RealMemory=1000", "RealMemory=999")), "RealMemory: 999 -> 1000"),
@@ -191,7 +192,7 @@ def edited(**texts: tuple[str, str]) -> dict[str, str]:
         (edited(nodes=("State=UNKNOWN", "State=DRAIN")), "NodeName=m[1-2] State: DRAIN -> UNKNOWN"),
         (edited(nodes=("m[1-2] State", "m[1-3] NodeAddr=a[1-3] State")), "NodeName=m3 NodeName: m3 -> nothing"),
         (edited(gres=("/dev/nvidia1 Cores=0-3", "/dev/nvidia1 Cores=4-7")), "NodeName=n1 Gres: "),
-        (edited(gres=("AutoDetect=off", "AutoDetect=nvml")), "NodeName=n[1-2] Gres: "),
+        (edited(gres=("AutoDetect=off", "AutoDetect=nvml")), "NodeName=n2 Gres: "),
         (edited(slurm=("Nodes=fast,m1", "Nodes=n[1-2]")), "PartitionName=a Nodes: n[1-2] -> fast,m1"),
         (edited(slurm=("Nodes=ALL Default=YES", "Nodes=ALL")), "PartitionName=b Default: NO -> YES"),
         (edited(slurm=("MaxTime=2-0", "MaxTime=2-1")), "PartitionName=b MaxTime: 2-1 -> 2-0"),
@@ -251,7 +252,7 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
             "NodeName=DEFAULT Foo=1\nNodeName=m[1-2] RealMemory=1\n",
             "24.11.5",
             "slurm.conf:5: NodeName=m[1-2] Foo: left out: Slurm has no such parameter",
-            "NodeName=m[1-2] Foo: 1 -> nothing: slurm.conf:5: Slurm has no such parameter",
+            "NodeName=m[1-2] foo: 1 -> nothing: slurm.conf:5: Slurm has no such parameter",
         ),
         (
             "NodeName=m1 RealMemory=9 CPUs=7 CoresPerSocket=2\n",
@@ -289,7 +290,7 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
             "PartitionName=q Nodes=n1,zz,n1 Foo=1\n",
             "24.11.5",
             "slurm.conf:5: PartitionName=q Nodes: left out: zz are no nodes",
-            "PartitionName=q Foo: 1 -> nothing: slurm.conf:5: Slurm has no such parameter",
+            "PartitionName=q foo: 1 -> nothing: slurm.conf:5: Slurm has no such parameter",
         ),
         (
             "PartitionName=_q Nodes=n1\n",
@@ -301,7 +302,7 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
             "FrontendName=f1\n",
             "23.11",
             "slurm.conf:5: FrontendName: left out: the collection has no front ends",
-            "",
+            "slurm.conf FrontendName: f1 -> nothing: slurm.conf:5: the collection has no front ends",
         ),
         (
             "AccountingStorageType=accounting_storage/slurmdbd\n",
@@ -328,7 +329,7 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
             "slurm.conf: SlurmctldHost: changed: head is head.example.org, as its node is called: a host has one name",
             "slurm.conf SlurmctldHost: head -> head.example.org: slurm.conf: head is head.example.org",
         ),
-        ("TaskPluginParam={{ x }}\n", "24.11.5", "slurm.conf:5: TaskPluginParam: left out: found '{{ x }}', ", " -> "),
+        ("MailProg={{x}}\n", "24.11.5", "slurm.conf:5: MailProg: left out: found '{{x}}', templates are not ", " -> "),
     ],
 )
 def test_what_the_cluster_file_cannot_say_has_a_note(text: str, version: str, note: str, difference: str) -> None:
@@ -339,10 +340,17 @@ def test_what_the_cluster_file_cannot_say_has_a_note(text: str, version: str, no
     assert any(difference in one for one in found) if difference else found == [], found
 
 
+def test_a_file_that_is_none_of_slurm() -> None:
+    files = {"slurm.conf": LEAST, "old": "x\n"}
+    assert notes(files) == [
+        "slurm.conf.old: slurm.conf.old: left out: Slurm reads no file of this name beside slurm.conf"
+    ]
+
+
 def test_a_file_that_the_release_does_not_read() -> None:
     files = {"slurm.conf": LEAST, "topology.yaml": "- topology: x\n"}
     assert notes(files) == [
-        "topology.yaml: topology.yaml: left out: Slurm 24.11.5 does not have it, 25.05 and later do",
+        "topology.yaml: topology.yaml: left out: Slurm 24.11 does not have it, 25.05 and later do",
     ]
     assert any("topology.yaml topology.yaml: its text -> nothing: " in one for one in differences(files))
     assert adopted(files, "25.05").cluster["slurm_files"] == {"topology.yaml": "- topology: x\n"}
@@ -363,7 +371,7 @@ def test_the_password_of_a_plugin_is_not_shown() -> None:
         (
             {"slurm.conf": "KillWait=1\n"},
             [
-                "slurm.conf: ClusterName: missing, allowed: lower case letters, digits, '.', '-' and '_', such as hpc-demo",
+                "slurm.conf: ClusterName: missing, allowed: lower case letters, digits, '.', '-' and '_', such as ",
                 "slurm.conf: SlurmctldHost: missing",
             ],
         ),
