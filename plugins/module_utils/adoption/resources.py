@@ -186,8 +186,8 @@ def _entries(name: str, value: str, parsed: list[tuple[str, dict[str, str]]], me
         counts: dict[str, int] = {}
         for resource in wanted:
             counts[resource.kind] = counts.get(resource.kind, 0) + resource.number
-        for kind, number in counts.items():
-            yield {"name": name, **({"type": kind} if kind else {}), "count": number, **flags, **detect}
+        for kind_name, number in counts.items():
+            yield {"name": name, **({"type": kind_name} if kind_name else {}), "count": number, **flags, **detect}
 
 
 def _others(values: Values, keys: Iterable[str]) -> dict[str, Any]:

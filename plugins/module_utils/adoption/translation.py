@@ -205,7 +205,9 @@ class _Translation:
                 self._note(LEFT_OUT, line, "FrontendName", "the collection has no front ends", file)
                 continue
             own = next((name for name in parameters.LINES if name.lower() == first), None)
-            given = [(own, self._of_line(own, line))] if own and file == "slurm.conf" else line.pairs
+            given: Iterable[tuple[str, Any]] = line.pairs
+            if own and file == "slurm.conf":
+                given = [(own, self._of_line(own, line))]
             for key, value in given:
                 if value is None or key.lower() in _CONTROLLERS:
                     continue
@@ -528,11 +530,8 @@ class _Translation:
 
     def _other_files(self, conf: Mapping[str, Any]) -> dict[str, str]:
         """Files that are kept as they are, with what they include."""
-        scripts = [
-            path
-            for key in ("Prolog", "Epilog")
-            for path in (conf.get(key) if isinstance(conf.get(key), list) else [conf.get(key)])
-        ]
+        programs = [conf.get(key) or [] for key in ("Prolog", "Epilog")]
+        scripts = [path for value in programs for path in (value if isinstance(value, list) else [value])]
         found: dict[str, str] = {}
         for name in other_files(self.files):
             unread = parameters.unread_files([name], self.version)
