@@ -112,7 +112,7 @@ def whole_text(files: Files, name: str, path: tuple[str, ...] = ()) -> str:
     if name not in KEY_VALUE:
         return files[name]
     parts = []
-    for number, line in enumerate(files[name].splitlines(keepends=True), 1):
+    for number, line in enumerate(re.split(r"(?<=\n)", files[name]), 1):
         match = _INCLUDE.fullmatch(line.rstrip("\n"))
         for other in included(files, name, match[1]) if match else ():
             if other not in files or other in (*path, name):
@@ -129,7 +129,7 @@ def other_files(files: Files) -> list[str]:
     within: set[str] = set()
     while waiting:
         kind, name = waiting.pop()
-        for line in files[name].splitlines():
+        for line in files[name].split("\n"):
             match = _INCLUDE.fullmatch(line)
             for other in included(files, kind, match[1]) if match else ():
                 if other in files and other not in within:

@@ -410,3 +410,9 @@ def test_a_large_cluster() -> None:
     cluster: dict[str, Any] = adopted(files).cluster
     assert [node["hosts"] for node in cluster["nodes"]] == ["n[1-2]", "g[0001-2000]"]
     assert differences(files) == [ALWAYS]
+
+
+def test_only_a_newline_ends_a_line_of_a_kept_file() -> None:
+    """Python takes more characters for ends of lines than Slurm."""
+    text = "# \u2028Include more.conf\nSwitchName=s1 Nodes=n[1-2]"
+    assert adopted({"slurm.conf": LEAST, "topology.conf": text}).cluster["slurm_files"] == {"topology.conf": text}
