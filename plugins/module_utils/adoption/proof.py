@@ -13,24 +13,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption import resources
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.sources import (
-    TRANSLATED,
-    Files,
-    SourceLine,
-    configuration_of,
-    other_files,
-    source_lines,
-    whole_text,
-)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import (
     Adoption,
     explained,
-    node_shape,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import KEY_VALUE, Configuration
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equivalence import (
+    CONTROLLERS,
+    SHAPE,
+    controllers,
+    lines_for,
+    node_shape,
+    resources,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import (
     by_key,
     is_yes,
@@ -44,6 +41,15 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.display import IF_NOT_SAID
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import whole_number
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import find
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
+    TRANSLATED,
+    Files,
+    SourceLine,
+    configuration_of,
+    other_files,
+    source_lines,
+    whole_text,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
@@ -94,7 +100,7 @@ def compare(files: Files, adoption: Adoption, defaults: Mapping[str, Iterable[st
 
     Raises:
         ModelError: the cluster file is not valid.
-        AdoptionError: a file cannot be read.
+        SourceError: a file cannot be read.
     """
     made = rendered(load(Document("the cluster file", adoption.cluster)).variables, defaults)
     release = patch_release_of(version)
@@ -169,7 +175,7 @@ class _Meanings:
         everywhere = self._says.gres.get("", ())
         for name, pairs in self._says.nodes.items():
             own = by_key(pairs)
-            texts = resources.lines_for(own.get("gres", ""), self._says.gres.get(name, ()), everywhere)
+            texts = lines_for(own.get("gres", ""), self._says.gres.get(name, ()), everywhere)
             if (pairs, texts) not in kinds:
                 kinds[pairs, texts] = self._of_node(own, texts)
             host = own.get("nodehostname", name)
@@ -195,12 +201,12 @@ class _Meanings:
     def _of_file(self, file: str, says: Configuration) -> Meant:
         """The parameters of a file."""
         found: dict[str, tuple[str, object]] = {}
-        controllers: dict[str, str] = {}
+        servers: dict[str, str] = {}
         for (name, key), (spelled, text) in says.settings.items():
             if name != file or key in ("include", "slurmctldaddr"):
                 continue
-            if key in _CONTROLLERS:
-                controllers[key] = text
+            if key in CONTROLLERS:
+                servers[key] = text
             elif key == "clustername":
                 found["ClusterName"] = (text, text.lower())
             elif find(file, key):
@@ -209,7 +215,7 @@ class _Meanings:
             else:  # a line with parameters of its own, or one that Slurm does not know
                 found[spelled] = (text, frozenset(text.split(" ")))
         if file == "slurm.conf":
-            text = _controllers(controllers)
+            text = controllers(servers)
             found["SlurmctldHost"] = (text, text)
             for key, value in SLURM_DEFAULTS.items():
                 found.setdefault(key, self._means(file, key.lower(), str(value))[1])
@@ -217,15 +223,15 @@ class _Meanings:
 
     def _of_node(self, values: Mapping[str, str], texts: tuple[str, ...]) -> Meant:
         """The parameters of a node, but its names and addresses."""
-        numbers = {key: max(whole_number(values[key], suffix=True), 0) for key in _SHAPE if key in values}
+        numbers = {key: max(whole_number(values[key], suffix=True), 0) for key in SHAPE if key in values}
         found: dict[str, tuple[str, object]] = {
             key: (str(number), number) for key, number in node_shape(numbers).items()
         }
         value = values.get("gres", "")
-        found["Gres"] = ("; ".join([value, *texts]), resources.meaning(value, texts))
+        found["Gres"] = ("; ".join([value, *texts]), resources(value, texts))
         said = {**IF_NOT_SAID["NodeName"], "state": "UNKNOWN", **values}
         for key, text in said.items():
-            if key not in (*_SHAPE, "gres", "nodeaddr", "nodehostname"):
+            if key not in (*SHAPE, "gres", "nodeaddr", "nodehostname"):
                 parameter, meant = self._means("NodeName", key, text)
                 found[parameter] = meant
         return found
@@ -243,20 +249,6 @@ class _Meanings:
                 parameter, meant = self._means("PartitionName", key, text)
                 found[parameter] = meant
         return found
-
-
-_SHAPE = ("boards", "corespersocket", "cpus", "sockets", "socketsperboard", "threadspercore")
-_CONTROLLERS = ("backupaddr", "backupcontroller", "controladdr", "controlmachine", "slurmctldhost")
-
-
-def _controllers(values: Mapping[str, str]) -> str:
-    """The controllers with their addresses, in their order, by the names that they had before SlurmctldHost as well."""
-    if "slurmctldhost" in values:
-        pairs = [host.rstrip(")").partition("(")[::2] for host in values["slurmctldhost"].split()]
-    else:
-        keys = (("controlmachine", "controladdr"), ("backupcontroller", "backupaddr"))
-        pairs = [(values[host], values.get(address, "")) for host, address in keys if host in values]
-    return " ".join(f"{host}({address})" if address not in ("", host) else host for host, address in pairs)
 
 
 def _plugins(lines: list[SourceLine]) -> Meant:

@@ -15,22 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.resources import express, lines_for
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.sources import (
-    TRANSLATED,
-    AdoptionError,
-    Files,
-    SourceLine,
-    configuration_of,
-    other_files,
-    source_lines,
-    whole_text,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.resources import express
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import core_specialization, render, schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_names
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Pairs, table_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equivalence import lines_for, node_shape
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import by_key, is_yes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import (
     folded,
@@ -42,6 +33,16 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     SLURM_DEFAULTS,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import whole_number
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
+    TRANSLATED,
+    Files,
+    SourceError,
+    SourceLine,
+    configuration_of,
+    other_files,
+    source_lines,
+    whole_text,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import type_name
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
@@ -98,7 +99,7 @@ def adopt(files: Files, defaults: Mapping[str, Iterable[str]], version: str) -> 
         version: of its Slurm, such as 24.11.5.
 
     Raises:
-        AdoptionError: a file cannot be read, or the cluster has no name or no controller.
+        SourceError: a file cannot be read, or the cluster has no name or no controller.
         ValueError: the version is not known.
     """
     return _Translation(files, defaults, version).result()
@@ -114,7 +115,7 @@ class _Translation:
     def __post_init__(self) -> None:
         self.lines = {name: source_lines(self.files, name) for name in TRANSLATED}
         if not self.lines["slurm.conf"]:
-            raise AdoptionError(["slurm.conf: missing, or it has no lines"])
+            raise SourceError(["slurm.conf: missing, or it has no lines"])
         self.says = configuration_of(self.lines)
         self.of_nodes: dict[str, SourceLine] = {}
         self.of_partitions: dict[str, SourceLine] = {}
@@ -260,9 +261,6 @@ class _Translation:
                 if key.lower() == "accountingstoragetype" and value.lower().endswith("slurmdbd"):
                     why = "slurmdbd and its database stay as they are; the key database would let site.yml manage them"
                     self._note(KEPT, line, "AccountingStorageType", why, "slurm.conf")
-                elif key.lower() == "slurmuser" and value != "slurm":
-                    why = f"slurmctld runs as {value}, but files of the collection belong to slurm"
-                    self._note(KEPT, line, "SlurmUser", why, "slurm.conf")
 
     # -- name and controllers ------------------------------------------------------------------------------------
 
@@ -299,7 +297,7 @@ class _Translation:
         if not hosts:
             problems.append("slurm.conf: SlurmctldHost: missing")
         if problems:
-            raise AdoptionError(problems)
+            raise SourceError(problems)
         return name, hosts, {host: address for host, address in addresses.items() if address != host}
 
     def _own_labels(self, controllers: list[str], nodes: list[str]) -> list[str]:
@@ -548,28 +546,6 @@ _CONTROLLERS = ("backupaddr", "backupcontroller", "clustername", "controladdr", 
 _OWN = ("nodeaddr", "nodehostname", "port")
 _SIZES = ("boards", "corespersocket", "cpus", "realmemory", "sockets", "socketsperboard", "threadspercore", "tmpdisk")
 _OF_MACHINE = {*_SIZES, "gres", "procs"}
-
-
-def node_shape(numbers: Mapping[str, int]) -> dict[str, int]:
-    """Boards, sockets of all boards, cores of a socket, threads of a core and CPUs of a node, as Slurm corrects them.
-
-    numbers: those that the node line has, by key in small letters. The rules are those of `_parse_nodename` in
-    `src/common/read_config.c`.
-    """
-    cores, threads, boards = (numbers.get(key) or 1 for key in ("corespersocket", "threadspercore", "boards"))
-    cpus = (numbers["cpus"] or 1) if "cpus" in numbers else None
-    if "socketsperboard" in numbers:
-        sockets = boards * (numbers["socketsperboard"] or 1)
-    elif "sockets" in numbers:
-        sockets = numbers["sockets"] or 1
-    elif cpus and cpus % (cores * threads) == 0:
-        sockets = cpus // (cores * threads)
-    else:
-        sockets = boards
-    boards = 1 if sockets < boards else boards
-    if cpus not in (sockets, sockets * cores):
-        cpus = sockets * cores * threads
-    return {"boards": boards, "sockets": sockets, "cores": cores, "threads": threads, "cpus": cpus}
 
 
 def _gres_of(pairs: Pairs) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.resources import express, lines_for, meaning
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.resources import express
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equivalence import lines_for, resources
 
 MACHINE = {"sockets": 2, "cores_per_socket": 4, "threads_per_core": 1, "real_memory": 1000}
 
@@ -101,7 +102,7 @@ def test_a_node_keeps_what_it_has(case: str) -> None:
     found = express(value, lines, MACHINE)
     assert (found.entries, found.text, found.texts) == (entries, text, texts)
     machine = {**MACHINE, "gres": found.entries, "Gres": found.text, "gres_conf": found.texts}
-    assert meaning(render.gres_value(machine) or "", render.machine_records(machine)) == meaning(value, lines)
+    assert resources(render.gres_value(machine) or "", render.machine_records(machine)) == resources(value, lines)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_a_node_keeps_what_it_has(case: str) -> None:
     ],
 )
 def test_what_means_something_else(other: str, lines: tuple[str, ...]) -> None:
-    assert meaning("gpu:2", ("Name=gpu File=/dev/nvidia[0-1]",)) != meaning(other, lines)
+    assert resources("gpu:2", ("Name=gpu File=/dev/nvidia[0-1]",)) != resources(other, lines)
 
 
 def test_only_lines_of_its_own_names_matter_to_a_node() -> None:

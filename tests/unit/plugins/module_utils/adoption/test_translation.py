@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.proof import compare
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.sources import AdoptionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import Adoption, adopt
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceError
 
 DEFAULTS = {
     "slurm.conf": ["EnforcePartLimits", "MailProg", "SelectTypeParameters", "SlurmdTimeout", "StateSaveLocation"],
@@ -312,12 +312,6 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
             "",
         ),
         (
-            "SlurmUser=root\n",
-            "24.11.5",
-            "slurm.conf:5: SlurmUser: kept: slurmctld runs as root, but files of the collection belong to slurm",
-            "",
-        ),
-        (
             "NodeName=head RealMemory=9 NodeAddr=10.0.0.1\n",
             "24.11.5",
             "slurm.conf:5: SlurmctldHost: changed: head: its address is that of its node, 10.0.0.1, and not its name: ",
@@ -389,7 +383,7 @@ def test_the_password_of_a_plugin_is_not_shown() -> None:
     ],
 )
 def test_what_slurm_would_not_read_either(files: dict[str, str], problems: list[str]) -> None:
-    with pytest.raises(AdoptionError) as error:
+    with pytest.raises(SourceError) as error:
         adopt(files, DEFAULTS, "24.11.5")
     assert len(error.value.problems) == len(problems), error.value.problems
     for found, problem in zip(error.value.problems, problems):

@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
+import os
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
@@ -18,13 +21,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     add_lines,
     numbered_lines,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import message, shown
 
 Files = Mapping[str, str]
 """Texts by name: a file beside slurm.conf by its name there, another one by its path."""
 
 
-class AdoptionError(ValueError):
+class SourceError(ValueError):
     """What Slurm would not read either, a line each: `FILE: line N: KEY: found VALUE, allowed: VALUES`."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -58,12 +62,12 @@ def source_lines(files: Files, name: str) -> list[SourceLine]:
         name: one of KEY_VALUE. Without such a file there are no lines.
 
     Raises:
-        AdoptionError: a line cannot be read, or an included file is missing or includes itself.
+        SourceError: a line cannot be read, or an included file is missing or includes itself.
     """
     problems: list[str] = []
     found = [*_lines_of(files, name, (name,), problems)] if name in files else []
     if problems:
-        raise AdoptionError(problems)
+        raise SourceError(problems)
     return found
 
 
@@ -107,7 +111,7 @@ def whole_text(files: Files, name: str, path: tuple[str, ...] = ()) -> str:
     """The text of a file, with the texts of the files that it includes, for one that is kept as it is.
 
     Raises:
-        AdoptionError: an included file is missing or includes itself.
+        SourceError: an included file is missing or includes itself.
     """
     if name not in KEY_VALUE:
         return files[name]
@@ -116,7 +120,7 @@ def whole_text(files: Files, name: str, path: tuple[str, ...] = ()) -> str:
         match = _INCLUDE.fullmatch(line.rstrip("\n"))
         for other in included(files, name, match[1]) if match else ():
             if other not in files or other in (*path, name):
-                raise AdoptionError([message(f"{name}: line {number}: Include: found {shown(other)}, not found")])
+                raise SourceError([message(f"{name}: line {number}: Include: found {shown(other)}, not found")])
             parts.append(whole_text(files, other, (*path, name)))
         if not match:
             parts.append(line)
@@ -142,12 +146,66 @@ def configuration_of(lines: Mapping[str, list[SourceLine]]) -> Configuration:
     """The settings of files, given by the lines of each.
 
     Raises:
-        AdoptionError: a list of hosts cannot be read.
+        SourceError: a list of hosts cannot be read.
     """
     result = Configuration()
     try:
         for name, found in lines.items():
             add_lines(result, name, (line.pairs for line in found))
     except ConfigurationError as error:
-        raise AdoptionError([str(error)]) from None
+        raise SourceError([str(error)]) from None
     return result
+
+
+def read_files(conf: Path) -> dict[str, str]:
+    """The files of a cluster on this host: slurm.conf, those that Slurm finds beside it, and all that they include.
+
+    Programs that Prolog and Epilog name without a path are beside slurm.conf too. slurmdbd.conf, which has a password,
+    is none of them.
+
+    Raises:
+        SourceError: slurm.conf cannot be read as Slurm's, or an included file is missing.
+        OSError: a file that is there cannot be read.
+    """
+    files = {"slurm.conf": _text(conf)}
+    _read_included(conf.parent, "slurm.conf", "slurm.conf", files)
+    programs = {
+        value
+        for line in source_lines(files, "slurm.conf")
+        for key, value in line.pairs
+        if key.lower() in ("prolog", "epilog") and "/" not in value
+    }
+    others = {*KEY_VALUE, *SITE_FILES} - {"slurm.conf", "slurmdbd.conf"}
+    for name in sorted({*others, *programs}):
+        if (conf.parent / name).is_file():
+            files[name] = _text(conf.parent / name)
+            if name in KEY_VALUE:
+                _read_included(conf.parent, name, name, files)
+    return files
+
+
+def _read_included(directory: Path, kind: str, name: str, files: dict[str, str]) -> None:
+    """Read the files that a file includes, and those that these include. A missing one is named when it is used."""
+    for line in files[name].split("\n"):
+        match = _INCLUDE.fullmatch(line)
+        if not match:
+            continue
+        if kind == "plugstack.conf":
+            # `/` keeps an absolute pattern as it is.
+            paths = [path for path in glob.glob(str(directory / match[1])) if os.path.isfile(path)]
+            found = paths if match[1].startswith("/") else [os.path.relpath(path, directory) for path in paths]
+        else:
+            found = [other for other in included(files, kind, match[1]) if (directory / other).is_file()]
+        for other in found:
+            if other not in files:
+                files[other] = _text(directory / other)
+                _read_included(directory, kind, other, files)
+
+
+def _text(path: Path) -> str:
+    """The text of a file. Slurm takes any bytes, and comments of some are older than UTF-8."""
+    content = path.read_bytes()
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
