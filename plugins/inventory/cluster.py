@@ -57,6 +57,12 @@ options:
   login:
     description: A hostlist of the login nodes, which have the client commands.
     type: str
+  unmanaged:
+    description:
+      - A hostlist of nodes that Slurm has and that no play changes, such as nodes of a cluster that is taken over one
+        by one (playbook C(gpucluster.slurm.adopt)). They are not in the group C(slurm_compute).
+      - Nodes with C(State=CLOUD) or C(State=FUTURE) are left alone without this key.
+    type: str
   registry:
     description: The host of a registry of container images, as role C(registry) documents it.
     type: str

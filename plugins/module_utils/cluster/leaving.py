@@ -34,8 +34,9 @@ SERVERS = {
     "database": "move the database first: restore a backup on another host (docs/admin/recovery.md)",
     "login": "remove it from this key first, and run site.yml",
     "registry": "give another host the registry first, and run site.yml",
+    "unmanaged": "no playbook changes such a node: remove it from this key, and take it over with site.yml first",
 }
-"""Hosts that serve the cluster, by their key, and the steps before they can leave."""
+"""Hosts that cannot be removed as they are, by their key, and the steps before they can leave."""
 
 SEARCHED = ("nodes", "partitions", "storage", "slurm_conf", "slurm_files", "accounting")
 """Keys whose values can name nodes."""

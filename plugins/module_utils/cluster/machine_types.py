@@ -13,6 +13,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
+NOT_THERE = ("CLOUD", "FUTURE")
+"""States of nodes that Slurm starts when it needs them, or that do not exist yet (slurm.conf(5), State)."""
+
 DETECTED = "detected"
 """The machine type of nodes whose hardware is measured (playbook discover), not declared."""
 

@@ -459,6 +459,7 @@ CLUSTER = Kind(
         "database": {"type": host},
         "login": {"type": hostlist},
         "registry": {"type": host},
+        "unmanaged": {"type": hostlist},
         "hardware": {"type": mapping},
         "nodes": {"type": sequence, "required": True},
         "partitions": {"type": sequence, "required": True},

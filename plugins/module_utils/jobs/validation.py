@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import NOT_THERE, gres_count
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import is_yes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import by_reason
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
@@ -173,32 +174,43 @@ def warm_up_jobs(
     return [*jobs.values()]
 
 
+def _limits_memory(slurm_conf: Mapping[str, Any], cgroup_conf: Mapping[str, Any]) -> bool:
+    """Whether a job ends that takes more memory than it has asked for. Parameters that are left out have our values."""
+    resources = str(slurm_conf.get("SelectTypeParameters", "CR_Core_Memory")).lower()
+    plugins = str(slurm_conf.get("TaskPlugin", "task/cgroup")).lower()
+    limited = is_yes(str(cgroup_conf.get("ConstrainRAMSpace", "yes")))
+    return "memory" in resources and "cgroup" in plugins and limited
+
+
 def validation_jobs(
     partitions: Iterable[Mapping[str, Any]],
     nodes: Iterable[Mapping[str, Any]],
     hardware: Mapping[str, Mapping[str, Any]],
     slurm_conf: Mapping[str, Any],
+    cgroup_conf: Mapping[str, Any],
     mpi_script: str = "",
 ) -> list[dict[str, Any]]:
     """The jobs that prove a cluster, for the module `slurm_job`.
 
-    One runs on every node of every partition. In the first partition that has nodes, one is an array, one is cancelled,
-    one is killed for the memory that it takes, and one asks for more nodes than there are and is refused. Where a
-    partition allows some accounts or QOS only, its jobs have the first of them. With a script, the job `mpi` runs it in
-    the first partition that has two nodes.
+    One runs on every node of every partition that is there, and not on nodes that Slurm starts when it needs them. In
+    the first partition that has nodes, one is an array, one is cancelled, one is killed for the memory that it takes,
+    if the configuration limits memory, and one asks for more nodes than there are and is refused. Where a partition
+    allows some accounts or QOS only, its jobs have the first of them. With a script, the job `mpi` runs it in the first
+    partition that has two nodes.
     """
     nodes, partitions = [*nodes], [*partitions]
-    gpus = {name: _gpus(node, hardware) for node in nodes for name in expand(node["hosts"])}
+    there = [node for node in nodes if str(node.get("State", "")).upper() not in NOT_THERE]
+    gpus = {name: _gpus(node, hardware) for node in there for name in expand(node["hosts"])}
     resolve = resolver(nodes, hardware, slurm_conf)
     restrictions = {partition["name"]: _restrictions(partition) for partition in partitions}
-    members = {
-        partition["name"]: [name for name in resolve(partition["nodes"]) if name in gpus] for partition in partitions
-    }
+    whole = {partition["name"]: resolve(partition["nodes"]) for partition in partitions}
+    members = {partition: [name for name in of_it if name in gpus] for partition, of_it in whole.items()}
     jobs = [_node_job(partition, node, gpus[node]) for partition, of_it in members.items() for node in of_it]
+    memory_ends = _limits_memory(slurm_conf, cgroup_conf)
     special: list[dict[str, Any]] = [
         {"name": "array", "array": "0-1", "command": "true"},
         {"name": "cancelled", "command": "sleep 300", "cancel_when": "running", "expect": "CANCELLED"},
-        {"name": "out-of-memory", "command": TOO_MUCH_MEMORY, "expect": "OUT_OF_MEMORY"},
+        *([{"name": "out-of-memory", "command": TOO_MUCH_MEMORY, "expect": "OUT_OF_MEMORY"}] if memory_ends else []),
         {
             "name": "refused",
             "command": "true",
@@ -209,8 +221,19 @@ def validation_jobs(
     ]
     first = next((name for name, of_it in members.items() if of_it), None)
     pair = next((name for name, of_it in members.items() if len(of_it) > 1), None)
-    mpi = {"name": "mpi", "partition": pair, "nodes": "2", "ntasks": 4, "memory": str(MPI_MEMORY), "script": mpi_script}
-    every = [*jobs, *({"partition": first, **job} for job in special if first), *([mpi] if mpi_script and pair else [])]
+    mpi = {"name": "mpi", "nodes": "2", "ntasks": 4, "memory": str(MPI_MEMORY), "script": mpi_script}
+
+    def placed(job: dict[str, Any], partition: str, number: int) -> dict[str, Any]:
+        """A job in a partition. Where Slurm would start a machine for it, it names nodes that are there."""
+        names = members[partition][:number]
+        starts = number and set(whole[partition]) - set(members[partition])
+        return {"partition": partition, **({"nodelist": fold(names)} if starts else {}), **job}
+
+    every = [
+        *jobs,
+        *(placed(job, first, 0 if "expect_reason" in job else 1) for job in special if first),
+        *([placed(mpi, pair, 2)] if mpi_script and pair else []),
+    ]
     return [{"memory": str(JOB_MEMORY), **restrictions.get(job["partition"], {}), **job} for job in every]
 
 

@@ -89,6 +89,23 @@ def test_groups() -> None:
     }
 
 
+def test_nodes_that_no_play_changes() -> None:
+    """They are in Slurm's files, but no hosts of the cluster."""
+    nodes = [*yaml.safe_load(GUIDE)["nodes"], {"hosts": "c[1-2]", "hardware": "n1-t4", "State": "CLOUD"}]
+    cluster = load_text(changed(nodes=nodes, unmanaged="compute02"))
+    assert cluster.groups["slurm_compute"] == ["head", "compute01"]
+    assert cluster.groups["partition_all"] == ["head", "compute01", "compute02", "c1", "c2"]
+    assert [node["hosts"] for node in cluster.variables["slurm_nodes"]][-1] == "c[1-2]"
+    with pytest.raises(ModelError, match=r"unmanaged: found 'compute3', unknown node, did you mean 'compute0\d'?"):
+        load_text(changed(unmanaged="compute3"))
+
+
+def test_a_policy_for_a_database_that_is_not_managed() -> None:
+    conf = {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": "db"}
+    cluster = load_text(changed(database=None, slurm_conf=conf, accounting={"accounts": ["vision"]}))
+    assert cluster.variables["slurm_accounting_accounts"]
+
+
 def test_addresses() -> None:
     assert load_text(GUIDE).addresses == {
         "head": "10.182.0.4",

@@ -18,7 +18,7 @@ PARTITIONS = [{"name": "all", "nodes": "ALL"}, {"name": "gpu", "nodes": "compute
 
 
 def test_a_job_on_every_node_of_every_partition() -> None:
-    jobs = validation.validation_jobs(PARTITIONS, NODES, HARDWARE, {})
+    jobs = validation.validation_jobs(PARTITIONS, NODES, HARDWARE, {}, {})
     on_nodes = [(job["partition"], job["nodelist"], job.get("gres")) for job in jobs if "nodelist" in job]
     assert on_nodes == [
         ("all", "head", None),
@@ -38,11 +38,11 @@ def test_a_job_on_every_node_of_every_partition() -> None:
 
 def test_an_mpi_program_runs_in_the_first_partition_with_two_nodes() -> None:
     partitions = [{"name": "one", "nodes": "head"}, {"name": "gpu", "nodes": "compute[01-02]", "AllowQos": "high"}]
-    jobs = {job["name"]: job for job in validation.validation_jobs(partitions, NODES, HARDWARE, {}, "#!/bin/sh\n")}
+    jobs = {job["name"]: job for job in validation.validation_jobs(partitions, NODES, HARDWARE, {}, {}, "#!/bin/sh\n")}
     mpi = {"partition": "gpu", "nodes": "2", "ntasks": 4, "memory": "1024", "script": "#!/bin/sh\n", "qos": "high"}
     assert jobs["mpi"] == {"name": "mpi", **mpi}
     for fewer, script in ((partitions[:1], "#!/bin/sh\n"), (partitions, "")):
-        assert "mpi" not in {job["name"] for job in validation.validation_jobs(fewer, NODES, HARDWARE, {}, script)}
+        assert "mpi" not in {job["name"] for job in validation.validation_jobs(fewer, NODES, HARDWARE, {}, {}, script)}
 
 
 def test_a_failed_mpi_program_is_explained() -> None:
@@ -59,7 +59,7 @@ def test_jobs_have_what_their_partition_allows() -> None:
         {"name": "all", "nodes": "ALL", "AllowAccounts": "ALL", "AllowQos": ["normal", "high"]},
         {"name": "gpu", "nodes": "compute01", "AllowAccounts": ["vision", "speech"], "allowqos": "high, urgent"},
     ]
-    jobs = validation.validation_jobs(partitions, NODES, HARDWARE, {})
+    jobs = validation.validation_jobs(partitions, NODES, HARDWARE, {}, {})
     found = {(job["partition"], job.get("account"), job.get("qos")) for job in jobs}
     assert found == {("all", None, None), ("gpu", "vision", "high")}
 
@@ -74,15 +74,15 @@ def test_jobs_on_the_nodes_of_node_sets() -> None:
         {"name": "every", "nodes": "all"},
     ]
     sets = [{"NodeSet": "cloud", "Feature": "cloud"}, {"NodeSet": "fast", "Nodes": "compute01"}]
-    jobs = validation.validation_jobs(partitions, NODES, HARDWARE, {"NodeSet": sets})
+    jobs = validation.validation_jobs(partitions, NODES, HARDWARE, {"NodeSet": sets}, {})
     on_nodes = [f"{job['partition']}/{job['nodelist']}" for job in jobs if "nodelist" in job]
     assert on_nodes == ["gpu/head", "gpu/compute01", "every/head", "every/compute01", "every/compute02"]
     assert {job["partition"] for job in jobs if "nodelist" not in job} == {"gpu"}
-    assert validation.validation_jobs(partitions[:3], NODES, HARDWARE, {"NodeSet": sets}) == []
+    assert validation.validation_jobs(partitions[:3], NODES, HARDWARE, {"NodeSet": sets}, {}) == []
 
 
 def test_nodes_whose_hardware_is_not_known_have_no_gpus() -> None:
-    jobs = validation.validation_jobs(PARTITIONS[:1], [{"hosts": "n1", "hardware": "detected"}], {}, {})
+    jobs = validation.validation_jobs(PARTITIONS[:1], [{"hosts": "n1", "hardware": "detected"}], {}, {}, {})
     assert "gres" not in jobs[0]
 
 
@@ -92,7 +92,7 @@ def test_nodes_whose_hardware_is_not_known_have_no_gpus() -> None:
 )
 def test_the_command_of_a_gpu_node(node: str, devices: str, status: int) -> None:
     nodes = [{"hosts": "n1", "hardware": "t4"}]
-    command = validation.validation_jobs(PARTITIONS[:1], nodes, HARDWARE, {})[0]["command"]
+    command = validation.validation_jobs(PARTITIONS[:1], nodes, HARDWARE, {}, {})[0]["command"]
     environment = {"SLURMD_NODENAME": node, "CUDA_VISIBLE_DEVICES": devices}
     assert subprocess.run(["/bin/sh", "-c", command], env=environment, check=False).returncode == status
 
@@ -246,3 +246,35 @@ def test_a_prolog_of_a_partition_is_warmed_up_there() -> None:
 def test_nodes_of_which_there_are_too_few_have_no_job() -> None:
     assert warm_up({"name": "a", "min_nodes": 2, "hardware": ["slow"]}) == []
     assert warm_up() == []
+
+
+@pytest.mark.parametrize(
+    ("slurm_conf", "cgroup_conf", "limited"),
+    [
+        ({}, {}, True),
+        ({"SelectTypeParameters": ["CR_CPU_Memory", "CR_LLN"]}, {"ConstrainRAMSpace": True}, True),
+        ({"SelectTypeParameters": "CR_Core"}, {}, False),
+        ({"SelectTypeParameters": None}, {}, False),
+        ({"TaskPlugin": "task/affinity"}, {}, False),
+        ({}, {"ConstrainRAMSpace": None}, False),
+        ({}, {"ConstrainRAMSpace": "no"}, False),
+    ],
+)
+def test_memory_is_proven_where_it_is_limited(
+    slurm_conf: dict[str, Any], cgroup_conf: dict[str, Any], limited: bool
+) -> None:
+    jobs = validation.validation_jobs(PARTITIONS, NODES, HARDWARE, slurm_conf, cgroup_conf)
+    assert ("out-of-memory" in {job["name"] for job in jobs}) == limited
+
+
+@pytest.mark.parametrize("state", ["CLOUD", "FUTURE"])
+def test_nodes_that_are_not_there_have_no_job(state: str) -> None:
+    nodes = [{"hosts": "n[1-2]", "hardware": "a", "State": state}, {"hosts": "n3", "hardware": "a"}]
+    jobs = validation.validation_jobs([{"name": "p", "nodes": "ALL"}], nodes, {"a": {}}, {}, {})
+    assert {job["name"]: job.get("nodelist") for job in jobs} == {
+        "p/n3": "n3",
+        "array": "n3",
+        "cancelled": "n3",
+        "out-of-memory": "n3",
+        "refused": None,
+    }
