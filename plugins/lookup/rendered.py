@@ -68,4 +68,5 @@ class LookupModule(LookupBase):
             raise AnsibleLookupError(f"{name}: there is no such template")
         text = trust_as_template(self._loader.get_text_file_contents(path))
         # As in Ansible's own lookup and its module template.
-        return str(templar.template(text, escape_backslashes=False, overrides={"trim_blocks": True}))
+        rendered = templar.template(text, escape_backslashes=False, overrides={"trim_blocks": True})
+        return "" if rendered is None else str(rendered)  # of a template without any output

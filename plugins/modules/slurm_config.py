@@ -241,6 +241,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -255,6 +256,15 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     lines,
     read,
     table_of,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equivalence import differing
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import patch_release_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
+    SourceError,
+    configuration_of,
+    other_files,
+    read_files,
+    source_lines,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import cross_checks, departed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.beside import BesideError, enter
@@ -281,6 +291,8 @@ KEPT = "/var/lib/gpucluster-slurm"
 GOOD = f"{KEPT}/good"
 HOSTS = departed.HOSTS
 FORMER = f"{KEPT}/former"
+FOUND = f"{KEPT}/found"
+"""Slurm's files of a cluster of another origin, as they were before the collection wrote its own."""
 READ_AT_START = f"{KEPT}/slurmd"
 """The settings that slurmd reads from the files in force only when it starts."""
 SLURMCTLD_FILES = ("cgroup.conf", "gres.conf", "plugstack.conf", "slurm.conf")
@@ -391,6 +403,19 @@ def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
         return Configuration(), [f"the present files cannot be read, so the plan shows everything as new: {error}"]
 
 
+def found_here(directory: str) -> tuple[Configuration, list[str]]:
+    """The configuration of a cluster of another origin, whose files can include others, as `understood` returns it."""
+    try:
+        files = read_files(Path(directory, "slurm.conf"))
+        main = [name for name in files if name in KEY_VALUE]
+        found = configuration_of({name: source_lines(files, name) for name in main})
+        within = read({name: files[name] for name in other_files(files) if name not in main})
+    except (ConfigurationError, SourceError, OSError) as error:
+        return Configuration(), [f"the present files cannot be read, so the plan shows everything as new: {error}"]
+    found.settings.update(within.settings)
+    return found, []
+
+
 def planned(
     daemon: Daemon,
     old: Configuration,
@@ -398,6 +423,7 @@ def planned(
     new: Configuration,
     version: str,
     leaving: Collection[str] = (),
+    foreign: bool = False,
 ) -> list[Step]:
     """The plan of a change.
 
@@ -409,8 +435,11 @@ def planned(
         new: the wanted configuration.
         version: Slurm's.
         leaving: nodes whose jobs have ended before the change.
+        foreign: whether the files in force are of another origin, and say the same in other words.
     """
     found = changes(old, new)
+    if foreign:
+        found = differing(found, old, new, patch_release_of(version))
     if not daemon.answers(old):
         return steps(found, daemon.possible_jobs(old), version, new)
     jobs = [job for job in daemon.jobs() if job.nodes.isdisjoint(leaving)]
@@ -513,6 +542,24 @@ def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], ol
 
 
 # -- the trial on nodes ----------------------------------------------------------------------------------------------
+
+
+def copy_owned(source: str, target: str) -> None:
+    """Copy a file with its owner: slurmdbd refuses a slurmdbd.conf of somebody else."""
+    shutil.copy2(source, target, follow_symlinks=False)
+    owner = os.lstat(source)
+    os.chown(target, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+def keep_found(directory: str) -> None:
+    """Keep the files of a cluster of another origin before they are replaced, for the day when it is given back."""
+    if not os.path.exists(FOUND):
+        os.makedirs(KEPT, mode=0o755, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=KEPT) as part:
+            whole = os.path.join(part, "found")
+            shutil.copytree(directory, whole, symlinks=True, copy_function=copy_owned)
+            os.chmod(whole, 0o700)  # slurmdbd.conf has a password
+            os.rename(whole, FOUND)
 
 
 def keep_former(texts: Mapping[str, str], nodes: Sequence[str]) -> None:
@@ -642,11 +689,14 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     good = present | kept
     old, remarks = understood({name: text for name, text in good.items() if name not in secrets})
     new = read(texts)
+    foreign = daemon.name == "slurmctld" and not kept and daemon.conf in present
+    if foreign:
+        old, remarks = found_here(module.params["directory"])
     at_start = read_at_start(new, "slurmd", version) if daemon.name == "slurmctld" else None
     there = {name: text for name, text in present.items() if name not in secrets}
-    by_hand = None if present == kept else understood(there)[0]
+    by_hand = None if foreign or present == kept else understood(there)[0]
     leaving = expand(module.params["leaving"]) if module.check_mode else []
-    plan = planned(daemon, old, by_hand, new, version, leaving)
+    plan = planned(daemon, old, by_hand, new, version, leaving, foreign)
     different = [file for file in files if file.changes]
     removed = [removal(os.path.join(module.params["directory"], name), good[name]) for name in gone if name in good]
     result = outcome(plan, texts) | {
@@ -677,10 +727,18 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
                 f"{daemon.name} does not answer, and this can end jobs: start it, or set end_jobs\n{shown}"
             )
         raise ConfigError(f"this would end jobs ({len(ending)}); drain the nodes first, or set end_jobs:\n{shown}")
+    if foreign and not plan and daemon.active():  # the daemons have read the same, in other words
+        if not module.check_mode:
+            keep_found(module.params["directory"])
+            write(files)
+            keep(wanted, at_start)
+        return result
     action = action_for(daemon, old, plan)
     result["actions"] = [action]
     if not module.check_mode:
         daemon.check_others(new, plan)
+        if foreign:
+            keep_found(module.params["directory"])
         nodes = apply(daemon, files, good, gone, old, new, plan, action)
         result["remarks"] += daemon.resume_corrected(new, plan, programs_since())
         if daemon.conf in good and nodes and at_start is not None and read_at_start(old, "slurmd", version) != at_start:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_host_cleanup
-short_description: Remove what this collection has made on a host that leaves the cluster
+short_description: Remove what this collection has made on a host
 version_added: 0.2.0
 description:
   - Stops and disables services, then removes secrets, files, directories and parts of files, in this order. A run that
@@ -47,6 +47,20 @@ options:
       marker:
         description: The lines around the part, with C({mark}) for BEGIN and END.
         type: str
+        required: true
+  restored:
+    description: >-
+      Files of others that are put back after O(files) have been removed, and before O(directories) are. Without the
+      directory C(kept) nothing is put back.
+    type: dict
+    suboptions:
+      kept:
+        description: The directory with the files as they were.
+        type: path
+        required: true
+      path:
+        description: The directory that they were in.
+        type: path
         required: true
 extends_documentation_fragment: [gpucluster.slurm.changing]
 seealso:
@@ -134,6 +148,8 @@ def clean(params: dict[str, Any], check_mode: bool) -> list[Change]:
         changes.append({"what": path, "before": "present", "after": None})
         if not check_mode:
             os.unlink(path)
+    if params["restored"]:
+        changes += restored(params["restored"]["kept"], params["restored"]["path"], check_mode)
     for path in filter(os.path.isdir, params["directories"]):
         changes.append({"what": path, "before": "directory", "after": None})
         if not check_mode:
@@ -143,6 +159,24 @@ def clean(params: dict[str, Any], check_mode: bool) -> list[Change]:
     if files and not check_mode:
         systemctl("daemon-reload")
     return changes
+
+
+def restored(kept: str, path: str, check_mode: bool) -> list[Change]:
+    """Put files back, with their owners, modes and times. Raises OSError."""
+    names = sorted(os.listdir(kept)) if os.path.isdir(kept) else []
+    for name in [] if check_mode else names:
+        before, place = os.path.join(kept, name), os.path.join(path, name)
+        if os.path.isdir(before):
+            continue  # nothing of this collection is in a directory of the site
+        shutil.copy2(before, f"{place}.before")
+        owner = os.stat(before)
+        os.chown(f"{place}.before", owner.st_uid, owner.st_gid)
+        os.replace(f"{place}.before", place)
+    return (
+        [{"what": path, "before": "files of this collection", "after": f"{len(names)} files of before"}]
+        if names
+        else []
+    )
 
 
 def without(path: str, marker: str, check_mode: bool) -> list[Change]:
@@ -173,6 +207,13 @@ def main() -> None:
                 "options": {
                     "path": {"type": "path", "required": True},
                     "marker": {"type": "str", "required": True},
+                },
+            },
+            "restored": {
+                "type": "dict",
+                "options": {
+                    "kept": {"type": "path", "required": True},
+                    "path": {"type": "path", "required": True},
                 },
             },
         },

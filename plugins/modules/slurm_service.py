@@ -64,6 +64,11 @@ options:
     elements: path
     default: []
     version_added: 0.2.0
+  keep_in:
+    description:
+      - Directory to which files of O(absent) are moved, unless it has one of the same name. Without it they are lost.
+    type: path
+    version_added: 0.2.0
   reload:
     description:
       - Command that makes the running service read its files again, as a list of arguments.
@@ -81,6 +86,15 @@ options:
     description: Whether the service must be restarted or reloaded for another reason.
     type: bool
     default: false
+  running_with:
+    description:
+      - Arguments of the process, as lists of which one is enough. If the running service has them, and none of its
+        files is there, somebody else has configured it in the same way. Then the module writes the files, and the
+        service is not restarted.
+    type: list
+    elements: list
+    default: []
+    version_added: 0.2.0
   servers:
     description:
       - Servers that the service asks when it starts, each as V(HOST:PORT). If the service does not start, the error
@@ -168,6 +182,7 @@ proof:
 """
 
 import os
+import shutil
 import tempfile
 import time
 from typing import Any
@@ -218,9 +233,19 @@ def removal(path: str) -> dict[str, str]:
         return {"before_header": path, "after_header": path, "before": file.read(), "after": ""}
 
 
+def put_away(path: str, directory: str | None) -> None:
+    """Remove a file. The first one of its name is kept in the directory, if there is one."""
+    kept = os.path.join(directory, os.path.basename(path)) if directory else ""
+    if directory and not os.path.exists(kept):
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        shutil.move(path, kept)
+    else:
+        os.unlink(path)
+
+
 def show(module: AnsibleModule, name: str) -> dict[str, str]:
     """The properties of a unit that this module uses (systemctl(1), show)."""
-    wanted = ",".join(["LoadState", "InactiveExitTimestampMonotonic", *made.PROPERTIES])
+    wanted = ",".join(["LoadState", "MainPID", "InactiveExitTimestampMonotonic", *made.PROPERTIES])
     stdout = module.run_command(["systemctl", "show", f"--property={wanted}", name], check_rc=True)[1]
     return dict(line.split("=", 1) for line in stdout.split("\n") if "=" in line)
 
@@ -234,9 +259,26 @@ def loaded_at(unit: dict[str, str], stamp: str) -> float:
         return started
 
 
+def stamped(stamp: str, when: float) -> None:
+    """Note when the running service has read its files."""
+    os.makedirs(STAMPS, mode=0o755, exist_ok=True)
+    with open(stamp, "w", encoding="utf-8"):
+        os.utime(stamp, (when, when))
+
+
 def newer_file(paths: list[str], when: float) -> str:
     """The first of the files that was written after `when`, or an empty string."""
     return next((path for path in paths if os.path.exists(path) and os.stat(path).st_mtime > when), "")
+
+
+def runs_with(pid: str, arguments: list[list[str]]) -> bool:
+    """Whether the arguments of a process have one of these sequences of words. pid: "0" is none."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().decode(errors="replace").split("\0")
+    except OSError:
+        return False
+    return any(words[i : i + len(some)] == some for some in arguments for i in range(len(words)))
 
 
 def plan(name: str, unit: dict[str, str], stale: str, reload: bool) -> tuple[list[str], str]:
@@ -285,10 +327,8 @@ def act(module: AnsibleModule, action: str, stamp: str) -> None:
             journal = module.run_command(last_words)[1]
         raise ServiceError("\n".join([*lost, f"{' '.join(command)}: {(stderr or stdout).strip()}", journal]).strip())
     if action == "reload":
-        os.makedirs(STAMPS, mode=0o755, exist_ok=True)
-        with open(stamp, "w", encoding="utf-8"):
-            # The time before the command, so that a file that is written meanwhile needs another reload.
-            os.utime(stamp, (before, before))
+        # The time before the command, so that a file that is written meanwhile needs another reload.
+        stamped(stamp, before)
 
 
 def prove(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
@@ -314,12 +354,15 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
     for file, wanted in zip(files, params["files"]):
         if file.differs and wanted["validate"]:
             check(module, file, wanted["validate"])
-    if show(module, name)["LoadState"] == "masked":
+    unit = show(module, name)
+    there = any(os.path.exists(wanted["path"]) for wanted in params["files"] if wanted["loaded"])
+    taken_over = not there and runs_with(unit["MainPID"], params["running_with"])
+    if unit["LoadState"] == "masked":
         raise ServiceError(f"somebody has masked this unit, so that it cannot start; run: systemctl unmask {name}")
     if not module.check_mode:
         write(changes)
         for path in surplus:
-            os.unlink(path)
+            put_away(path, params["keep_in"])
 
     unit = show(module, name)
     # systemd remembers the directories of drop-ins, and does not always notice a new one.
@@ -328,8 +371,13 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
     if unit["LoadState"] != "loaded":
         raise ServiceError(f"systemd reports {unit['LoadState']} for this unit; is its package installed?")
     loaded = [file for file, wanted in zip(files, params["files"]) if wanted["loaded"]]
-    stale = next((file.path for file in loaded if file.differs), "")
-    stale = stale or newer_file([*(file.path for file in loaded), *params["reads"]], loaded_at(unit, stamp))
+    stale = ""
+    if taken_over:
+        if not module.check_mode:
+            stamped(stamp, time.time())
+    else:
+        stale = next((file.path for file in loaded if file.differs), "")
+        stale = stale or newer_file([*(file.path for file in loaded), *params["reads"]], loaded_at(unit, stamp))
     stale = stale or ("something" if params["stale"] else "")
     actions, reason = plan(name, unit, stale, bool(params["reload"]))
     if not module.check_mode:
@@ -376,9 +424,11 @@ def main() -> None:
                 "required_one_of": [("content", "secret")],
             },
             "absent": {"type": "list", "elements": "path", "default": []},
+            "keep_in": {"type": "path"},
             "reload": {"type": "list", "elements": "str"},
             "reads": {"type": "list", "elements": "path", "default": []},
             "stale": {"type": "bool", "default": False},
+            "running_with": {"type": "list", "elements": "list", "default": []},
             "servers": {"type": "list", "elements": "str", "default": []},
             "proof": {
                 "type": "dict",

@@ -479,7 +479,7 @@ class Running(Recorded):
 @pytest.fixture
 def apply_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Put a text of slurm.conf in force with slurm_config, or end a trial; the nodes `up` are those that are up."""
-    for name in ("KEPT", "GOOD", "FILES", "FORMER", "HOSTS", "PROGRAMS", "READ_AT_START"):
+    for name in ("KEPT", "GOOD", "FILES", "FORMER", "FOUND", "HOSTS", "PROGRAMS", "READ_AT_START"):
         monkeypatch.setattr(slurm_config, name, str(tmp_path / ("kept" if name == "KEPT" else f"kept/{name.lower()}")))
     monkeypatch.setattr(slurm_config, "RUN", str(tmp_path / "run"))
     (tmp_path / "etc").mkdir()
@@ -516,6 +516,36 @@ def test_a_change_that_restarts_slurmd_is_unproven_until_nodes_have_tried_it(app
     assert not proven["changed"]
     assert apply_conf(AFTER)["unproven"] == []
     assert apply_conf(f"KillWait=9\n{AFTER}")["unproven"] == []
+
+
+def test_the_same_in_other_words_is_only_written(tmp_path: Path, apply_conf: Any) -> None:
+    """The files of a cluster of another origin are kept, and slurmctld reads nothing anew."""
+    found = {"slurm.conf": "ClusterName=X\nInclude nodes.conf\n", "nodes.conf": "NodeName=n1 CPUs=2\n"}
+    for name, text in found.items():
+        (tmp_path / "etc" / name).write_text(text)
+    (tmp_path / "etc/slurmdbd.conf").write_text("StoragePass=secret\n")
+    (tmp_path / "etc/slurmdbd.conf").chmod(0o600)
+    wanted = "ClusterName=x\nNodeName=n1 Sockets=2 CoresPerSocket=1 ThreadsPerCore=1\n"
+    first = apply_conf(wanted)
+    assert (first["changed"], first["plan"], first["actions"], first["unproven"]) == (True, [], [], [])
+    assert conf_in_force(tmp_path) == wanted
+    kept = tmp_path / "kept/found"
+    assert {path.name: path.read_text() for path in kept.iterdir()} == {
+        **found,
+        "slurmdbd.conf": "StoragePass=secret\n",
+    }
+    assert [path.stat().st_mode & 0o777 for path in (kept, kept / "slurmdbd.conf")] == [0o700, 0o600]
+    again = apply_conf(wanted)
+    assert (again["changed"], again["actions"]) == (False, [])
+
+
+def test_what_means_something_else_is_planned(tmp_path: Path, apply_conf: Any) -> None:
+    (tmp_path / "etc/slurm.conf").write_text("ClusterName=x\nInclude nodes.conf\nKillWait=30\n")
+    (tmp_path / "etc/nodes.conf").write_text("NodeName=n1 CPUs=2\n")
+    result = apply_conf("ClusterName=x\nNodeName=n1 CPUs=2 Weight=5\nKillWait=0x1e\n")
+    assert [step["what"] for step in result["plan"]] == ["NodeName=n1 Weight"]
+    assert result["actions"] == ["reconfigure"]
+    assert (tmp_path / "kept/found/nodes.conf").exists()
 
 
 def test_the_former_files_return_after_a_failed_trial(tmp_path: Path, apply_conf: Any) -> None:

@@ -57,6 +57,7 @@ def host(tmp_path: Path) -> dict[str, Any]:
         "files": [str(tmp_path / "units/gpucluster-*"), str(tmp_path / "own")],
         "directories": [str(tmp_path / "own"), str(tmp_path / "none")],
         "parts": [{"path": str(tmp_path / "hosts"), "marker": "# {mark} gpucluster.slurm x"}],
+        "restored": None,
     }
 
 
@@ -98,3 +99,28 @@ def test_an_error_of_systemctl_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     params = {"services": ["slurmd"], "secrets": [], "files": [], "directories": [], "parts": []}
     with pytest.raises(CommandError, match=r"systemctl show .* slurmd\.service: no bus"):
         slurm_host_cleanup.clean(params, False)
+
+
+def test_files_of_before_are_put_back(tmp_path: Path, host: dict[str, Any], commands: list[list[str]]) -> None:
+    (tmp_path / "found/plugstack.conf.d").mkdir(parents=True)
+    (tmp_path / "found/slurm.conf").write_text("of before\n")
+    (tmp_path / "found/slurm.conf").chmod(0o600)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/slurm.conf").write_text(MARK)
+    (tmp_path / "conf/cgroup.conf").write_text(MARK)
+    (tmp_path / "conf/site.conf").write_text("of the site\n")
+    options = {
+        **host,
+        "files": [str(tmp_path / "conf/*.conf")],
+        "restored": {"kept": str(tmp_path / "found"), "path": str(tmp_path / "conf")},
+        "directories": [str(tmp_path / "found")],
+    }
+    slurm_host_cleanup.clean(options, check_mode=True)
+    assert (tmp_path / "conf/slurm.conf").read_text() == MARK
+    done = slurm_host_cleanup.clean(options, check_mode=False)
+    assert {"what": str(tmp_path / "conf"), "before": "files of this collection", "after": "2 files of before"} in done
+    there = {path.name: path.read_text() for path in (tmp_path / "conf").iterdir()}
+    assert there == {"slurm.conf": "of before\n", "site.conf": "of the site\n"}
+    assert (tmp_path / "conf/slurm.conf").stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "found").exists()
+    assert commands[-1] == ["daemon-reload"]

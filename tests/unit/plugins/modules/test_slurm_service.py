@@ -9,6 +9,8 @@ import base64
 import getpass
 import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError, write
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_service
 
-UNIT = {"NeedDaemonReload": "no", "UnitFileState": "enabled", "ActiveState": "active"}
+UNIT = {"NeedDaemonReload": "no", "UnitFileState": "enabled", "ActiveState": "active", "MainPID": "0"}
 
 
 def wanted(path: Path, **options: Any) -> dict[str, Any]:
@@ -150,6 +152,8 @@ def running(check: bool, load_state: str = "loaded", **params: Any) -> Mock:
         "reads": [],
         "stale": False,
         "servers": [],
+        "running_with": [],
+        "keep_in": None,
         "proof": None,
         "digest": "",
     }
@@ -260,3 +264,28 @@ def test_the_look_is_told_only_of_a_service_that_runs(
     module.check_mode = True
     slurm_service.run_service(module)
     assert len(kept) == 1
+
+
+def test_a_service_that_has_the_wanted_arguments_is_known_by_its_process() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()", "--conf-server", "ctl:6817"], stdin=subprocess.PIPE
+    ) as process:
+        pid = str(process.pid)
+        assert slurm_service.runs_with(pid, [["--other"], ["--conf-server", "ctl:6817"]])
+        assert not slurm_service.runs_with(pid, [["--conf-server", "ctl"]])
+        assert not slurm_service.runs_with(pid, [])
+        process.communicate(b"\n")
+    assert not slurm_service.runs_with("0", [["--conf-server"]])
+
+
+def test_a_file_that_goes_is_kept_once(tmp_path: Path) -> None:
+    path, kept = tmp_path / "slurm.conf", tmp_path / "found"
+    for text in ("of before", "of a later run"):
+        path.write_text(text)
+        slurm_service.put_away(str(path), str(kept))
+        assert not path.exists()
+    assert (kept / "slurm.conf").read_text() == "of before"
+    assert kept.stat().st_mode & 0o777 == 0o700
+    path.write_text("x")
+    slurm_service.put_away(str(path), None)
+    assert not path.exists()
