@@ -12,6 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.survey import (
+    adopted,
+    adoption_controller,
+    adoption_errors,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access import (
     access_parts,
     exempt_networks,
@@ -68,6 +73,9 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import va
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "access_parts": access_parts,
+    "adopted": adopted,
+    "adoption_controller": adoption_controller,
+    "adoption_errors": adoption_errors,
     "argument_errors": argument_errors,
     "container_jobs": container_jobs,
     "diagnosis": diagnosis,

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 ROLES = (
     "access",
+    "adopt",
     "apptainer",
     "backup",
     "base",

@@ -276,6 +276,7 @@ def test_every_play_on_hosts_that_need_not_be_trusted_ends_their_tasks() -> None
         "Choices",
         "Cluster file",
         "Compute nodes with work",
+        "Controller of the cluster",
         "Declared and measured hardware",
         "Firewalls",
         "Hosts whose munge is to be changed",

@@ -93,7 +93,7 @@ def test_tasks_have_options_of_their_modules(role: Path) -> None:
             for name, arguments in task.items():
                 if name.startswith("gpucluster.slurm."):
                     options = options_of(ROOT / "plugins/modules" / f"{name.rpartition('.')[2]}.py")
-                    assert {*arguments} <= options, f"{path}: {task['name']}"
+                    assert {*(arguments or {})} <= options, f"{path}: {task['name']}"
 
 
 PLATFORMS = load(ROOT / "roles/slurm/vars/main/platforms.yml")

@@ -360,6 +360,13 @@ RESULTS: dict[str, dict[str, Check]] = {
         "absent": _list(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), 64),
         "remarks": _LINES,
     },
+    "slurm_configuration_info": {
+        "files": _mapping(_line, _any_text),
+        "directory": _line,
+        "version": _text(r"[0-9A-Za-z.~+-]+"),
+        "user_id": _number(LARGEST, none=True),
+        "package": _text(r"[a-z0-9.+-]*"),
+    },
     "slurm_conversion": {
         "seconds": _number(1 << 32),
         "size": _number(LARGEST),

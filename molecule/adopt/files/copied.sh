@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# A cluster that has grown: slurm.conf is copied to all hosts.
+by_hand=/root/by_hand
+. "$by_hand/common.sh"
+munge_key "a key of the lab, copied by hand"
+install -d -o slurm -g slurm /var/spool/slurmctld /var/log/slurm
+install -d /var/spool/slurmd /etc/slurm /opt/site
+cp "$by_hand"/copied/*.conf /etc/slurm/
+install -m 0755 "$by_hand/copied/prolog" /opt/site/prolog
+case $(hostname) in
+ad-head)
+  systemctl start mariadb
+  mariadb -e "CREATE DATABASE IF NOT EXISTS slurm_acct_db; CREATE USER IF NOT EXISTS slurm@localhost IDENTIFIED BY 'by-hand-1';
+    GRANT ALL ON slurm_acct_db.* TO slurm@localhost"
+  install -m 0600 -o slurm -g slurm "$by_hand/copied/slurmdbd.ini" /etc/slurm/slurmdbd.conf
+  rm -f /etc/slurm/slurmdbd.ini
+  run slurmdbd
+  wait_for sacctmgr --immediate show cluster
+  sacctmgr --immediate --quiet add cluster lab-one || true
+  sacctmgr --immediate --quiet add account physics Fairshare=20 Description=physics Organization=science || true
+  sacctmgr --immediate --quiet add qos long Priority=5 MaxWall=2-0 || true
+  sacctmgr --immediate --quiet add user alice Account=physics QOS=normal,long DefaultQOS=normal || true
+  sacctmgr --immediate --quiet add user root Account=physics || true
+  run slurmctld
+  ;;
+*) run slurmd ;;
+esac

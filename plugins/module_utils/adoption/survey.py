@@ -1,0 +1,263 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A cluster that exists, from what was found on its hosts: its cluster file with comments, and a table of the hosts.
+
+A node whose slurmd reads files of its own would have to restart to be taken over, and a host that was not reached
+cannot be. Such nodes are `unmanaged` in the cluster file: no play touches them until a person removes their names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.proof import Difference, compare
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import CHANGED, KEPT, adopt
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import NOT_THERE
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError, load
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown, visible
+
+UNKNOWN = "unknown"
+"""The value of `packages` that a person has to replace: site.yml refuses it."""
+
+MANAGED = "/var/lib/gpucluster-slurm/good/slurm.conf"
+"""The file in force of a cluster that site.yml manages."""
+
+DISTRIBUTION_PACKAGE = "slurmctld"
+"""The package of slurmctld of Debian and Ubuntu."""
+
+USER_ID = 64030
+"""The id of the user slurm of these packages (role slurm, slurm_user_id)."""
+
+COLUMNS = ("host", "Slurm", "runs", "in this cluster", "site.yml")
+
+_DAEMON = re.compile(r"^\d+ (?:\S*/)?(slurmctld|slurmdbd|slurmd|sackd)\b(.*)$", re.MULTILINE)
+
+_SIZES = {"sockets": "sockets", "cores_per_socket": "cores of a socket", "threads_per_core": "threads of a core"}
+
+
+def adoption_errors(choices: Mapping[str, Any], hosts: Sequence[str], given: Iterable[str]) -> list[str]:
+    """The errors in the options of the playbook adopt, before any host is reached.
+
+    Args:
+        choices: its options by name, with their values.
+        hosts: all hosts of the inventory.
+        given: names of the variables that begin with `adopt_`.
+    """
+    known = sorted(choices)
+    errors = [
+        f"{variable}: {schema.unknown('variable', variable, known, ', '.join(known))}"
+        for variable in sorted({*given} - {*known})
+    ]
+    if not hosts:
+        errors.append("the inventory has no hosts, allowed: -i controller,node1,node2, or -i FILE")
+    controller = choices.get("adopt_controller")
+    if controller and controller not in hosts:
+        allowed = f"a host of the inventory, {fold([*hosts])}"
+        errors.append(
+            f"adopt_controller: found {shown(controller)}, {schema.unknown('host', controller, hosts, allowed)}"
+        )
+    return errors
+
+
+def adoption_controller(hostvars: Mapping[str, Mapping[str, Any]], hosts: Iterable[str], choice: str) -> str:
+    """The host whose files are read: the chosen one, or else the first on which slurmctld runs.
+
+    Raises:
+        ValueError: slurmctld runs on none of the hosts, or site.yml manages it already.
+    """
+    serving = [host for host in hosts if "slurmctld" in _daemons(hostvars[host])]
+    if choice and choice not in serving:
+        raise ValueError(
+            f"adopt_controller: slurmctld does not run on {choice}; it runs on {fold(serving) or 'no host'}"
+        )
+    if not serving:
+        raise ValueError("slurmctld runs on none of these hosts: the inventory needs the controller of the cluster")
+    found = choice or serving[0]
+    if MANAGED in (_facts(plain(hostvars[found]), "slurm_host").get("paths") or ()):
+        raise ValueError(
+            f"{found} belongs to a cluster of this collection, and {MANAGED} is there: use its cluster file"
+        )
+    return found
+
+
+def adopted(
+    hostvars: Mapping[str, Mapping[str, Any]],
+    hosts: Iterable[str],
+    controller: str,
+    defaults: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The cluster file of a cluster that exists, with what is to be said about it.
+
+    Args:
+        hostvars: the results that the roles new_cluster (its task file look) and adopt have registered.
+        hosts: the hosts in the order of the inventory.
+        controller: the host whose files were read.
+        defaults: the values that the collection sets by itself, by file and parameter; templates are texts.
+
+    Returns:
+        `cluster`: the content of the file. `table`: lines about the hosts. `errors`: why the file is not valid.
+        `comments`: what became of parameters that the file says otherwise. `differences`: what would change for Slurm.
+        `unset`: what the collection would set for parameters that the cluster does not have, in words.
+        `blocks`: texts of `slurm_files` that can be written as they are.
+
+    Raises:
+        SourceError: a file cannot be read.
+        ValueError: the version of Slurm is not known.
+    """
+    found = plain(hostvars[controller]["__adopt_files"])
+    files, version = found["files"], found["version"]
+    adoption = adopt(files, defaults, version)
+    cluster = adoption.cluster
+    nodes = {host: cluster["hardware"][node["hardware"]] for node in cluster["nodes"] for host in expand(node["hosts"])}
+    absent = {
+        host
+        for node in cluster["nodes"]
+        if str(node.get("State", "")).upper() in NOT_THERE
+        for host in expand(node["hosts"])
+    }
+    known = {str(host): plain(hostvars[host]) for host in hosts}
+    kept = [name for name in nodes if name not in absent and not _fetches(known.get(name, {}))]
+    if kept:
+        cluster = {**cluster, "unmanaged": fold(kept)}
+    accounting = plain(hostvars[controller].get("__adopt_accounting") or {})
+    policy = {key: value for key, value in (accounting.get("policy") or {}).items() if value}
+    if policy:
+        cluster = {**cluster, "accounting": policy}
+    remarks = _of_controller(found)
+    if "policy" not in accounting and _has_slurmdbd(cluster):
+        remarks.append(f"the accounts were not read, add them later (accounting): {accounting.get('msg', 'no answer')}")
+    errors = [*adoption.problems]
+    try:
+        load(Document("the cluster file", cluster))
+    except ModelError as error:
+        errors += [problem for problem in error.problems if problem not in errors]
+    differences = [] if errors else compare(files, adoption, defaults, version).differences
+    if found["package"] != DISTRIBUTION_PACKAGE:
+        cluster = {**cluster, "packages": UNKNOWN}
+    sizes: dict[str, list[str]] = {}
+    for name, machine in nodes.items():
+        for remark in _sizes(machine, known.get(name, {})):
+            sizes.setdefault(remark, []).append(name)
+    return {
+        "cluster": cluster,
+        "table": _table(cluster, known, absent, {*kept}),
+        "errors": errors,
+        "comments": [
+            visible(str(note)) for note in sorted(adoption.notes, key=lambda note: note.effect in (KEPT, CHANGED))
+        ],
+        "remarks": [*map(visible, remarks), *(f"{fold(names)}: {remark}" for remark, names in sizes.items())],
+        "differences": [visible(str(difference)) for difference in differences],
+        "unexplained": [visible(str(difference)) for difference in differences if _unexplained(difference)],
+        "unset": {key: _recommended(key, defaults) for key in adoption.unset},
+        "blocks": [name for name, text in cluster.get("slurm_files", {}).items() if _is_block(text)],
+    }
+
+
+def _of_controller(found: Mapping[str, Any]) -> list[str]:
+    """What a person has to do before site.yml runs."""
+    remarks = []
+    package = found["package"]
+    if package != DISTRIBUTION_PACKAGE:
+        source = f"comes from the package {package}" if package else "was not installed from a package"
+        remarks.append(f"slurmctld {source}: replace '{UNKNOWN}' of the key packages by the source of these packages")
+    if found["user_id"] not in (None, USER_ID):
+        remarks.append(f"slurmctld runs with the user id {found['user_id']}: set slurm_user_id to it in group_vars")
+    return remarks
+
+
+def _has_slurmdbd(cluster: Mapping[str, Any]) -> bool:
+    """Whether the cluster has accounts."""
+    return str(cluster["slurm_conf"].get("AccountingStorageType")).lower().endswith("slurmdbd")
+
+
+def _unexplained(difference: Difference) -> bool:
+    """Whether nobody knows why a parameter means something else."""
+    return not difference.reason
+
+
+def _daemons(found: Mapping[str, Any]) -> dict[str, str]:
+    """Slurm's daemons on a host, with the arguments of each."""
+    processes = plain(found.get("__new_cluster_processes") or {})
+    return dict(_DAEMON.findall(str(processes.get("stdout", ""))))
+
+
+def _fetches(found: Mapping[str, Any]) -> bool:
+    """Whether slurmd of a host fetches its files from slurmctld, as site.yml would have it."""
+    return "--conf-server" in _daemons(found).get("slurmd", "")
+
+
+def _facts(found: Mapping[str, Any], name: str) -> Any:
+    """A fact of a host; empty for a host that was not reached."""
+    return ((found.get("__new_cluster_look") or {}).get("ansible_facts") or {}).get(name) or {}
+
+
+def _recommended(key: str, defaults: Mapping[str, Mapping[str, Any]]) -> str:
+    """The value that the collection would set. Some follow from other parts of the cluster file."""
+    value = next((values[key] for values in defaults.values() if key in values), "{{")
+    if "{{" in str(value):
+        return "a value that follows from this file"
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
+def _sizes(machine: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """Where a node line says more of a machine than it has, or other cores. Slurm is told what it was told before."""
+    hardware = _facts(found, "slurm_hardware")
+    if not hardware:
+        return []
+    own = {**hardware, "sockets": hardware["sockets_per_board"] * hardware["boards"]}
+    remarks = [
+        f"slurm.conf has {machine[key]} {words}, the machine has {own[key]}"
+        for key, words in _SIZES.items()
+        if own[key] != machine[key]
+    ]
+    memory = own["real_memory"]
+    if memory and not memory * 0.8 <= machine["real_memory"] <= memory:
+        remarks.append(f"slurm.conf has RealMemory={machine['real_memory']}, the machine has {memory} MiB")
+    return remarks
+
+
+def _is_block(text: str) -> bool:
+    """Whether YAML can have a text as it is, in a block of lines."""
+    return re.search(r"[^\n]\n\Z", text) is not None and all(char.isprintable() or char in "\n\t" for char in text)
+
+
+def _table(
+    cluster: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]], absent: set[str], kept: set[str]
+) -> list[str]:
+    """A row for each host of the inventory and each node."""
+    nodes = [host for node in cluster["nodes"] for host in expand(node["hosts"])]
+    controllers = expand(cluster["controllers"])
+    rows = [list(COLUMNS)]
+    unreached = [name for name in nodes if name not in known]
+    for name in [*known, *(host for host in unreached if host in absent)]:
+        found = known.get(name, {})
+        daemons = _daemons(found)
+        parts = ["controller"] * (name in controllers) + ["compute node"] * (name in nodes)
+        version = _facts(found, "slurm_host").get("slurm_version") or "-"
+        rows.append(
+            [name, version, ", ".join(daemons) or "-", ", ".join(parts) or "-", _fate(name, parts, found, absent, kept)]
+        )
+    missing = [name for name in unreached if name not in absent]
+    if missing:
+        rows.append([fold(missing), "-", "-", "compute node", "unmanaged: not in the inventory of this run"])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def _fate(name: str, parts: list[str], found: Mapping[str, Any], absent: set[str], kept: set[str]) -> str:
+    """What site.yml does with a host."""
+    words = ["manages the controller"] if "controller" in parts else []
+    if name in absent:
+        words.append("leaves it to Slurm (State=CLOUD or FUTURE)")
+    elif name in kept:
+        why = "slurmd does not run" if _facts(found, "slurm_host") else "not reached"
+        words.append(f"unmanaged: {'slurmd reads files of its own' if 'slurmd' in _daemons(found) else why}")
+    elif "compute node" in parts:
+        words.append("manages the node: slurmd fetches its files already, and is not restarted")
+    return ", ".join(words) or "does not touch it: the cluster file does not name it"

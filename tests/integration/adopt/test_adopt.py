@@ -1,0 +1,233 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Two clusters that were made by hand are taken over while jobs run, and the first is given back.
+
+The tests run in their order. The GPUs are stand-ins: device nodes of character devices.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+from lab import Lab, Run
+
+COPIED = ("ad-head", "ad-n1", "ad-n2")
+FETCHED = ("ad-ctl", "ad-w1")
+DAEMONS = ("munge", "slurmctld", "slurmd", "slurmdbd")
+
+Started = dict[str, str]
+"""What tells one start of a service from another, by host and service. A reconfigure makes no new one."""
+
+
+def hosts_of(hosts: tuple[str, ...]) -> Lab:
+    """The hosts as an inventory without a cluster file."""
+    return Lab("adopt", Path(",".join(hosts) + ","))
+
+
+def started(hosts: tuple[str, ...]) -> Started:
+    """The starts of the daemons."""
+    lab = hosts_of(hosts)
+    found = {}
+    for host in hosts:
+        for daemon in DAEMONS:
+            found[f"{host} {daemon}"] = lab.command(host, f"systemctl show --value --property=InvocationID {daemon}")
+    return found
+
+
+def files_on(hosts: tuple[str, ...]) -> dict[str, str]:
+    """Checksums of all that the collection could change, by host."""
+    lab = hosts_of(hosts)
+    places = "/etc /opt /usr/local /var/lib/gpucluster-slurm"
+    find = f"find {places} -type f -not -path '/etc/machine-id' 2>/dev/null | sort | xargs sha256sum | sha256sum"
+    return {host: lab.command(host, f'sh -c "{find}"') for host in hosts}
+
+
+def in_force(lab: Lab) -> list[str]:
+    """What slurmctld shows of its nodes, partitions and parameters, without what changes by itself."""
+    nodes, partitions, config = (
+        lab.command(lab.controller, f"scontrol --oneliner show {what}").split("\n")
+        for what in ("node", "partition", "config")
+    )
+    kept = r"\b(?:NodeName|NodeAddr|NodeHostName|CPUTot|CoresPerSocket|Sockets|Boards|ThreadsPerCore|RealMemory|TmpDisk"
+    kept += r"|Weight|AvailableFeatures|Gres|Partitions)=\S*"
+    told = [
+        line for line in config if not re.match(r"Configuration data|BOOT_TIME|HASH_VAL|NEXT_JOB_ID|Slurmctld\(", line)
+    ]
+    return [
+        *(" ".join(re.findall(kept, line)) for line in sorted(nodes)),
+        *partitions,
+        *(line for line in told if not line.startswith("SlurmctldParameters")),
+    ]
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The cluster with copied files, taken into a cluster file."""
+    return adopted(COPIED, tmp_path_factory.mktemp("copied"), "lab-one")
+
+
+@pytest.fixture(scope="module")
+def fetched(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The cluster whose node fetches its files."""
+    return adopted(FETCHED, tmp_path_factory.mktemp("fetched"), "two")
+
+
+def adopt(hosts: tuple[str, ...], directory: Path, *arguments: str) -> Run:
+    """Run the playbook."""
+    return hosts_of(hosts).playbook("adopt", f"--extra-vars=adopt_dir={directory}", *arguments)
+
+
+def adopted(hosts: tuple[str, ...], directory: Path, name: str) -> Lab:
+    """A cluster file, of a run that has changed nothing on any host."""
+    before = files_on(hosts), started(hosts)
+    run = adopt(hosts, directory)
+    assert (run.rc, run.failed, run.warnings) == (0, {}, [])
+    assert (files_on(hosts), started(hosts)) == before
+    assert "a key of the lab" not in run.output
+    return Lab("adopt", directory / f"{name}.cluster.yml")
+
+
+def plan_of(run: Run) -> list[str]:
+    """The lines of the plan of the configuration."""
+    texts = [
+        result["msg"] for _host, task, result in run.results if task.endswith("Show the changes") and "msg" in result
+    ]
+    return [line for text in texts for line in text.split("\n") if re.match(r"\S+ \S+.*->", line)]
+
+
+def start_job(lab: Lab, host: str, user: str, options: str, seconds: int) -> str:
+    """Submit a job, and return its number when it runs."""
+    command = f"cd /tmp; sbatch --parsable --output=/dev/null {options} --wrap 'srun sleep {seconds}'"
+    job = str(lab.command(host, f'runuser -u {user} -- sh -c "{command}"'))
+    lab.wait_for(host, f"squeue --noheader --jobs={job} --format=%T", "RUNNING", 120)
+    return job
+
+
+def state_of(lab: Lab, host: str, job: str) -> str:
+    """The state of a job that has ended, once slurmctld shows it."""
+    return str(lab.wait_for(host, f"scontrol show job {job}", "JobState=COMPLETED", 400))
+
+
+def test_the_cluster_file_says_what_was_found(copied: Lab) -> None:
+    cluster = copied.cluster
+    assert (cluster["name"], cluster["controllers"]) == ("lab-one", "ad-head")
+    assert cluster["unmanaged"] == "ad-n[1-2]"
+    assert [(node["hosts"], node["address"]) for node in cluster["nodes"]] == [
+        ("ad-n1", "10.213.7.241"),
+        ("ad-n2", "10.213.7.242"),
+    ]
+    assert [partition["MaxTime"] for partition in cluster["partitions"]] == ["1-00:00:00", "2-00:00:00"]
+    assert cluster["slurm_conf"]["NodeSet"] == {"NodeSet": "gpunodes", "Feature": "gpu"}
+    assert cluster["slurm_conf"]["EnforcePartLimits"] is None
+    assert "SwitchName=leaf1" in cluster["slurm_files"]["topology.conf"]
+    assert [user["name"] for user in cluster["accounting"]["users"]] == ["alice"]
+    assert [qos["name"] for qos in cluster["accounting"]["qos"]] == ["long"]
+    assert stat.S_IMODE(copied.inventory.stat().st_mode) == 0o600
+    key = copied.inventory.parent / "secrets/lab-one/munge.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert key.read_bytes() == copied.script("ad-head", "cat /etc/munge/munge.key", b"")
+    assert "# slurm.conf:36: AccountingStorageType: kept" in copied.inventory.read_text()
+
+
+def test_what_is_there_stays(copied: Lab, tmp_path: Path) -> None:
+    """A second run keeps the file, one with another key keeps the key, and without a controller there is one error."""
+    again = adopt(COPIED, copied.inventory.parent)
+    assert "there already, and stays as it is; give another adopt_dir" in str(again.failed["ad-head"])
+    (tmp_path / "secrets/lab-one").mkdir(parents=True)
+    (tmp_path / "secrets/lab-one/munge.key").write_bytes(b"another")
+    other = adopt(COPIED, tmp_path)
+    assert "there already, with another key" in str(other.failed["ad-head"])
+    assert not (tmp_path / "lab-one.cluster.yml").exists()
+    lost = adopt(("ad-n1",), tmp_path)
+    assert "slurmctld runs on none of these hosts" in str(lost.failed["localhost"])
+    wrong = adopt(COPIED, tmp_path, "--extra-vars=adopt_controler=ad-n1")
+    assert "adopt_controler: unknown variable, did you mean 'adopt_controller'?" in str(wrong.failed["localhost"])
+
+
+def test_the_plan_has_nothing_without_a_reason(copied: Lab, fetched: Lab) -> None:
+    plans = {lab.controller: lab.playbook("site", "--check", "--diff") for lab in (copied, fetched)}
+    assert {name: (run.rc, run.failed) for name, run in plans.items()} == dict.fromkeys(plans, (0, {}))
+    assert [line.split() for line in plan_of(plans["ad-head"])] == [
+        ["slurm.conf", "SlurmctldParameters", "(none)", "->", "enable_configless", "reconfigure"]
+    ]
+    assert plan_of(plans["ad-ctl"]) == []
+
+
+def test_the_first_run_restarts_nothing_and_no_job_ends(copied: Lab, fetched: Lab) -> None:
+    jobs = {
+        "ad-head": start_job(copied, "ad-head", "alice", "--nodes=2 --ntasks=2 --mem=50", 60),
+        "ad-ctl": start_job(fetched, "ad-ctl", "root", "", 60),
+    }
+    gpu = start_job(copied, "ad-head", "alice", "--partition=gpu --qos=long --gres=gpu:1 --mem=50", 60)
+    for lab, hosts in ((copied, COPIED), (fetched, FETCHED)):
+        before, shown = started(hosts), in_force(lab)
+        run = lab.playbook("site")
+        assert (run.rc, run.failed) == (0, {})
+        assert started(hosts) == before
+        assert in_force(lab) == shown
+        state_of(lab, lab.controller, jobs[lab.controller])
+        again = lab.playbook("site")
+        assert (again.rc, again.failed, again.changed) == (0, {}, {})
+    state_of(copied, "ad-head", gpu)
+
+
+def test_nodes_of_the_cloud_are_left_to_slurm(fetched: Lab) -> None:
+    assert "cloud" not in json.dumps(fetched.playbook("site", "--check").stats)
+    listed = fetched.playbook("validate")
+    assert listed.rc == 0
+    assert "cloud01" not in listed.output
+
+
+def test_one_node_is_taken_over_at_a_time(copied: Lab) -> None:
+    job = start_job(copied, "ad-head", "alice", "--nodelist=ad-n1 --mem=50", 100)
+    text = copied.inventory.read_text()
+    copied.inventory.write_text(text.replace('unmanaged: "ad-n[1-2]"', 'unmanaged: "ad-n2"'))
+    before = started(COPIED)
+    check = copied.playbook("site", "--check", "--diff", "--limit=ad-head,ad-n1")
+    assert check.rc == 0
+    told = [result["actions"] for host, task, result in check.results if host == "ad-n1" and "Run slurmd" in task]
+    assert told == [["daemon-reload", "restart"]]
+    run = copied.playbook("site", "--limit=ad-head,ad-n1")
+    assert (run.rc, run.failed) == (0, {})
+    after = started(COPIED)
+    assert {key for key in before if before[key] != after[key]} == {"ad-n1 slurmd"}
+    assert "JobState=RUNNING" in copied.command("ad-head", f"scontrol show job {job}")
+    copied.command("ad-n1", "test ! -e /etc/slurm/slurm.conf")
+    assert "--conf-server" in copied.command("ad-n1", "pgrep --list-full --exact slurmd")
+    state_of(copied, "ad-head", job)
+    again = copied.playbook("site")
+    assert (again.rc, again.failed, again.changed) == (0, {}, {})
+
+
+def test_a_cluster_is_given_back(copied: Lab) -> None:
+    """Every file of Slurm is as it was, and jobs go on."""
+    job = start_job(copied, "ad-head", "alice", "--nodelist=ad-n1 --mem=50", 60)
+    check = copied.playbook("give_back", "--check")
+    assert (check.rc, {*check.changed}) == (0, {"ad-head", "ad-n1"})
+    run = copied.playbook("give_back")
+    assert (run.rc, run.failed) == (0, {})
+    for host in ("ad-head", "ad-n1"):
+        for name in (
+            "slurm.conf",
+            "nodes.conf",
+            "partitions-lab-one.conf",
+            "gres.conf",
+            "cgroup.conf",
+            "topology.conf",
+        ):
+            copied.command(host, f"cmp /etc/slurm/{name} /root/by_hand/copied/{name}")
+        copied.command(host, "test ! -e /var/lib/gpucluster-slurm")
+        assert copied.command(host, "grep -rlE '(Managed by|BEGIN) gpucluster' /etc || true") == ""
+    assert copied.command("ad-head", "stat --format='%U %a' /etc/slurm/slurmdbd.conf") == "slurm 600"
+    assert "--conf-server" not in copied.command("ad-n1", "pgrep --list-full --exact slurmd")
+    copied.wait_until_idle("ad-head", "ad-n2")
+    state_of(copied, "ad-head", job)
+    refused = copied.playbook("give_back")
+    assert "has given it back already" in str(refused.failed["ad-head"])
+    assert yaml.safe_load(copied.inventory.read_text())["name"] == "lab-one"
