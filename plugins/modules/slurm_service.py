@@ -356,7 +356,8 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
             check(module, file, wanted["validate"])
     unit = show(module, name)
     there = any(os.path.exists(wanted["path"]) for wanted in params["files"] if wanted["loaded"])
-    taken_over = not there and runs_with(unit["MainPID"], params["running_with"])
+    # A timer has no process.
+    taken_over = not there and runs_with(unit.get("MainPID", "0"), params["running_with"])
     if unit["LoadState"] == "masked":
         raise ServiceError(f"somebody has masked this unit, so that it cannot start; run: systemctl unmask {name}")
     if not module.check_mode:

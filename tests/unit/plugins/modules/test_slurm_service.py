@@ -21,7 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError, write
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_service
 
-UNIT = {"NeedDaemonReload": "no", "UnitFileState": "enabled", "ActiveState": "active", "MainPID": "0"}
+UNIT = {"NeedDaemonReload": "no", "UnitFileState": "enabled", "ActiveState": "active"}
 
 
 def wanted(path: Path, **options: Any) -> dict[str, Any]:
@@ -276,6 +276,30 @@ def test_a_service_that_has_the_wanted_arguments_is_known_by_its_process() -> No
         assert not slurm_service.runs_with(pid, [])
         process.communicate(b"\n")
     assert not slurm_service.runs_with("0", [["--conf-server"]])
+
+
+def test_a_service_of_another_origin_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets the files, and is restarted when one of them changes later."""
+    monkeypatch.setattr(slurm_service, "STAMPS", str(tmp_path / "stamps"))
+    path = tmp_path / "options.conf"
+
+    def run(pid: int, content: str, check: bool = False) -> list[str]:
+        file = {**wanted(path, content=content), "loaded": True}
+        module = running(check, name="slurmd", files=[file], running_with=[["--conf-server", "ctl"]])
+        status, shown, words = module.run_command.return_value
+        module.run_command.return_value = (status, f"{shown}MainPID={pid}\n", words)
+        return list(slurm_service.run_service(module)["actions"])
+
+    command = [sys.executable, "-c", "input()", "--conf-server", "ctl"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        assert run(os.getpid(), "a\n", check=True) == ["restart"]
+        assert run(process.pid, "a\n", check=True) == []
+        assert not path.exists()
+        assert run(process.pid, "a\n") == []
+        assert path.read_text() == "a\n"
+        assert run(process.pid, "a\n") == []
+        assert run(process.pid, "b\n") == ["restart"]
+        process.communicate(b"\n")
 
 
 def test_a_file_that_goes_is_kept_once(tmp_path: Path) -> None:
