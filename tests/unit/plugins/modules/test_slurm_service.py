@@ -266,11 +266,18 @@ def test_the_look_is_told_only_of_a_service_that_runs(
     assert len(kept) == 1
 
 
+def started(pid: str) -> None:
+    """Return when a process runs its program."""
+    while b"--conf-server" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        time.sleep(0.01)
+
+
 def test_a_service_that_has_the_wanted_arguments_is_known_by_its_process() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", "input()", "--conf-server", "ctl:6817"], stdin=subprocess.PIPE
     ) as process:
         pid = str(process.pid)
+        started(pid)
         assert slurm_service.runs_with(pid, [["--other"], ["--conf-server", "ctl:6817"]])
         assert not slurm_service.runs_with(pid, [["--conf-server", "ctl"]])
         assert not slurm_service.runs_with(pid, [])
@@ -292,6 +299,7 @@ def test_a_service_of_another_origin_goes_on(tmp_path: Path, monkeypatch: pytest
 
     command = [sys.executable, "-c", "input()", "--conf-server", "ctl"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        started(str(process.pid))
         assert run(os.getpid(), "a\n", check=True) == ["restart"]
         assert run(process.pid, "a\n", check=True) == []
         assert not path.exists()
