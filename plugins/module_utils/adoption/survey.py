@@ -13,11 +13,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.proof import Difference, compare
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.proof import compare
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import CHANGED, KEPT, adopt
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import NOT_THERE
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError, load
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import is_there
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
+    Document,
+    ModelError,
+    has_accounting,
+    load,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown, visible
@@ -92,7 +97,7 @@ def adopted(
     controller: str,
     defaults: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The cluster file of a cluster that exists, with what is to be said about it.
+    """The cluster file of a cluster that exists, with the notes about it.
 
     Args:
         hostvars: the results that the roles new_cluster (its task file look) and adopt have registered.
@@ -115,12 +120,7 @@ def adopted(
     adoption = adopt(files, defaults, version)
     cluster = adoption.cluster
     nodes = {host: cluster["hardware"][node["hardware"]] for node in cluster["nodes"] for host in expand(node["hosts"])}
-    absent = {
-        host
-        for node in cluster["nodes"]
-        if str(node.get("State", "")).upper() in NOT_THERE
-        for host in expand(node["hosts"])
-    }
+    absent = {host for node in cluster["nodes"] if not is_there(node) for host in expand(node["hosts"])}
     known = {str(host): plain(hostvars[host]) for host in hosts}
     kept = [name for name in nodes if name not in absent and not _fetches(known.get(name, {}))]
     if kept:
@@ -130,7 +130,7 @@ def adopted(
     if policy:
         cluster = {**cluster, "accounting": policy}
     remarks = _of_controller(found)
-    if "policy" not in accounting and _has_slurmdbd(cluster):
+    if "policy" not in accounting and has_accounting(cluster):
         remarks.append(f"the accounts were not read, add them later (accounting): {accounting.get('msg', 'no answer')}")
     errors = [*adoption.problems]
     try:
@@ -153,7 +153,7 @@ def adopted(
         ],
         "remarks": [*map(visible, remarks), *(f"{fold(names)}: {remark}" for remark, names in sizes.items())],
         "differences": [visible(str(difference)) for difference in differences],
-        "unexplained": [visible(str(difference)) for difference in differences if _unexplained(difference)],
+        "unexplained": [visible(str(difference)) for difference in differences if not difference.reason],
         "unset": {key: _recommended(key, defaults) for key in adoption.unset},
         "blocks": [name for name, text in cluster.get("slurm_files", {}).items() if _is_block(text)],
     }
@@ -169,16 +169,6 @@ def _of_controller(found: Mapping[str, Any]) -> list[str]:
     if found["user_id"] not in (None, USER_ID):
         remarks.append(f"slurmctld runs with the user id {found['user_id']}: set slurm_user_id to it in group_vars")
     return remarks
-
-
-def _has_slurmdbd(cluster: Mapping[str, Any]) -> bool:
-    """Whether the cluster has accounts."""
-    return str(cluster["slurm_conf"].get("AccountingStorageType")).lower().endswith("slurmdbd")
-
-
-def _unexplained(difference: Difference) -> bool:
-    """Whether nobody knows why a parameter means something else."""
-    return not difference.reason
 
 
 def _daemons(found: Mapping[str, Any]) -> dict[str, str]:
@@ -206,7 +196,7 @@ def _recommended(key: str, defaults: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _sizes(machine: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Where a node line says more of a machine than it has, or other cores. Slurm is told what it was told before."""
+    """Where slurm.conf has other cores of a machine, or more memory. Slurm keeps the sizes that it had before."""
     hardware = _facts(found, "slurm_hardware")
     if not hardware:
         return []

@@ -79,7 +79,7 @@ class Note:
 
 @dataclass
 class Adoption:
-    """A cluster file, and what is to be said about it."""
+    """A cluster file, and the notes about it."""
 
     cluster: dict[str, Any]
     """The content of the cluster file."""

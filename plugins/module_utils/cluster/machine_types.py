@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
-NOT_THERE = ("CLOUD", "FUTURE")
+_NOT_THERE = ("CLOUD", "FUTURE")
 """States of nodes that Slurm starts when it needs them, or that do not exist yet (slurm.conf(5), State)."""
 
 DETECTED = "detected"
@@ -63,3 +63,8 @@ def gres_names(machine: Mapping[str, Any]) -> set[str]:
     return {required(gres, "name") for gres in machine.get("gres") or ()} | {
         name for text in own if (name := text.partition(":")[0].strip())
     }
+
+
+def is_there(node: Mapping[str, Any]) -> bool:
+    """Whether the hosts of an entry of the nodes are machines that run, by its State."""
+    return str(node.get("State", "")).upper() not in _NOT_THERE

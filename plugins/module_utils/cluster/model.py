@@ -34,7 +34,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     schema,
     storage,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED, NOT_THERE
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED, is_there
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import node_sets, resolver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, plain, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ports
@@ -128,7 +128,7 @@ def load(
     }
     policy = file.get("accounting", {})
     listed = people.check(checker, _of_people(file), contents, policy)
-    file["accounting"] = _with_people(checker, policy, listed.policy, _has_accounting(file))
+    file["accounting"] = _with_people(checker, policy, listed.policy, has_accounting(file))
     parts = _parts(checker, file, measured_hardware, types, scripts or {})
     for name in sorted(set(parts.hardware) & set(measured_hardware)):
         checker.problem(f"hardware.{name}", f"is in {measured.file if measured else ''} too: give it another name")
@@ -307,7 +307,7 @@ def _parts(
     cgroup_conf = _settings(checker, schema.CGROUP_CONF, "cgroup_conf", file.get("cgroup_conf", {}))
     packages = package_source.check(checker, file.get("packages", schema.PACKAGE_SOURCES[0]))
     slurm_files = _files(checker, file.get("slurm_files", {}), slurm_conf)
-    accounting = _accounting(checker, file.get("accounting", {}), partitions, _has_accounting(file))
+    accounting = _accounting(checker, file.get("accounting", {}), partitions, has_accounting(file))
 
     controllers = expand(file.get("controllers", ""))
     check_state_location(checker, slurm_conf, len(controllers))
@@ -349,7 +349,7 @@ def _untouched(checker: Checker, unmanaged: str, parts: _Parts) -> set[str]:
     if strange := [host for host in named if host not in nodes]:
         what = unknown("node", strange[0], nodes, f"nodes of this file, {short(fold([*nodes]))}")
         checker.problem("unmanaged", f"found {shown(fold(strange))}, {what}")
-    absent = [node for node in parts.nodes if str(node.get("State", "")).upper() in NOT_THERE]
+    absent = [node for node in parts.nodes if not is_there(node)]
     return {*named, *(host for node in absent for host in expand(node.get("hosts", "")))}
 
 
@@ -641,7 +641,7 @@ def _accounting(
     return policy
 
 
-def _has_accounting(file: Mapping[str, Any]) -> bool:
+def has_accounting(file: Mapping[str, Any]) -> bool:
     """Whether the cluster has a slurmdbd: one of this file, or another one that slurm.conf names."""
     given = file.get("slurm_conf")
     storage_type = given.get("AccountingStorageType") if isinstance(given, Mapping) else None

@@ -33,7 +33,7 @@ _COUNT = re.compile(r"(\d+)([kmgtp]?)b?", re.IGNORECASE)
 
 
 def count_of(text: str) -> int:
-    """A count with a unit (`suffix_mult`); one for what is none."""
+    """A count with a unit (`suffix_mult`); one for a text without a count."""
     match = _COUNT.fullmatch(text)
     return int(match[1]) * _UNITS[match[2].lower()] if match else 1
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import NOT_THERE, gres_count
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, is_there
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import is_yes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import by_reason
@@ -199,7 +199,7 @@ def validation_jobs(
     partition that has two nodes.
     """
     nodes, partitions = [*nodes], [*partitions]
-    there = [node for node in nodes if str(node.get("State", "")).upper() not in NOT_THERE]
+    there = [node for node in nodes if is_there(node)]
     gpus = {name: _gpus(node, hardware) for node in there for name in expand(node["hosts"])}
     resolve = resolver(nodes, hardware, slurm_conf)
     restrictions = {partition["name"]: _restrictions(partition) for partition in partitions}
