@@ -156,6 +156,11 @@ class Lab:
         return [name for entry in self.cluster["nodes"] for name in expand(entry["hosts"])]
 
     @property
+    def hosts(self) -> list[str]:
+        """All hosts of the cluster, each once."""
+        return [*dict.fromkeys([self.controller, self.login, *self.nodes])]
+
+    @property
     def release(self) -> str:
         """Slurm's release, from the scenario's name; the release of Debian 13 if the name has none."""
         return self.scenario.partition("-")[2] or "24.11"

@@ -103,8 +103,12 @@ def test_new_leaves_hosts_of_a_cluster_out(lab: Lab, tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-def test_the_way_back(lab: Lab) -> None:
+def test_the_way_back_and_forth(lab: Lab) -> None:
+    """The tests of other scenarios follow, under the profile."""
     run = lab.playbook("site", "--diff", "--extra-vars={slurm_profile: standard}")
     assert (run.rc, run.failed) == (0, {})
     assert lab.command(LOGIN, "timeout 60 srun hostname") in NODES
     assert lab.command(CONTROLLER, "ss -Hltn sport = :6817").split()[3].startswith("0.0.0.0")
+    again = lab.playbook("site", "--diff")
+    assert (again.rc, again.failed) == (0, {})
+    assert lab.command(CONTROLLER, "ss -Hltn sport = :6817").split()[3] == "10.213.7.230:6817"
