@@ -105,8 +105,10 @@ def test_configuration_lives_on_the_controller_alone(lab: Lab) -> None:
 
 
 def test_the_database_is_closed(lab: Lab) -> None:
-    users = lab.command(lab.controller, "mariadb -NBe \"SELECT CONCAT(user, '@', host) FROM mysql.user ORDER BY 1\"").split()
-    assert users == ["mariadb.sys@localhost", "mysql@localhost", "root@localhost", "slurm@localhost"]
+    query = "SELECT CONCAT(user, '@', host) FROM mysql.user ORDER BY 1"
+    assert lab.command(lab.controller, f'mariadb -NBe "{query}"').split() == [
+        f"{user}@localhost" for user in ("mariadb.sys", "mysql", "root", "slurm")
+    ]
     assert "test" not in lab.command(lab.controller, "mariadb -NBe 'SHOW DATABASES'").split()
     assert lab.command(lab.controller, "ss -Hltn sport = :3306 | tr -s ' ' | cut -d' ' -f4") == "127.0.0.1:3306"
     assert lab.host(lab.controller).run("runuser -u alice -- mariadb -u root -e 'SELECT 1'").rc != 0
