@@ -14,7 +14,7 @@ from lab import Lab
 
 def as_alice(lab: Lab, command: str, rc: int = 0) -> str:
     """The output of a command of a user on the login host."""
-    return lab.command(lab.login, f"cd /tmp && runuser -u alice -- timeout 180 {command}", rc)
+    return str(lab.command(lab.login, f"cd /tmp && runuser -u alice -- timeout 180 {command}", rc))
 
 
 def test_this_is_the_release_of_the_scenario(lab: Lab) -> None:
