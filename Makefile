@@ -50,7 +50,7 @@ test: $(ready) ## run check, the scenarios default, containers, single and guide
 test-all: $(ready) ## run test, virtual machines, NVIDIA's driver, four hosts with each other release; hours without KVM
 	@tests/tools/stages $(all-lanes)
 
-# Tests about rare events as well.
+# Tests about rare events as well, and the unit tests with each environment.
 test-all test-changed: export TEST_MARKS := rare or not rare
 test-changed: $(ready) ## run the stages for files that differ from the commit BASE=... (default: start of the branch)
 	@stages=$$(tests/tools/changed $(BASE)) && tests/tools/stages --only "$$stages" $(all-lanes)
@@ -108,9 +108,9 @@ sanity-rest: $(ready) ## run the tests that sanity leaves out
 	tests/tools/sanity $(newest) $(rest:%=--test=%)
 
 unit: $(ready) ## run the unit tests, with each environment
-	@status=0; choice=(); for environment in $(environments); do \
-	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit "$${choice[@]}" || status=1; \
-	  choice=(-m 'not once'); done; exit $$status
+	@status=0; choice='not rare'; for environment in $(environments); do \
+	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit -m "$${TEST_MARKS:-$$choice}" || status=1; \
+	  choice='not rare and not once'; done; exit $$status
 
 doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the cluster file's schema
 	antsibull-changelog lint

@@ -23,9 +23,12 @@ ROUNDS = 3
 
 
 def bare_hosts() -> None:
-    """Remove the lab's hosts and make them again."""
+    """Remove the lab's hosts and make them again, without the file that makes Ansible's modules faster there."""
     for action in ("destroy", "create"):
         subprocess.run(["molecule", action, "-s", "default"], cwd=ROOT, check=True, capture_output=True)
+    for host in ("head", "compute01", "compute02"):
+        remove = "sudo rm /usr/lib/python3/dist-packages/usercustomize.py"
+        subprocess.run(["ssh", "-F", SSH_CONFIG, host, remove], check=True)
 
 
 def bare_script() -> float:

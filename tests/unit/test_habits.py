@@ -226,7 +226,7 @@ def release(checkout: Path, version: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.once
+@pytest.mark.rare  # 20 s; a release is seldom made
 def test_releases(checkout: Path, git: Git) -> None:
     """One is made, wrong versions and a dirty tree are refused, and a step that fails leaves the branch as it was."""
     (before,) = git("rev-parse", "HEAD").split()

@@ -15,6 +15,8 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from programs import ROLES, load
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module", name="health")
 def program() -> ModuleType:

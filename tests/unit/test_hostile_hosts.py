@@ -168,6 +168,7 @@ def unharmed(hosts: Hosts, secret: Path, *made: str) -> None:
         assert base64.b64encode(SECRET.encode()).decode() not in text
 
 
+@pytest.mark.once  # the other tests here run playbooks with both
 def test_liars_are_left_out_and_named_and_the_others_go_on(tmp_path: Path, secret: Path) -> None:
     lying = lies(secret)
     hosts = site(tmp_path / "site", lying)
@@ -219,6 +220,7 @@ def test_a_host_that_measures_lies_does_not_break_the_hardware_file(tmp_path: Pa
     assert [node["hosts"] for node in found["nodes"]] == ["n3"]
 
 
+@pytest.mark.once  # the other tests here run playbooks with both
 def test_what_is_said_of_jobs_is_data_in_reports(tmp_path: Path) -> None:
     """Node names, reasons and outputs come from compute nodes and users, also through an honest controller."""
     said = f"</failure>]]>&{ESCAPES}{{{{ 7 * 7 }}}}"

@@ -17,6 +17,8 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts
 from programs import StandIn, load
 
+pytestmark = pytest.mark.once
+
 TEMPLATES = Path(__file__).parents[2] / "roles/slurmctld/templates"
 NODES = [{"hosts": "gpu[008-011]", "hardware": "fast"}, {"hosts": "cpu1", "hardware": "slow"}]
 JOB = {

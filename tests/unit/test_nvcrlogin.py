@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from programs import load
 
+pytestmark = pytest.mark.once
+
 OWN = "".join(f"machine {name} login $oauthtoken password NEW\n" for name in ("nvcr.io", "authn.nvidia.com"))
 
 

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[2]
 LOADED = next(iter(sorted(path.name for path in Path("/sys/module").iterdir())))
 """A module that is loaded here."""

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from programs import StandIn, load
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def backup() -> ModuleType:

@@ -13,6 +13,9 @@ import pytest
 import yaml
 from standing_hosts import Hosts, honest
 
+# Scenario guide installs a cluster of three hosts with the newest ansible-core.
+pytestmark = pytest.mark.once
+
 LOOK = Path(__file__).parents[2] / "playbooks/stages/look.yml"
 
 
@@ -168,7 +171,6 @@ def test_a_missing_program_stops_the_run_before_any_change(tmp_path: Path) -> No
     assert not there.asked("head", "slurm_packages")
 
 
-@pytest.mark.once
 def test_a_change_is_tried_on_one_node_of_each_kind(tmp_path: Path) -> None:
     """The slurmd of n1 does not start: the controller takes the change back, and n2 was never asked."""
     hosts = standing(["head", "n1", "n2", "n3"], packages={"slurmctld": "24.11.5-4", "slurmd": "24.11.5-4"})
@@ -184,7 +186,6 @@ def test_a_change_is_tried_on_one_node_of_each_kind(tmp_path: Path) -> None:
     assert not there.asked("n2", "slurm_service")
 
 
-@pytest.mark.once
 def test_after_a_good_trial_the_other_nodes_follow_and_drained_nodes_are_named(tmp_path: Path) -> None:
     hosts = standing(["head", "n1", "n2", "n3"], packages={"slurmctld": "24.11.5-4", "slurmd": "24.11.5-4"})
     hosts["head"]["slurm_config"] |= {"unproven": ["n[1-2]", "n3"]}
@@ -200,7 +201,6 @@ def test_after_a_good_trial_the_other_nodes_follow_and_drained_nodes_are_named(t
     assert "n3 (bad DIMM); n[1-2] (Prolog error)" in last
 
 
-@pytest.mark.once
 def test_a_host_with_another_clock_is_refused(tmp_path: Path) -> None:
     """The control host's clock may be wrong itself: the hosts are compared with the controller."""
     hosts = standing(["head", "n1", "n2", "n3"])
