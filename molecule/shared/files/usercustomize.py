@@ -8,9 +8,9 @@ Python keeps none itself (zipimport). The hosts of a site have nothing like this
 
 from __future__ import annotations
 
-import importlib.util
 import marshal
 import os
+import sys
 import zipimport
 from hashlib import sha256
 from types import CodeType
@@ -22,16 +22,16 @@ compile_source = zipimport._compile_source  # type: ignore[attr-defined]
 
 def compile_once(path: str, source: bytes) -> CodeType:
     """The code of a source, from an earlier process if there was one. Its name in tracebacks is the first path."""
-    file = os.path.join(KEPT, sha256(importlib.util.MAGIC_NUMBER + source).hexdigest())
+    file = f"{KEPT}/{sys.implementation.cache_tag}-{sha256(source).hexdigest()}"
     try:
         with open(file, "rb") as stream:
-            code: CodeType = marshal.load(stream)
+            code: CodeType = marshal.loads(stream.read())
             return code
     except (OSError, ValueError, EOFError):
         code = compile_source(path, source)
     try:
         with open(f"{file}.{os.getpid()}-{os.uname().nodename}", "wb") as stream:
-            marshal.dump(code, stream)
+            stream.write(marshal.dumps(code))
         os.rename(stream.name, file)
     except OSError:
         pass  # a user may not write there
