@@ -97,7 +97,7 @@ shellcheck:
 	shellcheck --external-sources .ci/run $$(git grep -lE '^#!.*(ba)?sh$$' -- tests roles ':!*.py' ':!*.md' ':!*.yml' ':!*.j2')
 
 ansible-lint: $(ready)
-	ansible-lint --profile production --offline --nocolor $(files)
+	ANSIBLE_INVENTORY_ENABLED=auto ansible-lint --profile production --offline --nocolor $(files)
 
 # pylint takes longer than all other sanity tests together; the others here repeat ruff, yamllint and antsibull-changelog.
 rest := changelog pep8 pylint yamllint

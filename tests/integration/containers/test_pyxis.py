@@ -120,11 +120,8 @@ def worse(equipped: Site) -> Site:
     return replace(equipped, variables=equipped.variables | {"slurm_plugstack": []})
 
 
-# The second case takes 30 s, and differs from the first in the line of plugstack.conf alone.
-@pytest.mark.parametrize(
-    "required",
-    [pytest.param(True, id="package"), pytest.param(False, id="package-and-line", marks=pytest.mark.rare)],
-)
+@pytest.mark.rare  # 75 s; test_a_plugin_with_which_no_container_runs_is_not_left_to_jobs has the same way back
+@pytest.mark.parametrize("required", [True, False], ids=["package", "package-and-line"])
 def test_after_a_change_for_the_worse_jobs_have_what_they_had(
     lab: Lab, worse: Site, workshop: Workshop, required: bool
 ) -> None:

@@ -12,7 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from lab import Lab, with_cluster
+
+# 65 s; few sites have several controllers.
+pytestmark = pytest.mark.rare
 
 STATE = "/home/slurm-state"
 STAGES = "--tags=base,controller,compute,login"

@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 from lab import Lab, Run, with_cluster
 
+# Minutes; few sites have several controllers.
+pytestmark = pytest.mark.rare
+
 STATE = "/home/slurm-state"
 ROLE = "gpucluster.slurm.slurmctld : "
 APPLY = f"{ROLE}Apply Slurm's configuration"
@@ -95,7 +98,6 @@ def test_what_is_refused_reaches_neither_controller_and_no_other_host(lab: Lab, 
     lab.command("compute02", "mv /root/hosts /etc/hosts")
 
 
-@pytest.mark.rare
 def test_an_outage_of_the_primary(lab: Lab, job: str, tmp_path: Path) -> None:
     """The run uses and changes the second controller, names the host that it left out, and does not succeed."""
     assert lab.command("compute01", "scontrol ping") == BOTH
@@ -123,7 +125,6 @@ def test_an_outage_of_the_primary(lab: Lab, job: str, tmp_path: Path) -> None:
     assert lab.command("compute01", f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
 
 
-@pytest.mark.rare
 @pytest.mark.usefixtures("job")
 def test_what_is_refused_after_a_killed_run_reaches_neither_controller(lab: Lab, tmp_path: Path) -> None:
     """The run was killed before the second controller had the change. In the next test it takes over nevertheless."""
@@ -136,7 +137,6 @@ def test_what_is_refused_after_a_killed_run_reaches_neither_controller(lab: Lab,
     assert (run.rc, run.changed, as_they_are(lab)) == (2, {}, before)
 
 
-@pytest.mark.rare
 def test_the_primary_comes_back_with_every_change(lab: Lab, job: str, tmp_path: Path) -> None:
     """The primary's slurmctld is down, its host is up. The second controller is changed, then gives control back."""
     lab.command("head", "systemctl stop slurmctld")

@@ -64,12 +64,13 @@ def test_the_packages_are_schedmds_and_held(lab: Lab) -> None:
         assert f"considering log /var/log/slurm/{log}" in rotated
 
 
-@pytest.mark.rare  # 84 s; scenario slurm-26.05 itself installs from a repository, and test_files has a change of source
+@pytest.mark.rare  # 84 s; scenario slurm-26.05 itself installs from a repository
 def test_a_repository_with_its_key(lab: Lab, way_out: str, tmp_path: Path) -> None:
     (tmp_path / "schedmd.asc").write_text(lab.command(lab.controller, "cat /srv/stand-in/key.asc"))
     install_again(lab, tmp_path, way_out, {"repository": "file:/srv/stand-in ./", "key": "schedmd.asc"})
 
 
+@pytest.mark.rare  # 50 s; scenario upgrade has packages as files as well
 def test_files(lab: Lab, way_out: str, tmp_path: Path) -> None:
     names = lab.command(lab.controller, "cd /srv/stand-in; ls slurm-smd*.deb").split()
     for name in names:
