@@ -150,6 +150,22 @@ def test_what_is_there_stays(copied: Lab, tmp_path: Path) -> None:
     assert "adopt_controler: unknown variable, did you mean 'adopt_controller'?" in str(wrong.failed["localhost"])
 
 
+def test_a_check_writes_nothing_and_a_run_that_was_killed_is_completed(copied: Lab, tmp_path: Path) -> None:
+    check = adopt(COPIED, tmp_path, "--check")
+    assert (check.rc, check.failed, check.warnings) == (0, {}, [])
+    assert "Write the cluster file" in str(check.changed)
+    assert [*tmp_path.iterdir()] == []
+    # The run was killed when it had taken the key.
+    key = copied.inventory.parent / "secrets/lab-one/munge.key"
+    taken = tmp_path / "secrets/lab-one/munge.key"
+    taken.parent.mkdir(parents=True)
+    taken.write_bytes(key.read_bytes())
+    run = adopt(COPIED, tmp_path)
+    assert (run.rc, run.failed) == (0, {})
+    assert (tmp_path / "lab-one.cluster.yml").read_bytes() == copied.inventory.read_bytes()
+    assert taken.read_bytes() == key.read_bytes()
+
+
 def test_the_plan_has_nothing_without_a_reason(copied: Lab, fetched: Lab) -> None:
     plans = {lab.controller: lab.playbook("site", "--check", "--diff") for lab in (copied, fetched)}
     assert {name: (run.rc, run.failed) for name, run in plans.items()} == dict.fromkeys(plans, (0, {}))

@@ -71,6 +71,17 @@ while True:
 
 CONNECT = "import socket, sys; print(socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).recv(9).decode())"
 
+IPV6 = """
+import socket, sys
+host, *ports = sys.argv[1:]
+for port in ports:
+    one = socket.socket(socket.AF_INET6)
+    one.settimeout(3)
+    if one.connect_ex((host, int(port), 0, socket.if_nametoindex("eth0"))) in (0, 111):
+        print(port)
+"""
+"""Prints the ports to which a request passes, as SCAN does, at an address of IPv6."""
+
 RING = """
 import os, socket, time
 rank = int(os.environ["SLURM_PROCID"])
@@ -283,6 +294,19 @@ def test_a_foreign_host_is_refused_at_every_port(site: Site) -> None:
     assert found == {CONTROLLER: [], LOGIN: [str(OPEN)], NODES[0]: [], NODES[1]: []}
 
 
+def test_it_is_refused_with_ipv6_as_well(site: Site) -> None:
+    found = {}
+    for host in CLUSTER:
+        (link_local,) = (
+            words.partition("/")[0]
+            for words in site.lab.command(host, "ip -6 -brief address show dev eth0 scope link").split()
+            if words.startswith("fe80:")
+        )
+        scan = f"python3 - {link_local} 22 3306 6817 6818 6819 {OPEN}"
+        found[host] = site.lab.script(FOREIGN, scan, IPV6.encode()).decode().split()
+    assert found == {CONTROLLER: [], LOGIN: [str(OPEN)], NODES[0]: [], NODES[1]: []}
+
+
 def test_hosts_of_the_cluster_reach_what_they_need_and_no_more(site: Site) -> None:
     target = {host: address(site, host) for host in CLUSTER}
     with site.server(NODES[0], 7777):
@@ -415,6 +439,20 @@ def test_drift_is_repaired(site: Site) -> None:
             "enabled",
             "active",
         ]
+    assert ran(site.run()) == {}
+
+
+def test_a_boot_loads_the_rules_before_any_port_is_open(site: Site) -> None:
+    """The container starts again: its network is a new one, without rules."""
+    before = site.lab.command(NODES[0], TABLE)
+    subprocess.run(["podman", "restart", f"gpucluster-{NODES[0]}"], check=True, capture_output=True)
+    site.lab.wait_for(NODES[0], "systemctl is-active slurmd", "active", 60)
+    assert site.lab.command(NODES[0], TABLE) == before
+    units = (UNIT, "ssh.service", "slurmd.service")
+    show = "systemctl show --property=ActiveEnterTimestampMonotonic --value"
+    rules, *servers = (int(site.lab.command(NODES[0], f"{show} {unit}")) for unit in units)
+    assert all(0 < rules < server for server in servers), servers
+    site.lab.wait_until_idle(CONTROLLER, NODES[0])
     assert ran(site.run()) == {}
 
 
