@@ -96,6 +96,7 @@ mypy: $(ready)
 shellcheck:
 	shellcheck --external-sources .ci/run $$(git grep -lE '^#!.*(ba)?sh$$' -- tests roles ':!*.py' ':!*.md' ':!*.yml' ':!*.j2')
 
+# For each playbook and role it starts Ansible, which would load the inventory plugin each time.
 ansible-lint: $(ready)
 	ANSIBLE_INVENTORY_ENABLED=auto ansible-lint --profile production --offline --nocolor $(files)
 
