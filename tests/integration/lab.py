@@ -31,6 +31,16 @@ OF_MYSQL = ("community.mysql", "ansible.mariadb", "Deprecation warnings can be d
 SOCKETS = tempfile.TemporaryDirectory(prefix="lab-")
 
 
+def podman(command: str, *words: str) -> str:
+    """Give a command to podman, for what the lab's hosts cannot do themselves, such as their power; its output."""
+    return subprocess.run(["podman", command, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def container(host: str) -> str:
+    """The name of a host's container."""
+    return f"gpucluster-{host}"
+
+
 @dataclass
 class Run:
     """The result of a run of ansible-playbook. Its fields follow from `events`, the lines of the jsonl callback.
@@ -103,6 +113,17 @@ class LiveRun:
     def wait_for_task(self, name: str) -> None:
         """Return when a task whose name contains `name` starts; AssertionError if the run ends before."""
         assert any(name in task for task in self.tasks()), f"the run ended before {name!r}:\n{''.join(self.lines[-5:])}"
+
+    def wait_for_line(self, words: str, seconds: int = 180) -> None:
+        """Return when the run has shown these words; AssertionError if it ends before."""
+        assert self.process.stdout is not None
+        until = time.monotonic() + seconds
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if words in line:
+                return
+            assert time.monotonic() < until, f"no {words!r} within {seconds} s"
+        raise AssertionError(f"the run ended before {words!r}: {''.join(self.lines)[-3000:]}")
 
     def finish(self) -> Run:
         """Let the run end by itself."""

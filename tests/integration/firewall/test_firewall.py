@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lab import Lab, Run, with_cluster
+from lab import Lab, Run, container, podman, with_cluster
 
 CONTROLLER, LOGIN, NODES, FOREIGN = "fw-ctl", "fw-login", ("fw-node1", "fw-node2"), "fw-foreign"
 CLUSTER = (CONTROLLER, LOGIN, *NODES)
@@ -450,7 +450,7 @@ def test_drift_is_repaired(site: Site) -> None:
 def test_a_boot_loads_the_rules_before_any_port_is_open(site: Site) -> None:
     """The container starts again: its network is a new one, without rules."""
     before = site.lab.command(NODES[0], TABLE)
-    subprocess.run(["podman", "restart", f"gpucluster-{NODES[0]}"], check=True, capture_output=True)
+    podman("restart", container(NODES[0]))
     site.lab.wait_for(NODES[0], "systemctl is-active slurmd", "active", 60)
     assert site.lab.command(NODES[0], TABLE) == before
     units = (UNIT, "ssh.service", "slurmd.service")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import ROOT, Lab, Run, with_cluster
+from lab import ROOT, Lab, Run, container, podman, with_cluster
 
 DATABASE, CONTROLLER, NODE = "rec-db", "rec-ctl", "rec-node1"
 STATUS = "/var/lib/gpucluster-slurm/backup/status.json"
@@ -79,8 +79,7 @@ def wait_for_record(site: Lab, job: int, wanted: str, seconds: int = 90) -> None
 
 def lose(site: Lab, *hosts: str) -> None:
     """Remove hosts with all their data, and make them anew."""
-    for host in hosts:
-        subprocess.run(["podman", "rm", "--force", "--time=0", f"gpucluster-{host}"], check=True, capture_output=True)
+    podman("rm", "--force", "--time=0", *map(container, hosts))
     for command in ("reset", "create"):
         molecule = ["molecule", command, "--scenario-name=recovery"]
         subprocess.run(

@@ -110,18 +110,6 @@ def succeeded(run: Run) -> None:
     assert run.rc == 0, run.failed or run.output[-3000:]
 
 
-def wait_for_line(run: LiveRun, words: str, seconds: int = 180) -> None:
-    """Return when the run has shown these words."""
-    assert run.process.stdout is not None
-    until = time.monotonic() + seconds
-    for line in run.process.stdout:
-        run.lines.append(line)
-        if words in line:
-            return
-        assert time.monotonic() < until, f"no {words!r} within {seconds} s"
-    raise AssertionError(f"the run ended before {words!r}: {''.join(run.lines)[-3000:]}")
-
-
 def later(lab: Lab, host: str, script: str) -> None:
     """Run a script on a host when this connection has ended."""
     lab.script(host, "cat >/root/later", script.encode())
@@ -241,13 +229,13 @@ def test_a_node_leaves_when_its_job_has_ended_and_runs_that_were_killed_go_on(si
     before = site.file.read_text()
     job = site.submit("leave-node4")
     run = site.start("leave-node4", "-e", "remove_nodes_write=true")
-    wait_for_line(run, f"waiting   leave-node4: job {job} of root until")
+    run.wait_for_line(f"waiting   leave-node4: job {job} of root until")
     # The line is also shown before the node is drained.
     drained = "timeout 60 sinfo --noheader --nodes=leave-node4 --format=%E"
     site.lab.wait_for(CONTROLLER, drained, "gpucluster.slurm remove_nodes: leaves the cluster", 60)
     run.kill()
     run = site.start("leave-node4", "-e", "remove_nodes_write=true")
-    wait_for_line(run, f"waiting   leave-node4: job {job} of root until")
+    run.wait_for_line(f"waiting   leave-node4: job {job} of root until")
     site.command(f"touch {GO}")
     run.wait_for_task("Stop the daemons")
     run.kill()

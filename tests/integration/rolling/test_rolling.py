@@ -10,7 +10,6 @@ slurmctld for the same reason.
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from lab import Lab, LiveRun, Run
+from lab import Lab, Run, container, podman
 
 CONTROLLER = "roll-ctl"
 NODES = [f"roll-node{number}" for number in range(1, 5)]
@@ -91,7 +90,7 @@ SEE = """
 def clean(lab: Lab) -> Iterator[None]:
     """After each test no job runs, no note is left, and all nodes are in service."""
     yield
-    engine("start", *(f"gpucluster-{node}" for node in NODES))
+    podman("start", *map(container, NODES))
     for node in NODES:
         lab.wait_for(node, "systemctl is-active slurmd | grep -x active", "active")
     # Not every test has jobs, and scancel may fail without one.
@@ -134,23 +133,6 @@ def reason(lab: Lab, node: str) -> str:
     return str(lab.command(CONTROLLER, shown))
 
 
-def wait_for_line(run: LiveRun, words: str, seconds: int = 120) -> None:
-    """Return when the run has shown these words."""
-    assert run.process.stdout is not None
-    until = time.monotonic() + seconds
-    for line in run.process.stdout:
-        run.lines.append(line)
-        if words in line:
-            return
-        assert time.monotonic() < until, f"no {words!r} within {seconds} s"
-    raise AssertionError(f"the run ended before {words!r}")
-
-
-def engine(*words: str) -> str:
-    """Give a command to the engine of the lab's containers; its output."""
-    return subprocess.run(["podman", *words], check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
 @contextmanager
 def power(*nodes: str) -> Iterator[list[str]]:
     """Start these containers again after their systemd has rebooted, as a machine would; the nodes that have booted."""
@@ -159,10 +141,10 @@ def power(*nodes: str) -> Iterator[list[str]]:
 
     def watch() -> None:
         while not off.wait(0.5):
-            ended = engine("ps", "--all", "--filter=status=exited", "--format={{.Names}} {{.ExitCode}}").split("\n")
+            ended = podman("ps", "--all", "--filter=status=exited", "--format={{.Names}} {{.ExitCode}}").split("\n")
             for node in nodes:
-                if f"gpucluster-{node} {REBOOTED}" in ended:
-                    engine("start", f"gpucluster-{node}")
+                if f"{container(node)} {REBOOTED}" in ended:
+                    podman("start", container(node))
                     booted.append(node)
 
     watcher = threading.Thread(target=watch)
@@ -210,7 +192,7 @@ def test_the_plan_changes_nothing(lab: Lab, tmp_path: Path) -> None:
 def test_free_nodes_are_changed_first_and_a_busy_one_when_its_job_ends(lab: Lab, tmp_path: Path) -> None:
     job = submit(lab, "roll-node1", "until test -e /home/go; do sleep 0.5; done")
     run = lab.start("rolling", "-e", f"rolling_tasks={tasks(tmp_path)}", "-e", "rolling_budget=2")
-    wait_for_line(run, f"waiting   roll-node1: job {job} of root until ")
+    run.wait_for_line(f"waiting   roll-node1: job {job} of root until ")
     assert reason(lab, "roll-node1").startswith(("draining", "drng"))
     lab.wait_for(CONTROLLER, f"cat {NOTE}", "done", 120)
     lab.command(CONTROLLER, "touch /home/go")
@@ -257,13 +239,13 @@ def test_while_a_rolling_change_waits_site_yml_changes_the_cluster(lab: Lab, tmp
     run.wait_for_task("Change slowly")
     refused = lab.playbook("site", "--tags", "base")
     assert "runs a playbook of this collection on this cluster" in str(refused.failed)
-    wait_for_line(run, "done      3 of 4")
+    run.wait_for_line("done      3 of 4")
     succeeded(lab.playbook("site", "--skip-tags", "validate", "-e", "{slurm_conf: {MessageTimeout: 11}}"))
     lab.command(CONTROLLER, "timeout 60 scontrol show config | grep 'MessageTimeout *= 11 sec'")
     assert lab.command(CONTROLLER, f"timeout 60 squeue --noheader --jobs={job} --format=%T") == "RUNNING"
     # A run that has not ended when the job ends is waited for.
     lab.command(CONTROLLER, f"echo '{OTHER}' >/run/gpucluster-slurm/run; touch /home/go")
-    wait_for_line(run, "waiting   alice on adm2 runs a playbook of this collection")
+    run.wait_for_line("waiting   alice on adm2 runs a playbook of this collection")
     lab.command(CONTROLLER, "rm /home/go /run/gpucluster-slurm/run")
     succeeded(run.finish())
     record(lab, job, "COMPLETED")
@@ -274,7 +256,7 @@ def test_a_run_that_was_killed_goes_on_and_a_second_one_is_refused(lab: Lab, tmp
     job = submit(lab, "roll-node2", "until test -e /home/go; do sleep 0.5; done")
     given = ("-e", f"rolling_tasks={tasks(tmp_path)}", "-e", "rolling_budget=2")
     run = lab.start("rolling", *given)
-    wait_for_line(run, "done      3 of 4")
+    run.wait_for_line("done      3 of 4")
     second = lab.playbook("rolling", *given)
     assert second.rc != 0
     assert "runs a playbook of this collection on this cluster" in str(second.failed)
@@ -335,7 +317,7 @@ def test_nodes_reboot_and_one_that_does_not_return_counts_against_the_budget(lab
         submit(lab, node, "until test -e /home/go; do sleep 0.5; done")
     with stream(lab, "--exclude=roll-node[3-4]"), power("roll-node1", "roll-node2", "roll-node4") as boots:
         live = lab.start("rolling", *given)
-        wait_for_line(live, "next      roll-node[3-4]")
+        live.wait_for_line("next      roll-node[3-4]")
         lab.command(CONTROLLER, "touch /home/go")
         run = live.finish()
     lab.command(CONTROLLER, "rm /home/go")
@@ -348,7 +330,7 @@ def test_nodes_reboot_and_one_that_does_not_return_counts_against_the_budget(lab
     assert "next      roll-node[1-2]" not in run.output
 
     # A person repairs it, and the same command goes on.
-    engine("start", "gpucluster-roll-node3")
+    podman("start", container("roll-node3"))
     lab.wait_for("roll-node3", "systemctl is-active slurmd | grep -x active", "active")
     with power(*NODES) as boots:
         succeeded(lab.playbook("rolling", *given))
