@@ -83,8 +83,9 @@ LOG_REASONS = (
     ),
     _reason(
         "no-configuration",
+        # Not "getaddrinfo() failed": slurmd resolves its own name as well, before it looks for it in slurm.conf.
         r"could not establish a configuration source|failed to (?:fetch|load) .*config|dns srv lookup failed"
-        r"|getaddrinfo\(\) failed",
+        r"|slurm_set_addr: unable to resolve",
         "The daemon got its configuration from no controller.",
         "Look at the network and the name resolution from the host to the controllers; slurmctld must answer.",
     ),

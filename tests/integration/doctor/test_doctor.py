@@ -256,8 +256,7 @@ IDENTITY = (
 HOSTS = (
     Fault(
         "doc-node1",
-        # slurmd without a configuration of its own resolves its name before it looks for it in slurm.conf.
-        {"slurmd-no-configuration": "Name or service not known"},
+        {"slurmd-host-name": "slurmd does not start"},
         "hostname another-name; systemctl restart slurmd --no-block",
         "hostname doc-node1; systemctl restart slurmd",
         seen=SILENT,

@@ -159,6 +159,27 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
         "slurmd-no-configuration",
         "configuration source",
     ),
+    "slurmd: no address of the controller": (
+        DOWN,
+        failed(
+            "error: _xgetaddrinfo: getaddrinfo() failed: Name or service not known: No error, attempt number 5",
+            "error: _xgetaddrinfo: getaddrinfo(ctl9:6817) failed: Name or service not known",
+            'error: slurm_set_addr: Unable to resolve "ctl9"',
+        ),
+        "slurmd-no-configuration",
+        "ctl9",
+    ),
+    # The words of the next attempt to start are those of every name.
+    "slurmd: another host name, while it tries again": (
+        DOWN,
+        failed(
+            "error: _xgetaddrinfo: getaddrinfo(other:(null)) failed: Name or service not known",
+            "fatal: Unable to determine this slurmd's NodeName",
+            "error: _xgetaddrinfo: getaddrinfo() failed: Name or service not known: No error, attempt number -3",
+        ),
+        "slurmd-host-name",
+        "this slurmd's NodeName",
+    ),
     "slurmd: configuration refused": (
         DOWN,
         failed("error: Parsing error at unrecognized key: SlurmdPrt"),
