@@ -236,7 +236,8 @@ def process_of_a_job_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> Iterator
     sleeping = subprocess.Popen(["sleep", "60"])
     real = processes()[sleeping.pid]
     cgroup = "4:freezer:/slurm/uid_0/job_12/step_0\n"
-    shown = {sleeping.pid: type(real)(real.name, real.parent, real.uids, cgroup)}
+    # The kernel may show the name of the parent for a moment yet.
+    shown = {sleeping.pid: type(real)("sleep", real.parent, real.uids, cgroup)}
     monkeypatch.setattr(host_look, "processes", lambda: shown)
     yield sleeping.pid
     sleeping.kill()
