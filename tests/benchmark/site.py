@@ -10,13 +10,13 @@ usage: python site.py
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import time
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+
+from timed_role import playbook
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -40,31 +40,22 @@ def bare_script() -> float:
     return time.monotonic() - start
 
 
-def ansible_playbook(*arguments: str, **environment: str) -> tuple[float, str]:
-    """Seconds of a playbook on the hosts, and its output."""
-    common = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_SSH_COMMON_ARGS": f"-F {SSH_CONFIG}"}
-    argv = ["ansible-playbook", *arguments]
-    everything = os.environ | common | environment
-    start = time.monotonic()
-    output = subprocess.run(argv, cwd=ROOT, env=everything, check=True, capture_output=True, text=True).stdout
-    return time.monotonic() - start, output
-
-
 def plain() -> float:
     """Seconds of the playbook with Ansible's own modules."""
     with TemporaryDirectory() as tree:
         subprocess.run([HERE / "bare_files.sh", tree], check=True)
         archive = f"{tree}/etc.tar"
         subprocess.run(["tar", "-C", tree, "-cf", archive, "etc"], check=True)
-        playbook = str(HERE / "plain.yml")
-        return ansible_playbook(playbook, "-i", "head,compute01,compute02", "-e", f"archive={archive}")[0]
+        arguments = (str(HERE / "plain.yml"), "-i", "head,compute01,compute02", "-e", f"archive={archive}")
+        seconds: float = playbook(str(SSH_CONFIG), *arguments)[0]
+    return seconds
 
 
 def site() -> tuple[float, dict[str, dict[str, int]]]:
     """Seconds of site.yml, which ends when the nodes are up, and Ansible's recap."""
     arguments = ("gpucluster.slurm.site", "-i", str(HERE / "bare.cluster.yml"), "--skip-tags=validate")
-    seconds, output = ansible_playbook(*arguments, ANSIBLE_STDOUT_CALLBACK="ansible.builtin.json")
-    return seconds, json.loads(output[output.index("{") :])["stats"]
+    result: tuple[float, dict[str, dict[str, int]]] = playbook(str(SSH_CONFIG), *arguments)
+    return result
 
 
 def job() -> float:
