@@ -46,6 +46,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     slurm_conf,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_plans, storage_remark
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import release_order
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
@@ -111,6 +112,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "program_errors": program_errors,
     "programs": programs,
     "registration": check_registration,
+    "release_order": release_order,
     "script_remarks": script_remarks,
     "slurm_conf": slurm_conf,
     "state_directory_errors": state_directory_errors,

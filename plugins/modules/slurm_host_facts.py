@@ -12,8 +12,8 @@ version_added: 0.1.0
 description:
   - Gathers facts about a host once for all roles, instead of Ansible's facts. So a host that needs no change costs one
     task instead of a task for each fact.
-  - It changes nothing on the host, with one exception. If apt has no package lists, the module downloads them to find
-    out the release of Slurm.
+  - It changes nothing on the host, with one exception. If apt has no package lists, or with O(update_lists), the module
+    downloads them to find out the release of Slurm.
 options:
   packages:
     description: Packages to look for, by name.
@@ -26,6 +26,16 @@ options:
         Slurm. With the empty value, apt is not asked.
     type: str
     default: slurm-wlm-basic-plugins
+    version_added: 0.2.0
+  update_lists:
+    description: Whether apt downloads its package lists first, because those that the host has may be old.
+    type: bool
+    default: false
+    version_added: 0.2.0
+  state_directory:
+    description: C(StateSaveLocation), to find out which slurmctld wrote the state there. It is given on controllers.
+    type: str
+    default: ""
     version_added: 0.2.0
   hold:
     description: Source packages whose installed packages have to be held (C(apt-mark hold)), by name.
@@ -228,6 +238,26 @@ ansible_facts:
           type: str
           returned: always
           sample: 24.11.5
+        slurm:
+          description: What decides which release of Slurm the host may run.
+          type: dict
+          returned: always
+          contains:
+            installed:
+              description: The version of the installed programs; empty without Slurm.
+              type: str
+              returned: always
+              sample: 24.11.5
+            candidate:
+              description: On a host without Slurm, the version of O(slurm_package) that apt would install.
+              type: str
+              returned: always
+              sample: ""
+            state_protocol:
+              description: The protocol version of the slurmctld that wrote O(state_directory) last; 0 without a state.
+              type: int
+              returned: always
+              sample: 10752
         packages:
           description: The installed ones of O(packages), with their versions.
           type: dict
@@ -462,6 +492,8 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
     questions = Questions(
         **lists,
         slurm_package=params["slurm_package"],
+        update_lists=params["update_lists"],
+        state_directory=params["state_directory"],
         directory_users=params["directory_users"],
         part=(part["path"], part["marker"]),
         serving_controller=params["serving_controller"],
@@ -488,6 +520,8 @@ def main() -> None:
         argument_spec={
             "packages": names,
             "slurm_package": {"type": "str", "default": "slurm-wlm-basic-plugins"},
+            "update_lists": {"type": "bool", "default": False},
+            "state_directory": {"type": "str", "default": ""},
             "hold": names,
             "candidates": names,
             "users": names,

@@ -114,6 +114,21 @@ options:
       - The release of Slurm, such as V(24.11), that the plugins in the packages must be built for. O(packages[].name)
         is not allowed with it, since the module must read the plugins before the installation.
     type: str
+  slurm:
+    description:
+      - The release of Slurm that the cluster has. If apt would install another one, its lists are updated, and the
+        module fails unless they have that release then. A host that has Slurm already is not concerned.
+    type: dict
+    suboptions:
+      package:
+        description: The package whose version is that of all packages of Slurm.
+        type: str
+        required: true
+      release:
+        description: The release, such as V(24.11).
+        type: str
+        required: true
+    version_added: 0.2.0
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files]
 seealso:
   - module: ansible.builtin.apt
@@ -205,7 +220,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import fetch_url
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import PACKAGE_SOURCE
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import parts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     OPTIONS,
@@ -228,6 +245,7 @@ INSTALL = [
 ]
 CHANGE = [*INSTALL, "--allow-change-held-packages", "--no-remove"]
 ARCHIVES = "/var/cache/apt/archives"
+APT_SOURCES = "/etc/apt/sources.list.d/"
 UNPACKED = "packages"
 """The file of an unpacked directory that lists its packages."""
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
@@ -491,20 +509,54 @@ def unpack(module: AnsibleModule, targets: list[str], debs: list[Deb], directory
         os.rename(root, directory)
 
 
-def install(module: AnsibleModule, targets: list[str]) -> None:
+def offered_version(module: AnsibleModule, targets: list[str], package: str) -> str:
+    """The version of a package that apt would install with these targets; empty if it would not, or cannot."""
+    command = [*INSTALL, "--quiet=0", "--simulate", *targets]
+    stdout = module.run_command(command, environ_update=ENVIRONMENT)[1]
+    found = re.search(rf"^Inst {re.escape(package)} (?:\[\S+\] )?\((\S+) ", stdout, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def of_the_cluster(module: AnsibleModule, targets: list[str], debs: list[Deb]) -> list[str]:
+    """The targets, with the version of Slurm that O(slurm) allows. Raises PackageError if there is no such version.
+
+    Without it, apt would install what its lists have, which can be another release than that of the cluster.
+    """
+    slurm = module.params["slurm"]
+    if not slurm:
+        return targets
+    package, release = slurm["package"], slurm["release"]
+    own = [deb.version for deb in debs if deb.name == package]
+    version = own[0] if own else offered_version(module, targets, package)
+    if not own and version and parts(version)[0] != release:
+        module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
+        version = offered_version(module, targets, package)
+    if version and parts(version)[0] != release:
+        raise PackageError(
+            f"{package}: found version {version}, allowed: Slurm {release}, which the cluster has. "
+            f"{PACKAGE_SOURCE.format(release=release)}"
+        )
+    return [*targets, f"{package}={version}"] if version and not own else targets
+
+
+def install(module: AnsibleModule, targets: list[str], debs: list[Deb]) -> None:
     """Install packages, or only download them. If apt does not find one, update its package lists and try again.
+
+    debs: the packages among the targets that are files.
 
     Raises PackageError.
     """
-    command = [*(CHANGE if module.params["version"] else INSTALL), *targets]
+    command = [*(CHANGE if module.params["version"] else INSTALL)]
     if module.params["download"]:
         command.append("--download-only")
     if module.params["slurm_release"]:
         command.append("--reinstall")  # a package with other plugins may have the same version
-    rc, stdout, stderr = module.run_command(command, environ_update=ENVIRONMENT)
+    wanted = [*command, *of_the_cluster(module, targets, debs)]
+    rc, stdout, stderr = module.run_command(wanted, environ_update=ENVIRONMENT)
     if rc != 0:
         module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
-        rc, stdout, stderr = module.run_command(command, environ_update=ENVIRONMENT)
+        wanted = [*command, *of_the_cluster(module, targets, debs)]
+        rc, stdout, stderr = module.run_command(wanted, environ_update=ENVIRONMENT)
     if rc != 0:
         words = [line for line in f"{stdout}\n{stderr}".split("\n") if line.strip() and not line.startswith("W:")]
         raise PackageError(f"apt-get install {' '.join(targets)}: " + "; ".join(words[-8:]))
@@ -567,10 +619,13 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     if module.params["download"]:
         targets = missing + [deb.path for deb in other]
         if targets:
-            install(module, targets)
+            install(module, targets, other)
             if module.params["unpack"]:
                 unpack(module, targets, other, module.params["unpack"])
         return {"changed": False, "installed": targets, "held": {}, "files": [], "plugins": plugins}
+    if (missing or other) and not any(file.path.startswith(APT_SOURCES) for file in changes):
+        # Before anything is changed. Files that give apt another source come first; then apt is asked after them.
+        of_the_cluster(module, missing + [deb.path for deb in other], other)
     if not module.check_mode:
         write(changes)
         if stale:
@@ -579,7 +634,7 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
             if interrupted:
                 finish(module)
             if missing or other:
-                install(module, missing + [deb.path for deb in other])
+                install(module, missing + [deb.path for deb in other], other)
     held = hold(module) if module.params["hold"] else {}
     changed = {deb.name for deb in other} | {name.partition("=")[0] for name in missing}
     after = missing + [f"{deb.name}={deb.version}" for deb in other]
@@ -610,6 +665,7 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
 
 
 def main() -> None:
+    text = {"type": "str", "required": True}
     module = AnsibleModule(
         argument_spec={
             "packages": {
@@ -645,6 +701,7 @@ def main() -> None:
             "download": {"type": "bool", "default": False},
             "unpack": {"type": "path"},
             "slurm_release": {"type": "str"},
+            "slurm": {"type": "dict", "options": {"package": text, "release": text}},
         },
         required_by={"version": "hold"},
         supports_check_mode=True,

@@ -26,6 +26,14 @@ options:
     description: Whether the run of another control host has ended, so that its note is replaced.
     type: bool
     default: false
+  controllers:
+    description:
+      - Controllers of this run, by their names in C(SlurmctldHost). If the run ends and slurmctld does not answer on
+        one of them, the module fails.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
   rolling:
     description:
       - Whether the run is a rolling change. While it waits for jobs, the module C(slurm_rolling) removes its note, so
@@ -53,11 +61,22 @@ other:
   sample: {host: adm1, user: alice, process: 4711 15234567, since: 2026-11-24 10:02}
 """
 
+import os
+import time
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import run_note
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import controllers
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
+
+SLURM_CONF = "/etc/slurm/slurm.conf"
+
+STARTING = 20
+"""Seconds in which a slurmctld that this run has restarted answers."""
 
 
 def change(params: dict[str, Any], check_mode: bool = False) -> dict[str, str]:
@@ -77,6 +96,19 @@ def change(params: dict[str, Any], check_mode: bool = False) -> dict[str, str]:
     return {}
 
 
+def silent_controllers(names: Sequence[str]) -> list[str]:
+    """The controllers whose slurmctld does not answer. Without a configuration, no slurmctld is to run yet."""
+    if not names or not os.path.exists(SLURM_CONF):
+        return []
+    deadline = time.monotonic() + STARTING
+    while True:
+        answering = controllers(run(["scontrol", "ping"]).output)
+        silent = [name for name in names if not answering.get(name, False)]
+        if not silent or time.monotonic() > deadline:
+            return silent
+        time.sleep(1)
+
+
 def main() -> None:
     text = {"type": "str", "required": True}
     module = AnsibleModule(
@@ -86,6 +118,7 @@ def main() -> None:
             "run": {"type": "dict", "default": {}, "options": {"host": text, "user": text, "process": text}},
             "former": {"type": "list", "elements": "str", "default": []},
             "rolling": {"type": "bool", "default": False},
+            "controllers": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
@@ -93,6 +126,12 @@ def main() -> None:
         other = change(module.params, module.check_mode)
     except (FileError, OSError) as error:
         module.fail_json(msg=str(error))
+    asked = module.params["controllers"] if module.params["state"] == "ended" and not module.check_mode else []
+    if silent := silent_controllers(asked):
+        module.fail_json(
+            msg=f"slurmctld does not answer on {fold(silent)}, and this run has ended. Its log there has the reason "
+            "(journalctl -u slurmctld), and the playbook gpucluster.slurm.doctor names the cause."
+        )
     module.exit_json(changed=False, other=other)
 
 

@@ -68,6 +68,7 @@ def honest(name: str) -> dict[str, Any]:
         "memory_mib": 2000,
         "nvidia_gpus": 1,
         "slurm_version": "24.11.5-4",
+        "slurm": {"installed": "", "candidate": "24.11.5-4", "state_protocol": 0},
         "packages": {},
         "unheld": [],
         "candidates": {"apptainer": "1.4.5-3"},

@@ -22,6 +22,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     value_text,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import SLURMDBD
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import (
+    HEAD,
+    JOB_STATE,
+    PACKAGE_SOURCE,
+    protocol_of_state,
+    reads,
+    release_of_protocol,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     TRAITS,
     JobPlacement,
@@ -267,13 +275,49 @@ class Slurmdbd(Daemon):
 
     def try_files(self, directory: str) -> None:
         with open(os.path.join(directory, self.conf), encoding="utf-8") as file:
-            port = dbd_port(read({self.conf: file.read()}))
+            configuration = read({self.conf: file.read()})
+        if not self.active():
+            check_database(self.version(), configuration)
+        port = dbd_port(configuration)
         process, name = listener(port)
         if process not in (0, self.main_process()):
             raise ConfigError(
                 f"{self.conf}: DbdPort: found '{port}', on which {name} (process {process}) listens on this host, "
                 "allowed: a free port"
             )
+
+
+def check_database(version: str, configuration: Configuration) -> None:
+    """Refuse a database of a later release: slurmdbd would remove the columns that it does not know.
+
+    Each slurmctld that registers leaves its protocol version in `cluster_table`, `rpc_version`. Raises ConfigError.
+    """
+    name = configuration.settings.get((Slurmdbd.conf, "storageloc"), ("", "slurm_acct_db"))[1]
+    query = f"SELECT MAX(rpc_version) FROM `{name}`.cluster_table WHERE deleted = 0"
+    answer = run(["mariadb", "--batch", "--skip-column-names"], stdin=query)
+    protocol = answer.output.strip()
+    if not answer.status and protocol.isdecimal() and not reads(version, int(protocol)):
+        raise ConfigError(
+            f"the database {name} belongs to a cluster with Slurm {release_of_protocol(int(protocol))}, and slurmdbd "
+            f"{version} would damage it. {PACKAGE_SOURCE.format(release=release_of_protocol(int(protocol)))}"
+        )
+
+
+def check_state(version: str, directory: str) -> None:
+    """Refuse a state of a later release: slurmctld would take control and end without having read it.
+
+    Raises ConfigError.
+    """
+    try:
+        with open(os.path.join(directory, JOB_STATE), "rb") as file:
+            protocol = protocol_of_state(file.read(HEAD))
+    except OSError:
+        return  # there is none yet, or another check names the directory
+    if not reads(version, protocol):
+        raise ConfigError(
+            f"{directory} has the state of Slurm {release_of_protocol(protocol)}, which slurmctld {version} does not "
+            f"read. {PACKAGE_SOURCE.format(release=release_of_protocol(protocol))}"
+        )
 
 
 def make_archive(configuration: Configuration) -> None:
@@ -351,6 +395,8 @@ class Slurmctld(Daemon):
         with open(f"{directory}/slurm.conf", encoding="utf-8") as file:
             settings = read({"slurm.conf": file.read()}).settings
         user = settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
+        if not self.active():
+            check_state(self.version(), settings.get(("slurm.conf", "statesavelocation"), ("", ""))[1])
         try:
             try_out(directory, account(user) or user)
         except TrialError as error:

@@ -58,6 +58,13 @@ LOG_REASONS = (
         "Install the plugin for this release (site.yml, --tags containers,compute).",
     ),
     _reason(
+        "state-release",
+        r"can ?not recover .*incompatible|incompatible version, got \d+ need",
+        "StateSaveLocation has the state of another release of Slurm, which this slurmctld does not read.",
+        "Give the host the release that wrote the state (the other hosts have it), then run site.yml. Nothing is lost "
+        "meanwhile: jobs go on, and slurmctld has not changed the state.",
+    ),
+    _reason(
         "version",
         r"incompatible versions|protocol_version \d+ (?:not|less)|unsupported version|version mismatch",
         "The daemon has a release that the other daemons do not understand.",

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_advice import without_harmful_advice
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import indented, visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.variable_names import replaced_variables
 
@@ -124,6 +125,7 @@ def _cores(value: Any) -> str:
 _PRINTABLE = r"[ -~]*"
 _WORD = r"[A-Za-z0-9][A-Za-z0-9+._~:-]*"
 _PATH = r"/[A-Za-z0-9+._/@%:-]*"
+_VERSION = r"(?:[A-Za-z0-9+._~:-]+)?"
 _KEY = r"[a-z0-9-]+ [A-Za-z0-9+/]+=*"
 _PORTS = r"[0-9]{1,5}(:[0-9]{1,5})?"
 
@@ -159,7 +161,8 @@ HOST = _record(
     container=_text(r"[a-z0-9-]+", 64),
     memory_mib=_number(LARGEST),
     nvidia_gpus=_number(1024),
-    slurm_version=_text(r"(?:[A-Za-z0-9+._~:-]+)?"),
+    slurm_version=_text(_VERSION),
+    slurm=_record(installed=_text(_VERSION), candidate=_text(_VERSION), state_protocol=_number((1 << 16) - 1)),
     packages=_mapping(_text(_WORD), _text(_WORD)),
     unheld=_list(_text(_WORD)),
     candidates=_mapping(_text(_WORD), _text(_WORD)),
@@ -498,6 +501,8 @@ COMMON: dict[str, Check] = {
 _DIFF = ("before", "after", "before_header", "after_header", "src_binary", "dst_binary", "src_larger", "dst_larger")
 # Ansible shows these keys without a mark that they come from a host.
 _SHOWN = ("msg", "warnings", "deprecations", "exception")
+# These have the content of files, which is written elsewhere as it is.
+_FILES = ("in_force", "files", "ansible_facts")
 
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -597,6 +602,7 @@ def checked(module: str, result: Any, arguments: Mapping[str, Any] | None = None
     if "diff" in taken:
         taken["diff"] = _diff(taken["diff"])
     taken = {key: _map_texts(value, visible) for key, value in taken.items()}
+    taken = {key: value if key in _FILES else _map_texts(value, without_harmful_advice) for key, value in taken.items()}
     taken |= {key: _map_texts(taken[key], indented) for key in _SHOWN if key in taken}
     # Python ends a line at more characters than a terminal does.
     taken |= {f"{name}_lines": taken[name].splitlines() for name in ("stdout", "stderr") if name in taken}

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change, made, sshd_pam
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import release_order
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import apparmor, cloud_init, dpkg, last_backup, ufw
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, without_part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
@@ -55,6 +56,9 @@ HOSTS = "/etc/hosts"
 
 MOST_NAMES = 1000
 """Names of /etc/hosts that are returned."""
+
+UPDATE_LISTS = ("apt-get", "--quiet=2", "update")
+"""Downloads apt's package lists."""
 
 NONE = "(none)"
 """apt-cache's word for a version that there is not."""
@@ -140,6 +144,10 @@ class Questions:
     """Names of packages: which are installed."""
     slurm_package: str = ""
     """The package whose version is Slurm's: which version would apt install, if the host has no Slurm."""
+    update_lists: bool = False
+    """Does apt download its package lists before it answers?"""
+    state_directory: str = ""
+    """StateSaveLocation of slurmctld: the slurmctld of which release wrote it last."""
     hold: Sequence[str] = ()
     """Names of source packages: which of their installed packages are not held."""
     candidates: Sequence[str] = ()
@@ -182,6 +190,8 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
     packages = dpkg.installed(run(dpkg.QUERY))
     own = distribution(tree.text("/etc/os-release") or "")
     version = slurm_version(run)
+    if questions.update_lists:
+        run(UPDATE_LISTS)
     policy = _policy(run, questions.candidates, "" if version else questions.slurm_package)
     path, marker = questions.part
     whole = _content(tree, path) or b"" if path else b""
@@ -194,6 +204,11 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "memory_mib": _memory(tree.text("/proc/meminfo") or ""),
         "nvidia_gpus": len(gpus.addresses(tree)),
         "slurm_version": version or policy.get(questions.slurm_package, ""),
+        "slurm": {
+            "installed": version,
+            "candidate": "" if version else policy.get(questions.slurm_package, ""),
+            "state_protocol": _state_protocol(tree, questions.state_directory) if questions.state_directory else 0,
+        },
         "packages": {name: packages[name].version for name in questions.packages if name in packages},
         "unheld": dpkg.unheld(packages, questions.hold),
         "candidates": {name: version for name, version in policy.items() if name in questions.candidates},
@@ -277,6 +292,15 @@ def slurm_version(run: Command) -> str:
         return next((match[1] for match in told if match), "")
 
 
+def _state_protocol(tree: Tree, directory: str) -> int:
+    """The protocol version of the slurmctld that wrote StateSaveLocation last; 0 without a state."""
+    try:
+        with open(tree.path(f"{directory}/{release_order.JOB_STATE}"), "rb") as file:
+            return release_order.protocol_of_state(file.read(release_order.HEAD))
+    except OSError:
+        return 0
+
+
 def _policy(run: Command, names: Sequence[str], slurm_package: str) -> dict[str, str]:
     """The candidates of these packages, and of Slurm's if it is given; apt is asked only if it has to be."""
     asked = [*names, *([slurm_package] if slurm_package else [])]
@@ -285,7 +309,7 @@ def _policy(run: Command, names: Sequence[str], slurm_package: str) -> dict[str,
     found = candidates(run(["apt-cache", "policy", *asked]))
     if slurm_package and slurm_package not in found:
         # A host that apt has never updated, such as one from the image of a cloud, has no lists.
-        run(["apt-get", "--quiet=2", "update"])
+        run(UPDATE_LISTS)
         found = candidates(run(["apt-cache", "policy", *asked]))
     return found
 

@@ -41,6 +41,9 @@ DUMP = "slurm_database.sql"
 COMPLETED = b"-- Dump completed"
 """The last line of a dump of mariadb-dump begins with this."""
 
+VERSION_TAG = "slurm="
+"""A tag of each snapshot: the version of Slurm's packages on the host that was saved."""
+
 NEEDED = ("clustername", "job_state", "node_state")
 """Files of StateSaveLocation that each slurmctld has after its first minute."""
 
@@ -437,13 +440,13 @@ class Repository:
             raise BackupError(f"{self.target} has no backup of the {part}")
         return found[0]
 
-    def save(self, part: str, host: str, *paths: str) -> dict[str, Any]:
+    def save(self, part: str, settings: Mapping[str, Any], *paths: str) -> dict[str, Any]:
         """Save paths as a snapshot of a part; its row in the result."""
-        return self._row(part, self.run("backup", "--json", f"--host={host}", f"--tag={part}", *paths))
+        return self._row(part, self.run("backup", "--json", *labels(part, settings), *paths))
 
-    def save_stream(self, part: str, host: str, command: Sequence[str]) -> dict[str, Any]:
+    def save_stream(self, part: str, settings: Mapping[str, Any], command: Sequence[str]) -> dict[str, Any]:
         """Save the output of a command, whose end must be that of a dump. If it fails, there is no snapshot."""
-        arguments = ["backup", "--json", f"--host={host}", f"--tag={part}", "--stdin", f"--stdin-filename={DUMP}"]
+        arguments = ["backup", "--json", *labels(part, settings), "--stdin", f"--stdin-filename={DUMP}"]
         return self._row(part, piped(command, ["restic", *arguments], self.environment))
 
     def _row(self, part: str, output: str) -> dict[str, Any]:
@@ -501,13 +504,13 @@ def save_database(repository: Repository, settings: Mapping[str, Any]) -> dict[s
     if not before:
         raise BackupError(f"the database {name} has no tables of slurmdbd")
     command = ["mariadb-dump", "--single-transaction", "--quick", "--no-tablespaces", name]
-    row = repository.save_stream("database", str(settings["host"]), command)
+    row = repository.save_stream("database", settings, command)
     return {**row, "counts": [before, counts(name)]}
 
 
 def save_archive(repository: Repository, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Save the files of old records."""
-    return repository.save("archive", str(settings["host"]), str(settings["archive"]))
+    return repository.save("archive", settings, str(settings["archive"]))
 
 
 def listed_jobs() -> list[dict[str, Any]]:
@@ -541,8 +544,6 @@ def save_controller(repository: Repository, settings: Mapping[str, Any]) -> dict
                 copy_file(source, STAGING / "kept" / name)
         copy_file(Path("/etc/munge/munge.key"), STAGING / "munge.key")
         copy_file(CONF / "control.tar", STAGING / "control.tar")
-        versions = output_of(["dpkg-query", "--show", "--showformat=${Package} ${Version} ${db:Status-Status}\n"])
-        packages = [row for row in map(str.split, versions.split("\n")) if len(row) == 3 and row[2] == "installed"]
         write_json(
             STAGING / "manifest.json",
             {
@@ -551,20 +552,33 @@ def save_controller(repository: Repository, settings: Mapping[str, Any]) -> dict
                 "time": int(time.time()),
                 "jobs": jobs,
                 "next_job_id": job_id_of((STAGING / "state/job_state").read_bytes())[1],
-                "packages": {
-                    row[0]: row[1] for row in packages if re.match("slurm|munge|mariadb|sackd|restic", row[0])
-                },
+                "packages": versions(),
             },
         )
-        return repository.save("controller", str(settings["host"]), str(STAGING))
+        return repository.save("controller", settings, str(STAGING))
     finally:
         shutil.rmtree(STAGING, ignore_errors=True)
+
+
+def versions() -> dict[str, str]:
+    """The installed packages that a cluster consists of, with their versions."""
+    listing = output_of(["dpkg-query", "--show", "--showformat=${Package} ${Version} ${db:Status-Status}\n"])
+    rows = [row for row in map(str.split, listing.split("\n")) if len(row) == 3 and row[2] == "installed"]
+    return {row[0]: row[1] for row in rows if re.match("slurm|munge|mariadb|sackd|restic", row[0])}
+
+
+def labels(part: str, settings: Mapping[str, Any]) -> list[str]:
+    """What restic notes of a snapshot of a part: its host, the part and the version of Slurm."""
+    version = versions().get(settings["slurm_package"], "")
+    tags = [part, f"{VERSION_TAG}{version}"] if version else [part]
+    return [f"--host={settings['host']}", *(f"--tag={tag}" for tag in tags)]
 
 
 def retain(repository: Repository, settings: Mapping[str, Any], status: dict[str, Any]) -> None:
     """Forget what is older than the settings keep, and check the repository each week."""
     keep = [f"--keep-{name}={number}" for name, number in settings["keep"].items()]
-    repository.run("forget", "--group-by=tags", "--prune", *keep)
+    # Each part has paths of its own, and its tags change with the version of Slurm.
+    repository.run("forget", "--group-by=paths", "--prune", *keep)
     if time.time() - float(status.get("checked", 0)) > CHECKED:
         repository.run("check")
         status["checked"] = int(time.time())
@@ -738,11 +752,27 @@ def look(settings: Mapping[str, Any]) -> dict[str, Any]:
                 "time": shown_time(_time(rows[0])),
                 "seconds": int(_time(rows[0])),
                 "host": rows[0]["hostname"],
+                "slurm": version_of(rows[0], repository, settings),
             }
             for part, rows in found.items()
             if rows
         },
     }
+
+
+def version_of(snapshot: Mapping[str, Any], repository: Repository, settings: Mapping[str, Any]) -> str:
+    """The version of Slurm that a snapshot is of; empty if it is not known.
+
+    Snapshots of version 0.1 of this collection have no tag with it. Then that of the newest backup of the controller
+    serves.
+    """
+    tags = [tag for tag in snapshot.get("tags") or [] if tag.startswith(VERSION_TAG)]
+    if tags:
+        return str(tags[0].removeprefix(VERSION_TAG))
+    try:
+        return str(manifest_of(repository)["packages"].get(settings["slurm_package"], ""))
+    except BackupError:
+        return ""
 
 
 def manifest_of(repository: Repository) -> dict[str, Any]:

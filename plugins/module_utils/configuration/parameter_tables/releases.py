@@ -42,3 +42,7 @@ NO_NORMAL_APART = "25.11.1"
 TAKES_THREE_BEFORE = "24.11"
 """The first release that takes the state, the database and the daemons of the three releases before it; earlier ones
 take those of the two before (RELEASE_NOTES of each release, and https://slurm.schedmd.com/upgrades.html)."""
+
+FIRST_PROTOCOL = 38
+"""The upper byte of the protocol version of the first of RELEASES. Each later release has the next number
+(SLURM_22_05_PROTOCOL_VERSION and the following ones in src/common/slurm_protocol_common.h)."""
