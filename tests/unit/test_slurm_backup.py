@@ -137,6 +137,27 @@ def test_clustername_is_put_in_place_last(backup: ModuleType, tmp_path: Path, mo
     assert (place / "hash.1/job.11/script").exists()
 
 
+def test_a_snapshot_knows_the_version_of_slurm(backup: ModuleType, stand_in: StandIn) -> None:
+    stand_in("dpkg-query", "printf 'slurm-smd 26.05.5-1 installed\\nslurmd 1 config-files\\nbash 5 installed\\n'")
+    settings = {"host": "head", "slurm_package": "slurm-smd"}
+    assert backup.labels("database", settings) == ["--host=head", "--tag=database", "--tag=slurm=26.05.5-1"]
+    assert backup.labels("database", {**settings, "slurm_package": "x"}) == ["--host=head", "--tag=database"]
+    assert backup.version_of({"tags": ["database", "slurm=26.05.5-1"]}, None, settings) == "26.05.5-1"
+
+
+def test_a_snapshot_of_an_earlier_collection_is_of_the_version_in_the_manifest(
+    backup: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup, "manifest_of", lambda _repository: {"packages": {"slurm-smd": "24.11.5-4"}})
+    assert backup.version_of({"tags": ["database"]}, None, {"slurm_package": "slurm-smd"}) == "24.11.5-4"
+
+    def none(_repository: None) -> None:
+        raise backup.BackupError("there is none")
+
+    monkeypatch.setattr(backup, "manifest_of", none)
+    assert backup.version_of({"tags": None}, None, {"slurm_package": "slurm-smd"}) == ""
+
+
 END = "-- Dump completed on 2026-01-31"
 
 

@@ -136,9 +136,11 @@ def test_unsuitable_hosts_are_named_with_the_way_out_and_left_out(tmp_path: Path
     expected = {f"wrong{number}": words for number, (_facts, _packages, words) in enumerate(UNSUITABLE.values())}
     kinds = {f"wrong{number}": kind[:2] for number, kind in enumerate(UNSUITABLE.values())}
     kinds |= {f"right{number}": kind for number, kind in enumerate(SUITABLE.values())}
-    hosts = standing(["head"])
+    # Their releases differ, which would be wrong in a cluster, and is the subject of another test.
+    unknown = {"installed": "", "candidate": "", "state_protocol": 0}
+    hosts = standing(["head"], slurm=unknown)
     for name, (facts, _packages) in kinds.items():
-        hosts |= standing([name], **facts)
+        hosts |= standing([name], slurm=unknown, **facts)
     model = cluster()
     model["nodes"] = [{"hosts": ",".join(kinds), "hardware": "a"}]
     there = Hosts(tmp_path / "site", model, hosts)
@@ -156,6 +158,34 @@ def test_unsuitable_hosts_are_named_with_the_way_out_and_left_out(tmp_path: Path
     closed = f"right{[*SUITABLE].index('closed ports')}"
     assert re.findall(r"(\w+): ufw allow", run.stdout) == [closed]
     assert f"{closed}: ufw allow proto tcp from NETWORK to any port 6818,60001:63000" in run.stdout
+
+
+def slurm(installed: str = "", candidate: str = "") -> dict[str, Any]:
+    """The facts of a host with Slurm, or of one that would get it."""
+    return {
+        "slurm": {"installed": installed, "candidate": candidate, "state_protocol": 0},
+        "slurm_version": installed or candidate,
+        "packages": {"slurm-wlm-basic-plugins": f"{installed}-1"} if installed else {},
+    }
+
+
+@pytest.mark.parametrize(("made_anew", "check"), [("head", False), ("db", True), ("n3", False)])
+def test_releases_do_not_mix(tmp_path: Path, made_anew: str, check: bool) -> None:
+    """A host that was made anew, and to which apt offers Slurm 24.11, in a cluster with 26.05."""
+    names = ["head", "head2", "db", "n1", "n2", "n3"]
+    hosts = standing(names, **slurm("26.05.5")) | standing([made_anew], **slurm(candidate="24.11.5-4"))
+    # The second controller serves while the first one is lost.
+    controllers = "head,head2" if made_anew == "head" else "head"
+    model = cluster(StateSaveLocation="/shared") | {"controllers": controllers, "database": "db"}
+    there = Hosts(tmp_path / "site", model, hosts)
+    run = there.run("gpucluster.slurm.site", "--skip-tags", "mig,validate", *(["--check"] if check else []))
+    assert run.returncode != 0
+    said = " ".join(run.stdout.split())
+    assert "would install Slurm 24.11.5-4, and the cluster has Slurm 26.05 (26.05.5 on head" in said
+    assert '"update_lists": true' in there.asked(made_anew, "slurm_host_facts"), "old lists refuse no host"
+    changed = [name for name in names if there.asked(name, "slurm_packages") or there.asked(name, "slurm_config")]
+    assert made_anew not in changed
+    assert bool(changed) == (made_anew == "n3"), "without its controllers and its database, no host is changed"
 
 
 def test_a_missing_program_stops_the_run_before_any_change(tmp_path: Path) -> None:

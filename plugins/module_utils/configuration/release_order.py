@@ -5,8 +5,7 @@
 
 slurmdbd has the same release as slurmctld or a later one, and slurmctld the same as slurmd and the commands or a later
 one (https://slurm.schedmd.com/upgrades.html). An earlier daemon cannot read the state of a later slurmctld, and an
-earlier slurmdbd removes columns from the tables of a later one. So a host that gets Slurm gets the
-release of its cluster.
+earlier slurmdbd removes columns from the tables of a later one. So each host gets the release of its cluster.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class _Host:
+class _HostRelease:
     name: str
     installed: str
     """The version of the programs that the host has; empty without Slurm."""
@@ -125,7 +124,7 @@ def release_order(
         `unasked`: whether a host would get Slurm, and nothing but a controller outside of this run knows the release.
     """
     hosts = {
-        name: _Host(
+        name: _HostRelease(
             name,
             str(found["installed"]),
             "" if found["installed"] else files or str(found["candidate"]),
@@ -151,7 +150,7 @@ def release_order(
 
 
 def _cluster_release(
-    hosts: Mapping[str, _Host], controllers: Sequence[str], database: str, known: Mapping[str, str]
+    hosts: Mapping[str, _HostRelease], controllers: Sequence[str], database: str, known: Mapping[str, str]
 ) -> Evidence:
     """The release of the cluster, from the best evidence that there is.
 
@@ -176,7 +175,7 @@ def _installed(hosts: Any) -> list[Evidence]:
     return [Evidence(host.release, f"{host.installed} on {host.name}") for host in hosts if host.release]
 
 
-def _error(host: _Host, cluster: Evidence, is_controller: bool, is_database: bool) -> str:
+def _error(host: _HostRelease, cluster: Evidence, is_controller: bool, is_database: bool) -> str:
     """Why the release of a host does not fit the cluster; empty if it does."""
     if not cluster.release:
         return ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import struct
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -37,6 +38,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     NotYetError,
     Slurmctld,
     Slurmdbd,
+    check_state,
     placement,
     takeover,
     those_up,
@@ -454,6 +456,42 @@ def test_a_directory_that_its_user_cannot_make_is_an_error(stand_in: StandIn) ->
     assert str(error.value) == (
         "slurmdbd.conf: ArchiveDir: found '/srv/archive', which user slurm cannot make: mkdir: Permission denied"
     )
+
+
+NOT_RUNNING = "[ $1 != is-active ] && echo 0"
+
+
+@pytest.mark.parametrize(("protocol", "refused"), [("11520", True), ("10752", False), ("NULL", False), ("", False)])
+def test_slurmdbd_does_not_start_with_the_database_of_a_later_release(
+    stand_in: StandIn, tmp_path: Path, protocol: str, refused: bool
+) -> None:
+    stand_in("systemctl", NOT_RUNNING)
+    stand_in("slurmdbd", "echo slurm 24.11.5")
+    stand_in("mariadb", f"cat >{tmp_path}/asked; echo '{protocol}'")
+    (tmp_path / "slurmdbd.conf").write_text("StorageLoc=acct\nDbdPort=1\n")
+    daemon = Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0})))
+    if refused:
+        with pytest.raises(ConfigError, match=r"acct belongs to a cluster with Slurm 26\.05, and slurmdbd 24\.11\.5 "):
+            daemon.try_files(str(tmp_path))
+    else:
+        daemon.try_files(str(tmp_path))
+    assert "`acct`.cluster_table" in (tmp_path / "asked").read_text()
+
+
+@pytest.mark.parametrize(("protocol", "refused"), [(11520, True), (10752, False)])
+def test_slurmctld_does_not_start_with_the_state_of_a_later_release(
+    tmp_path: Path, protocol: int, refused: bool
+) -> None:
+    word = b"PROTOCOL_VERSION\0"
+    (tmp_path / "job_state").write_bytes(struct.pack(">I", len(word)) + word + struct.pack(">HQ", protocol, 0))
+    if refused:
+        with pytest.raises(
+            ConfigError, match=r"has the state of Slurm 26\.05, which slurmctld 24\.11\.5 does not read"
+        ):
+            check_state("24.11.5", str(tmp_path))
+    else:
+        check_state("24.11.5", str(tmp_path))
+    check_state("24.11.5", str(tmp_path / "missing"))
 
 
 # -- the trial on nodes ----------------------------------------------------------------------------------------------

@@ -103,7 +103,13 @@ def test_a_package_of_the_same_version_with_other_plugins_is_installed(
     monkeypatch.setattr(slurm_packages, "check_architecture", lambda *_words: None)
     monkeypatch.setattr(slurm_packages, "check_plugins", lambda *_words: [found])
     module = Mock(
-        params={"packages": [{"name": None}], "slurm_release": "24.11", "version": None, "download": False}
+        params={
+            "packages": [{"name": None}],
+            "slurm_release": "24.11",
+            "version": None,
+            "download": False,
+            "slurm": None,
+        }
         | {name: [] for name in ("before", "files", "downloads", "hold")}
         | {"stale": False, "hold_services": False},
         check_mode=True,
@@ -172,7 +178,12 @@ def test_a_name_with_a_version_is_installed_only_if_the_package_is_missing(
     monkeypatch.setattr(dpkg, "JOURNAL", str(tmp_path))
     names = ["slurmd=24.11.5-1", "slurmctld=24.11.5-4", "munge"]
     module = Mock(
-        params={"packages": [{"name": name} for name in names], "hold": ["slurm-wlm"], "slurm_release": None}
+        params={
+            "packages": [{"name": name} for name in names],
+            "hold": ["slurm-wlm"],
+            "slurm_release": None,
+            "slurm": None,
+        }
         | {name: [] for name in ("before", "files", "downloads")}
         | {"stale": False, "hold_services": False, "version": None, "download": False},
         check_mode=True,
@@ -274,3 +285,50 @@ def test_packages_that_apt_would_install_are_found_where_they_are(
     module.run_command.side_effect = [module.run_command.return_value, (100, "", "E: no network")]
     with pytest.raises(slurm_packages.PackageError, match=r"apt-get download libslurm45=1:26.05.1-1: E: no network"):
         slurm_packages.archives(module, [str(file)], files, "/nowhere")
+
+
+PACKAGE = "slurm-wlm-basic-plugins"
+
+
+class Apt:
+    """A module whose apt would install a version of PACKAGE: one before its lists are updated, and another one then."""
+
+    def __init__(self, *versions: str) -> None:
+        self.params = {"slurm": {"package": PACKAGE, "release": "26.05"}}
+        self.versions = [*versions]
+        self.updates = 0
+
+    def run_command(self, command: list[str], **_options: object) -> tuple[int, str, str]:
+        if command[-1] == "update":
+            self.updates += 1
+            return 0, "", ""
+        assert "--simulate" in command
+        version = self.versions[min(self.updates, len(self.versions) - 1)]
+        return 0, f"Inst {PACKAGE} ({version} Debian:13.1/stable [amd64])\n" if version else "", ""
+
+
+@pytest.mark.parametrize(
+    ("versions", "pinned", "updates"),
+    [(["26.05.5-1"], "26.05.5-1", 0), (["24.11.5-4", "26.05.5-1"], "26.05.5-1", 1), ([""], "", 0)],
+    ids=["the release of the cluster", "old lists", "nothing of Slurm"],
+)
+def test_apt_installs_the_release_of_the_cluster(versions: list[str], pinned: str, updates: int) -> None:
+    apt = Apt(*versions)
+    targets = slurm_packages.of_the_cluster(apt, ["slurmd"], [])  # type: ignore[arg-type]
+    assert targets == ["slurmd", *([f"{PACKAGE}={pinned}"] if pinned else [])]
+    assert apt.updates == updates
+
+
+def test_another_release_is_refused_with_new_lists_too() -> None:
+    apt = Apt("24.11.5-4")
+    with pytest.raises(slurm_packages.PackageError, match=r"found version 24\.11\.5-4, allowed: Slurm 26\.05"):
+        slurm_packages.of_the_cluster(apt, ["slurmd"], [])  # type: ignore[arg-type]
+    assert apt.updates == 1
+
+
+def test_a_file_of_another_release_is_refused() -> None:
+    deb = slurm_packages.Deb("/x/s.deb", "s.deb", PACKAGE, "24.11.5-4", "amd64")
+    with pytest.raises(slurm_packages.PackageError, match=r"found version 24\.11\.5-4, allowed: Slurm 26\.05"):
+        slurm_packages.of_the_cluster(Apt(""), ["/x/s.deb"], [deb])  # type: ignore[arg-type]
+    same = slurm_packages.Deb("/x/s.deb", "s.deb", PACKAGE, "26.05.1-4", "amd64")
+    assert slurm_packages.of_the_cluster(Apt(""), ["/x/s.deb"], [same]) == ["/x/s.deb"]  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils import run_note
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_run
+from programs import StandIn
 
 ALICE = {"host": "adm1", "user": "alice", "process": "100 5"}
 BOB = {"host": "adm2", "user": "bob", "process": "100 5"}
@@ -101,3 +102,25 @@ def test_a_rolling_change_has_both_notes_or_none(change: Change, note: Path) -> 
     assert change(ALICE) == {}
     assert change(BOB, "ended", rolling=True) == {}
     assert (note.exists(), rolling.exists()) == (True, False)
+
+
+def ping(**states: str) -> str:
+    return "".join(f"Slurmctld(backup) at {name} is {state}\n" for name, state in states.items())
+
+
+@pytest.mark.parametrize(
+    ("said", "silent"),
+    [(ping(c1="UP", c2="UP"), []), (ping(c1="UP", c2="DOWN"), ["c2"]), ("", ["c1", "c2"])],
+    ids=["all", "one", "no answer"],
+)
+def test_controllers_that_are_down_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn, said: str, silent: list[str]
+) -> None:
+    (tmp_path / "slurm.conf").touch()
+    monkeypatch.setattr(slurm_run, "SLURM_CONF", str(tmp_path / "slurm.conf"))
+    monkeypatch.setattr(slurm_run, "STARTING", 0)
+    stand_in("scontrol", f"printf '{said}'")
+    assert slurm_run.silent_controllers(["c1", "c2"]) == silent
+    assert slurm_run.silent_controllers([]) == []
+    monkeypatch.setattr(slurm_run, "SLURM_CONF", str(tmp_path / "missing"))
+    assert slurm_run.silent_controllers(["c1", "c2"]) == [], "a cluster that has no configuration yet"

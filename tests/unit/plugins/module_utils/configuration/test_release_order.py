@@ -110,7 +110,15 @@ def test_a_later_release_comes_by_an_upgrade_only() -> None:
         ({"c1": "26.05.5", "c2": "24.11.5", "db": "26.05.5"}, "could not read the state"),
         ({"c1": "26.05.5", "db": "26.05.5", "n1": "9.9.9"}, ""),
     ],
-    ids=["a node left out of an upgrade", "too old", "a later node", "slurmdbd first", "slurmdbd", "standby", "unknown"],
+    ids=[
+        "a node left out of an upgrade",
+        "too old",
+        "a later node",
+        "slurmdbd first",
+        "slurmdbd",
+        "standby",
+        "unknown",
+    ],
 )
 def test_the_order_of_releases_that_are_there(hosts: dict[str, str], wrong: str) -> None:
     found = order(**{name: host(version) for name, version in hosts.items()})

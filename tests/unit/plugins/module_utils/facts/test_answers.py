@@ -475,6 +475,29 @@ def test_a_terminal_obeys_nothing(text: str, shown: str) -> None:
     assert visible(text) == shown
 
 
+@pytest.mark.parametrize(
+    "advice",
+    [
+        "start with '-i' to ignore this. Warning: using -i will lose the data that can't be recovered.",
+        "start with '-i' to ignore this",
+        "Start with '-i' to ignore this error and kill the afflicted jobs.",
+        "Remove /var/lib/slurm/clustername to override this safety check if this is intentional (e.g., the ClusterName "
+        "has changed).",
+    ],
+)
+def test_advice_that_loses_jobs_is_not_repeated(advice: str) -> None:
+    """Words of slurmctld's log, in any answer of any host; the content of a file stays as it is."""
+    said = f"fatal: Can not recover job state, incompatible version, got 11520 need <= 10752, {advice}\nnext line"
+    answer = {"changed": False, "failed": True, "msg": said, "table": [said]}
+    found = checked("slurm_config", answer)
+    for text in (found["msg"], found["table"][0]):
+        assert "got 11520 need <= 10752, [Slurm's advice is left out: it loses jobs]" in text
+        assert "-i" not in text
+        assert "Remove" not in text
+        assert "next line" in text
+    assert checked("slurm_config", {**answer, "in_force": {"a.conf": said}})["in_force"] == {"a.conf": said}
+
+
 def test_texts_are_visible_wherever_they_are() -> None:
     answer = {"failed": True, "msg": "\x1b[1m", "stat": {"\x1b[2m": ["\x1b[3m"]}, "stdout": "a\x85b\u2028c\nd\x1b[4m"}
     taken = checked("ansible.builtin.stat", {**answer, "stdout_lines": {"x": 1}, "stderr_lines": ["x"]})

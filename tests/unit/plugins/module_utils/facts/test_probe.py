@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import grp
 import os
+import struct
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -349,3 +350,25 @@ def test_only_lines_that_the_collection_writes_are_known_hosts(tmp_path: Path) -
     there = host(tmp_path, etc__ssh__ssh_known_hosts2="\n".join(lines))
     assert look(there, Questions(known_hosts=True))["known_hosts"] == [lines[1]]
     assert look(there, Questions())["known_hosts"] == []
+
+
+def test_the_release_that_a_host_may_run(tmp_path: Path) -> None:
+    """What is installed, what apt would install, and which slurmctld wrote the state."""
+    head = b"\0\0\0\x11PROTOCOL_VERSION\0" + struct.pack(">HQ", 11520, 1767225600)
+    tree = host(tmp_path)
+    state = tmp_path / "var/lib/slurm/slurmctld"
+    state.mkdir(parents=True)
+    (state / "job_state").write_bytes(head)
+    asked = Questions(slurm_package="slurm-wlm-basic-plugins", state_directory="/var/lib/slurm/slurmctld")
+    bare = look(tree, asked, apt_cache=BARE)["slurm"]
+    assert bare == {"installed": "", "candidate": "24.11.5-4", "state_protocol": 11520}
+    commands = Told(slurmd="slurm-wlm 26.05.5\n", apt_cache=BARE)
+    found = probe.look(tree, commands, Questions(slurm_package="slurm-wlm-basic-plugins"))["slurm"]
+    assert found == {"installed": "26.05.5", "candidate": "", "state_protocol": 0}
+
+
+def test_apt_downloads_its_lists_before_it_is_asked_again(tmp_path: Path) -> None:
+    commands = Commands(apt_cache=BARE)
+    probe.look(host(tmp_path), commands, Questions(slurm_package="slurm-wlm-basic-plugins", update_lists=True))
+    apt = [command for command in commands.asked if command.startswith("apt")]
+    assert apt == ["apt-get --quiet=2 update", "apt-cache policy slurm-wlm-basic-plugins"]
