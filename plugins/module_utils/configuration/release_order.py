@@ -159,8 +159,8 @@ def _cluster_release(
     there yet, what the primary controller would get.
     """
     present = [hosts[name] for name in controllers if name in hosts]
-    found = [Evidence(host.state, f"the state of slurmctld on {host.name}") for host in present if host.state]
-    found += _installed(present)
+    found = _installed(present)
+    found += [Evidence(host.state, f"the state of slurmctld on {host.name}") for host in present if host.state]
     if known:
         found.append(Evidence(parts(known["release"])[0] or known["release"], known["source"]))
     found = found or _installed([hosts[database]] if database in hosts else []) or _installed(hosts.values())

@@ -46,10 +46,11 @@ def job(site: Lab) -> Iterator[None]:
     submit = (
         "timeout 60 sbatch --parsable -w up-node1 -D / -o /dev/null --wrap 'until test -e /home/go; do sleep 1; done'"
     )
+    site.command(CONTROLLER, "rm -f /home/go")
     number = site.command(CONTROLLER, submit)
     site.wait_for(CONTROLLER, f"timeout 60 squeue -h -j {number} -o %T", "RUNNING", 60)
     yield
-    site.command("up-node1", "touch /home/go")
+    site.command(CONTROLLER, "touch /home/go")
     shown = f"timeout 60 sacct -nPX -o state,restarts,exitcode -j {number}"
     site.wait_for(CONTROLLER, shown, "COMPLETED|0|0:0", 120)
 
@@ -57,7 +58,7 @@ def job(site: Lab) -> Iterator[None]:
 def make_anew(site: Lab, host: str) -> None:
     daemons = "slurmctld slurmdbd slurmd sackd slurm-backup.timer"
     site.command(host, f"systemctl stop {daemons} 2>/dev/null; {REMOVE}; rm -rf /etc/slurm /var/lib/gpucluster-slurm")
-    site.command(host, f"mv {LIST} /root/ && apt-get -qq update")
+    site.command(host, f"mv {LIST} /root/; apt-get -qq update")
 
 
 def offer(site: Lab, host: str) -> None:
