@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import grp
 import json
 import os
 import pwd
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -31,6 +33,23 @@ class FileError(Exception):
 def _shown(content: bytes) -> str:
     """The content of a file for a diff."""
     return f"({len(content)} bytes that are no text)\n" if b"\0" in content else content.decode(errors="replace")
+
+
+def opener(mode: int) -> Callable[[str, int], int]:
+    """The option `opener` of open(): a file that it makes has this mode, under the umask of all modules (0022)."""
+    return lambda path, flags: os.open(path, flags, mode)
+
+
+@contextmanager
+def locked(path: str, wait: bool = True) -> Iterator[None]:
+    """Hold a lock against other processes with the same file, which only root may open.
+
+    Raises:
+        BlockingIOError: another process has the lock, and `wait` is false.
+    """
+    with open(path, "a", encoding="utf-8", opener=opener(0o600)) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
 
 
 def noted(path: str) -> dict[str, Any]:

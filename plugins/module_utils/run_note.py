@@ -8,14 +8,13 @@ A rolling change has the note ROLLING from its beginning to its end, and the not
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, locked, write
 
 FOLDER = "/run/gpucluster-slurm"
 """In memory: when the controller boots, every run on it has ended."""
@@ -40,8 +39,7 @@ def noted(name: str) -> Note:
 @contextmanager
 def _locked() -> Iterator[None]:
     os.makedirs(FOLDER, mode=0o755, exist_ok=True)
-    with open(f"{FOLDER}/run.lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(f"{FOLDER}/run.lock"):
         yield
 
 

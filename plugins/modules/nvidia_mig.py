@@ -61,6 +61,7 @@ gpus:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import mig
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
@@ -69,7 +70,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands im
 def touch(path: str) -> None:
     """Note that instances change."""
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    with open(path, "w", encoding="utf-8"):
+    with open(path, "w", encoding="utf-8", opener=opener(0o644)):
         os.utime(path)
 
 

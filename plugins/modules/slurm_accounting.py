@@ -136,7 +136,7 @@ kept:
   sample: ["user bob: has jobs [12-13]"]
 """
 
-from pathlib import Path
+import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -144,6 +144,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import PolicyError, qos_of_partitions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr, conf_for_sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
 
 
 def main() -> None:
@@ -170,9 +171,10 @@ def main() -> None:
             wanted = conf_file.read({"slurm.conf": conf})
         except conf_file.ConfigurationError as error:
             raise PolicyError(str(error)) from None
-        file = Path(module.tmpdir, "slurm.conf")
-        file.write_text(conf_for_sacctmgr(wanted), encoding="utf-8")
-        sacctmgr = Sacctmgr(cluster, new=True, conf=str(file))
+        path = os.path.join(module.tmpdir, "slurm.conf")
+        with open(path, "w", encoding="utf-8", opener=opener(0o600)) as file:
+            file.write(conf_for_sacctmgr(wanted))
+        sacctmgr = Sacctmgr(cluster, new=True, conf=path)
         return apply_policy(
             module, sacctmgr, qos_of_partitions(policy, wanted.partitions), partitions=wanted.partitions
         )

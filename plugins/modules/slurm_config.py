@@ -232,13 +232,12 @@ remarks:
   sample: []
 """
 
-import fcntl
 import os
 import shutil
 import signal
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -283,7 +282,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     NotYetError,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, from_base64, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
+    File,
+    FileError,
+    from_base64,
+    locked,
+    opener,
+    write,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
 RUN = "/run/gpucluster-slurm"
@@ -340,7 +346,7 @@ def candidate(module: AnsibleModule, files: Mapping[str, str], gone: Collection[
             if name not in (*files, *gone, "slurmdbd.conf"):
                 os.symlink(os.path.join(current, name), os.path.join(directory, name))
         for name, text in files.items():
-            with open(os.path.join(directory, name), "w", encoding="utf-8") as file:
+            with open(os.path.join(directory, name), "w", encoding="utf-8", opener=opener(0o644)) as file:
                 file.write(text)
         yield directory
 
@@ -627,9 +633,9 @@ def settle(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, Any]:
 def alone() -> Iterator[None]:
     """Hold the lock of this module. Raises ConfigError if another run has it."""
     os.makedirs(RUN, mode=0o755, exist_ok=True)
-    with open(os.path.join(RUN, "slurm_config.lock"), "a+", encoding="utf-8") as lock:
+    with ExitStack() as held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held.enter_context(locked(os.path.join(RUN, "slurm_config.lock"), wait=False))
         except BlockingIOError:
             raise ConfigError("another run is applying a configuration on this host; let it end first") from None
         yield

@@ -84,7 +84,6 @@ remarks:
   sample: []
 """
 
-import fcntl
 import json
 import os
 import signal
@@ -107,7 +106,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conver
     end_conversion,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import ConfigError, Slurmdbd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, locked, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 KEPT = "/var/lib/gpucluster-slurm/upgrade"
@@ -283,8 +282,7 @@ class Conversion:
 @contextmanager
 def alone() -> Iterator[None]:
     """Wait until a module of a killed run that still runs on this host has ended."""
-    with open(LOCK, "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(LOCK):
         yield
 
 

@@ -204,7 +204,6 @@ plugins:
       sample: 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef
 """
 
-import fcntl
 import hashlib
 import io
 import os
@@ -229,6 +228,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     File,
     FileError,
     from_options,
+    locked,
+    opener,
     write,
 )
 
@@ -402,8 +403,7 @@ def finish(module: AnsibleModule) -> None:
 @contextmanager
 def alone() -> Iterator[None]:
     """Wait until a module of a killed run that still runs on this host has ended."""
-    with open("/run/lock/gpucluster-slurm-packages", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked("/run/lock/gpucluster-slurm-packages"):
         yield
 
 
@@ -502,7 +502,7 @@ def unpack(module: AnsibleModule, targets: list[str], debs: list[Deb], directory
             rc, _stdout, stderr = module.run_command(["dpkg-deb", "--extract", path, root])
             if rc != 0:
                 raise PackageError(f"dpkg-deb --extract {path}: {stderr.strip()}")
-        with open(os.path.join(root, UNPACKED), "w", encoding="utf-8") as file:
+        with open(os.path.join(root, UNPACKED), "w", encoding="utf-8", opener=opener(0o644)) as file:
             file.write(content)
         os.chmod(root, 0o755)
         shutil.rmtree(directory, ignore_errors=True)

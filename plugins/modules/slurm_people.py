@@ -80,7 +80,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, opener, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people import sessions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import (
     Noted,
@@ -128,8 +128,7 @@ class PeopleError(Exception):
 @contextmanager
 def locked() -> Iterator[None]:
     """Hold the lock of the account files, as lckpwdf(3), useradd and passwd do. Raises PeopleError."""
-    with open(LOCK, "w", encoding="utf-8") as lock:
-        os.fchmod(lock.fileno(), 0o600)
+    with open(LOCK, "w", encoding="utf-8", opener=opener(0o600)) as lock:
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -184,8 +183,8 @@ def complaints(texts: Texts) -> set[str]:
     with tempfile.TemporaryDirectory(prefix="people-") as directory:
         for name, text in texts.items():
             content = text if name in ("passwd", "shadow") else MEMBERS.sub(r"\1:", text)
-            with open(f"{directory}/{name}", "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-                file.write(content)
+            with open(f"{directory}/{name}", "wb", opener=opener(0o600)) as file:
+                file.write(content.encode(errors="surrogateescape"))
         for program, *names in (("pwck", "passwd", "shadow"), ("grpck", "group", "gshadow")):
             # Without --quiet, pwck looks at homes, which may be on a server that does not answer.
             paths = [f"{directory}/{name}" for name in names if name in texts]

@@ -195,6 +195,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     FileError,
     from_base64,
     mode_of,
+    opener,
     write,
 )
 
@@ -262,7 +263,7 @@ def loaded_at(unit: dict[str, str], stamp: str) -> float:
 def stamped(stamp: str, when: float) -> None:
     """Note when the running service has read its files."""
     os.makedirs(STAMPS, mode=0o755, exist_ok=True)
-    with open(stamp, "w", encoding="utf-8"):
+    with open(stamp, "w", encoding="utf-8", opener=opener(0o644)):
         os.utime(stamp, (when, when))
 
 

@@ -127,7 +127,6 @@ remarks:
   sample: []
 """
 
-import fcntl
 import hashlib
 import os
 import re
@@ -136,7 +135,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, locked, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import homes, note
@@ -461,8 +460,7 @@ class Work:
 @contextmanager
 def alone() -> Iterator[None]:
     """Wait until a module of a killed run that still runs on this host has ended."""
-    with open("/run/lock/gpucluster-slurm-storage", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked("/run/lock/gpucluster-slurm-storage"):
         yield
 
 

@@ -10,7 +10,6 @@ that it has ever had, until a person confirms that those that left are cleaned.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -35,7 +34,6 @@ def recorded(path: str) -> list[str]:
 
 def record(path: str, names: Iterable[str]) -> None:
     """Write the names to the file, a line each. Raises FileError."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
     write([File(path, "".join(f"{name}\n" for name in names).encode())])
 
 
@@ -68,7 +66,6 @@ def addresses() -> dict[str, str]:
 def keep_addresses(found: Mapping[str, str]) -> None:
     """Note the addresses of hosts that could not be cleaned. Raises FileError."""
     if found != addresses():
-        os.makedirs(os.path.dirname(ADDRESSES), exist_ok=True)
         write([File(ADDRESSES, f"{json.dumps(found)}\n".encode())])
 
 

@@ -21,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     table_of,
     value_text,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
 
 # Seconds to start or to refuse.
 PATIENCE = 60
@@ -110,7 +111,7 @@ def try_out(directory: str, user: str) -> None:
     path = os.path.join(directory, "slurm.conf")
     with open(path, encoding="utf-8") as file:
         text = trial_conf(file.read(), directory)
-    with open(path, "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8", opener=opener(0o644)) as file:
         file.write(text)
     os.mkdir(os.path.join(directory, "state"), mode=0o700)
     shutil.chown(os.path.join(directory, "state"), user, user)

@@ -233,7 +233,7 @@ def copy_state(source: Path, target: Path) -> None:
     slurmctld replaces each file by renames, so a copy of a file is whole, but for a moment a name can be missing. The
     file of jobs is copied before their scripts: a script too much does no harm, and a job without its script fails.
     """
-    target.mkdir(parents=True)
+    target.mkdir(mode=0o700, parents=True)
     for attempt in range(5):
         for name in NEEDED:
             if not (target / name).exists():
@@ -245,7 +245,7 @@ def copy_state(source: Path, target: Path) -> None:
         inside = Path(directory).relative_to(source)
         if inside.parts[:1] == (RESTORING,):
             continue
-        (target / inside).mkdir(exist_ok=True)
+        (target / inside).mkdir(mode=0o700, exist_ok=True)
         same_owner(Path(directory), target / inside)
         for name in names:
             if not name.endswith((".new", ".lock")) and not (target / inside / name).exists():
@@ -286,6 +286,14 @@ def put_in_place(source: Path, target: Path) -> None:
         if present.is_dir() and not present.is_symlink():
             shutil.rmtree(present)
         os.rename(source / name, present)
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def opener(mode: int) -> Callable[[str, int], int]:
+    """The option `opener` of open(): a file that it makes has this mode."""
+    return lambda path, flags: os.open(path, flags, mode)
 
 
 # -- programs --------------------------------------------------------------------------------------------------------
@@ -474,10 +482,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Replace a file of JSON in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     new = path.with_suffix(".new")
-    new.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    os.chmod(new, 0o644)
+    with open(new, "w", encoding="utf-8", opener=opener(0o644)) as file:
+        file.write(json.dumps(value, indent=1) + "\n")
     new.rename(path)
 
 
@@ -535,7 +543,7 @@ def save_controller(repository: Repository, settings: Mapping[str, Any]) -> dict
             time.sleep(WRITTEN)
         copy_state(Path(settings["state"]), STAGING / "state")
         shutil.copytree(ETC, STAGING / "etc", symlinks=True)
-        (STAGING / "kept").mkdir()
+        (STAGING / "kept").mkdir(mode=0o700)
         for name in KEPT_NAMES:
             source = KEPT / name
             if source.is_dir():
@@ -858,9 +866,10 @@ def restore_state(settings: Mapping[str, Any], least_job_id: int) -> dict[str, A
         manifest = check_controller(content, str(settings["cluster"]))
         state = content / "state/job_state"
         patched = with_job_id(state.read_bytes(), least_job_id)
-        state.write_bytes(patched)
+        with open(state, "wb", opener=opener(0o600)) as file:
+            file.write(patched)
         for source, directory in ((content / "kept", KEPT), (content / "etc", ETC)):
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
             for name in os.listdir(source):
                 if not (directory / name).exists():
                     shutil.move(source / name, directory / name)
@@ -894,11 +903,12 @@ def main(arguments: Sequence[str]) -> int:
     put_back.add_argument("part", choices=["database", "controller"])
     put_back.add_argument("--least-job-id", type=int, default=1)
     given = parser.parse_args(arguments)
+    os.umask(0o022)  # that of a person or of a playbook may be any, and others read what is put back
     try:
         settings = read_json(CONF / "settings.json")
         if not settings:
             raise BackupError(f"{CONF / 'settings.json'} is missing; site.yml writes it")
-        with LOCK.open("w", encoding="utf-8") as lock:
+        with open(LOCK, "w", encoding="utf-8", opener=opener(0o600)) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if given.command == "since":
                 result = since(settings, given.seconds, given.next_job_id)

@@ -202,6 +202,11 @@ def read(path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def of_root(path: str, flags: int) -> int:
+    """The option `opener` of open(): a file that it makes can be read by root only."""
+    return os.open(path, flags, 0o600)
+
+
 def examine() -> int:
     """Run the checks and update the node. Returns the exit status, which slurmd logs: 1 if a check fails."""
     settings, before = read(SETTINGS), read(STATE)
@@ -222,15 +227,16 @@ def examine() -> int:
         # slurmctld does not answer: the next run asks again.
         print(error)
         known = False
-    with open(STATE, "w", encoding="utf-8") as file:
+    with open(STATE, "w", encoding="utf-8", opener=of_root) as file:
         json.dump({"well": known, "hung": hung}, file)
     return 1 if wrong else 0
 
 
 def main() -> int:
     """Examine the node. A lock prevents two runs at a time, since an administrator may start one beside slurmd's."""
-    os.makedirs(os.path.dirname(STATE), exist_ok=True)
-    with open(f"{STATE}.lock", "w", encoding="utf-8") as lock:
+    os.umask(0o022)  # that of a person who runs it may be any, and other programs use the directory
+    os.makedirs(os.path.dirname(STATE), mode=0o755, exist_ok=True)
+    with open(f"{STATE}.lock", "w", encoding="utf-8", opener=of_root) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return examine()
 

@@ -10,6 +10,7 @@ Ubuntu's version. The GPUs and nvidia-smi are stand-ins, too. The tests run in t
 from __future__ import annotations
 
 import shlex
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,27 @@ alone="-o Dir::Etc::SourceList=/root/newer/list -o Dir::Etc::SourceParts=- -o AP
 apt-get $alone update >&2
 apt-get $alone --yes upgrade
 """
+# Directories with files of packages and of the collection, and what only its owner may read there. It is the same on
+# hosts whose logins have umask 022.
+TREES = "$(ls -d /etc /usr /var/lib/apt /var/lib/dpkg /var/lib/gpucluster-slurm /run/gpucluster-slurm 2>/dev/null)"
+PRIVATE = (
+    "/etc/.pwd.lock",
+    "/etc/credstore*",
+    "/etc/munge*",
+    "/etc/mysql/debian.cnf",
+    "/etc/security/opasswd",
+    "/etc/slurm/slurmdbd*.conf",
+    "/etc/ssh/ssh_host_*_key",
+    "/etc/ssl/private",
+    "/etc/tmpfiles.d/lab.conf",
+    "/run/gpucluster-slurm/*.lock",
+    "/run/gpucluster-slurm/health.json",
+    "/run/gpucluster-slurm/made/*",
+    "/usr/lib/mysql/plugin/auth_pam_tool_dir",
+    "/var/lib/apt/lists/partial",
+    "/var/lib/dpkg/triggers/Lock",
+    "/var/lib/gpucluster-slurm/good*",
+)
 
 
 def as_alice(lab: Lab, script: str) -> str:
@@ -104,6 +126,15 @@ def test_a_second_run_changes_nothing_and_warns_of_nothing(lab: Lab) -> None:
     """The first run has shown the jobs of stage validate."""
     run = lab.playbook("site", "--skip-tags=validate")
     assert (run.rc, run.changed, run.failed, run.warnings) == (0, {}, {}, [])
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_no_mode_follows_from_the_umask_of_the_login(lab: Lab, host: str) -> None:
+    assert lab.command(host, "umask") == "0077"
+    private = lab.command(host, f"find {TREES} ! -type l ! -perm /077").split("\n")
+    assert "/etc/munge/munge.key" in private
+    assert [path for path in private if not any(fnmatch(path, known) for known in PRIVATE)] == []
+    assert lab.command(host, f"find {TREES} ! -type l -perm /o=w") == ""
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -180,7 +211,7 @@ def test_squeue_and_scancel(lab: Lab) -> None:
 @pytest.mark.parametrize(("asked", "seen"), [("--gres=gpu:2", [0, 1]), ("--gres=gpu:1", [0]), ("", [])])
 def test_nvidia_smi_in_a_job(lab: Lab, asked: str, seen: list[int]) -> None:
     # In a directory of the user, whose home all hosts share: the health check of the nodes must not find it.
-    lab.script(LOGIN, "cd /home/alice; mkdir -p bin; cat >bin/nvidia-smi; chmod 755 bin/*", NVIDIA_SMI.encode())
+    lab.script(LOGIN, "install -D --mode=0755 /dev/stdin /home/alice/bin/nvidia-smi", NVIDIA_SMI.encode())
     said = as_alice(lab, f"timeout 180 srun --nodes=1 --ntasks=1 --partition=gpu {asked} nvidia-smi")
     assert said.splitlines() == [f"GPU {number}: Tesla T4" for number in seen]
 
@@ -206,3 +237,13 @@ def test_an_upgrade_of_the_host_changes_no_daemon(lab: Lab) -> None:
     held = upgraded.partition("kept back:")[2].split("0 upgraded")[0].split()
     assert {"slurm-client", "slurm-wlm-basic-plugins", "slurmctld", "slurmd", "slurmdbd"} <= {*held}
     assert lab.command(LOGIN, running) == before
+
+
+def test_the_configuration_is_changed(lab: Lab, tmp_path: Path) -> None:
+    """slurmctld tries the new files as user slurm, and all users read them, although the login has umask 077."""
+    cluster = yaml.safe_load(lab.inventory.read_text())
+    cluster["slurm_conf"]["KillWait"] = 45
+    run = with_cluster(lab, tmp_path, cluster).playbook("site", "--tags=controller")
+    assert (run.rc, run.failed, run.warnings) == (0, {}, [])
+    assert "45 sec" in as_alice(lab, "scontrol show config | grep KillWait")
+    assert as_alice(lab, "srun -p cpu hostname") == LOGIN

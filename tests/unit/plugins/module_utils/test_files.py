@@ -5,11 +5,18 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     FileError,
     from_base64,
     from_options,
+    locked,
+    opener,
     part_of,
     with_part,
 )
@@ -69,3 +76,29 @@ def test_a_secret_that_is_not_base64_is_not_shown() -> None:
     assert from_base64("munge.key", "a2\nV5\n") == b"key"
     with pytest.raises(FileError, match=r"^munge.key: the secret is not base64$"):
         from_base64("munge.key", "geheim!")
+
+
+@pytest.fixture(name="no_umask")
+def without_umask() -> Iterator[None]:
+    """A umask that removes nothing."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_a_lock_is_held_by_one_process_and_opened_by_root_only(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    with locked(path):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        with pytest.raises(BlockingIOError), locked(path, wait=False):
+            pass
+    with locked(path, wait=False):
+        pass
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_a_file_has_the_mode_of_its_opener(tmp_path: Path) -> None:
+    with open(tmp_path / "file", "w", encoding="utf-8", opener=opener(0o644)) as file:
+        file.write("x")
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
