@@ -13,6 +13,8 @@ short_description: Manage an account of Slurm
 version_added: 0.1.0
 description:
   - Adds an account with its limits, changes it, moves it, or removes it. An account that is not empty is not removed.
+  - In a database with several clusters an account is added to and removed from one cluster. O(description) and
+    O(organization) hold in all of them.
 options:
   name:
     description: Name of the account.

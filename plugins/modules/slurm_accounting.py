@@ -51,6 +51,10 @@ options:
       - Entities of root, entities with jobs, and the QOS V(normal), which Slurm adds itself, are kept. Those that are
         kept because of their jobs are in RV(kept), with those that no command can remove alone. Slurm 23.11 and later
         take C(_) in the name of a removed account or user for any character, so that V(a_b) would also remove V(a-b).
+      - In a database with other clusters, only associations of this cluster are removed. All QOS are kept, since the
+        partitions of other clusters may name them, and so are limits of QOS and an C(AdminLevel) that the policy does
+        not name. Users stay if they have an C(AdminLevel), coordinate an account of another cluster, or have WCKeys
+        there, and no association. All of this is in RV(kept).
     type: bool
     default: false
   slurm_conf:
@@ -129,7 +133,8 @@ table:
   returned: always
   sample: ["qos high Priority  10 -> 20"]
 kept:
-  description: Entities that were not removed, with the reason.
+  description:
+    - Entities that were not removed, or only from this cluster, with the reason. Equal reasons are one line.
   type: list
   elements: str
   returned: always

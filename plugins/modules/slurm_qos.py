@@ -13,6 +13,8 @@ short_description: Manage a QOS of Slurm
 version_added: 0.1.0
 description:
   - Adds a QOS with its limits, changes it, or removes it. A QOS that jobs use is not removed.
+  - A QOS belongs to all clusters of the database. One that associations or jobs of other clusters have is not removed.
+    The database does not know whether a partition of another cluster names it. That slurmctld would not start again.
 options:
   name:
     description: Name of the QOS.

@@ -13,6 +13,9 @@ short_description: Manage a user of Slurm's accounting
 version_added: 0.1.0
 description:
   - Adds a user with accounts and limits, changes the user, or removes it. A user with jobs is not removed.
+  - In a database with several clusters a user is added to and removed from one cluster. O(admin_level) holds in all of
+    them. A user without an association in another cluster who coordinates an account of it, or has WCKeys in it, is not
+    removed.
 options:
   name:
     description: Name of the user.

@@ -12,14 +12,22 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.commands import batches
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import (
     AccountingChange,
+    accounts_of_users,
     compare,
     contents,
     in_use,
+    kept_lines,
     not_removed,
     surplus,
     table,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.other_clusters import (
+    OtherClusters,
+    in_other_clusters,
+    kept_for_other_clusters,
+    kept_settings,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import (
     Partitions,
     PolicyError,
@@ -52,11 +60,10 @@ def apply_policy(
     # What the same run would tell slurmctld of, a check has not.
     state.grows = module.check_mode
     wanted = read(policy, sacctmgr.cluster, state, purge, partitions)
+    settings = kept_settings(state, wanted) if purge and state.others(sacctmgr.cluster) else {}
     unwanted = surplus(state, wanted) if purge else [entity for entity in absent if entity in state.entities]
-    # A cluster that is gone cannot be asked for its jobs.
-    used = in_use(state, unwanted, sacctmgr.jobs()) if any(entity.kind != "cluster" for entity in unwanted) else {}
-    kept = {entity: f"has jobs {fold(numbers)}" for entity, numbers in used.items()}
-    kept |= not_removed(state, [entity for entity in unwanted if entity not in kept])
+    others = sacctmgr.others(unwanted, purge)
+    kept = _kept(state, unwanted, sacctmgr, others, purge)
     _refuse(state, absent, kept)
     unwanted = [entity for entity in unwanted if entity not in kept]
     changes = compare(state, wanted, unwanted)
@@ -65,8 +72,24 @@ def apply_policy(
     return {
         **plan_result([{"what": change.what, "before": change.before, "after": change.after} for change in changes]),
         "table": table(changes),
-        "kept": [f"{entity.words}: {reason}" for entity, reason in kept.items()],
+        "kept": kept_lines({**kept, **in_other_clusters(unwanted, others), **settings}),
     }
+
+
+def _kept(
+    state: State, unwanted: Sequence[Entity], sacctmgr: Sacctmgr, others: OtherClusters, purge: bool
+) -> dict[Entity, str]:
+    """The unwanted entities that are not removed, with the reason. Raises AccountingError."""
+    # A cluster that is gone cannot be asked for its jobs.
+    used = in_use(state, unwanted, sacctmgr.jobs()) if any(entity.kind != "cluster" for entity in unwanted) else {}
+    kept = {entity: f"has jobs {fold(numbers)}" for entity, numbers in used.items()}
+    if others.clusters:
+        kept = kept_for_other_clusters(state, unwanted, others, purge) | kept
+    accounts = [entity for entity in unwanted if entity.kind == "account"]
+    left = [entity for entity in unwanted if entity.kind != "account" and entity not in kept]
+    kept |= not_removed(state, left, others.members)
+    kept = accounts_of_users(state, accounts, kept) | kept
+    return kept | not_removed(state, [account for account in accounts if account not in kept])
 
 
 def _refuse(state: State, absent: Iterable[Entity], kept: Mapping[Entity, str]) -> None:

@@ -74,7 +74,7 @@ def batches(state: State, changes: Sequence[AccountingChange], cluster: str) -> 
     trees.sort(key=lambda work: depth(work.entity.name, parents))
     places = [work for work in works if work.entity.kind == "association"]
     users = {work.entity.name: work for work in works if work.entity.kind == "user"}
-    scope = f" cluster={cluster}" if len(state.clusters) > 1 else ""  # else they go from everywhere
+    scope = f" cluster={cluster}" if state.others(cluster) else ""  # else they go from everywhere
     found = [
         Batch(False, [*_new_cluster(trees), *_qos(works)]),
         Batch(True, _file(cluster, _account_lines(trees, parents))),

@@ -84,28 +84,57 @@ def in_use(state: State, unwanted: Iterable[Entity], jobs: Iterable[JobAssociati
     return {entity: needed[entity] for entity in unwanted if entity in needed}
 
 
-def not_removed(state: State, unwanted: Iterable[Entity]) -> dict[Entity, str]:
+def users_that_go(state: State, unwanted: Iterable[Entity]) -> dict[Entity, Entity]:
+    """The users whom Slurm would remove, by the unwanted entities: themselves, or all of their associations."""
+    gone = dict.fromkeys(unwanted)
+    stay = {entity.name for entity in state.entities if entity.kind == "association" and entity not in gone}
+    return {
+        entity: Entity("user", entity.name)
+        for entity in gone
+        if entity.kind == "user" or (entity.kind == "association" and entity.name not in stay)
+    }
+
+
+def not_removed(state: State, unwanted: Iterable[Entity], elsewhere: Iterable[Entity] = ()) -> dict[Entity, str]:
     """The entities that no command removes, or not alone, with the reason.
 
     Since 23.11 slurmdbd removes accounts and users by `lineage like '%/NAME/%'`, where `_` is any character
     (`as_mysql_remove_accts` and `as_mysql_remove_users` in `src/plugins/accounting_storage/mysql`): `a_b` also
     removes `a-b`, with its users.
+
+    elsewhere: the users and accounts of other clusters. A user who has no association any more is removed from all
+    clusters, and so are users with such a name there; accounts are removed from one cluster.
     """
     gone = dict.fromkeys(unwanted)
+    users = users_that_go(state, gone)
     stay: dict[tuple[str, int], list[str]] = {}
-    for entity in state.entities:
-        if entity not in gone:
-            stay.setdefault((entity.kind, len(entity.name)), []).append(entity.name)
+    there = dict.fromkeys(entity for entity in state.entities if entity not in gone and entity not in users.values())
+    for entity in {**there, **dict.fromkeys(entity for entity in elsewhere if entity.kind == "user")}:
+        stay.setdefault((entity.kind, len(entity.name)), []).append(entity.name)
     reasons = {}
     for entity in gone:
         if not all(NAME.fullmatch(name) for name in filter(None, entity[1:])):
             reasons[entity] = "has a name that no command can have"
-        elif entity.kind in ("account", "user") and "_" in entity.name:
+        elif (entity.kind == "account" or entity in users) and "_" in entity.name:
             alike = re.compile(re.escape(entity.name).replace("_", "."))
-            others = [name for name in stay.get((entity.kind, len(entity.name)), []) if alike.fullmatch(name)]
+            alike_names = stay.get((users.get(entity, entity).kind, len(entity.name)), [])
+            others = [name for name in alike_names if name != entity.name and alike.fullmatch(name)]
             if others:
                 reasons[entity] = f"Slurm would remove {', '.join(others)} with it"
     return reasons
+
+
+def accounts_of_users(state: State, unwanted: Iterable[Entity], kept: Mapping[Entity, str]) -> dict[Entity, str]:
+    """The unwanted accounts with users who stay, and the accounts that those are in, with the reason."""
+    parents = parents_of(state.entities)
+    reasons: dict[Entity, str] = {}
+    for entity in state.entities:
+        if entity.kind == "association" and Entity("user", entity.name) in kept:
+            account = entity.account
+            while account in parents:
+                reasons.setdefault(Entity("account", account), f"user {entity.name} stays in it")
+                account = parents[account]
+    return {entity: reasons[entity] for entity in unwanted if entity in reasons}
 
 
 def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[Entity] = ()) -> list[AccountingChange]:
@@ -116,8 +145,9 @@ def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[
         if there is None:
             changes.append(AccountingChange(entity, "", None, entity.name))
         unset = {name: limit.default for name, limit in LIMITS[entity.kind].items()}
+        present = state.elsewhere.get(entity, {}) if there is None else there
         for key, after in settings.items():
-            before = unset[key] if there is None else there.get(key, unset[key])
+            before = present.get(key, unset[key])
             if before != after:
                 changes.append(AccountingChange(entity, key, before, after))
     return changes + [
@@ -136,6 +166,14 @@ def table(changes: Iterable[AccountingChange]) -> list[str]:
         f"{entity._replace(name=_folded(names)).words} {key}".strip() + f"  {becomes}"
         for (entity, key, becomes), names in same.items()
     ]
+
+
+def kept_lines(kept: Mapping[Entity, str]) -> list[str]:
+    """What is not removed, and why, as text; equal reasons of several names are one line."""
+    same: dict[tuple[Entity, str], list[str]] = {}
+    for entity, reason in kept.items():
+        same.setdefault((entity._replace(name=""), reason), []).append(entity.name)
+    return [f"{entity._replace(name=_folded(names)).words}: {reason}" for (entity, reason), names in same.items()]
 
 
 def _folded(names: list[str]) -> str:

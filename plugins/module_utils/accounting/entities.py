@@ -43,6 +43,12 @@ class State:
     """Resources that it knows."""
     grows: bool = False
     """Whether slurmctld may make more resources known, such as `gres/gpu`, before the policy is applied."""
+    elsewhere: dict[Entity, Settings] = field(default_factory=dict)
+    """Accounts and users without an association in the cluster, with their settings in all clusters."""
+
+    def others(self, cluster: str) -> list[str]:
+        """The other clusters of the database."""
+        return [other for other in self.clusters if other != cluster]
 
 
 class JobAssociation(NamedTuple):

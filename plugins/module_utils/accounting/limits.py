@@ -346,6 +346,12 @@ LIMITS: Mapping[str, Mapping[str, Limit]] = {
 }
 """The limits that can be set, by kind of entity and name."""
 
+
+def of_all_clusters(kind: str, name: str) -> bool:
+    """Whether a limit is one for all clusters of a database, and not one of the associations of a cluster."""
+    return kind == "qos" or name in ("AdminLevel", "Description", "Organization")
+
+
 _FOUND = {
     kind: {term.lower(): limit for limit in limits.values() for term in (limit.name, *limit.aliases)}
     for kind, limits in LIMITS.items()

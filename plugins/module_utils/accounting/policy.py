@@ -25,6 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits
     find,
     meaning,
     name_of,
+    of_all_clusters,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import PROBLEMS, limited, short, shown
@@ -249,7 +250,10 @@ def read(
     reader.circles()
     if reader.errors:
         raise PolicyError("\n".join(limited(reader.errors)))
-    return {entity: _all(entity, settings) for entity, settings in reader.wanted.items()} if purge else reader.wanted
+    if not purge:
+        return reader.wanted
+    shared = bool(state.others(cluster))
+    return {entity: _all(entity, settings, shared) for entity, settings in reader.wanted.items()}
 
 
 def problems(policy: Mapping[str, Any], purge: bool, partitions: Partitions) -> list[str]:
@@ -275,9 +279,16 @@ def account_names(policy: Mapping[str, Any]) -> set[str]:
     return reader.known("account") if policy.get("accounts") else set()
 
 
-def _all(entity: Entity, settings: Settings) -> Settings:
-    """The settings with those that are not named, except words, which are never unset."""
-    unset = {name: limit.default for name, limit in LIMITS[entity.kind].items() if limit.kind != "text"}
+def _all(entity: Entity, settings: Settings, shared: bool) -> Settings:
+    """The settings with those that are not named, except words, which are never unset.
+
+    shared: the database has other clusters, whose settings are not unset either.
+    """
+    unset = {
+        name: limit.default
+        for name, limit in LIMITS[entity.kind].items()
+        if limit.kind != "text" and not (shared and of_all_clusters(entity.kind, name))
+    }
     return settings if entity.kind == "cluster" else {**unset, **settings}
 
 

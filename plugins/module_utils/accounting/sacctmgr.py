@@ -18,7 +18,17 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
     Settings,
     State,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, NAME, Limit, meaning
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import (
+    LIMITS,
+    NAME,
+    Limit,
+    meaning,
+    of_all_clusters,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.other_clusters import (
+    OtherClusters,
+    clusters_words,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     value_text,
@@ -44,7 +54,9 @@ def _columns(kind: str) -> tuple[str, ...]:
     return tuple(limit.column for limit in sorted(LIMITS[kind].values(), key=lambda limit: limit.kind == "text"))
 
 
-_QUESTIONS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+_Questions = Mapping[str, tuple[Sequence[str], Sequence[str]]]
+
+_QUESTIONS: _Questions = {
     "tres": (["tres"], ("Type", "Name")),
     "qos": (["qos"], ("Name", *_columns("qos"))),
     "accounts": (["account"], ("Account", "Organization", "Description")),
@@ -58,18 +70,28 @@ _QUESTIONS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
 }
 """Arguments of `sacctmgr show` and columns, by the name that `state` knows the answer by."""
 
+_ABOUT_OTHER_CLUSTERS: _Questions = {
+    "places": (["associations", "cluster={}", "wopl"], ("Cluster", "Account", "User", "QOS", "DefaultQOS")),
+    "coordinators": (["accounts", "withcoord"], ("Account", "Coordinators")),
+    "wckeys": (["wckeys", "cluster={}"], ("Cluster", "User")),
+}
+"""The same for other clusters, by the name that `other_clusters` knows the answer by."""
+
+
+def _command(question: tuple[Sequence[str], Sequence[str]], cluster: str) -> list[str]:
+    """The command that asks a question. cluster: its name, or several with commas."""
+    words, columns = question
+    return ["sacctmgr", "-nP", "show", *(word.format(cluster) for word in words), f"format={','.join(columns)}"]
+
 
 def questions(cluster: str) -> dict[str, list[str]]:
     """The commands that tell all of a cluster."""
-    return {
-        name: ["sacctmgr", "-nP", "show", *(word.format(cluster) for word in words), f"format={','.join(columns)}"]
-        for name, (words, columns) in _QUESTIONS.items()
-    }
+    return {name: _command(question, cluster) for name, question in _QUESTIONS.items()}
 
 
-def _rows(name: str, text: str) -> list[Row]:
+def _rows(question: tuple[Sequence[str], Sequence[str]], text: str) -> list[Row]:
     """The lines of an answer."""
-    columns = _QUESTIONS[name][1]
+    _words, columns = question
     return [dict(zip(columns, line.split("|", len(columns) - 1))) for line in text.split("\n") if line]
 
 
@@ -91,7 +113,7 @@ def state(cluster: str, answers: Mapping[str, str], clusters: Sequence[str]) -> 
 
     The database may spell one name in two ways: it takes `cafe` and `caf\u00e9` for one.
     """
-    rows = {name: _rows(name, text) for name, text in answers.items()}
+    rows = {name: _rows(_QUESTIONS[name], text) for name, text in answers.items()}
     accounts = {row["Account"]: row for row in rows["accounts"]}
     users = {row["User"]: row for row in rows["users"]}
     defaults = {row["User"]: row["Account"] for row in rows["defaults"]}
@@ -106,11 +128,54 @@ def state(cluster: str, answers: Mapping[str, str], clusters: Sequence[str]) -> 
             found[Entity("cluster", cluster)] = _settings("cluster", row)
         else:
             found[Entity("account", account)] = _settings("account", {**row, **accounts.get(account, {})})
+    everywhere = {Entity("account", name): _global_settings("account", row) for name, row in accounts.items()}
+    everywhere |= {Entity("user", name): _global_settings("user", row) for name, row in users.items()}
     return State(
         found,
         [*clusters],
         ["/".join(filter(None, row.values())) for row in rows["tres"]],
+        elsewhere={entity: settings for entity, settings in everywhere.items() if entity not in found},
     )
+
+
+def _global_settings(kind: str, row: Row) -> dict[str, str]:
+    """The settings of an account or user in all clusters."""
+    return {name: value for name, value in _settings(kind, row).items() if of_all_clusters(kind, name)}
+
+
+def other_clusters(clusters: Sequence[str], answers: Mapping[str, str], jobs: str = "") -> OtherClusters:
+    """What other clusters have, by the answers to `_ABOUT_OTHER_CLUSTERS`, of which some may be missing.
+
+    jobs: their jobs with a QOS that have not ended, from sacct.
+    """
+    rows = {name: _rows(_ABOUT_OTHER_CLUSTERS[name], text) for name, text in answers.items()}
+    others = OtherClusters(clusters)
+    used_in: dict[str, dict[str, str]] = {}
+    for row in rows["places"]:
+        cluster, account, user = row["Cluster"], row["Account"], row["User"]
+        place = Entity("association", user, account) if user else Entity("account", account)
+        for name in f"{row['QOS']},{row['DefaultQOS']}".split(","):
+            # One place for each cluster is enough to say.
+            used_in.setdefault(name.lstrip("+-"), {}).setdefault(cluster, f"{place.words} of cluster {cluster} has it")
+        for member in [Entity("account", account), *([Entity("user", user)] if user else [])]:
+            places = others.members.setdefault(member, [])
+            if cluster not in places:
+                places.append(cluster)
+    for line in filter(None, jobs.split("\n")):
+        cluster, number, qos = line.split("|")
+        used_in.setdefault(qos, {}).setdefault(cluster, f"job {number} of cluster {cluster} has it")
+    others.qos = {name: [*words.values()] for name, words in used_in.items()}
+    for row in rows.get("coordinators", []):
+        places = others.members.get(Entity("account", row["Account"]), [])
+        for user in filter(None, row["Coordinators"].split(",") if places else []):
+            words = f"is coordinator of account {row['Account']}, which is in {clusters_words(places)}"
+            others.without_association.setdefault(user, []).append(words)
+    for row in rows.get("wckeys", []):
+        words = f"has WCKeys in cluster {row['Cluster']}"
+        own = others.without_association.setdefault(row["User"], [])
+        if words not in own:
+            own.append(words)
+    return others
 
 
 _NEEDED = (
@@ -188,6 +253,27 @@ class Sacctmgr:
         answer = self._ask(["squeue", *elsewhere, "--all", "--noheader", "--format=%A|%u|%a|%q"])
         # With --clusters there is a line that names the cluster.
         return [JobAssociation(*line.split("|")) for line in dict.fromkeys(answer.split("\n")) if "|" in line]
+
+    def others(self, removed: Sequence[Entity], purge: bool) -> OtherClusters:
+        """What the other clusters have that has to do with what may be removed. Raises AccountingError.
+
+        Without other clusters there is no question, for QOS and accounts there is one, and for users there are three.
+        """
+        clusters = [cluster for cluster in self.clusters if cluster != self.cluster]
+        kinds = {entity.kind for entity in removed} - {"cluster"}
+        if not clusters or not kinds:
+            return OtherClusters(clusters)
+        needed = [*_ABOUT_OTHER_CLUSTERS] if kinds & {"user", "association"} else ["places"]
+        answers = {name: self._ask(_command(_ABOUT_OTHER_CLUSTERS[name], ",".join(clusters))) for name in needed}
+        qos = [entity.name for entity in removed if entity.kind == "qos"]
+        # With purge all QOS stay.
+        return other_clusters(clusters, answers, "" if purge or not qos else self._jobs_with(qos, clusters))
+
+    def _jobs_with(self, qos: Sequence[str], clusters: Sequence[str]) -> str:
+        """Lines `CLUSTER|JOB|QOS` for jobs of clusters with a QOS, by the records of slurmdbd that have no end."""
+        where = [f"--clusters={','.join(clusters)}", f"--qos={','.join(qos)}", "--state=PENDING,RUNNING,SUSPENDED"]
+        shape = ["--allusers", "--allocations", "--noheader", "--parsable2", "--format=Cluster,JobIDRaw,QOS"]
+        return self._ask(["sacct", *where, *shape])
 
     def run(self, lines: Sequence[str], load: bool = False) -> tuple[bool, str]:
         """Give one process commands, or a file to load. Whether one has failed, which ends no other, and what it says.

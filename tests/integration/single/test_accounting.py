@@ -198,10 +198,93 @@ def policies() -> Iterator[Task]:
     yield task("refused by Slurm", "slurm_accounting", {"users": [user]})
 
 
+# -- two clusters in one database ------------------------------------------------------------------------------------
+
+OTHER_CLUSTER = """
+set -e
+sacctmgr -iQ add cluster other
+sacctmgr -iQ add qos theirs,of_a_partition
+sacctmgr -iQ modify qos theirs set MaxWall=60
+sacctmgr -iQ add account lab2 cluster=other description='their lab' organization=them
+sacctmgr -iQ modify account lab2 cluster=other set qos+=theirs
+sacctmgr -iQ add account shared cluster=other,single description='of both' organization=both
+sacctmgr -iQ add account only,a_b cluster=single
+sacctmgr -iQ add user carol,u-v account=lab2 cluster=other
+sacctmgr -iQ modify user carol set adminlevel=operator
+sacctmgr -iQ add user dave account=shared cluster=other,single
+sacctmgr -iQ add user eve,frank account=only cluster=single
+sacctmgr -iQ add user u_v account=a_b cluster=single
+sacctmgr -iQ add coordinator account=shared name=frank
+# Those whom the policy names, so that only the purge is between the two looks.
+sacctmgr -iQ add account lab1 cluster=single description=new
+sacctmgr -iQ add user carol account=lab1 cluster=single
+"""
+OF_OTHER_CLUSTER = (
+    "sacctmgr -nP show qos; sacctmgr -nP show account withcoord; sacctmgr -nP show associations cluster=other;"
+    # The only user who is in no other cluster, and whom nothing keeps.
+    " sacctmgr -nP show user withcoord format=User,Admin,Coordinators | grep -v '^eve|'"
+)
+NO_OTHER_CLUSTER = """
+sacctmgr -iQ delete cluster other
+sacctmgr -iQ delete user carol,dave,frank,u-v,u_v
+sacctmgr -iQ delete account lab1,lab2,shared,only,a_b
+sacctmgr -iQ delete qos theirs,of_a_partition
+"""
+ONE_LAB: dict[str, Any] = {
+    "cluster": "single",
+    "accounts": [{"name": "lab1", "Description": "new"}],
+    "users": [{"name": "carol", "DefaultAccount": "lab1"}],
+    "purge": True,
+}
+FROM_ONE_CLUSTER = ["user eve,dave  gone", "account shared  gone"]
+FOR_OTHER_CLUSTER = {
+    "qos theirs: account lab2 of cluster other has it",
+    "qos of_a_partition: a partition of cluster other may name it, which the database does not know",
+    "user frank: is coordinator of account shared, which is in cluster other",
+    "account only: user frank stays in it",
+    "user u_v: Slurm would remove u-v with it",
+    "account a_b: user u_v stays in it",
+    "user carol: keeps AdminLevel Operator, which holds in all clusters of the database",
+}
+
+
+def two_clusters() -> Iterator[Task]:
+    """Purge one of two clusters, and try to remove what the other one needs."""
+    yield empty("nothing of one cluster")
+    yield shell("another cluster", OTHER_CLUSTER)
+    yield shell("other cluster before", OF_OTHER_CLUSTER)
+    yield from each_mode("one cluster", "slurm_accounting", ONE_LAB)
+    yield task("their QOS", "slurm_qos", {"cluster": "single", "name": "theirs", "state": "absent"})
+    yield shell("other cluster after", OF_OTHER_CLUSTER)
+    yield shell("no other cluster", NO_OTHER_CLUSTER)
+
+
+def test_a_purge_leaves_the_other_cluster_of_the_database_alone(results: Results) -> None:
+    assert "failed" not in results["another cluster"]
+    before, after = (results[f"other cluster {when}"]["stdout"] for when in ("before", "after"))
+    assert after == before != ""
+
+
+def test_a_purge_names_what_stays_for_another_cluster(results: Results) -> None:
+    check, done, again = modes(results, "one cluster")
+    assert (check["table"], done["table"], again["table"]) == (FROM_ONE_CLUSTER, FROM_ONE_CLUSTER, [])
+    assert (
+        {*check["kept"]}
+        == {*done["kept"]}
+        == FOR_OTHER_CLUSTER
+        | {
+            "account shared: in cluster other",
+            "user dave: in cluster other",
+        }
+    )
+    assert {*again["kept"]} == FOR_OTHER_CLUSTER
+    assert results["their QOS"]["msg"] == "qos theirs: account lab2 of cluster other has it"
+
+
 @pytest.fixture(scope="module", name="results")
 def results_of_one_play(lab: Lab, host: str, tmp_path_factory: pytest.TempPathFactory) -> Results:
     """The results of all tasks here, which begin and end without a policy."""
-    tasks = [empty("nothing before"), *things(), *drains(host), *policies(), empty("nothing after")]
+    tasks = [empty("nothing before"), *things(), *drains(host), *policies(), *two_clusters(), empty("nothing after")]
     return play(lab, tmp_path_factory.mktemp("modules"), *tasks)
 
 
@@ -356,7 +439,7 @@ def test_what_has_jobs_is_not_removed(lab: Lab, submit: Callable[..., str], tmp_
         task("purge", "slurm_accounting", {"purge": True}, check=True),
     )
     assert found["remove"]["msg"] == f"user alice: has jobs {job}"
-    having = ("account science", "account chemistry", "account physics", "user alice")
+    having = ("account science,chemistry,physics", "user alice")
     assert sorted(found["purge"]["kept"]) == sorted(f"{what}: has jobs {job}" for what in having)
 
 

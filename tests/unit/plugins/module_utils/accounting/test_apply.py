@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, JobAssociation, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.other_clusters import OtherClusters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import PolicyError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import AccountingError
 
@@ -35,6 +36,10 @@ class Database:
         """The running jobs."""
         self.calls.append("jobs")
         return self.running
+
+    def others(self, *_about: Any) -> OtherClusters:
+        """The database has no other cluster."""
+        return OtherClusters([])
 
     def run(self, lines: list[str], load: bool) -> tuple[bool, str]:
         """Load the accounts of a file, unless `takes` is false; every other command fails with an error."""
