@@ -120,6 +120,13 @@ options:
     elements: str
     default: []
     version_added: 0.2.0
+  state_directory:
+    description:
+      - C(StateSaveLocation), to find out which cluster's state it has. The directories in which Slurm has it by default,
+        and those of the configurations on the host, are looked at in any case.
+    type: path
+    default: ""
+    version_added: 0.2.0
   serving_controller:
     description:
       - Whether to ask Slurm which of its controllers serves. It can take a minute if one of them does not answer.
@@ -328,6 +335,27 @@ ansible_facts:
           type: str
           returned: always
           sample: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+        clusters:
+          description: The clusters of Slurm that the host belongs to, by its files and processes.
+          type: dict
+          returned: always
+          contains:
+            found:
+              description:
+                - The names of clusters, in small letters, as Slurm has them.
+                - C(file) has the name. C(by) is the daemon that runs with this file, or V(conf), V(state), V(database)
+                  or V(mark), for a slurm.conf with which no daemon runs, C(clustername) in C(StateSaveLocation), a table
+                  of slurmdbd, and the part of C(/etc/hosts) that this collection writes.
+              type: list
+              elements: dict
+              returned: always
+              sample: [{name: hpc-demo-cluster, file: /etc/slurm/slurm.conf, by: slurmctld}]
+            daemons:
+              description: The daemons of Slurm that run, and that this collection has not set up.
+              type: list
+              elements: str
+              returned: always
+              sample: []
         cloud_init:
           description: What cloud-init would change at the next boot.
           type: dict
@@ -464,6 +492,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         slurm_package=params["slurm_package"],
         directory_users=params["directory_users"],
         part=(part["path"], part["marker"]),
+        state_directory=params["state_directory"],
         serving_controller=params["serving_controller"],
         ssh=params["ssh"],
         known_hosts=params["known_hosts"],
@@ -501,6 +530,7 @@ def main() -> None:
             "kernel": names,
             "made": names,
             "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": text}},
+            "state_directory": {"type": "path", "default": ""},
             "serving_controller": {"type": "bool", "default": False},
             "nodes": {"type": "bool", "default": False},
             "ssh": {"type": "bool", "default": False},

@@ -19,7 +19,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change, made, sshd_pam
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import apparmor, cloud_init, dpkg, last_backup, ufw
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import (
+    apparmor,
+    cloud_init,
+    clusters,
+    dpkg,
+    last_backup,
+    ufw,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, without_part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
@@ -165,6 +172,8 @@ class Questions:
     """Names of settings of the kernel, as sysctl(8) has them: which number do they have."""
     made: Sequence[str] = ()
     """Names of notes: which of them hold, so that their modules need not run."""
+    state_directory: str = ""
+    """StateSaveLocation: which cluster's state does it have, beside the places where it is looked for anyway."""
     serving_controller: bool = False
     """Which of several controllers serves?"""
     nodes: bool = False
@@ -186,7 +195,8 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
     path, marker = questions.part
     whole = _content(tree, path) or b"" if path else b""
     hostname = tree.text("/proc/sys/kernel/hostname") or ""
-    units = made.units(run(["systemctl", "show", f"--property={','.join(made.PROPERTIES)}", *CLOCKS, *questions.made]))
+    services = dict.fromkeys((*CLOCKS, *questions.made, *clusters.DAEMONS))
+    units = made.units(run(["systemctl", "show", f"--property={','.join(made.PROPERTIES)}", *services]))
     return {
         **own,
         "hostname": hostname,
@@ -210,6 +220,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "programs": _programs(tree, questions.programs),
         "part": checksum(part_of(whole, marker)) if path else "",
         "other_addresses": addresses(without_part(whole, marker), hostname) if path == HOSTS else {},
+        "clusters": clusters.look(tree, tree.text(HOSTS) or "", units, questions.state_directory),
         "cloud_init": cloud_init.look(tree, hostname),
         "ufw": ufw.open_ports(tree),
         "profiles": {name: apparmor.profile_state(tree, name) for name in questions.profiles},
