@@ -122,8 +122,8 @@ options:
     version_added: 0.2.0
   state_directory:
     description:
-      - C(StateSaveLocation), to find out which cluster's state it has. The directories in which Slurm has it by default,
-        and those of the configurations on the host, are looked at in any case.
+      - C(StateSaveLocation), to find out which cluster's state it has. The directories in which Slurm has it by
+        default, and those of the configurations on the host, are looked at in any case.
     type: path
     default: ""
     version_added: 0.2.0
@@ -344,8 +344,8 @@ ansible_facts:
               description:
                 - The names of clusters, in small letters, as Slurm has them.
                 - C(file) has the name. C(by) is the daemon that runs with this file, or V(conf), V(state), V(database)
-                  or V(mark), for a slurm.conf with which no daemon runs, C(clustername) in C(StateSaveLocation), a table
-                  of slurmdbd, and the part of C(/etc/hosts) that this collection writes.
+                  or V(mark), for a slurm.conf with which no daemon runs, C(clustername) in C(StateSaveLocation), a
+                  table of slurmdbd, and the part of C(/etc/hosts) that this collection writes.
               type: list
               elements: dict
               returned: always

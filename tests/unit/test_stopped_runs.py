@@ -159,7 +159,7 @@ def test_unsuitable_hosts_are_named_with_the_way_out_and_left_out(tmp_path: Path
 
 
 def test_a_host_of_another_cluster_stops_the_run_for_all_hosts(tmp_path: Path) -> None:
-    """The nodes without Slurm would get the munge key of the wrong cluster. A host that is not reached is not judged."""
+    """The nodes without Slurm would get the wrong munge key. A host that is not reached is not judged."""
     hosts = standing(["head", "n1", "n2", "n3"])
     daemon = {"name": "y", "file": "/run/slurm/conf/slurm.conf", "by": "slurmd"}
     for name in ("n1", "n3"):

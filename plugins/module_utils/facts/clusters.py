@@ -66,7 +66,7 @@ MOST_FILES = 64
 MOST_FOUND = 64
 """Names that are returned."""
 
-_WANTED = re.compile(r"^[^#\n]*(?:clustername|statesavelocation|include\s)[^\n]*", re.IGNORECASE | re.MULTILINE)
+_WANTED = re.compile(r"\s*include\s|.*(?:clustername|statesavelocation)\s*=", re.DOTALL)
 _PART = re.compile(r"^# BEGIN gpucluster\.slurm (\S+)$", re.MULTILINE)
 _JOB_TABLE = re.compile(r"(.+)_job_table\.(?:frm|ibd|MYD)")
 """The table of the jobs of a cluster (`src/plugins/accounting_storage/mysql/accounting_storage_mysql.c`)."""
@@ -161,8 +161,8 @@ def _read_settings(tree: Tree, path: str, directory: str, found: dict[str, str],
     if path in seen or len(seen) >= MOST_FILES:
         return
     seen.append(path)
-    for line in _WANTED.findall(_text(tree, path)):
-        if len(line) > LONGEST_LINE:
+    for line in _text(tree, path).split("\n"):
+        if len(line) > LONGEST_LINE or not _WANTED.match(line.lower()):
             continue
         try:
             pairs = [pair for parsed in lines("slurm.conf", line) for pair in parsed]
@@ -176,11 +176,13 @@ def _read_settings(tree: Tree, path: str, directory: str, found: dict[str, str],
                 found[key.lower()] = value
 
 
-def _in_files(tree: Tree, running: Iterable[RunningDaemon], waiting: bool, state_directory: str) -> Iterator[ClusterName]:
+def _in_files(
+    tree: Tree, running: Iterable[RunningDaemon], waiting: bool, state_directory: str
+) -> Iterator[ClusterName]:
     """What the files tell, those of running daemons first.
 
-    waiting: whether a daemon that fetches its configuration starts with the host, and does not run now. Without one, the
-    files of an earlier slurmd are no sign of a cluster: remove_nodes leaves them on the host.
+    waiting: whether a daemon that fetches its configuration starts with the host, and does not run now. Without one,
+    the files of an earlier slurmd are no sign of a cluster: remove_nodes leaves them on the host.
     """
     read: dict[str, dict[str, str]] = {}
 
@@ -226,7 +228,9 @@ def confs_of(daemon: RunningDaemon) -> list[str]:
     if daemon.slurm_conf:
         return [daemon.slurm_conf]
     prefix = os.path.dirname(os.path.dirname(daemon.program))
-    built_for = [f"{prefix}/etc/slurm.conf", f"{prefix}/etc/slurm/slurm.conf"] if prefix not in ("", "/", "/usr") else []
+    built_for = (
+        [f"{prefix}/etc/slurm.conf", f"{prefix}/etc/slurm/slurm.conf"] if prefix not in ("", "/", "/usr") else []
+    )
     own = [*built_for, *CONFS]
     if daemon.name not in FETCHING:
         return own

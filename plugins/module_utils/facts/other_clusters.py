@@ -9,7 +9,13 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.clusters import CONF, DAEMONS, DATABASE, MARK, STATE
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.clusters import (
+    CONF,
+    DAEMONS,
+    DATABASE,
+    MARK,
+    STATE,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.remarks import host_lines
 
 Finding = Mapping[str, str]
@@ -60,8 +66,8 @@ def cluster_objections(
     if not said:
         return []
     first = (
-        f"Nothing was changed, because the cluster file is that of {cluster} (slurm_cluster_name), and hosts of this run "
-        "belong to another cluster, or were installed by other means:"
+        f"Nothing was changed, because the cluster file is that of {cluster} (slurm_cluster_name), and hosts of this "
+        "run belong to another cluster, or were installed by other means:"
     )
     return [first, *host_lines(said), _OTHER_FILE, *_ways(all_foreign, cluster), *ways]
 
@@ -70,7 +76,7 @@ def foreign_findings(findings: Iterable[Finding], cluster: str, state: str, data
     """Those findings for which a host belongs to another cluster; none if it is the cluster's, or nobody's.
 
     What runs counts most: a daemon of another cluster would lose its munge key. Where none runs, the configuration
-    decides, and without one the other files do; a host that has moved to this cluster may still have some of another one.
+    decides, and without one the other files do: a host that has moved to this cluster may have old files.
 
     Args:
         findings: what was found on the host.
@@ -94,12 +100,12 @@ def foreign_findings(findings: Iterable[Finding], cluster: str, state: str, data
 
 _OTHER_FILE = "If the cluster file or the inventory is the wrong one, give the right one (-i)."
 _TAKE_OVER = (
-    "A cluster that was installed by other means is taken over with gpucluster.slurm.adopt, which writes its cluster file "
-    "(docs/admin/adopt.md)."
+    "A cluster that was installed by other means is taken over with gpucluster.slurm.adopt, which writes its cluster "
+    "file (docs/admin/adopt.md)."
 )
 _LEAVE_DATABASE = (
-    "site.yml does not take over a slurmdbd that was installed by other means: leave the key database out of the cluster "
-    "file, as gpucluster.slurm.adopt does (docs/admin/adopt.md)."
+    "site.yml does not take over a slurmdbd that was installed by other means: leave the key database out of the "
+    "cluster file, as gpucluster.slurm.adopt does (docs/admin/adopt.md)."
 )
 
 
@@ -123,16 +129,16 @@ def _ways(foreign: list[Finding], cluster: str) -> list[str]:
     ways = [f"To manage {names}, if installed by other means: gpucluster.slurm.adopt writes the cluster file."]
     if any(finding["by"] in (*DAEMONS, CONF, MARK) for finding in foreign):
         ways.append(
-            f"To move a host to {cluster}, take it out of {names} first, with gpucluster.slurm.remove_nodes and the other "
-            "cluster file, or by hand (docs/admin/operations.md, A host of another cluster)."
+            f"To move a host to {cluster}, take it out of {names} first, with gpucluster.slurm.remove_nodes and the "
+            "other cluster file, or by hand (docs/admin/operations.md, A host of another cluster)."
         )
     states = [finding for finding in foreign if finding["by"] == STATE]
     for file in dict.fromkeys(finding["file"] for finding in states):
         others = _and(_names(finding for finding in states if finding["file"] == file))
         ways.append(
-            f"{os.path.dirname(file)} has the jobs of {others}. If nobody needs {others} any more, and its slurmctld is "
-            "stopped on all hosts, move the whole directory away. With clustername alone moved, slurmctld would read "
-            "these jobs."
+            f"{os.path.dirname(file)} has the jobs of {others}. If nobody needs {others} any more, and its slurmctld "
+            "is stopped on all hosts, move the whole directory away. With clustername alone moved, slurmctld would "
+            "read these jobs."
         )
     databases = [finding for finding in foreign if finding["by"] == DATABASE]
     if databases:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import answers, clusters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.clusters import RunningDaemon, confs_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.clusters import confs_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 
 CONF = "etc/slurm/slurm.conf"

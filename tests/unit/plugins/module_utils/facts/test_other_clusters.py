@@ -27,7 +27,7 @@ def host(*names: str, daemons: tuple[str, ...] = ()) -> dict[str, Any]:
     return {"found": found, "daemons": list(daemons)}
 
 
-def objections(adopted: bool = True, **hosts: dict[str, Any]) -> list[str]:
+def objections(hosts: dict[str, Any], adopted: bool = True) -> list[str]:
     """The lines for hosts of the cluster a, whose controller is ctl and whose database host is db."""
     return cluster_objections(hosts, "a", ["ctl"], "db", STATE_DIRECTORY, adopted)
 
@@ -52,7 +52,7 @@ def objections(adopted: bool = True, **hosts: dict[str, Any]) -> list[str]:
     ],
 )
 def test_hosts_that_are_taken(name: str, fact: dict[str, Any]) -> None:
-    assert objections(**{name: fact}) == []
+    assert objections({name: fact}) == []
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_hosts_that_are_taken(name: str, fact: dict[str, Any]) -> None:
     ],
 )
 def test_hosts_of_another_cluster(name: str, fact: dict[str, Any]) -> None:
-    first, line, *ways = objections(**{name: fact})
+    first, line, *ways = objections({name: fact})
     assert first.startswith("Nothing was changed, because the cluster file is that of a (slurm_cluster_name)")
     assert line.startswith(f"{name}: cluster b: ")
     assert any("gpucluster.slurm.adopt" in way for way in ways)
@@ -82,10 +82,12 @@ def test_hosts_of_another_cluster(name: str, fact: dict[str, Any]) -> None:
 
 def test_the_files_and_the_ways_out_are_named() -> None:
     lines = objections(
-        ctl=host("b by slurmctld", "b by slurmd", "b by state", "b by database", "c by mark"),
-        n1=host("b by slurmd"),
-        n2=host("b by slurmd"),
-        n3=host("a by slurmd"),
+        {
+            "ctl": host("b by slurmctld", "b by slurmd", "b by state", "b by database", "c by mark"),
+            "n1": host("b by slurmd"),
+            "n2": host("b by slurmd"),
+            "n3": host("a by slurmd"),
+        }
     )
     assert lines[1:] == [
         f"n[1-2]: cluster b: slurmd runs with {CACHE}",
@@ -93,12 +95,12 @@ def test_the_files_and_the_ways_out_are_named() -> None:
         "cluster c: the name is in /etc/hosts",
         "If the cluster file or the inventory is the wrong one, give the right one (-i).",
         "To manage b and c, if installed by other means: gpucluster.slurm.adopt writes the cluster file.",
-        "To move a host to a, take it out of b and c first, with gpucluster.slurm.remove_nodes and the other cluster file, "
-        "or by hand (docs/admin/operations.md, A host of another cluster).",
-        f"{STATE_DIRECTORY} has the jobs of b. If nobody needs b any more, and its slurmctld is stopped on all hosts, move "
-        "the whole directory away. With clustername alone moved, slurmctld would read these jobs.",
-        "The accounting of b is in the database there: give a another database host, or save the database (mariadb-dump) "
-        "before you remove it.",
+        "To move a host to a, take it out of b and c first, with gpucluster.slurm.remove_nodes and the other cluster "
+        "file, or by hand (docs/admin/operations.md, A host of another cluster).",
+        f"{STATE_DIRECTORY} has the jobs of b. If nobody needs b any more, and its slurmctld is stopped on all hosts, "
+        "move the whole directory away. With clustername alone moved, slurmctld would read these jobs.",
+        "The accounting of b is in the database there: give a another database host, or save the database "
+        "(mariadb-dump) before you remove it.",
     ]
 
 
@@ -111,12 +113,12 @@ def test_the_files_and_the_ways_out_are_named() -> None:
     ],
 )
 def test_daemons_that_were_installed_by_other_means(name: str, fact: Any, adopted: bool, words: str) -> None:
-    _first, line, _file, way = objections(adopted, **{name: fact})
+    _first, line, _file, way = objections({name: fact}, adopted)
     assert line.startswith(f"{name}: {words}")
     assert "gpucluster.slurm.adopt" in way
 
 
 def test_many_hosts_are_one_line() -> None:
-    lines = objections(**{f"n{number:04}": host("b by slurmd", "b by mark") for number in range(2000)})
+    lines = objections({f"n{number:04}": host("b by slurmd", "b by mark") for number in range(2000)})
     assert lines[1] == f"n[0000-1999]: cluster b: slurmd runs with {CACHE}, the name is in /etc/hosts"
     assert len(lines) == 5
