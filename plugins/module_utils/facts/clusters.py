@@ -129,7 +129,7 @@ def look(tree: Tree, hosts: str, units: Mapping[str, Unit], state_directory: str
 
 
 def daemons(tree: Tree) -> list[RunningDaemon]:
-    """The daemons of Slurm that run on the host itself: those in containers are no concern of it."""
+    """The daemons of Slurm that run on the host itself, not in a container, in the order of DAEMONS."""
     own = _link(tree, "/proc/self/ns/pid")
     found = []
     for entry in filter(str.isdecimal, tree.names("/proc")):
@@ -141,7 +141,7 @@ def daemons(tree: Tree) -> list[RunningDaemon]:
             continue
         environment = dict(word.partition("=")[::2] for word in _text(tree, f"/proc/{entry}/environ").split("\0"))
         found.append(RunningDaemon(name, words, environment.get("SLURM_CONF", ""), _link(tree, f"/proc/{entry}/exe")))
-    return found
+    return sorted(found, key=lambda daemon: DAEMONS.index(daemon.name))
 
 
 def settings(tree: Tree, conf: str) -> dict[str, str]:

@@ -65,8 +65,8 @@ def test_a_controller_with_its_database(tmp_path: Path) -> None:
             "var/lib/mysql/mysql/proc.frm": "",
         },
     )
-    start(tmp_path, "/usr/sbin/slurmctld --systemd")
-    start(tmp_path, "/usr/sbin/slurmdbd -D -s", 101)
+    start(tmp_path, "/usr/sbin/slurmctld --systemd", 101)
+    start(tmp_path, "/usr/sbin/slurmdbd -D -s", 100)
     assert found(tmp_path) == [
         ("release-26", "/etc/slurm/slurm.conf", "slurmctld"),
         ("release-26", "/var/lib/slurm/slurmctld/clustername", "state"),
