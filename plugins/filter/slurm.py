@@ -51,6 +51,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spa
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.diagnosis import diagnosis
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.other_clusters import cluster_objections
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import (
     container_jobs,
@@ -78,6 +79,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "adoption_controller": adoption_controller,
     "adoption_errors": adoption_errors,
     "argument_errors": argument_errors,
+    "cluster_objections": cluster_objections,
     "container_jobs": container_jobs,
     "diagnosis": diagnosis,
     "directory_differences": directory_differences,

@@ -32,11 +32,6 @@ options:
     type: bool
     default: false
     version_added: 0.2.0
-  state_directory:
-    description: C(StateSaveLocation), to find out which slurmctld wrote the state there. It is given on controllers.
-    type: str
-    default: ""
-    version_added: 0.2.0
   hold:
     description: Source packages whose installed packages have to be held (C(apt-mark hold)), by name.
     type: list
@@ -129,6 +124,14 @@ options:
     type: list
     elements: str
     default: []
+    version_added: 0.2.0
+  state_directory:
+    description:
+      - C(StateSaveLocation), to find out which cluster's state it has, and which release of slurmctld wrote it. For
+        the name of the cluster, Slurm's default directories and those of the configurations on the host are looked at
+        in any case.
+    type: str
+    default: ""
     version_added: 0.2.0
   serving_controller:
     description:
@@ -358,6 +361,27 @@ ansible_facts:
           type: str
           returned: always
           sample: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+        clusters:
+          description: The clusters of Slurm that the host belongs to, by its files and processes.
+          type: dict
+          returned: always
+          contains:
+            found:
+              description:
+                - The names of clusters, in small letters, as Slurm has them.
+                - C(file) has the name. C(by) is the daemon that runs with this file, or V(conf), V(state), V(database)
+                  or V(mark), for a slurm.conf with which no daemon runs, C(clustername) in C(StateSaveLocation), a
+                  table of slurmdbd, and the part of C(/etc/hosts) that this collection writes.
+              type: list
+              elements: dict
+              returned: always
+              sample: [{name: hpc-demo-cluster, file: /etc/slurm/slurm.conf, by: slurmctld}]
+            daemons:
+              description: The daemons of Slurm that run, and that this collection has not set up.
+              type: list
+              elements: str
+              returned: always
+              sample: []
         cloud_init:
           description: What cloud-init would change at the next boot.
           type: dict

@@ -93,6 +93,7 @@ def honest(name: str) -> dict[str, Any]:
         "files": {},
         "programs": {},
         "part": "",
+        "clusters": {"found": [], "daemons": []},
         "cloud_init": {"writes_hosts": "", "own_name": False},
         "ufw": None,
         "profiles": {},

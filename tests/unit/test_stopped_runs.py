@@ -188,6 +188,23 @@ def test_releases_do_not_mix(tmp_path: Path, made_anew: str, check: bool) -> Non
     assert bool(changed) == (made_anew == "n3"), "without its controllers and its database, no host is changed"
 
 
+def test_a_host_of_another_cluster_stops_the_run_for_all_hosts(tmp_path: Path) -> None:
+    """The nodes without Slurm would get the wrong munge key. A host that is not reached is not judged."""
+    hosts = standing(["head", "n1", "n2", "n3"])
+    daemon = {"name": "y", "file": "/run/slurm/conf/slurm.conf", "by": "slurmd"}
+    for name in ("n1", "n3"):
+        hosts[name]["slurm_host_facts"]["ansible_facts"]["slurm_host"]["clusters"]["found"] = [daemon]
+    hosts["n3"]["slurm_host_facts"] = {"unreachable": True, "msg": "no route to host"}
+    there = Hosts(tmp_path / "site", cluster(), hosts)
+    run = there.run("gpucluster.slurm.site")
+    assert run.returncode != 0
+    assert "the cluster file is that of x (slurm_cluster_name)" in run.stdout
+    assert "n1: cluster y: slurmd runs with /run/slurm/conf/slurm.conf" in run.stdout
+    assert "gpucluster.slurm.adopt" in run.stdout
+    for name in ("head", "n2", "n3"):
+        assert not there.asked(name, "slurm_packages") + there.asked(name, "slurm_run")
+
+
 def test_a_missing_program_stops_the_run_before_any_change(tmp_path: Path) -> None:
     hosts = standing(["head", "n1", "n2", "n3"])
     for name in ("n1", "n2"):

@@ -154,6 +154,12 @@ HARDWARE = _record(
 )
 """The fact `slurm_hardware` (module slurm_hardware_facts)."""
 
+CLUSTERS = _record(
+    found=_list(_record(name=_text("[!-~]+", 255), file=_text(_PRINTABLE, 1000), by=_text("[a-z]+", 16)), 64),
+    daemons=_list(_text(_WORD), 16),
+)
+"""The part `clusters` of the fact `slurm_host`."""
+
 HOST = _record(
     distribution=_text(r"[a-z0-9._-]+( [A-Za-z0-9._-]+)?", 64),
     codename=_text(r"[a-z0-9._-]*", 64),
@@ -179,6 +185,7 @@ HOST = _record(
     programs=_mapping(_text(r"/[A-Za-z0-9+._/@%:~,*?!\[\]-]+"), _text(r"is (missing|no file|not executable)")),
     part=_text(r"([0-9a-f]{64})?"),
     other_addresses=_mapping(_text(r"[A-Za-z0-9._-]+", 255), _text(r"[0-9.]+", 15)),
+    clusters=CLUSTERS,
     cloud_init=_record(writes_hosts=_text(rf"({_PATH})?"), own_name=_truth),
     ufw=_list(_text(rf"any|{_PORTS}(,{_PORTS})*"), none=True),
     profiles=_mapping(_text(_WORD), _text("loaded|missing|no userns|not loaded")),

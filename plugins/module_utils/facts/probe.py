@@ -20,7 +20,14 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change, made, sshd_pam
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import release_order
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import apparmor, cloud_init, dpkg, last_backup, ufw
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import (
+    apparmor,
+    cloud_init,
+    clusters,
+    dpkg,
+    last_backup,
+    ufw,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, without_part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
@@ -147,7 +154,7 @@ class Questions:
     update_lists: bool = False
     """Does apt download its package lists before it answers?"""
     state_directory: str = ""
-    """StateSaveLocation of slurmctld: the slurmctld of which release wrote it last."""
+    """StateSaveLocation of slurmctld: the state of which cluster does it have, written by which release."""
     hold: Sequence[str] = ()
     """Names of source packages: which of their installed packages are not held."""
     candidates: Sequence[str] = ()
@@ -196,7 +203,8 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
     path, marker = questions.part
     whole = _content(tree, path) or b"" if path else b""
     hostname = tree.text("/proc/sys/kernel/hostname") or ""
-    units = made.units(run(["systemctl", "show", f"--property={','.join(made.PROPERTIES)}", *CLOCKS, *questions.made]))
+    services = dict.fromkeys((*CLOCKS, *questions.made, *clusters.DAEMONS))
+    units = made.units(run(["systemctl", "show", f"--property={','.join(made.PROPERTIES)}", *services]))
     return {
         **own,
         "hostname": hostname,
@@ -225,6 +233,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "programs": _programs(tree, questions.programs),
         "part": checksum(part_of(whole, marker)) if path else "",
         "other_addresses": addresses(without_part(whole, marker), hostname) if path == HOSTS else {},
+        "clusters": clusters.look(tree, tree.text(HOSTS) or "", units, questions.state_directory),
         "cloud_init": cloud_init.look(tree, hostname),
         "ufw": ufw.open_ports(tree),
         "profiles": {name: apparmor.profile_state(tree, name) for name in questions.profiles},

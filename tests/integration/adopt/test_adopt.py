@@ -135,6 +135,30 @@ def test_the_cluster_file_says_what_was_found(copied: Lab) -> None:
     assert "# slurm.conf:36: AccountingStorageType: kept" in copied.inventory.read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("other", "ad-head: cluster lab-one: slurmctld runs with /etc/slurm/slurm.conf"),
+        # Only playbook adopt takes the key.
+        ("lab-one", "ad-head: slurmctld of a cluster of the same name, lab-one, that was installed by other means"),
+    ],
+)
+def test_a_cluster_file_that_was_not_adopted_changes_nothing(
+    copied: Lab, tmp_path: Path, name: str, words: str
+) -> None:
+    path = tmp_path / "written.cluster.yml"
+    cluster = {key: value for key, value in copied.cluster.items() if key != "unmanaged"}
+    path.write_text(yaml.safe_dump({**cluster, "name": name}))
+    before = files_on(COPIED), started(COPIED)
+    for arguments in ((), ("--check",)):
+        run = Lab("adopt", path).playbook("site", *arguments)
+        assert (run.rc != 0, run.changed) == (True, {})
+        assert words in str(run.failed)
+        assert "gpucluster.slurm.adopt" in str(run.failed)
+    assert (files_on(COPIED), started(COPIED)) == before
+    assert not (tmp_path / "secrets").exists()
+
+
 def test_what_is_there_stays(copied: Lab, tmp_path: Path) -> None:
     """A second run keeps the file, one with another key keeps the key, and without a controller there is one error."""
     again = adopt(COPIED, copied.inventory.parent)

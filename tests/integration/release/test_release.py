@@ -55,6 +55,34 @@ def test_this_is_the_release_of_the_scenario(lab: Lab) -> None:
         assert lab.command(host, "sinfo --version").startswith(f"slurm-wlm {lab.release}.")
 
 
+def state_of_hosts(lab: Lab) -> dict[str, str]:
+    """What site.yml could change on each host: files, packages, and the starts of the daemons."""
+    places = "/etc /usr/local /var/lib/gpucluster-slurm /var/lib/slurm/slurmctld/clustername"
+    script = (
+        f"find {places} -type f 2>/dev/null | sort | xargs sha256sum; dpkg-query -W -f '${{Package}} ${{Version}}\\n'; "
+        "systemctl show --property=Id,InvocationID munge slurmd slurmctld slurmdbd mariadb; apt-mark showhold"
+    )
+    return {host: lab.script(host, script, b"").decode() for host in lab.nodes}
+
+
+def test_hosts_of_another_cluster_are_refused(lab: Lab, tmp_path: Path, head: str, node: str) -> None:
+    """With the cluster file of another cluster for the same hosts, nothing is changed on any of them."""
+    name = lab.cluster["name"]
+    other = with_cluster(lab, tmp_path, {**lab.cluster, "name": "other"})
+    before = state_of_hosts(lab)
+    whole, limited = other.playbook("site"), other.playbook("site", "--check", f"--limit={node}", "--tags=policy")
+    assert state_of_hosts(lab) == before
+    for run in (whole, limited):
+        assert (run.rc != 0, run.changed) == (True, {})
+        (message,) = {text for texts in run.failed.values() for text in texts}
+        assert "Nothing was changed, because the cluster file is that of other (slurm_cluster_name)" in message
+        assert f"\n{node}: cluster {name}: slurmd runs with /" in message
+        assert "gpucluster.slurm.adopt" in message
+        on_the_head = f"\n{head}: cluster {name}: slurmctld runs with /etc/slurm/slurm.conf, slurmd runs with /"
+        assert (on_the_head in message) == (run is whole)
+    assert not lab.inventory.parent.joinpath("secrets/other").exists()
+
+
 def test_daemons_run_where_they_belong(lab: Lab, head: str, node: str) -> None:
     daemons = {head: "munge mariadb slurmdbd slurmctld slurmd", node: "munge slurmd"}
     for host, units in daemons.items():
