@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import url
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb, other, systemd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
@@ -100,6 +101,7 @@ VALUES: dict[str, Check] = {
     "mariadb_settings": mariadb.option_value,
     "nvidia_driver_kernel_modules": other.module_name,
     "nvidia_driver_module_options": other.module_options,
+    "nvidia_driver_repository": _optional(url),
     "pyxis_arguments": _word,
     "registry_clean": _optional(systemd.calendar),
     "registry_dir": other.directory,

@@ -78,6 +78,10 @@ def test_the_defaults_can_be_written() -> None:
             {"nvidia_driver_module_options": {"nvidia\nx": "a"}},
             r"nvidia_driver_module_options: the name 'nvidia\nx': found 'nvidia\nx', allowed: names of kernel modules",
         ),
+        (
+            {"nvidia_driver_repository": "mirror\nX: y"},
+            r"nvidia_driver_repository: found 'mirror\nX: y', allowed: a URL",
+        ),
         ({"pyxis_arguments": ["a=b c"]}, "pyxis_arguments[0]: found 'a=b c', allowed: a word without blanks and '#'"),
         ({"slurm_health_mounts": ["/my home"]}, "slurm_health_mounts[0]: found '/my home', allowed: a word"),
     ],
