@@ -46,12 +46,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     slurm_conf,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_plans, storage_remark
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import release_order
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.diagnosis import diagnosis
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.other_clusters import cluster_objections
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import password_errors, written
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import (
     container_jobs,
@@ -109,6 +111,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "note_digests": note_digests,
     "package_entries": package_entries,
     "partition_lines": partition_lines,
+    "password_errors": password_errors,
     "people": complete,
     "plugstack_lines": plugstack_lines,
     "program_errors": program_errors,
@@ -123,11 +126,13 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "trusted_hosts": trusted_hosts,
     "unsettled": unsettled,
     "upgrade_plan": upgrade_plan,
+    "value_in": value_in,
     "validation_jobs": validation_jobs,
     "validation_summary": validation_summary,
     "validation_table": validation_table,
     "variables_of": variables_of,
     "warm_up_jobs": warm_up_jobs,
+    "written": written,
 }
 
 

@@ -79,7 +79,12 @@ options:
     type: path
     version_added: 0.2.0
   secrets:
-    description: Files with secret content, by name, encoded in base64. The result only shows that they change.
+    description:
+      - Files with secret content, lines of C(Key=value) by the name of the file, encoded in base64. The result only
+        shows that they change.
+      - Slurm's own parser reads them before anything is written. If it does not read exactly the values that the lines
+        were written for, the files are refused.
+      - A rollback keeps them, because the password of a database user has already changed.
     type: dict
     default: {}
   end_jobs:
@@ -282,6 +287,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     NotYetError,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.slurm_parser import library_of, secret_problem
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     File,
     FileError,
@@ -306,6 +312,8 @@ FILES = f"{KEPT}/files"
 """The names of slurmctld's files in GOOD, each with its checksum."""
 PROGRAMS = f"{KEPT}/programs"
 """The programs in force that can drain nodes. The time of the file is that of their last change."""
+PATH = "/usr/sbin:/usr/bin"
+"""Where the packages of all releases have the daemons."""
 NODES = "nodes"
 """Name of the file in FORMER with the nodes that were up before the change."""
 
@@ -377,6 +385,13 @@ def validate(
     with candidate(module, whole, gone) as directory:
         daemon.try_files(directory)
     return ignored
+
+
+def check_secrets(daemon: Daemon, secrets: Mapping[str, str]) -> None:
+    """Check that Slurm reads the secrets that were given. Raises ConfigError, without them."""
+    library = library_of(shutil.which(daemon.name, path=PATH) or daemon.name) if secrets else None
+    if problems := [problem for name, text in secrets.items() if (problem := secret_problem(name, text, library))]:
+        raise ConfigError("\n".join(problems))
 
 
 # -- plan ------------------------------------------------------------------------------------------------------------
@@ -725,6 +740,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
         return result
     remarks += [f"{name}: another secret" for name, text in secrets.items() if good and good.get(name) != text]
     result["remarks"] = remarks + validate(module, daemon, texts, gone, version)
+    check_secrets(daemon, secrets)
     ending = sorted({number for step in plan for number in step.ends})
     if ending and not module.params["end_jobs"]:
         shown = "\n".join(table([step for step in plan if step.ends]))
@@ -745,7 +761,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
         daemon.check_others(new, plan)
         if foreign:
             keep_found(module.params["directory"])
-        nodes = apply(daemon, files, good, gone, old, new, plan, action)
+        nodes = apply(daemon, files, {**good, **secrets} if good else {}, gone, old, new, plan, action)
         result["remarks"] += daemon.resume_corrected(new, plan, programs_since())
         if daemon.conf in good and nodes and at_start is not None and read_at_start(old, "slurmd", version) != at_start:
             keep_former(good, nodes)

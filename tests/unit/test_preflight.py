@@ -86,6 +86,7 @@ def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
     variables["slurm_controllers"] = ["head", "compute01"]
     variables["slurmdbd_conf"] = {"DbdPort": 6817}
     variables["enroot_extra_hooks"] = ["50-slurm-pmi.sh", "50-slurm-pmx.sh"]
+    variables["mariadb_settings"] = {"max_connections": "10\n[client]", "a b": 1}
     policy["slurm_accounting_users"].append({"name": "bob", "GrpTRS": 1})
     run = preflight(tmp_path, variables, policy)
     assert run.returncode == 2
@@ -103,11 +104,17 @@ def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
         "slurm_accounting_*: user bob: GrpTRS: unknown to Slurm, did you mean 'GrpTRES'?",
         "value of enroot_extra_hooks must be one or more of: 50-mig-config.sh, 50-sharp.sh, 50-slurm-pmi.sh, "
         "50-slurm-pytorch.sh. Got no match for: 50-slurm-pmx.sh",
+        "head: mariadb_settings.max_connections: found a newline (character 3), allowed: one line",
+        "head: mariadb_settings: the name 'a b': found 'a b', allowed: names of MariaDB's options",
     ):
         assert expected in run.stdout + run.stderr, run.stdout + run.stderr
 
 
-def test_files_that_lack_packages_of_the_cluster_and_files_that_do_not_exist(tmp_path: Path) -> None:
+def test_files_that_do_not_have_what_the_cluster_needs(tmp_path: Path) -> None:
+    """Packages that are lacking or not there, and a password that slurmdbd could not read, which is not shown."""
+    password = tmp_path / "secrets/plain/slurmdbd_storage_pass"
+    password.parent.mkdir(parents=True)
+    password.write_text("geheim\n#2\n")
     variables = yaml.safe_load(VARIABLES)
     names = ["slurm-smd", "slurm-smd-slurmctld", "slurm-smd-slurmd", "slurm-smd-client", "slurm-smd-slurmdbd"]
     files = [{"file": f"packages/{name}_25.11.2-1_amd64.deb"} for name in names]
@@ -118,8 +125,13 @@ def test_files_that_lack_packages_of_the_cluster_and_files_that_do_not_exist(tmp
     assert run.returncode == 2
     lacking = "slurm_packages.files lacks packages that this cluster needs: slurm-smd-slurmdbd, slurm-smd-slurmctld"
     missing = [f"{tmp_path}/{file['file']}" for file in files[2:4]]
-    for expected in (f"{lacking};", f"slurm_packages names files that do not exist: {', '.join(missing)}"):
+    for expected in (
+        f"{lacking};",
+        f"slurm_packages names files that do not exist: {', '.join(missing)}",
+        f"{password}: found a newline (character 7), allowed: one line without tabs and control characters",
+    ):
         assert expected in " ".join(run.stdout.split()), run.stdout
+    assert "geheim" not in run.stdout + run.stderr
 
 
 PEOPLE = """\

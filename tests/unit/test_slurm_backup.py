@@ -96,6 +96,12 @@ def test_the_environment_of_a_target(backup: ModuleType) -> None:
     assert backup.environment(text) == {"AWS_ACCESS_KEY_ID": "abc", "AWS_SECRET_ACCESS_KEY": "d=e"}
 
 
+@pytest.mark.parametrize("value", ["d=e", "it's", 'a"', "'", "#1 %x $y", "a\\"])
+def test_a_value_of_the_environment_loses_one_pair_of_quotes(backup: ModuleType, value: str) -> None:
+    for line in (f"X={value}", f'X="{value}"', f" X = '{value}' ".replace(" = ", "=")):
+        assert backup.environment(line) == {"X": value}
+
+
 def state_directory(path: Path) -> Path:
     """A directory as slurmctld keeps it."""
     (path / "hash.1/job.11").mkdir(parents=True)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import value_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, visible
@@ -29,7 +30,8 @@ def argument_errors(
 
     variables: those of each host by name (`hostvars`). roles: the group that has a role, by role. groups: host names by
     group; one that is missing has no hosts. options: of a role's argument spec, by role, none of them required: what a
-    host does not set has the role's default, which is a template perhaps and not checked here.
+    host does not set has the role's default, which is a template perhaps and not checked here. Values that become parts
+    of files are checked by the rules of these files as well.
 
     Facts of a host (`ansible_facts`) that have the names of variables of this collection are wrong: they win
     over the inventory where facts are variables. No module of this collection returns such, and whoever controls the
@@ -57,7 +59,7 @@ def argument_errors(
         f"{short(fold(hosts))}: {message}"
         for role, found in equal.items()
         for given, hosts in found.values()
-        for message in _validator(options[role]).validate(given).error_messages
+        for message in [*_validator(options[role]).validate(given).error_messages, *value_problems(given)]
     ]
     return limited([*kept, *wrong])
 

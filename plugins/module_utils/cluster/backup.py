@@ -16,13 +16,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
     text,
     unknown,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import calendar
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
 SCHEMES = ("azure", "b2", "gs", "rclone", "rest", "s3", "sftp", "swift")
 """The kinds of repositories that restic knows beside a directory."""
 
 _DIRECTORY = re.compile(r"/[A-Za-z0-9._/-]+")
-_CALENDAR = re.compile(r"[A-Za-z0-9*.,:/~+ -]+")
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
 
 
@@ -42,9 +42,7 @@ def target(value: Any) -> str:
 
 def times(value: Any) -> str:
     """A calendar event of systemd."""
-    if not _CALENDAR.fullmatch(text(value)):
-        raise ValueError("allowed: times as in systemd.time(7), such as daily or 02:30")
-    return text(value)
+    return calendar(text(value))
 
 
 BACKUP = Kind(

@@ -24,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
     up_to,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
@@ -162,8 +163,13 @@ def _variable(checker: Checker, key: str, name: Any, content: Any) -> None:
     """Check a variable of a script's environment."""
     if not _VARIABLE.fullmatch(str(name)) or str(name).startswith(("SLURM", "LD_")):
         checker.problem(key, f"found {shown(name)}, allowed: names of variables that begin with neither SLURM nor LD_")
-    if isinstance(content, bool) or not isinstance(content, (str, int, float)) or "\n" in str(content):
+    if isinstance(content, bool) or not isinstance(content, (str, int, float)):
         checker.problem(f"{key}.{name}", f"found {shown(content)}, allowed: a text of one line")
+        return
+    try:
+        one_line(content)
+    except ValueError as error:
+        checker.problem(f"{key}.{name}", f"{error}")
 
 
 def _times(checker: Checker, key: str, entries: list[dict[str, Any]], slurm_conf: Mapping[str, Any]) -> None:

@@ -41,6 +41,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.other import logrotate_path
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import MAX_HOSTS, count, expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, shown
 
@@ -311,6 +312,7 @@ def _parts(
 
     controllers = expand(file.get("controllers", ""))
     check_state_location(checker, slurm_conf, len(controllers))
+    check_log_of_jobs(checker, slurm_conf)
     known = {
         "partitions": [partition["name"] for partition in partitions if "name" in partition],
         "hardware": [*hardware, *measured_hardware],
@@ -405,6 +407,16 @@ def check_state_location(checker: Checker, slurm_conf: Mapping[str, Any], contro
     if path is not None and not str(path).startswith("/"):
         what = f"found {shown(path)}, allowed: an absolute path such as /shared/slurm"
         checker.problem("slurm_conf.StateSaveLocation", what)
+
+
+def check_log_of_jobs(checker: Checker, slurm_conf: Mapping[str, Any]) -> None:
+    """Check JobCompLoc, which logrotate reads as well where it is a file. Other plugins take a name or an address."""
+    path = str(slurm_conf.get("JobCompLoc", ""))
+    if path.startswith("/"):
+        try:
+            logrotate_path(path)
+        except ValueError as error:
+            checker.problem("slurm_conf.JobCompLoc", str(error))
 
 
 def _checker(document: Document, problems: list[str]) -> Checker:

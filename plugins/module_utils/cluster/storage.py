@@ -19,6 +19,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, Kind, text, unknown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import setting
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
 
@@ -92,6 +93,7 @@ def source(value: Any) -> str:
     """What is mounted: a device, a server's directory, a bucket."""
     if not _WORD.fullmatch(text(value)):
         raise ValueError("allowed: a text without blanks such as nas.example.org:/vol/home or /dev/nvme0n1")
+    setting(value)  # What= of a unit
     return text(value)
 
 
@@ -101,6 +103,7 @@ def options(value: Any) -> list[str]:
     for word in words:
         if not _OPTION.fullmatch(word):
             raise ValueError(f"{shown(word)} is no option, allowed: options of mount(8) such as [hard, noatime]")
+        setting(word)  # Options= of a unit
         if word.startswith("x-systemd.") or word in ("noauto", "auto"):
             raise ValueError(
                 f"{shown(word)} is for fstab(5), allowed: options of the file system; the unit has the rest"
@@ -296,7 +299,7 @@ def unit_name(path: str) -> str:
 
 
 def _unit(path: str, what: str, kind: str, words: Iterable[str], local: bool) -> str:
-    """The text of a mount unit. A `%` would be a specifier (systemd.unit(5))."""
+    """The text of a mount unit."""
     all_words = list(dict.fromkeys([*words, *(() if local else ("_netdev",)), "nofail"]))
     return "\n".join(
         [
@@ -309,10 +312,10 @@ def _unit(path: str, what: str, kind: str, words: Iterable[str], local: bool) ->
             "StartLimitIntervalSec=0",
             "",
             "[Mount]",
-            f"What={what.replace('%', '%%')}",
+            f"What={setting(what)}",
             f"Where={path}",
             f"Type={kind}",
-            f"Options={','.join(all_words).replace('%', '%%')}",
+            f"Options={setting(','.join(all_words))}",
             f"TimeoutSec={SECONDS}",
             "",
             "[Install]",

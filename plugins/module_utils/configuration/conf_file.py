@@ -294,8 +294,8 @@ def _text(pairs: Iterator[tuple[str, str]] | Pairs) -> str:
 def value_text(value: Any) -> str:
     """A value as Slurm's parser reads it (`src/common/parse_config.c`).
 
-    Booleans are YES or NO, lists are joined by commas. A backslash escapes, and continues the line at its end. A `#`
-    starts a comment even in quotes, a value with blanks is quoted and cannot hold a quote.
+    Booleans are YES or NO, lists are joined by commas. A backslash escapes, and an odd number of them at the end of a
+    line continues it. A `#` starts a comment even in quotes, a value with blanks is quoted and cannot hold a quote.
     """
     if isinstance(value, bool):
         return "YES" if value else "NO"
@@ -304,17 +304,34 @@ def value_text(value: Any) -> str:
     if not all(isinstance(element, (str, int, float)) and not isinstance(element, bool) for element in elements):
         raise ValueError(f"{value!r} is not a valid value in a Slurm configuration: write each element in quotes")
     text = ",".join(map(str, elements))
-    blank = not text or any(character.isspace() for character in text)
-    if re.search(r"[\n\r\0]", text):
-        raise ValueError(f"{shown(text)} is not a valid value in a Slurm configuration: it has more than one line")
-    if text.endswith("\\"):
-        raise ValueError(f"{shown(text)} is not a valid value in a Slurm configuration: it ends in a backslash")
-    if '"' in text and (blank or text.startswith('"')):
-        raise ValueError(
-            f"{shown(text)} is not a valid value in a Slurm configuration: it has quotes and would have to be quoted"
-        )
+    if reason := unreadable(text):
+        raise ValueError(f"{shown(text)} is not a valid value in a Slurm configuration: it {reason}")
     text = text.replace("\\", "\\\\").replace("#", "\\#")
-    return f'"{text}"' if blank else text
+    return f'"{text}"' if _has_blank(text) else text
+
+
+def _has_blank(text: str) -> bool:
+    """Whether a value needs quotes."""
+    return not text or any(character.isspace() for character in text)
+
+
+def unreadable(text: str) -> str:
+    """Why Slurm's parser cannot read a text as the value of a parameter, such as `has a quote`; empty if it can."""
+    if re.search(r"[\n\r\0]", text):
+        return "has more than one line"
+    if '"' in text and (_has_blank(text) or text.startswith('"')):
+        return "has quotes and would have to be quoted"
+    return ""
+
+
+def value_in(text: str, file: str, key: str) -> str:
+    """The last value of a parameter in the text of a file without lines of several parameters; empty without one.
+
+    Raises:
+        ConfigurationError: names the file, the line and its text.
+    """
+    found = [value for pairs in lines(file, text) for name, value in pairs if name.lower() == key.lower()]
+    return found[-1] if found else ""
 
 
 def changes(old: Configuration, new: Configuration) -> list[ConfigurationChange]:

@@ -100,12 +100,16 @@ def is_locked(output: str) -> bool:
 
 
 def environment(text: str) -> dict[str, str]:
-    """The variables in a file of NAME=value; empty lines and comments are left out."""
+    """The variables in a file of NAME=value; empty lines and comments are left out.
+
+    A value may be in quotes, of which one pair is removed. Nothing is escaped.
+    """
     found = {}
     for line in text.split("\n"):
         name, equals, value = line.strip().partition("=")
         if equals and re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
-            found[name] = value.strip().strip("\"'")
+            quoted = re.fullmatch(r"""(["'])(.*)\1""", value.strip())
+            found[name] = quoted[2] if quoted else value.strip()
     return found
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import getpass
 import os
 import socket
@@ -735,3 +736,68 @@ def test_a_database_that_does_not_answer_is_found_before_the_change() -> None:
     with pytest.raises(ConfigError, match=f"slurmdbd does not answer at localhost:{port}: Connection refused"):
         daemon.check_others(configuration, plan)
     daemon.check_others(configuration, [])  # only a change of these parameters needs an answer
+
+
+# -- secrets ---------------------------------------------------------------------------------------------------------
+
+
+class Database(Slurmdbd):
+    """A slurmdbd, which does not start with the database `bad`."""
+
+    owner = getpass.getuser()
+
+    def version(self) -> str:
+        return "24.11.5"
+
+    def active(self) -> bool:
+        return True
+
+    def answers(self, _configuration: Configuration) -> bool:
+        return True
+
+    def try_files(self, directory: str) -> None:
+        assert os.path.exists(f"{directory}/slurmdbd.conf")
+
+    def act(self, _action: str, configuration: Configuration) -> None:
+        if configuration.settings["slurmdbd.conf", "storageloc"][1] == "bad":
+            raise ConfigError("slurmdbd has ended")
+
+
+def apply_database(directory: Path, line: str, database: str = "acct", check_mode: bool = False) -> dict[str, Any]:
+    """Put a slurmdbd.conf and a secret in force."""
+    secrets = {"slurmdbd_storage.conf": base64.b64encode(f"{line}\n".encode()).decode()}
+    files = {"slurmdbd.conf": f"DbdHost=head\nStorageLoc={database}\n"}
+    params = {"directory": str(directory / "etc"), "files": files, "partial": False, "secrets": secrets}
+    module: Any = SimpleNamespace(
+        params=params | {"end_jobs": False, "leaving": "", "patience": 0}, check_mode=check_mode
+    )
+    return slurm_config.configure(module, Database(module))
+
+
+def secret_in(directory: Path) -> str:
+    return (directory / "etc/slurmdbd_storage.conf").read_text()
+
+
+@pytest.mark.usefixtures("apply_conf")
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_a_secret_that_slurm_would_read_otherwise_is_refused_before_anything_is_written(
+    tmp_path: Path, check_mode: bool
+) -> None:
+    """In check mode as well: the role asks before it changes the password of the database user."""
+    with pytest.raises(ConfigError) as error:
+        apply_database(tmp_path, "StoragePass=hash#inside", check_mode=check_mode)
+    assert str(error.value) == "slurmdbd_storage.conf: a value is not written as Slurm's parser reads it"
+    assert names_in(tmp_path / "etc") == []
+    apply_database(tmp_path, r"StoragePass=hash\#inside")
+    assert secret_in(tmp_path) == "StoragePass=hash\\#inside\n"
+
+
+@pytest.mark.usefixtures("apply_conf")
+def test_a_rollback_keeps_the_password_that_the_database_user_has(tmp_path: Path) -> None:
+    apply_database(tmp_path, "StoragePass=old")
+    with pytest.raises(ConfigError, match="Rolled back: the old files are in force again"):
+        apply_database(tmp_path, "StoragePass=new", database="bad")
+    assert secret_in(tmp_path) == "StoragePass=new\n"
+    assert "StorageLoc=acct" in (tmp_path / "etc/slurmdbd.conf").read_text()
+    assert apply_database(tmp_path, "StoragePass=new")["changed"]  # the run that corrects it
+    assert not apply_database(tmp_path, "StoragePass=new")["changed"]

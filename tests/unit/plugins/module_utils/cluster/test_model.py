@@ -655,7 +655,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "slurm_conf: no words": (
         changed(
             slurm_conf={
-                "GpuFreqDef": "a\\",
+                "GpuFreqDef": 'a "b"',
                 "LaunchParameters": ["test_exec", True],
                 "MailDomain": True,
                 "Prolog": [True],
@@ -663,8 +663,8 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             }
         ),
         [
-            "slurm_conf.GpuFreqDef: found 'a\\\\', 'a\\\\' is not a valid value in a Slurm configuration: "
-            "it ends in a backslash",
+            "slurm_conf.GpuFreqDef: found 'a \"b\"', 'a \"b\"' is not a valid value in a Slurm configuration: "
+            "it has quotes and would have to be quoted",
             "slurm_conf.LaunchParameters: found ['test_exec', True], ['test_exec', True] is not a valid value in a "
             "Slurm configuration: write each element in quotes",
             "slurm_conf.MailDomain: found True, allowed: a text; YAML reads it as a boolean, so write it in quotes",

@@ -96,7 +96,7 @@ def test_an_empty_port_is_none() -> None:
     assert read({"slurm.conf": 'NodeName=n[1-2] Port=""\n'}).nodes == {"n1": (), "n2": ()}
 
 
-@pytest.mark.parametrize("value", ["a\\", ["a", "b\\"], "a b\\", "a\0b", [True], ["a", None], [["a"]], None, {"a": 1}])
+@pytest.mark.parametrize("value", ["a\0b", [True], ["a", None], [["a"]], None, {"a": 1}])
 def test_a_value_that_is_not_written(value: object) -> None:
     with pytest.raises(ValueError, match="is not a valid value in a Slurm configuration"):
         value_text(value)

@@ -1,0 +1,159 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Variables of roles whose values become parts of files on the hosts, and what each of these files can express.
+
+Ansible's argument specs know types only. A value that the file of a program cannot express would fail on a host, in the
+middle of a run, or would mean something else to the program. docs/design/formats.md has the formats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import url
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb, other, systemd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
+
+Check = Callable[[Any], object]
+"""Raises ValueError for a value that cannot be written, with what is allowed."""
+
+_DATABASE = re.compile(r"\w{1,64}", re.ASCII)
+_DATABASE_USER = re.compile(r"[\w.-]{1,80}", re.ASCII)
+_SETTING = re.compile(r"[a-z0-9_][a-z0-9_./-]*")
+
+
+def _optional(check: Check) -> Check:
+    """A check of a value that may be empty."""
+    return lambda value: value in (None, "") or check(value)
+
+
+def _kernel_setting(value: Any) -> str:
+    """The name of a setting of the kernel, in sysctl.d(5)."""
+    if not _SETTING.fullmatch(str(value)):
+        raise ValueError("allowed: names as sysctl has them, such as net.core.somaxconn")
+    return str(value)
+
+
+def _number(value: Any) -> int:
+    """A whole number from 0."""
+    if isinstance(value, bool) or not re.fullmatch("[0-9]+", str(value)):
+        raise ValueError("allowed: a whole number")
+    return int(value)
+
+
+def _word(value: Any) -> str:
+    """A word in plugstack.conf or in a list with blanks, which have no quotes."""
+    text = one_line(value)
+    if not text or "#" in text or text.split() != [text]:
+        raise ValueError("allowed: a word without blanks and '#'")
+    return text
+
+
+def _database(value: Any) -> str:
+    """The name of a database, in SQL and in commands."""
+    if not _DATABASE.fullmatch(str(value)):
+        raise ValueError("allowed: up to 64 letters, digits and '_'")
+    return str(value)
+
+
+def _database_user(value: Any) -> str:
+    """The name of a user of MariaDB."""
+    if not _DATABASE_USER.fullmatch(str(value)):
+        raise ValueError("allowed: up to 80 letters, digits, '_', '.' and '-'")
+    return str(value)
+
+
+def _slurmdbd(value: Any) -> None:
+    """A value in slurmdbd.conf; None removes the parameter."""
+    if value is not None:
+        value_text(value)
+
+
+def _directive(value: Any) -> None:
+    """A value in apptainer.conf; a list is several lines."""
+    for line in value if isinstance(value, list) else [value]:
+        one_line(line)
+
+
+VALUES: dict[str, Check] = {
+    "apptainer_bind_paths": one_line,
+    "apptainer_cache_dir": _optional(other.user_directory),
+    "apptainer_conf": _directive,
+    "apptainer_suite": other.suite,
+    "apptainer_tmp_dir": _optional(other.user_directory),
+    "base_kernel_settings": _number,
+    "enroot_cache_dir": other.user_directory,
+    "enroot_conf": one_line,
+    "enroot_config_dir": other.user_directory,
+    "enroot_data_dir": other.user_directory,
+    "enroot_environment": one_line,
+    "enroot_mounts": one_line,
+    "enroot_runtime_dir": other.user_directory,
+    "enroot_temp_dir": other.user_directory,
+    "job_tools_image": one_line,
+    "job_tools_partition": one_line,
+    "job_tools_registry": one_line,
+    "mariadb_settings": mariadb.option_value,
+    "nvidia_driver_kernel_modules": other.module_name,
+    "nvidia_driver_module_options": other.module_options,
+    "nvidia_driver_repository": _optional(url),
+    "pyxis_arguments": _word,
+    "registry_clean": _optional(systemd.calendar),
+    "registry_dir": other.directory,
+    "registry_upstream": one_line,
+    "registry_upstream_password": one_line,
+    "registry_upstream_username": one_line,
+    "slurm_health_mounts": _word,
+    "slurmdbd_conf": _slurmdbd,
+    "validate_mpi": one_line,
+}
+"""The check of a value, or of each value in a list or a mapping."""
+
+NAMES: dict[str, Check] = {
+    "apptainer_conf": one_line,
+    "base_kernel_settings": _kernel_setting,
+    "mariadb_settings": mariadb.option_name,
+    "nvidia_driver_module_options": other.module_name,
+}
+"""The check of the names in a mapping."""
+
+OF_NAME: dict[str, dict[str, Check]] = {"slurmdbd_conf": {"StorageLoc": _database, "StorageUser": _database_user}}
+"""The check of the value of one name in a mapping."""
+
+SECRET = frozenset({"registry_upstream_password"})
+"""Variables whose values are not shown."""
+
+
+def value_problems(variables: Mapping[str, Any]) -> Iterator[str]:
+    """The values that cannot be written into a file, as `VARIABLE: found VALUE, allowed: VALUES`.
+
+    variables: by name; others than those of VALUES are not looked at.
+    """
+    for name, check in VALUES.items():
+        found = variables.get(name)
+        if isinstance(found, Mapping):
+            own = OF_NAME.get(name, {})
+            for key, value in found.items():
+                if name in NAMES:
+                    yield from _problems(f"{name}: the name {short(shown(key))}", key, NAMES[name], False)
+                yield from _problems(f"{name}.{short(str(key))}", value, own.get(str(key), check), name in SECRET)
+        elif isinstance(found, list):
+            for i, value in enumerate(found):
+                yield from _problems(f"{name}[{i}]", value, check, name in SECRET)
+        elif found is not None:
+            yield from _problems(name, found, check, name in SECRET)
+
+
+def _problems(place: str, value: Any, check: Check, secret: bool) -> Iterator[str]:
+    """The problem of a value, if it has one."""
+    try:
+        check(value)
+    except ValueError as error:
+        reason = str(error)
+        found = "" if secret or reason.startswith("found") else f"found {shown(value)}, "
+        yield f"{place}: {found}{reason}"

@@ -1,0 +1,102 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Values in files of other programs: paths, logrotate, modprobe.d, the registry."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import environment_value
+
+_PART = r"/(?!\.{1,2}(?:/|$))[A-Za-z0-9._+@:~-]+"
+_DIRECTORY = re.compile(f"(?:{_PART})+")
+_USER_PART = r"/(?!\.{1,2}(?:/|$))(?:[A-Za-z0-9._+@~-]|%[uU])+"
+_USER_DIRECTORY = re.compile(f"(?:%h)?(?:{_USER_PART})+")
+_MODULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+
+
+def directory(value: Any) -> str:
+    """An absolute path that every format and every shell takes as it is.
+
+    Raises:
+        ValueError: says what is allowed.
+    """
+    if not _DIRECTORY.fullmatch(str(value)):
+        raise ValueError("allowed: an absolute path of letters, digits and '._+@:~-' without '..', such as /srv/images")
+    return str(value)
+
+
+def user_directory(value: Any) -> str:
+    """A directory of each user, which shells expand: `%h` is the home, `%U` the id and `%u` the name of the user.
+
+    Raises:
+        ValueError: says what is allowed.
+    """
+    if not _USER_DIRECTORY.fullmatch(str(value)):
+        raise ValueError(
+            "allowed: an absolute path, or one that begins with %h/, of letters, digits, '._+@~-', %U and %u without "
+            "'..', such as /scratch/%U"
+        )
+    return str(value)
+
+
+def logrotate_path(value: Any) -> str:
+    """The path of a log in a file of logrotate(8), which takes words in quotes, and expands patterns after that.
+
+    logrotate has no escape in quotes (`readPath` and `poptParseArgvString`), and a backslash in a pattern escapes.
+
+    Raises:
+        ValueError: a file of logrotate cannot have it.
+    """
+    text = one_line(value)
+    if found := re.search(r"""["'\\*?\[\]{}~]""", text):
+        raise ValueError(f"found {found[0]}, allowed: a path without quotes, backslashes and patterns")
+    return f'"{text}"' if re.search(r"\s|#", text) else text
+
+
+def module_name(value: Any) -> str:
+    """The name of a kernel module, in modules-load.d(5) and modprobe.d(5).
+
+    Raises:
+        ValueError: says what is allowed.
+    """
+    if not _MODULE.fullmatch(str(value)):
+        raise ValueError("allowed: names of kernel modules, such as nvidia_uvm")
+    return str(value)
+
+
+def module_options(value: Any) -> str:
+    """The options of a kernel module in modprobe.d(5), where a backslash escapes (`freadline_wrapped` of kmod).
+
+    Raises:
+        ValueError: a line cannot have them.
+    """
+    return one_line(value).replace("\\", "\\\\")
+
+
+def suite(value: Any) -> str:
+    """The codename of a suite, in sources.list(5) and apt_preferences(5); empty for none.
+
+    Raises:
+        ValueError: says what is allowed.
+    """
+    if value and not _SUITE.fullmatch(str(value)):
+        raise ValueError("allowed: the codename of a suite, such as sid")
+    return str(value)
+
+
+def registry_variable(value: Any) -> str:
+    """The value of a variable of docker-registry's EnvironmentFile=.
+
+    The registry reads the value as YAML (`overwriteStruct` in `configuration/parser.go`): without quotes of YAML, a `#`
+    after a blank would be a comment, and `123456` or `true` no text.
+
+    Raises:
+        ValueError: a line cannot have it.
+    """
+    return environment_value(json.dumps(one_line(value), ensure_ascii=False))

@@ -1,0 +1,58 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The function of each format: how a value is written into a file, or why it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import unreadable, value_text
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb, other, systemd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
+
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "line": one_line,
+    "logrotate": other.logrotate_path,
+    "mariadb": mariadb.option_value,
+    "modprobe": other.module_options,
+    "registry": other.registry_variable,
+    "slurm": value_text,
+    "systemd": systemd.setting,
+    "systemd_quoted": systemd.quoted,
+}
+
+
+def written(value: Any, form: str) -> str:
+    """A value as a file of a format has it; form: a key of FORMATS.
+
+    Raises:
+        ValueError: the format cannot express it, or there is no such format.
+    """
+    if form not in FORMATS:
+        raise ValueError(f"found format {form!r}, allowed: {', '.join(FORMATS)}")
+    return FORMATS[form](value)
+
+
+def password_errors(passwords: Mapping[str, str], forms: Mapping[str, str]) -> list[str]:
+    """The passwords that cannot be written, as `FILE: found ..., allowed: ...`, with a character of them at most.
+
+    Args:
+        passwords: the content of each file, by its path.
+        forms: `slurm` or `line`, by the same paths.
+    """
+    errors = {file: _password_error(password, forms[file]) for file, password in passwords.items()}
+    return [f"{file}: {error}" for file, error in errors.items() if error]
+
+
+def _password_error(text: str, form: str) -> str:
+    """Why a file of a format cannot have a password; empty if it can."""
+    if not text:
+        return "found nothing, allowed: a password"
+    try:
+        one_line(text)
+    except ValueError as error:
+        return str(error)
+    reason = unreadable(text) if form == "slurm" else ""
+    return f"the password {reason}, which Slurm's parser would not read, allowed: another password" if reason else ""

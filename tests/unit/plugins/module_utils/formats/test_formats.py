@@ -1,0 +1,129 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The functions of the formats, with the real parsers that this machine has."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from functools import partial
+
+import hard_values
+import pytest
+import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb, other, systemd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import FORMATS, password_errors, written
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+with_modprobe = pytest.mark.skipif(not shutil.which("modprobe"), reason="no kmod on this machine")
+with_mariadb = pytest.mark.skipif(not shutil.which("my_print_defaults"), reason="no MariaDB client on this machine")
+
+
+@with_mariadb
+@settings(max_examples=40)
+@given(values=st.lists(hard_values.texts, min_size=1, max_size=20))
+def test_mariadb_reads_what_was_written(tmp_path_factory: pytest.TempPathFactory, values: list[str]) -> None:
+    path = tmp_path_factory.getbasetemp() / "my.cnf"
+    found = hard_values.written(mariadb.option_value, values)
+    lines = [f"o{i} = {text}" for i, (_value, text) in enumerate(found)]
+    path.write_text("\n".join(["[mariadbd]", *lines, ""]))
+    said = subprocess.run(["my_print_defaults", f"--defaults-file={path}", "mariadbd"], check=True, capture_output=True)
+    assert said.stdout.decode() == "".join(f"--o{i}={value}\n" for i, (value, _text) in enumerate(found))
+
+
+@with_modprobe
+@settings(max_examples=20)
+@given(values=st.lists(hard_values.texts, min_size=1, max_size=20))
+def test_modprobe_reads_what_was_written(tmp_path_factory: pytest.TempPathFactory, values: list[str]) -> None:
+    path = tmp_path_factory.getbasetemp() / "modprobe.conf"
+    found = hard_values.written(other.module_options, values)
+    path.write_text("".join(f"options o{i} x {text}y\n" for i, (_value, text) in enumerate(found)))
+    said = subprocess.run(["modprobe", "--showconfig", "--dirname=/nowhere", f"--config={path}"], capture_output=True)
+    shown = [line for line in said.stdout.decode().split("\n") if line.startswith("options o")]
+    assert shown == [f"options o{i} x {value}y" for i, (value, _text) in enumerate(found)]
+
+
+@given(value=hard_values.texts)
+def test_the_registry_reads_yaml(value: str) -> None:
+    """docker-registry reads each variable as YAML, after systemd (test_formats.py of the scenarios)."""
+    for _value, text in hard_values.written(other.registry_variable, [value] if value.isprintable() else []):
+        inner = json.dumps(value, ensure_ascii=False)
+        assert text == systemd.environment_value(inner)
+        assert yaml.safe_load(inner) == value
+
+
+@given(value=hard_values.texts)
+def test_no_format_writes_another_line(value: str) -> None:
+    for form in FORMATS:
+        for _value, text in hard_values.written(partial(written, form=form), [value]):
+            assert not any(character in text for character in "\n\r\0")
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "text"),
+    [
+        ("slurm", "hash#inside", r"hash\#inside"),
+        ("slurm", "a b", '"a b"'),
+        ("slurm", "a\\", "a\\\\"),
+        ("mariadb", "64M", "64M"),
+        ("mariadb", True, "ON"),
+        ("mariadb", "a#b", '"a#b"'),
+        ("mariadb", " a", '" a"'),
+        ("mariadb", 'C:\\ "x"', r'"C:\\ \"x\""'),
+        ("mariadb", "", '""'),
+        ("systemd", "nas:/vol%20", "nas:/vol%%20"),
+        ("systemd_quoted", '/a "b"%\\', r'"/a \"b\"%%\\"'),
+        ("registry", "a$b#c", r'"\"a\$b#c\""'),
+        ("logrotate", "/var/log/a b", '"/var/log/a b"'),
+        ("modprobe", r"NVreg_X=1\2", r"NVreg_X=1\\2"),
+        ("line", 4, "4"),
+    ],
+)
+def test_written(form: str, value: object, text: str) -> None:
+    assert written(value, form) == text
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "error"),
+    [
+        ("line", "a\nb", "found a newline (character 2), allowed: one line without tabs and control characters"),
+        ("line", "\x07", "found the control character U+0007 (character 1), allowed: one line"),
+        ("line", "a\udce4", "found a byte that is not UTF-8 (character 2), allowed: one line"),
+        ("mariadb", None, "allowed: a text, a number or a boolean"),
+        ("mariadb", "x" * 4001, "found 4001 bytes, allowed: up to 4000"),
+        ("systemd", "a\\", "found a backslash at the end, allowed: a text that does not end in a backslash"),
+        ("systemd", " a", "found a blank at an end"),
+        ("logrotate", "/var/log/*", "found *, allowed: a path without quotes, backslashes and patterns"),
+        ("slurm", 'a "b"', "has quotes and would have to be quoted"),
+        ("nftables", "a", "found format 'nftables', allowed: line, logrotate, mariadb"),
+    ],
+)
+def test_values_that_a_format_cannot_express(form: str, value: object, error: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(error)):
+        written(value, form)
+
+
+def test_passwords() -> None:
+    passwords = {"a": "hash#inside", "b": "x\ny", "c": "", "d": 'my "own" secret', "e": 'my "own" secret'}
+    forms = dict.fromkeys(passwords, "slurm") | {"e": "line"}
+    assert password_errors(passwords, forms) == [
+        "b: found a newline (character 2), allowed: one line without tabs and control characters",
+        "c: found nothing, allowed: a password",
+        "d: the password has quotes and would have to be quoted, which Slurm's parser would not read, "
+        "allowed: another password",
+    ]
+
+
+@pytest.mark.parametrize("path", ["%h/.cache/enroot", "/run/enroot/%U", "/scratch/a-%u/x"])
+def test_directories_of_users(path: str) -> None:
+    assert other.user_directory(path) == path
+
+
+@pytest.mark.parametrize("path", ["$HOME/x", "/a b", "/x/%", "/x/%n", "x/%U", "/a/../b", "/`id`", "%hx", "/a;b", ""])
+def test_paths_that_a_shell_would_take_otherwise(path: str) -> None:
+    with pytest.raises(ValueError, match="allowed: an absolute path, or one that begins with %h/"):
+        other.user_directory(path)
