@@ -13,7 +13,7 @@ description:
   - Returns the texts of C(slurm.conf), of the other files that slurmctld reads from its directory, and of all files
     that they include, as the filter P(gpucluster.slurm.adopted#filter) takes them.
   - With O(daemon=slurmd) it returns the files that slurmd of this node reads. It returns none if slurmd fetches its
-    files from slurmctld, whatever files there are on the node.
+    files from slurmctld, or if there is no slurmd, whatever files there are on the node.
   - C(slurmdbd.conf), which has a password, is left out. Other files can have secrets as well, such as
     C(AccountingStoragePass), so register the result with C(no_log).
 options:
@@ -79,6 +79,7 @@ package:
 
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sou
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output, run
 
 DEFAULT = "/etc/slurm/slurm.conf"
+PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where slurmd is looked for while it does not run: the path of systemd's units."""
 
 
 def origin() -> tuple[int | None, str]:
@@ -147,7 +150,7 @@ def of_slurmd(conf: str) -> dict[str, Any]:
     if process:
         environment = dict(word.split("=", 1) for word in words_of(process, "environ") if "=" in word)
         path = path_of_slurmd(words_of(process, "cmdline"), environment)
-    if path is None:
+    if path is None or not (process or shutil.which("slurmd", path=PROGRAMS)):
         return {"files": {}, "directory": ""}
     found = Path(path or conf or DEFAULT)
     return {"files": read_files(found) if found.exists() else {}, "directory": str(found.parent)}

@@ -36,6 +36,8 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The arguments of slurmd, which does not run without any. The usual slurm.conf is in a directory of the test."""
     arguments: list[str] = []
     monkeypatch.setattr(slurm_configuration_info, "DEFAULT", str(tmp_path / "slurm.conf"))
+    monkeypatch.setattr(slurm_configuration_info, "PROGRAMS", str(tmp_path))
+    (tmp_path / "slurmd").touch(0o755)
     monkeypatch.setattr(
         slurm_configuration_info, "run", lambda _command: SimpleNamespace(output="7\n" if arguments else "")
     )
@@ -55,7 +57,9 @@ def test_files_of_a_node_are_read_also_while_slurmd_is_down(tmp_path: Path, runn
 
 
 def test_files_that_slurmd_does_not_read_are_not_returned(tmp_path: Path, running: list[str]) -> None:
-    """Of a node that fetches its files."""
+    """Without a slurmd, and on a node that fetches its files."""
     (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
+    (tmp_path / "slurmd").unlink()  # what another slurmd has left
+    assert of_slurmd("") == {"files": {}, "directory": ""}
     running += ["slurmd", "--conf-server", "ctl"]
     assert of_slurmd("") == {"files": {}, "directory": ""}
