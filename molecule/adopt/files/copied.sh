@@ -12,10 +12,8 @@ case $(hostname) in
 ad-head) rm /etc/slurm/cgroup.conf /etc/slurm/gres.conf ;;
 ad-n1)
   rm /etc/slurm/gres.conf
-  install -d -m 0750 /etc/slurm/plugstack.conf.d
   echo 'include plugstack.conf.d/*.conf' >/etc/slurm/plugstack.conf
   echo 'optional /opt/site/spank_site.so level=2' >/etc/slurm/plugstack.conf.d/site.conf
-  chmod 0640 /etc/slurm/plugstack.conf /etc/slurm/plugstack.conf.d/site.conf
   dpkg --purge logrotate
   ;;
 ad-n2)

@@ -56,7 +56,10 @@ def files_of_slurm(hosts: tuple[str, ...]) -> dict[str, str]:
 
 
 def in_force(lab: Lab) -> list[str]:
-    """What slurmctld shows of its nodes, partitions and parameters, without what changes by itself."""
+    """What slurmctld shows of its nodes, partitions and parameters, without what changes by itself.
+
+    Nor cgroup.conf, which it shows and does not use: in one cluster it is that of the nodes from the first run on.
+    """
     nodes, partitions, config = (
         lab.command(lab.controller, f"scontrol --oneliner show {what}").split("\n")
         for what in ("node", "partition", "config")
@@ -64,7 +67,9 @@ def in_force(lab: Lab) -> list[str]:
     kept = r"\b(?:NodeName|NodeAddr|NodeHostName|CPUTot|CoresPerSocket|Sockets|Boards|ThreadsPerCore|RealMemory|TmpDisk"
     kept += r"|Weight|AvailableFeatures|Gres|Partitions)=\S*"
     told = [
-        line for line in config if not re.match(r"Configuration data|BOOT_TIME|HASH_VAL|NEXT_JOB_ID|Slurmctld\(", line)
+        line
+        for line in config
+        if not re.match(r"Configuration data|BOOT_TIME|HASH_VAL|NEXT_JOB_ID|Slurmctld\(|Constrain", line)
     ]
     return [
         *(" ".join(re.findall(kept, line)) for line in sorted(nodes)),
