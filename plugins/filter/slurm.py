@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_files import node_file_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.survey import (
     adopted,
     adoption_controller,
@@ -106,6 +107,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "nearest": nearest,
     "new_cluster": new_cluster,
     "new_cluster_errors": choice_errors,
+    "node_file_errors": node_file_errors,
     "node_lines": node_lines,
     "node_parameters": node_parameters,
     "note_digests": note_digests,

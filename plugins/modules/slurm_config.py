@@ -98,6 +98,8 @@ options:
   hosts:
     description:
       - All hosts of the cluster, as a hostlist. The module keeps their names in C(/var/lib/gpucluster-slurm/hosts).
+      - Of a cluster that is taken over, nodes that are not among them may read files of their own. The first change of
+        their generic resources does not reach them, and so ends no job there.
       - A kept host that is neither in this list nor a node of the files has left the cluster. RV(remarks) names it in
         each run, since it still has the munge key, and perhaps a slurmd that runs, until it is in O(cleaned_hosts).
     type: str
@@ -278,6 +280,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
     read_at_start,
     steps,
     table,
+    without_reach,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
     DAEMONS,
@@ -718,6 +721,8 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     by_hand = None if foreign or present == kept else understood(there)[0]
     leaving = expand(module.params["leaving"]) if module.check_mode else []
     plan = planned(daemon, old, by_hand, new, version, leaving, foreign)
+    if foreign and module.params["hosts"]:
+        plan = without_reach(plan, old, new, expand(module.params["hosts"]))
     different = [file for file in files if file.changes]
     removed = [removal(os.path.join(module.params["directory"], name), good[name]) for name in gone if name in good]
     result = outcome(plan, texts) | {

@@ -12,18 +12,26 @@ version_added: 0.2.0
 description:
   - Returns the texts of C(slurm.conf), of the other files that slurmctld reads from its directory, and of all files
     that they include, as the filter P(gpucluster.slurm.adopted#filter) takes them.
+  - With O(daemon=slurmd) it returns the files that slurmd of this node reads. It returns none if slurmd fetches its
+    files from slurmctld, or if there is no slurmd, whatever files there are on the node.
   - C(slurmdbd.conf), which has a password, is left out. Other files can have secrets as well, such as
     C(AccountingStoragePass), so register the result with C(no_log).
 options:
   conf:
     description: >-
       Path of slurm.conf. If empty, the running slurmctld is asked. If it does not answer, the path is
-      C(/etc/slurm/slurm.conf).
+      C(/etc/slurm/slurm.conf). The path that slurmd was started with comes before this one.
     type: str
     default: ""
+  daemon:
+    description: The daemon whose files are read.
+    type: str
+    choices: [slurmctld, slurmd]
+    default: slurmctld
+    version_added: 0.2.0
 extends_documentation_fragment: [gpucluster.slurm.reading]
 requirements:
-  - Slurm's scontrol (22.05 or later)
+  - Slurm's scontrol (22.05 or later), except for O(daemon=slurmd)
 seealso:
   - module: gpucluster.slurm.slurm_config
 """
@@ -32,6 +40,12 @@ EXAMPLES = r"""
 - name: Read the configuration
   gpucluster.slurm.slurm_configuration_info:
   register: configuration
+  no_log: true
+
+- name: Read the files that a node has of its own
+  gpucluster.slurm.slurm_configuration_info:
+    daemon: slurmd
+  register: own_files
   no_log: true
 """
 
@@ -49,27 +63,34 @@ directory:
 version:
   description: The version of the running slurmctld, or else of the installed Slurm.
   type: str
-  returned: always
+  returned: with O(daemon=slurmctld)
   sample: 24.11.5
 user_id:
   description: The user id with which slurmctld runs; null if it does not run on this host.
   type: int
-  returned: always
+  returned: with O(daemon=slurmctld)
   sample: 64030
 package:
   description: The package of the program that runs as slurmctld; empty if it is in none.
   type: str
-  returned: always
+  returned: with O(daemon=slurmctld)
   sample: slurmctld
 """
 
 import os
 import re
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceError, read_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output, run
+
+DEFAULT = "/etc/slurm/slurm.conf"
+PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where slurmd is looked for while it does not run: the path of systemd's units."""
 
 
 def origin() -> tuple[int | None, str]:
@@ -81,21 +102,74 @@ def origin() -> tuple[int | None, str]:
     return os.stat(f"/proc/{process}").st_uid, "" if program.status else program.output.partition(":")[0]
 
 
+def of_slurmctld(conf: str) -> dict[str, Any]:
+    """What the controller has. Raises as `read_files`, CommandError and ValueError."""
+    answer = run(["scontrol", "show", "config"], seconds=60, conf=conf)
+    shown = dict(re.findall(r"^(\w+)\s*= (.*)$", answer.output if not answer.status else "", re.MULTILINE))
+    path = Path(conf or shown.get("SLURM_CONF", DEFAULT))
+    version = shown.get("SLURM_VERSION") or output(["scontrol", "--version"]).split()[-1]
+    files = read_files(path)
+    user_id, package = origin()
+    return {
+        "files": files,
+        "directory": str(path.parent),
+        "version": version,
+        "user_id": user_id,
+        "package": package,
+    }
+
+
+def path_of_slurmd(arguments: list[str], environment: Mapping[str, str]) -> str | None:
+    """The slurm.conf that a running slurmd reads; empty for the usual one, None if it fetches its files.
+
+    Args:
+        arguments, environment: of the process. The option -f comes before SLURM_CONF, and --conf-server before both
+            (slurmd(8)). SLURMD_RECONF_CONF_CACHE is there after a reconfigure of a slurmd that has fetched its files.
+    """
+    if any(word.partition("=")[0] == "--conf-server" for word in arguments):
+        return None
+    if "SLURMD_RECONF_CONF_CACHE" in environment:
+        return None
+    for place, word in enumerate(arguments):
+        if word == "-f" and place + 1 < len(arguments):
+            return arguments[place + 1]
+        if word.startswith("-f") and not word.startswith("--"):
+            return word[2:]
+    return environment.get("SLURM_CONF", "")
+
+
+def words_of(process: str, name: str) -> list[str]:
+    """The words of a file of a process: its arguments (cmdline) or its environment (environ). Raises OSError."""
+    return Path("/proc", process, name).read_bytes().decode(errors="replace").split("\0")
+
+
+def of_slurmd(conf: str) -> dict[str, Any]:
+    """What a node has of its own. Raises as `read_files`, and OSError."""
+    process = run(["pgrep", "--oldest", "--exact", "slurmd"]).output.strip()
+    path: str | None = ""
+    if process:
+        environment = dict(word.split("=", 1) for word in words_of(process, "environ") if "=" in word)
+        path = path_of_slurmd(words_of(process, "cmdline"), environment)
+    if path is None or not (process or shutil.which("slurmd", path=PROGRAMS)):
+        return {"files": {}, "directory": ""}
+    found = Path(path or conf or DEFAULT)
+    return {"files": read_files(found) if found.exists() else {}, "directory": str(found.parent)}
+
+
 def main() -> None:
-    module = AnsibleModule(argument_spec={"conf": {"type": "str", "default": ""}}, supports_check_mode=True)
-    conf = module.params["conf"]
+    module = AnsibleModule(
+        argument_spec={
+            "conf": {"type": "str", "default": ""},
+            "daemon": {"type": "str", "choices": ["slurmctld", "slurmd"], "default": "slurmctld"},
+        },
+        supports_check_mode=True,
+    )
+    read = {"slurmctld": of_slurmctld, "slurmd": of_slurmd}[module.params["daemon"]]
     try:
-        answer = run(["scontrol", "show", "config"], seconds=60, conf=conf)
-        shown = dict(re.findall(r"^(\w+)\s*= (.*)$", answer.output if not answer.status else "", re.MULTILINE))
-        path = Path(conf or shown.get("SLURM_CONF", "/etc/slurm/slurm.conf"))
-        version = shown.get("SLURM_VERSION") or output(["scontrol", "--version"]).split()[-1]
-        files = read_files(path)
-        user_id, package = origin()
+        found = read(module.params["conf"])
     except (SourceError, CommandError, OSError, ValueError) as error:
         module.fail_json(msg=f"Slurm's configuration cannot be read: {error}")
-    module.exit_json(
-        changed=False, files=files, directory=str(path.parent), version=version, user_id=user_id, package=package
-    )
+    module.exit_json(changed=False, **found)
 
 
 if __name__ == "__main__":

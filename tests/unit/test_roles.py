@@ -113,3 +113,53 @@ def test_platforms_have_the_releases_of_the_parameter_tables() -> None:
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_public_variables_start_with_the_name_of_their_role(role: Path) -> None:
     assert [name for name in load(role / "defaults/main.yml") if not name.startswith(f"{role.name}_")] == []
+
+
+@pytest.mark.parametrize("source", ["distribution", "schedmd"])
+@pytest.mark.parametrize(
+    ("role", "there"),
+    [
+        ("munge", ["munge"]),
+        ("slurmd", ["slurmd"]),
+        ("slurmctld", ["slurmctld", "client"]),
+        ("slurmdbd", ["slurmdbd", "client"]),
+        ("slurm_client", ["sackd"]),
+        ("mariadb", ["mariadb-server"]),
+        ("registry", ["docker-registry"]),
+    ],
+)
+def test_a_check_shows_a_service_also_where_another_package_is_missing(
+    role: str, there: list[str], source: str
+) -> None:
+    """Such as logrotate: the service would be restarted, which a person has to see before."""
+    own = {"client": "slurm-client"} if source == "distribution" else {}
+    if source == "schedmd":
+        own = {name: f"slurm-smd-{name}" for name in ("slurmd", "slurmctld", "slurmdbd", "sackd", "client")}
+        there = ["slurm-smd", *there] if "client" in there else there
+    shared = load(ROOT / "roles/slurm/vars/main/platforms.yml") | load(ROOT / "roles/slurm/vars/main/main.yml")
+    (condition,) = (
+        task["when"]
+        for task in yaml.safe_load((ROOT / f"roles/{role}/tasks/run.yml").read_text())
+        if task.get("ansible.builtin.meta") == "end_role"
+    )
+
+    def is_left_out(packages: list[str]) -> bool:
+        variables = {name: trusted(value) for name, value in shared.items()} | {
+            "ansible_check_mode": True,
+            "slurm_packages": source,
+            "__slurm_host": {"packages": dict.fromkeys(packages, "1")},
+            "__slurm_wants_sackd": True,
+        }
+        return bool(Templar(DataLoader(), variables=variables).template(trust_as_template(f"{{{{ {condition} }}}}")))
+
+    assert not is_left_out([own.get(name, name) for name in there])
+    assert is_left_out(["logrotate"])
+
+
+def trusted(value: Any) -> Any:
+    """A value of a role, whose texts are templates."""
+    if isinstance(value, dict):
+        return {key: trusted(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [trusted(part) for part in value]
+    return trust_as_template(value) if isinstance(value, str) else value

@@ -7,6 +7,20 @@ install -d -o slurm -g slurm /var/spool/slurmctld /var/log/slurm
 install -d /var/spool/slurmd /etc/slurm /opt/site
 cp "$by_hand"/copied/*.conf /etc/slurm/
 install -m 0755 "$by_hand/copied/prolog" /opt/site/prolog
+# What concerns the nodes alone was never copied to the head, and each node has its own.
+case $(hostname) in
+ad-head) rm /etc/slurm/cgroup.conf /etc/slurm/gres.conf ;;
+ad-n1)
+  rm /etc/slurm/gres.conf
+  echo 'include plugstack.conf.d/*.conf' >/etc/slurm/plugstack.conf
+  echo 'optional /opt/site/spank_site.so level=2' >/etc/slurm/plugstack.conf.d/site.conf
+  dpkg --purge logrotate
+  ;;
+ad-n2)
+  echo 'Name=gpu Type=t4 File=/dev/nvidia[0-1]' >/etc/slurm/gres.conf
+  printf '# in other words\nConstrainDevices=YES\nConstrainCores=YES\nConstrainRAMSpace=YES\n' >/etc/slurm/cgroup.conf
+  ;;
+esac
 case $(hostname) in
 ad-head)
   systemctl start mariadb

@@ -11,6 +11,9 @@ ad-ctl)
   ;;
 *)
   rm -f /etc/slurm/*.conf
+  # Files of earlier days, which slurmd does not read.
+  echo 'ConstrainCores=yes' >/etc/slurm/cgroup.conf
+  echo 'required /opt/gone.so' >/etc/slurm/plugstack.conf
   install -d /etc/systemd/system/slurmd.service.d
   printf '[Unit]\nConditionPathExists=\n' >/etc/systemd/system/slurmd.service.d/fetched.conf
   echo 'SLURMD_OPTIONS="--conf-server ad-ctl"' >/etc/default/slurmd

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_files import merge
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.proof import compare
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import CHANGED, KEPT, adopt
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
@@ -116,12 +117,16 @@ def adopted(
         ValueError: the version of Slurm is not known.
     """
     found = plain(hostvars[controller]["__adopt_files"])
-    files, version = found["files"], found["version"]
+    version = found["version"]
+    known = {str(host): plain(hostvars[host]) for host in hosts}
+    answers = {host: result["__adopt_own"] for host, result in known.items() if "__adopt_own" in result}
+    own = {host: answer for host, answer in answers.items() if "files" in answer}
+    merged = merge(found["files"], own, [host for host, result in known.items() if _fetches(result)], version)
+    files = merged.files
     adoption = adopt(files, defaults, version)
     cluster = adoption.cluster
     nodes = {host: cluster["hardware"][node["hardware"]] for node in cluster["nodes"] for host in expand(node["hosts"])}
     absent = {host for node in cluster["nodes"] if not is_there(node) for host in expand(node["hosts"])}
-    known = {str(host): plain(hostvars[host]) for host in hosts}
     kept = [name for name in nodes if name not in absent and not _fetches(known.get(name, {}))]
     if kept:
         cluster = {**cluster, "unmanaged": fold(kept)}
@@ -130,6 +135,11 @@ def adopted(
     if policy:
         cluster = {**cluster, "accounting": policy}
     remarks = _of_controller(found)
+    remarks += [
+        f"{host}: its own files were not read, and site.yml compares them when it takes over the node: {answer['msg']}"
+        for host, answer in answers.items()
+        if "files" not in answer and host in nodes and "msg" in answer
+    ]
     if "policy" not in accounting and has_accounting(cluster):
         remarks.append(f"the accounts were not read, add them later (accounting): {accounting.get('msg', 'no answer')}")
     errors = [*adoption.problems]
@@ -149,7 +159,8 @@ def adopted(
         "table": _table(cluster, known, absent, {*kept}),
         "errors": errors,
         "comments": [
-            visible(str(note)) for note in sorted(adoption.notes, key=lambda note: note.effect in (KEPT, CHANGED))
+            *map(visible, merged.comments),
+            *(visible(str(note)) for note in sorted(adoption.notes, key=lambda note: note.effect in (KEPT, CHANGED))),
         ],
         "remarks": [*map(visible, remarks), *(f"{fold(names)}: {remark}" for remark, names in sizes.items())],
         "differences": [visible(str(difference)) for difference in differences],

@@ -8,7 +8,7 @@ The files of a cluster of another origin are compared so with those that the col
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
@@ -61,8 +61,7 @@ def _same(change: ConfigurationChange, old: Configuration, new: Configuration, r
     if change.file == "NodeName" and key != "nodename":
         return all(_same_of_node(key, name, old, new, release) for name in expand(change.subject)[:1])
     if change.file == "gres.conf":
-        names = expand(change.subject) if change.subject else [name for name in new.nodes if name in old.nodes]
-        return all(_gres(name, old) == _gres(name, new) for name in names)
+        return not other_resources(old, new, expand(change.subject))
     if change.file == "PartitionName" and key != "partitionname":
         before, after = (by_key(side.partitions[change.subject]) for side in (old, new))
         if key == "nodes":
@@ -111,6 +110,12 @@ def _gres(name: str, side: Configuration) -> frozenset[tuple[object, ...]]:
     """What the generic resources of a node are."""
     value = by_key(side.nodes[name]).get("gres", "")
     return resources(value, lines_for(value, side.gres.get(name, ()), side.gres.get("", ())))
+
+
+def other_resources(old: Configuration, new: Configuration, names: Collection[str] = ()) -> list[str]:
+    """Those of the nodes whose generic resources mean something else. names: all nodes of both, if it is empty."""
+    both = names or [name for name in new.nodes if name in old.nodes]
+    return [name for name in both if _gres(name, old) != _gres(name, new)]
 
 
 def _members(values: Mapping[str, str], side: Configuration) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:

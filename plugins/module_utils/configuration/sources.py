@@ -113,12 +113,13 @@ def whole_text(files: Files, name: str, path: tuple[str, ...] = ()) -> str:
     Raises:
         SourceError: an included file is missing or includes itself.
     """
-    if name not in KEY_VALUE:
+    kind = (*path, name)[0]
+    if kind not in KEY_VALUE:
         return files[name]
     parts = []
     for number, line in enumerate(re.split(r"(?<=\n)", files[name]), 1):
         match = _INCLUDE.fullmatch(line.rstrip("\n"))
-        for other in included(files, name, match[1]) if match else ():
+        for other in included(files, kind, match[1]) if match else ():
             if other not in files or other in (*path, name):
                 raise SourceError([message(f"{name}: line {number}: Include: found {shown(other)}, not found")])
             parts.append(whole_text(files, other, (*path, name)))

@@ -15,14 +15,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     ConfigurationChange,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equivalence import other_resources
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import by_key
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
     PROLOG_AT_ALLOCATION,
 )
@@ -126,6 +128,44 @@ def steps(
         least, late = _shorter(change, jobs, version, wanted or Configuration())
         result.append(Step(change, needs, ends or late, least if late else 0))
     return result
+
+
+_OF_NODES = ("cgroup.conf", "job_container.conf", "mpi.conf", "plugstack.conf")
+"""Files, besides gres.conf, that have their effect on nodes alone."""
+
+
+def without_reach(
+    found: Iterable[Step], old: Configuration, new: Configuration, managed: Collection[str]
+) -> list[Step]:
+    """The steps of the first change of a cluster of another origin, whose nodes may read files of their own.
+
+    A node that no playbook changes yet does not get the files of the controller before it is taken over: a change of
+    its resources, and one of a file of nodes where there is no other node, restarts no slurmd and ends no job.
+
+    Args:
+        found: the steps.
+        old, new: the configurations.
+        managed: the hosts that playbooks change.
+    """
+    others = {name for name, pairs in new.nodes.items() if name not in managed and _is_there(by_key(pairs))}
+
+    def is_out_of_reach(change: ConfigurationChange) -> bool:
+        if change.file == "gres.conf":
+            return others.issuperset(expand(change.subject) or other_resources(old, new))
+        return change.file in _OF_NODES and {*new.nodes} == others
+
+    result = []
+    for step in found:
+        if is_out_of_reach(step.change):
+            restart = tuple(daemon for daemon in step.needs.restart if daemon != "slurmd")
+            step = replace(step, needs=parameters.Needs(True, restart, ""), ends=())
+        result.append(step)
+    return result
+
+
+def _is_there(values: Mapping[str, str]) -> bool:
+    """Whether a node is a machine that runs, by its parameters."""
+    return values.get("state", "").upper() not in ("CLOUD", "FUTURE")
 
 
 _NAMESPACES = ("jobcontainertype", "namespacetype")

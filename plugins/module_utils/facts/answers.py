@@ -476,6 +476,7 @@ RESULTS: dict[str, dict[str, Check]] = {
 
 SOMETIMES = {
     "slurm_config": {"read_at_start", "unproven"},
+    "slurm_configuration_info": {"package", "user_id", "version"},
     "slurm_host_facts": {"differences"},
     "slurm_job": {"accounting"},
     "slurm_spank_plugin": {"former_line"},

@@ -48,8 +48,18 @@ def files_on(hosts: tuple[str, ...]) -> dict[str, str]:
     return {host: lab.command(host, f'sh -c "{find}"') for host in hosts}
 
 
+def files_of_slurm(hosts: tuple[str, ...]) -> dict[str, str]:
+    """Slurm's files with their owners and modes, by host."""
+    lab = hosts_of(hosts)
+    look = "cd /etc/slurm; find . -printf '%p %U:%G %m %l\\n' | sort; find . -type f | sort | xargs sha256sum"
+    return {host: lab.script(host, look, b"").decode() for host in hosts}
+
+
 def in_force(lab: Lab) -> list[str]:
-    """What slurmctld shows of its nodes, partitions and parameters, without what changes by itself."""
+    """What slurmctld shows of its nodes, partitions and parameters, without what changes by itself.
+
+    Nor cgroup.conf, which it shows and does not use: in one cluster it is that of the nodes from the first run on.
+    """
     nodes, partitions, config = (
         lab.command(lab.controller, f"scontrol --oneliner show {what}").split("\n")
         for what in ("node", "partition", "config")
@@ -57,7 +67,9 @@ def in_force(lab: Lab) -> list[str]:
     kept = r"\b(?:NodeName|NodeAddr|NodeHostName|CPUTot|CoresPerSocket|Sockets|Boards|ThreadsPerCore|RealMemory|TmpDisk"
     kept += r"|Weight|AvailableFeatures|Gres|Partitions)=\S*"
     told = [
-        line for line in config if not re.match(r"Configuration data|BOOT_TIME|HASH_VAL|NEXT_JOB_ID|Slurmctld\(", line)
+        line
+        for line in config
+        if not re.match(r"Configuration data|BOOT_TIME|HASH_VAL|NEXT_JOB_ID|Slurmctld\(|Constrain", line)
     ]
     return [
         *(" ".join(re.findall(kept, line)) for line in sorted(nodes)),
@@ -67,8 +79,15 @@ def in_force(lab: Lab) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def copied(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+def found() -> dict[str, str]:
+    """Slurm's files on the hosts with copied files, before anything else."""
+    return files_of_slurm(COPIED)
+
+
+@pytest.fixture(scope="module")
+def copied(found: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """The cluster with copied files, taken into a cluster file."""
+    assert {*found} == {*COPIED}
     return adopted(COPIED, tmp_path_factory.mktemp("copied"), "lab-one")
 
 
@@ -159,6 +178,23 @@ def test_a_cluster_file_that_was_not_adopted_changes_nothing(
     assert not (tmp_path / "secrets").exists()
 
 
+def test_what_only_nodes_have_is_in_the_cluster_file_or_named(copied: Lab, fetched: Lab) -> None:
+    """cgroup.conf is the same on all nodes, gres.conf is on the node with GPUs, plugstack.conf on one node of two."""
+    hardware = {node["hosts"]: copied.cluster["hardware"][node["hardware"]] for node in copied.cluster["nodes"]}
+    assert hardware["ad-n2"]["gres"] == [{"name": "gpu", "type": "t4", "file": "/dev/nvidia[0-1]"}]
+    assert "gres" not in hardware["ad-n1"]
+    confined = {key: value for key, value in copied.cluster["cgroup_conf"].items() if value is not None}
+    assert confined == dict.fromkeys(("ConstrainCores", "ConstrainDevices", "ConstrainRAMSpace"), "yes")
+    assert "plugstack" not in copied.cluster
+    text = copied.inventory.read_text()
+    assert "# cgroup.conf: changed: it is that of ad-n[1-2]; the controller has none" in text
+    assert "# gres.conf: changed: the lines of ad-n2 come from the nodes' own files" in text
+    assert "# ad-n1:/etc/slurm/plugstack.conf: left out: /opt/site/spank_site.so: found 'optional" in text
+    # slurmd of the other cluster does not read the files that lie on its node.
+    assert "ad-w1:/etc/slurm" not in fetched.inventory.read_text()
+    assert "plugstack" not in fetched.cluster
+
+
 def test_what_is_there_stays(copied: Lab, tmp_path: Path) -> None:
     """A second run keeps the file, one with another key keeps the key, and without a controller there is one error."""
     again = adopt(COPIED, copied.inventory.parent)
@@ -193,8 +229,13 @@ def test_a_check_writes_nothing_and_a_run_that_was_killed_is_completed(copied: L
 def test_the_plan_has_nothing_without_a_reason(copied: Lab, fetched: Lab) -> None:
     plans = {lab.controller: lab.playbook("site", "--check", "--diff") for lab in (copied, fetched)}
     assert {name: (run.rc, run.failed) for name, run in plans.items()} == dict.fromkeys(plans, (0, {}))
-    assert [line.split() for line in plan_of(plans["ad-head"])] == [
-        ["slurm.conf", "SlurmctldParameters", "(none)", "->", "enable_configless", "reconfigure"]
+    plan = [line.split() for line in plan_of(plans["ad-head"])]
+    assert [(line[0], line[1], line[-1]) for line in plan] == [
+        ("cgroup.conf", "ConstrainCores", "reconfigure"),
+        ("cgroup.conf", "ConstrainDevices", "reconfigure"),
+        ("cgroup.conf", "ConstrainRAMSpace", "reconfigure"),
+        ("slurm.conf", "SlurmctldParameters", "reconfigure"),
+        ("gres.conf", "ad-n2", "reconfigure"),
     ]
     assert plan_of(plans["ad-ctl"]) == []
 
@@ -224,10 +265,27 @@ def test_nodes_of_the_cloud_are_left_to_slurm(fetched: Lab) -> None:
     assert "cloud01" not in listed.output
 
 
-def test_one_node_is_taken_over_at_a_time(copied: Lab) -> None:
-    job = start_job(copied, "ad-head", "alice", "--nodelist=ad-n1 --mem=50", 100)
+def test_a_node_is_not_taken_over_if_its_own_files_would_be_lost(copied: Lab) -> None:
     text = copied.inventory.read_text()
     copied.inventory.write_text(text.replace('unmanaged: "ad-n[1-2]"', 'unmanaged: "ad-n2"'))
+    before = files_on(COPIED), started(COPIED)
+    for arguments in ((), ("--check",)):
+        run = copied.playbook("site", *arguments)
+        assert {*run.failed} == {"ad-n1"}
+        (error,) = run.failed["ad-n1"]
+        assert "ad-n1: /etc/slurm/plugstack.conf: /opt/site/spank_site.so: found 'optional" in error
+        assert "in the cluster file (plugstack)" in error
+        after = files_on(COPIED), started(COPIED)
+        assert (after[0]["ad-n1"], after[1]) == (before[0]["ad-n1"], before[1])
+
+
+def test_one_node_is_taken_over_at_a_time(copied: Lab) -> None:
+    """The check shows the restart of slurmd, though a package is missing on the node."""
+    job = start_job(copied, "ad-head", "alice", "--nodelist=ad-n1 --mem=50", 140)
+    text = copied.inventory.read_text()
+    plugin = "plugstack: [{plugin: /opt/site/spank_site.so, arguments: [level=2]}]\n"
+    copied.inventory.write_text(f"{text}\n{plugin}")
+    assert copied.playbook("site", "--limit=ad-head").rc == 0
     before = started(COPIED)
     check = copied.playbook("site", "--check", "--diff", "--limit=ad-head,ad-n1")
     assert check.rc == 0
@@ -245,23 +303,15 @@ def test_one_node_is_taken_over_at_a_time(copied: Lab) -> None:
     assert (again.rc, again.failed, again.changed) == (0, {}, {})
 
 
-def test_a_cluster_is_given_back(copied: Lab) -> None:
+def test_a_cluster_is_given_back(copied: Lab, found: dict[str, str]) -> None:
     """Every file of Slurm is as it was, and jobs go on."""
     job = start_job(copied, "ad-head", "alice", "--nodelist=ad-n1 --mem=50", 60)
     check = copied.playbook("give_back", "--check")
     assert (check.rc, {*check.changed}) == (0, {"ad-head", "ad-n1"})
     run = copied.playbook("give_back")
     assert (run.rc, run.failed) == (0, {})
+    assert files_of_slurm(COPIED) == found
     for host in ("ad-head", "ad-n1"):
-        for name in (
-            "slurm.conf",
-            "nodes.conf",
-            "partitions-lab-one.conf",
-            "gres.conf",
-            "cgroup.conf",
-            "topology.conf",
-        ):
-            copied.command(host, f"cmp /etc/slurm/{name} /root/by_hand/copied/{name}")
         copied.command(host, "test ! -e /var/lib/gpucluster-slurm")
         assert copied.command(host, "grep -rlE '(Managed by|BEGIN) gpucluster' /etc || true") == ""
     assert copied.command("ad-head", "stat --format='%U %a' /etc/slurm/slurmdbd.conf") == "slurm 600"

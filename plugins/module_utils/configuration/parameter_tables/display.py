@@ -64,6 +64,16 @@ IF_NOT_SHOWN: Mapping[str, Mapping[str, str]] = {
 """What it means that these are not shown."""
 
 IF_NOT_SAID: Mapping[str, Mapping[str, str]] = {
+    "cgroup.conf": {  # `_init_slurm_cgroup_conf` in `src/interfaces/cgroup.c`
+        "allowedramspace": "100",
+        "allowedswapspace": "0",
+        "cgroupmountpoint": "/sys/fs/cgroup",
+        "cgroupplugin": "autodetect",
+        "maxrampercent": "100",
+        "maxswappercent": "100",
+        "minramspace": "30",
+        "systemdtimeout": "1000",
+    },
     "NodeName": {"features": "", "gres": "", "realmemory": "1", "tmpdisk": "0", "weight": "1"},
     "PartitionName": {
         "allowgroups": "ALL",
@@ -79,7 +89,7 @@ IF_NOT_SAID: Mapping[str, Mapping[str, str]] = {
         "rootonly": "NO",
     },
 }
-"""The values in force if a line of the file does not have these parameters."""
+"""The values in force if a line of the file, or the file, does not have these parameters."""
 
 COMPARED_AS = {
     "allocnodes": "hosts",

@@ -531,7 +531,7 @@ def apply_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         daemon.before = lambda _old: Before(dict.fromkeys(up.split(), ("idle", "")), frozenset())  # type: ignore[attr-defined]
         files = conf and {"slurm.conf": conf, **(others or {})}
         params = {"directory": str(tmp_path / "etc"), "files": files, "partial": False, "secrets": {}}
-        module: Any = SimpleNamespace(params=params | {"end_jobs": False, **own}, check_mode=False)
+        module: Any = SimpleNamespace(params=params | {"end_jobs": False, "hosts": "", **own}, check_mode=False)
         if state == "present":
             return slurm_config.configure(module, cast(Daemon, daemon))
         return slurm_config.settle(module, cast(Daemon, daemon), state)

@@ -13,6 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sou
     configuration_of,
     read_files,
     source_lines,
+    whole_text,
 )
 
 
@@ -53,3 +54,17 @@ def test_a_file_that_slurm_would_not_read_is_named(tmp_path: Path, text: str, er
     (tmp_path / "slurm.conf").write_text(text)
     with pytest.raises(SourceError, match=error):
         read_files(tmp_path / "slurm.conf")
+
+
+def test_a_text_has_all_that_it_includes() -> None:
+    """Also what an included file includes in its turn."""
+    files = {
+        "plugstack.conf": "include a.d/*.conf\nrequired /c.so\n",
+        "a.d/x.conf": "include b.d/*.conf\n",
+        "b.d/y.conf": "optional /y.so\n",
+        "cgroup.conf": "Include more.conf\nConstrainCores=yes\n",
+        "more.conf": "Include rest.conf\n",
+        "rest.conf": "ConstrainDevices=yes\n",
+    }
+    assert whole_text(files, "plugstack.conf") == "optional /y.so\nrequired /c.so\n"
+    assert whole_text(files, "cgroup.conf") == "ConstrainDevices=yes\nConstrainCores=yes\n"

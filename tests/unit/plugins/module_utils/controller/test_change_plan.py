@@ -24,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
     removed_nodes,
     steps,
     table,
+    without_reach,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 from slurm_confs import OLD, edited
@@ -54,6 +55,36 @@ JOBS = [
 def test_jobs_that_a_change_would_end(replacements: list[tuple[str, str]], ends: tuple[str, ...]) -> None:
     found = steps(edited(*replacements), JOBS, "24.11.5")
     assert {number for step in found for number in step.ends} == set(ends)
+
+
+ON_NODES = "NodeName=n[1-2] Gres=gpu:2\nNodeName=c1 State=CLOUD Gres=gpu:2\n"
+
+
+@pytest.mark.parametrize(
+    ("managed", "cloud", "ends"),
+    [
+        ([], False, {"gres.conf n1 Name": (), "cgroup.conf CgroupPlugin": ()}),
+        (["n2"], False, {"gres.conf n1 Name": (), "cgroup.conf CgroupPlugin": ("7", "8")}),
+        (["n1"], False, {"gres.conf n1 Name": ("7",), "cgroup.conf CgroupPlugin": ("7", "8")}),
+        ([], True, {"gres.conf n1 Name": (), "cgroup.conf CgroupPlugin": ("7", "8")}),
+    ],
+)
+def test_a_change_ends_no_job_on_nodes_that_read_their_own_files(
+    managed: list[str], cloud: bool, ends: dict[str, tuple[str, ...]]
+) -> None:
+    """The first change of a cluster that is taken over: the controller gets what its nodes have already."""
+    conf = ON_NODES if cloud else ON_NODES.partition("NodeName=c1")[0]
+    gres = "NodeName=n1 Name=gpu File=/dev/nvidia[0-1]\n"
+    old = read({"slurm.conf": conf})
+    new = read({"slurm.conf": conf, "gres.conf": gres, "cgroup.conf": "CgroupPlugin=cgroup/v1\n"})
+    found = steps(changes(old, new), JOBS, "24.11.5")
+    assert {step.what: step.ends for step in found} == {
+        "gres.conf n1 Name": ("7",),
+        "cgroup.conf CgroupPlugin": ("7", "8"),
+    }
+    reached = without_reach(found, old, new, managed)
+    assert {step.what: step.ends for step in reached} == ends
+    assert all(step.needs.reconfigure for step in reached)
 
 
 def test_a_pending_job_that_asks_for_a_removed_node_by_name_ends() -> None:
