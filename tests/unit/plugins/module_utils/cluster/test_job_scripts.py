@@ -181,3 +181,15 @@ def test_a_private_tmp(flags: dict[str, Any]) -> None:
 def test_a_private_tmp_that_cannot_be(problems: list[str], problem: str) -> None:
     (message,) = problems
     assert problem in message
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("#!/bin/bash\r\nexit 0\r\n", "line 1: ends with a carriage return"),
+        ("#!/bin/bash\nif true; then\n", "line 3: bash -n: syntax error: unexpected end of file"),
+    ],
+)
+def test_a_script_that_cannot_run_is_refused(script: str, problem: str) -> None:
+    (message,) = checked({"name": "a", "script": script})[1]
+    assert problem in message
