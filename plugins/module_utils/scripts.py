@@ -9,7 +9,7 @@ No script is ever run to find this out. A check of the syntax reads it only (`ba
 Sources: `load_script` in Linux' `fs/binfmt_script.c` for the `#!` line. Slurm starts each program of slurm.conf by
 execve(2), which does not know how to run a file without this line (`_run_command_child_exec` in
 `src/common/run_command.c`, `_run_srun_script` in `src/srun/srun_job.c`, `src/plugins/jobcomp/script`); a shell, which
-does, starts RebootProgram only (`_rpc_reboot` in `src/slurmd/slurmd/req.c`).
+does, starts RebootProgram only, by system(3) (`_rpc_reboot` in `src/slurmd/slurmd/req.c`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ SYSTEM = ("/usr/bin", "/bin")
 
 MISSING = "is missing"
 """The reason for a file that is not there."""
+
+NO_INTERPRETER = "which names no interpreter"
+"""Words of the reason for a text that a shell would run, but not execve(2)."""
 
 _BUFFER = 256
 """Bytes of a file that the kernel reads to find its interpreter (BINPRM_BUF_SIZE). The last one may only end a word."""
@@ -122,14 +125,14 @@ def interpreter(content: bytes) -> Interpreter:
         raise ScriptError(f"line 1: begins with a byte order mark, {_EXPECTED}, without such a mark")
     path, argument = _first_line(content)
     if not content.startswith(b"#!") or not path.startswith(b"/") or b"\0" in first:
-        raise ScriptError(f"line 1: found {_line(first)}, {_EXPECTED}")
+        raise ScriptError(f"line 1: found {_line(first)}, {NO_INTERPRETER}, {_EXPECTED}")
     words = [path, *([argument] if argument else [])]
     needed = [path]
     if path.endswith(b"/env"):
         words = [path, *_words_of_env(argument)]
         program = _program_of_env(words[1:])
         if program is None or re.search(rb"[ \t]", program):
-            what = "which names no interpreter" if program is None else f"of which env makes one word, {_line(program)}"
+            what = "which names no program" if program is None else f"of which env makes one word, {_line(program)}"
             raise ScriptError(f"line 1: found {_line(first)}, {what}, allowed: such as #!/usr/bin/env -S bash -eu")
         needed += [program] if program else []
     result = Interpreter(tuple(word.decode(errors="surrogateescape") for word in needed))
@@ -204,21 +207,18 @@ def _returned_line(content: bytes) -> int | None:
     return None
 
 
-def check_script(content: bytes, *, elsewhere: bool = False, shell: bool = False) -> Interpreter | None:
+def check_script(content: bytes, *, elsewhere: bool = False) -> Interpreter | None:
     """The interpreter of a script that can run; None for a program that needs none.
 
     Args:
         content: of the file.
         elsewhere: other hosts run it. Then only what their interpreters refuse as well is refused: Python is not
             checked, since a later release accepts more, and neither is anything where this is not Linux.
-        shell: a shell starts it, which itself runs a text without an interpreter.
 
     Raises:
         ScriptError: it cannot run.
     """
     if content.startswith(_ELF):
-        return None
-    if shell and content.strip() and not content.startswith((b"#!", *_MARKS)):
         return None
     found = interpreter(content)
     number = _returned_line(content) if found.is_shell else None
@@ -303,13 +303,12 @@ def _words(said: str) -> str:
     return short(visible(" ".join(said.split())), 200)
 
 
-def why_not(path: str, root: str = "", *, shell: bool = False, depth: int = 0) -> str:
+def why_not(path: str, root: str = "", depth: int = 0) -> str:
     """Why root cannot run a program of this host, which may be a script; empty if it can.
 
     Args:
         path: its full path, or a name that is looked for in PATH.
         root: the directory that has the files of the host; empty for `/`.
-        shell: a shell starts it.
         depth: the number of scripts whose interpreters lead to it.
     """
     if depth > _DEPTH:
@@ -324,13 +323,13 @@ def why_not(path: str, root: str = "", *, shell: bool = False, depth: int = 0) -
             content = file.read(_BUFFER)
             if not content.startswith(_ELF):
                 content += file.read(_LARGEST)
-        found = check_script(content, shell=shell)
+        found = check_script(content)
     except OSError:
         return "cannot be read"
     except ScriptError as error:
         return str(error)
     for needed in found.needed if found else ():
-        reason = why_not(needed, root, depth=depth + 1)
+        reason = why_not(needed, root, depth + 1)
         if reason:
             return f"{_NEEDS} {needed}, which {reason}"
     return ""

@@ -285,6 +285,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, from_base64, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
 
 RUN = "/run/gpucluster-slurm"
 KEPT = "/var/lib/gpucluster-slurm"
@@ -340,8 +341,8 @@ def candidate(module: AnsibleModule, files: Mapping[str, str], gone: Collection[
             if name not in (*files, *gone, "slurmdbd.conf"):
                 os.symlink(os.path.join(current, name), os.path.join(directory, name))
         for name, text in files.items():
-            with open(os.path.join(directory, name), "w", encoding="utf-8") as file:
-                file.write(text)
+            with open(os.path.join(directory, name), "wb") as file:
+                file.write(content_of(text))
         yield directory
 
 
@@ -392,7 +393,7 @@ def recorded() -> list[str]:
 
 def listed(texts: Mapping[str, str]) -> str:
     """The content of FILES."""
-    return "\n".join(f"{sha256(texts[name].encode()).hexdigest()} {name}" for name in sorted(texts))
+    return "\n".join(f"{sha256(content_of(texts[name])).hexdigest()} {name}" for name in sorted(texts))
 
 
 def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
@@ -469,7 +470,7 @@ def action_for(daemon: Daemon, old: Configuration, plan: Sequence[Step]) -> str:
 def keep(texts: Mapping[str, str], read_at_start: str | None) -> None:
     """Keep the files as the last good ones, and the settings that each slurmd reads from them when it starts."""
     os.makedirs(GOOD, mode=0o700, exist_ok=True)
-    kept = [File(os.path.join(GOOD, name), text.encode(), mode=0o600) for name, text in texts.items()]
+    kept = [File(os.path.join(GOOD, name), content_of(text), mode=0o600) for name, text in texts.items()]
     gone: set[str] = set()
     if read_at_start is not None:
         settings = read(texts).settings
@@ -529,7 +530,9 @@ def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], ol
     if daemon.conf not in good:
         return "There are no earlier files to restore."
     directory, first = os.path.dirname(files[0].path), files[0]
-    write([File(os.path.join(directory, name), text.encode(), first.owner, first.mode) for name, text in good.items()])
+    write(
+        [File(os.path.join(directory, name), content_of(text), first.owner, first.mode) for name, text in good.items()]
+    )
     remove(directory, {os.path.basename(file.path) for file in files} - good.keys())
     try:
         daemon.act("restart" if action == "start" else action, old)
@@ -568,7 +571,7 @@ def keep_former(texts: Mapping[str, str], nodes: Sequence[str]) -> None:
         shutil.rmtree(f"{FORMER}.new", ignore_errors=True)  # only a run that was killed has left one
         os.makedirs(f"{FORMER}.new", mode=0o700)
         kept = {**texts, NODES: "\n".join(nodes)}
-        write([File(f"{FORMER}.new/{name}", text.encode(), mode=0o600) for name, text in kept.items()])
+        write([File(f"{FORMER}.new/{name}", content_of(text), mode=0o600) for name, text in kept.items()])
         os.rename(f"{FORMER}.new", FORMER)
 
 
@@ -641,7 +644,7 @@ def files_of(
     """The files of a daemon with these texts. The content of `secrets` is not shown."""
     directory = module.params["directory"]
     return [
-        File(os.path.join(directory, name), text.encode(), daemon.owner, daemon.mode, name in secrets)
+        File(os.path.join(directory, name), content_of(text), daemon.owner, daemon.mode, name in secrets)
         for name, text in texts.items()
     ]
 
@@ -680,6 +683,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
                 raise ConfigError(f"{option}: found {name!r}, allowed: the name of a file without a directory")
             if not isinstance(content, str):
                 raise ConfigError(f"{option}: {name}: found {type(content).__name__}, allowed: the text of the file")
+            content_of(content)
     secrets = {name: from_base64(name, text).decode() for name, text in module.params["secrets"].items()}
     wanted = texts | secrets
     files = files_of(module, daemon, wanted, secrets)

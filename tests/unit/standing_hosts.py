@@ -91,6 +91,7 @@ def honest(name: str) -> dict[str, Any]:
         "other_addresses": {},
         "files": {},
         "programs": {},
+        "scripts": {},
         "part": "",
         "cloud_init": {"writes_hosts": "", "own_name": False},
         "ufw": None,
