@@ -602,6 +602,15 @@ def test_a_file_that_leaves_the_data_leaves_the_host(tmp_path: Path, apply_conf:
     assert not apply_conf(BEFORE, others={"topology.conf": "SwitchName=s1 Nodes=n[1-2]\n"})["changed"]
 
 
+def test_files_keep_each_of_their_bytes(tmp_path: Path, apply_conf: Any) -> None:
+    """A script in Latin-1, and one whose lines have carriage returns, which are read back as they were written."""
+    files = {"a.sh": "#!/bin/bash\n# gr\udcfc\udcdfe\n", "b.py": "#!/usr/bin/python3\r\n"}
+    assert apply_conf(BEFORE, others=files)["changed"]
+    assert (tmp_path / "etc/a.sh").read_bytes() == b"#!/bin/bash\n# gr\xfc\xdfe\n"
+    assert (tmp_path / "etc/b.py").read_bytes() == b"#!/usr/bin/python3\r\n"
+    assert not apply_conf(BEFORE, others=files)["changed"]
+
+
 def test_some_of_the_files_can_be_changed_alone(tmp_path: Path, apply_conf: Any) -> None:
     apply_conf(BEFORE, others={"topology.conf": "SwitchName=s1 Nodes=n1\n", "plugstack.conf": "optional a.so\n"})
     params = {"files": {"plugstack.conf": "required a.so\n"}, "partial": True}
