@@ -204,11 +204,20 @@ unproven:
   sample: ["compute[01-40]", "gpu[01-08]"]
 in_force:
   description:
-    - The files that are in force now, or would be in check mode, by name, without the secrets.
+    - The files that are in force now, or would be in check mode, by name, without the secrets and those in
+      RV(in_force_bytes).
     - It is not returned on failure.
   type: dict
   returned: success
   sample: {cgroup.conf: "ConstrainCores=yes\n"}
+in_force_bytes:
+  description:
+    - As RV(in_force), in base64. These are the files with characters that a terminal obeys, such as carriage returns,
+      and those that are not UTF-8.
+  type: dict
+  returned: success
+  version_added: 0.2.0
+  sample: {}
 absent:
   description: Names of files beside slurm.conf that a site can have and this cluster does not have, or no longer.
   type: list
@@ -237,6 +246,7 @@ import os
 import shutil
 import signal
 import tempfile
+from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -286,6 +296,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, from_base64, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import visible
 
 RUN = "/run/gpucluster-slurm"
 KEPT = "/var/lib/gpucluster-slurm"
@@ -651,6 +662,7 @@ def files_of(
 
 def outcome(plan: Sequence[Step], texts: Mapping[str, str]) -> dict[str, Any]:
     """The result of the module for a plan that leads to these files, before it is applied."""
+    plain = {name: text for name, text in texts.items() if visible(text) == text}
     return {
         "plan": [
             {
@@ -665,7 +677,10 @@ def outcome(plan: Sequence[Step], texts: Mapping[str, str]) -> dict[str, Any]:
         "table": table(plan),
         "actions": [],
         "remarks": [],
-        "in_force": texts,
+        "in_force": plain,
+        "in_force_bytes": {
+            name: b64encode(content_of(text)).decode() for name, text in texts.items() if name not in plain
+        },
         "listed": listed(texts),
         "absent": [name for name in parameters.SITE_FILES if name not in texts],
     }

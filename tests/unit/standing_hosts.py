@@ -129,6 +129,7 @@ def honest(name: str) -> dict[str, Any]:
             "read_at_start": "SlurmdPort=6818",
             "unproven": [],
             "in_force": {"slurm.conf": "ClusterName=x\n"},
+            "in_force_bytes": {},
             "listed": "",
             "absent": [],
             "remarks": [],

@@ -357,6 +357,7 @@ RESULTS: dict[str, dict[str, Check]] = {
         "unproven": _list(_text(r"[A-Za-z0-9._,\[\]-]+", 1 << 20), MANY),
         # The names become paths on standby controllers.
         "in_force": _mapping(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), _any_text, 64),
+        "in_force_bytes": _mapping(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), _any_text, 64),
         "listed": _any_text,
         "absent": _list(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), 64),
         "remarks": _LINES,

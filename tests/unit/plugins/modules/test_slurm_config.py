@@ -9,6 +9,7 @@ import getpass
 import os
 import socket
 import time
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -605,7 +606,14 @@ def test_a_file_that_leaves_the_data_leaves_the_host(tmp_path: Path, apply_conf:
 def test_files_keep_each_of_their_bytes(tmp_path: Path, apply_conf: Any) -> None:
     """A script in Latin-1, and one whose lines have carriage returns, which are read back as they were written."""
     files = {"a.sh": "#!/bin/bash\n# gr\udcfc\udcdfe\n", "b.py": "#!/usr/bin/python3\r\n"}
-    assert apply_conf(BEFORE, others=files)["changed"]
+    changed = apply_conf(BEFORE, others=files)
+    assert changed["changed"]
+    # As text they would not pass Ansible, which escapes what a terminal obeys and refuses what is not UTF-8.
+    assert changed["in_force"].keys() == {"slurm.conf"}
+    assert changed["in_force_bytes"] == {
+        "a.sh": b64encode(b"#!/bin/bash\n# gr\xfc\xdfe\n").decode(),
+        "b.py": b64encode(b"#!/usr/bin/python3\r\n").decode(),
+    }
     assert (tmp_path / "etc/a.sh").read_bytes() == b"#!/bin/bash\n# gr\xfc\xdfe\n"
     assert (tmp_path / "etc/b.py").read_bytes() == b"#!/usr/bin/python3\r\n"
     assert not apply_conf(BEFORE, others=files)["changed"]
