@@ -35,7 +35,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_s
     package_entries,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people import complete
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import program_errors, programs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import (
+    program_errors,
+    programs,
+    script_errors,
+    site_scripts,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
     autodetect_hosts,
     gres_lines,
@@ -120,7 +125,9 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "programs": programs,
     "registration": check_registration,
     "release_order": release_order,
+    "script_errors": script_errors,
     "script_remarks": script_remarks,
+    "site_scripts": site_scripts,
     "slurm_conf": slurm_conf,
     "state_directory_errors": state_directory_errors,
     "storage_plans": storage_plans,

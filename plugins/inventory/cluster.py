@@ -502,11 +502,18 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             raise ModelError([f"{Path(path).name}: people: {what}"]) from None
 
     def _text(self, path: str, name: str) -> str | None:
-        """The text of a script that the cluster file names; None if there is no such file."""
+        """The text of a script that the cluster file names; None if there is no such file.
+
+        Bytes that are not UTF-8, such as those of Latin-1, are surrogates in it.
+        """
         try:
-            return str(self.loader.get_text_file_contents(str(Path(path).parent / name)))
+            # Decrypted if need be, into a file that is removed below, or by Ansible at its end.
+            real = self.loader.get_real_file(str(Path(path).parent / name))
         except AnsibleFileNotFound:
             return None
+        content = Path(real).read_bytes()
+        self.loader.cleanup_tmp_file(real)
+        return content.decode(errors="surrogateescape")
 
     def _populate(self, cluster: DeclaredCluster, path: str) -> None:
         """Put groups, hosts and variables into the inventory."""

@@ -15,7 +15,7 @@ description:
     The lookup P(ansible.builtin.file#lookup) reads files as UTF-8 text, and a munge key is not text.
 options:
   _terms:
-    description: Paths of the files.
+    description: Paths of the files. Relative ones are found as those of P(ansible.builtin.file#lookup).
     type: list
     elements: path
     required: true
@@ -53,7 +53,12 @@ class LookupModule(LookupBase):
     def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
         """Return the content of each file in base64. Raises AnsibleLookupError where there is none."""
         self.set_options(var_options=variables, direct=kwargs)
-        return [self._content(str(term)) for term in terms]
+        return [
+            self._content(
+                self.find_file_in_search_path(variables, "files", str(term), ignore_missing=True) or str(term)
+            )
+            for term in terms
+        ]
 
     def _content(self, path: str) -> str:
         try:

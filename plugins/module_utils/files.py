@@ -210,7 +210,7 @@ def from_options(files: Iterable[Mapping[str, str]]) -> list[File]:
     """Files by their OPTIONS. Raises OSError, and FileError for a path, a mode or a marker that cannot be."""
     found = []
     for wanted in files:
-        file = File(wanted["path"], wanted["content"].encode(), mode=mode_of(wanted["mode"]))
+        file = File(wanted["path"], wanted["content"].encode(errors="surrogateescape"), mode=mode_of(wanted["mode"]))
         if wanted.get("marker"):
             if "{mark}" not in wanted["marker"] or "\n" in wanted["marker"]:
                 raise FileError(f"{file.path}: marker: found {wanted['marker']!r}, allowed: one line with {{mark}}")

@@ -211,11 +211,20 @@ unproven:
   sample: ["compute[01-40]", "gpu[01-08]"]
 in_force:
   description:
-    - The files that are in force now, or would be in check mode, by name, without the secrets.
+    - The files that are in force now, or would be in check mode, by name, without the secrets and those in
+      RV(in_force_bytes).
     - It is not returned on failure.
   type: dict
   returned: success
   sample: {cgroup.conf: "ConstrainCores=yes\n"}
+in_force_bytes:
+  description:
+    - As RV(in_force), in base64. These are the files with characters that a terminal obeys, such as carriage returns,
+      and those that are not UTF-8.
+  type: dict
+  returned: success
+  version_added: 0.2.0
+  sample: {}
 absent:
   description: Names of files beside slurm.conf that a site can have and this cluster does not have, or no longer.
   type: list
@@ -243,6 +252,7 @@ import os
 import shutil
 import signal
 import tempfile
+from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -300,6 +310,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     write,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import visible
 
 RUN = "/run/gpucluster-slurm"
 KEPT = "/var/lib/gpucluster-slurm"
@@ -357,8 +369,8 @@ def candidate(module: AnsibleModule, files: Mapping[str, str], gone: Collection[
             if name not in (*files, *gone, "slurmdbd.conf"):
                 os.symlink(os.path.join(current, name), os.path.join(directory, name))
         for name, text in files.items():
-            with open(os.path.join(directory, name), "w", encoding="utf-8", opener=opener(0o644)) as file:
-                file.write(text)
+            with open(os.path.join(directory, name), "wb", opener=opener(0o644)) as file:
+                file.write(content_of(text))
         yield directory
 
 
@@ -416,7 +428,7 @@ def recorded() -> list[str]:
 
 def listed(texts: Mapping[str, str]) -> str:
     """The content of FILES."""
-    return "\n".join(f"{sha256(texts[name].encode()).hexdigest()} {name}" for name in sorted(texts))
+    return "\n".join(f"{sha256(content_of(texts[name])).hexdigest()} {name}" for name in sorted(texts))
 
 
 def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
@@ -493,7 +505,7 @@ def action_for(daemon: Daemon, old: Configuration, plan: Sequence[Step]) -> str:
 def keep(texts: Mapping[str, str], read_at_start: str | None) -> None:
     """Keep the files as the last good ones, and the settings that each slurmd reads from them when it starts."""
     os.makedirs(GOOD, mode=0o700, exist_ok=True)
-    kept = [File(os.path.join(GOOD, name), text.encode(), mode=0o600) for name, text in texts.items()]
+    kept = [File(os.path.join(GOOD, name), content_of(text), mode=0o600) for name, text in texts.items()]
     gone: set[str] = set()
     if read_at_start is not None:
         settings = read(texts).settings
@@ -553,7 +565,9 @@ def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], ol
     if daemon.conf not in good:
         return "There are no earlier files to restore."
     directory, first = os.path.dirname(files[0].path), files[0]
-    write([File(os.path.join(directory, name), text.encode(), first.owner, first.mode) for name, text in good.items()])
+    write(
+        [File(os.path.join(directory, name), content_of(text), first.owner, first.mode) for name, text in good.items()]
+    )
     remove(directory, {os.path.basename(file.path) for file in files} - good.keys())
     try:
         daemon.act("restart" if action == "start" else action, old)
@@ -592,7 +606,7 @@ def keep_former(texts: Mapping[str, str], nodes: Sequence[str]) -> None:
         shutil.rmtree(f"{FORMER}.new", ignore_errors=True)  # only a run that was killed has left one
         os.makedirs(f"{FORMER}.new", mode=0o700)
         kept = {**texts, NODES: "\n".join(nodes)}
-        write([File(f"{FORMER}.new/{name}", text.encode(), mode=0o600) for name, text in kept.items()])
+        write([File(f"{FORMER}.new/{name}", content_of(text), mode=0o600) for name, text in kept.items()])
         os.rename(f"{FORMER}.new", FORMER)
 
 
@@ -665,13 +679,14 @@ def files_of(
     """The files of a daemon with these texts. The content of `secrets` is not shown."""
     directory = module.params["directory"]
     return [
-        File(os.path.join(directory, name), text.encode(), daemon.owner, daemon.mode, name in secrets)
+        File(os.path.join(directory, name), content_of(text), daemon.owner, daemon.mode, name in secrets)
         for name, text in texts.items()
     ]
 
 
 def outcome(plan: Sequence[Step], texts: Mapping[str, str]) -> dict[str, Any]:
     """The result of the module for a plan that leads to these files, before it is applied."""
+    plain = {name: text for name, text in texts.items() if visible(text) == text}
     return {
         "plan": [
             {
@@ -686,7 +701,10 @@ def outcome(plan: Sequence[Step], texts: Mapping[str, str]) -> dict[str, Any]:
         "table": table(plan),
         "actions": [],
         "remarks": [],
-        "in_force": texts,
+        "in_force": plain,
+        "in_force_bytes": {
+            name: b64encode(content_of(text)).decode() for name, text in texts.items() if name not in plain
+        },
         "listed": listed(texts),
         "absent": [name for name in parameters.SITE_FILES if name not in texts],
     }
@@ -704,6 +722,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
                 raise ConfigError(f"{option}: found {name!r}, allowed: the name of a file without a directory")
             if not isinstance(content, str):
                 raise ConfigError(f"{option}: {name}: found {type(content).__name__}, allowed: the text of the file")
+            content_of(content)
     secrets = {name: from_base64(name, text).decode() for name, text in module.params["secrets"].items()}
     wanted = texts | secrets
     files = files_of(module, daemon, wanted, secrets)

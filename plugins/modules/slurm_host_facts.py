@@ -84,10 +84,18 @@ options:
   programs:
     description:
       - Programs to look for, by their path. A path may be a pattern, as in glob(7); then all matching files are looked
-        at.
+        at. A name without a directory is looked for in the directories of a usual C(PATH).
+      - Scripts must have an interpreter, which the host has, and a syntax that it accepts. None of them is run.
     type: list
     elements: str
     default: []
+    version_added: 0.2.0
+  scripts:
+    description:
+      - Texts of scripts that nodes are to run, by name. Those whose syntax an interpreter of this host refuses are
+        returned. None of them is run.
+    type: dict
+    default: {}
     version_added: 0.2.0
   part:
     description:
@@ -356,6 +364,11 @@ ansible_facts:
           type: dict
           returned: always
           sample: {/opt/site/prolog: is missing}
+        scripts:
+          description: The scripts of O(scripts) that cannot be run, with the reason.
+          type: dict
+          returned: always
+          sample: {"prologs: disk": "line 3: python3: expected ':'"}
         part:
           description: SHA-256 checksum of O(part), without the marker lines; empty if the file does not have it.
           type: str
@@ -515,6 +528,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
     part = params["part"] or {"path": "", "marker": ""}
     questions = Questions(
         **lists,
+        scripts=params["scripts"],
         slurm_package=params["slurm_package"],
         update_lists=params["update_lists"],
         state_directory=params["state_directory"],
@@ -555,6 +569,7 @@ def main() -> None:
             "free": paths,
             "files": paths,
             "programs": names,
+            "scripts": {"type": "dict", "default": {}},
             "profiles": names,
             "kernel": names,
             "made": names,

@@ -189,3 +189,49 @@ def test_storage_whose_package_does_not_exist_and_homes_that_are_not_shared(tmp_
     lustre["path"] = "/lustre"
     status, words = said("not shared")
     assert (status, "The homes of alice" in words) == (0, True)
+
+
+def words_of(run: subprocess.CompletedProcess[str]) -> str:
+    """The output of a run, without the breaks of lines and the quotes of YAML."""
+    return " ".join(run.stdout.split()).replace("''", "'")
+
+
+def test_scripts_that_cannot_run_are_refused_before_any_host_is_contacted(tmp_path: Path) -> None:
+    """With carriage returns, with an open `if`, and without an interpreter."""
+    variables = yaml.safe_load(VARIABLES)
+    variables["slurm_prologs"] = [{"name": "returned", "script": "#!/bin/bash\r\nexit 0\r\n"}]
+    variables["slurm_epilogs"] = [{"name": "open", "script": "#!/bin/bash\nif true; then\n"}]
+    variables["slurm_conf"]["Prolog"] = ["first.sh"]
+    variables["slurm_files"] = {"first.sh": "systemctl start x\n"}
+    run = preflight(tmp_path, variables, {})
+    assert run.returncode == 2
+    for expected in (
+        "slurm_prologs[0].script: found '#!/bin/bash\\r\\nexit 0\\r\\n', line 1: found '#!/bin/bash\\r', which",
+        "slurm_epilogs[0].script: found '#!/bin/bash\\nif true; then\\n', line 3: bash -n: syntax error",
+        "slurm_files.first.sh: line 1: found 'systemctl start x', which names no interpreter, allowed: #! and the path",
+    ):
+        assert expected in words_of(run), run.stdout
+
+
+def test_health_checks_of_the_site(tmp_path: Path) -> None:
+    """One that no node could run is refused. A check can be any text that its shell runs, and any program."""
+    checks = {
+        "returned": b"#!/bin/sh\r\ntrue\r\n",
+        "latin": b"#!/bin/bash\necho 'gr\xfc\xdfe'\n",
+        "elf": b"\x7fELF\x02\0",
+    }
+    for name, content in checks.items():
+        (tmp_path / name).write_bytes(content)
+
+    def run(*names: str) -> subprocess.CompletedProcess[str]:
+        directory = tmp_path / f"with {len(names)}"
+        directory.mkdir()
+        own = {name: f"{tmp_path}/{name}" for name in names}
+        return preflight(directory, {**yaml.safe_load(VARIABLES), "slurm_health_own_checks": own}, {})
+
+    assert run("latin", "elf").returncode == 0
+    refused = run("returned", "latin", "elf")
+    assert refused.returncode == 2
+    assert "msg: 'slurm_health_own_checks.returned: line 1: found '#!/bin/sh\\r', which ends with" in words_of(refused)
+    assert "checks.latin" not in refused.stdout
+    assert "checks.elf" not in refused.stdout

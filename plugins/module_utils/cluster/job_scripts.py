@@ -26,6 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import check_script, content_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
 STAGES = {"prologs": "Prolog", "epilogs": "Epilog"}
@@ -58,9 +59,16 @@ def script_name(value: Any) -> str:
 
 
 def script(value: Any) -> str:
-    """The text of a script, which names its interpreter."""
-    if not isinstance(value, str) or not value.startswith("#!") or "\0" in value:
+    """The text of a script that slurmctld sends to the nodes. Bytes that are not UTF-8 are surrogates in it.
+
+    Raises ValueError (`ScriptError`) if it cannot run on any host.
+    """
+    if not isinstance(value, str):
         raise ValueError("allowed: the text of a script, which begins with its interpreter, such as #!/bin/sh")
+    if "\0" in value:  # `_load_conf2list` in `src/common/fetch_config.c`, and packstr
+        line = value.count("\n", 0, value.index("\0")) + 1
+        raise ValueError(f"line {line}: found a NUL, where slurmctld ends the text, allowed: a text without it")
+    check_script(content_of(value), elsewhere=True)
     return value
 
 
@@ -156,7 +164,7 @@ def _text(checker: Checker, at: str, entry: dict[str, Any], value: Any, texts: M
     try:
         entry["script"] = script(content)
     except ValueError as error:
-        checker.problem(f"{at}.file", f"found {shown(name)}, {error}")
+        checker.problem(f"{at}.file", f"{shown(name)}: {error}")
 
 
 def _variable(checker: Checker, key: str, name: Any, content: Any) -> None:

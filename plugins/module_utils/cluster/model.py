@@ -36,6 +36,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED, is_there
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import node_sets, resolver
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import sent_scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, plain, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ports
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
@@ -613,9 +614,8 @@ def _settings(checker: Checker, kind: schema.Kind, key: str, found: dict[str, An
 
 def _files(checker: Checker, found: dict[str, Any], slurm_conf: Mapping[str, Any]) -> dict[str, str]:
     """Files beside slurm.conf: those that Slurm finds by their names, and a Prolog or Epilog without a path."""
-    programs = [slurm_conf.get(key) or [] for key in ("Prolog", "Epilog")]
-    scripts = [path for value in programs for path in (value if isinstance(value, list) else [value])]
-    known = [*SITE_FILES, *(path for path in map(str, scripts) if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", path))]
+    scripts = sent_scripts(slurm_conf)
+    known = [*SITE_FILES, *scripts]
     for name, text in found.items():
         key = f"slurm_files.{name}"
         if name in schema.OWN_FILES:
@@ -625,6 +625,11 @@ def _files(checker: Checker, found: dict[str, Any], slurm_conf: Mapping[str, Any
             checker.problem(key, unknown("file", str(name), known, f"{', '.join(SITE_FILES)}, {others}"))
         elif not isinstance(text, str):
             checker.problem(key, f"found {shown(text)}, allowed: the text of the file")
+        elif name in scripts:
+            try:
+                job_scripts.script(text)
+            except ValueError as error:
+                checker.problem(key, str(error))
     return found
 
 

@@ -10,15 +10,25 @@ Sources: `run_command` in `src/common/run_command.c` wants the full path of an e
 of the configuration. `_script_list_create` in `src/plugins/prep/script/prep_script_slurmd.c` takes Prolog and Epilog
 for patterns of glob(3), and fails if a pattern matches nothing. `_rpc_reboot` in `src/slurmd/slurmd/req.c` gives
 RebootProgram to a shell. A Prolog or Epilog with a relative path is a file of slurmctld (`controller/cross_checks`).
+`scripts` has what a program must be for execve(2).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import (
+    NO_INTERPRETER,
+    ScriptError,
+    check_script,
+    content_of,
+    interpreter,
+    missing_path,
+)
 
 PROGRAMS = {
     "slurm_compute": (
@@ -50,11 +60,17 @@ PROGRAMS = {
 FILES_OF_SLURMCTLD = ("Epilog", "Prolog")
 """Parameters whose program slurmctld sends to the nodes if the path is relative."""
 
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
 LOOKED_AT = re.compile(r"/[A-Za-z0-9+._/@%:~,*?!\[\]-]+")
 """Paths that a host is asked for. Other ones, such as those with blanks, are not looked for."""
 
-PACKAGED = re.compile(r"/(etc|opt|s?bin|usr(?!/local))/")
-"""Paths at which packages have files; /usr/local has none (Debian policy, 9.1.2)."""
+PACKAGED = re.compile(r"/(etc|opt|s?bin|usr(?!/local))/|[^/]*$")
+"""Paths at which packages have files; /usr/local has none (Debian policy, 9.1.2). A name without a path is found in
+these directories."""
+
+_BY_NAME = re.compile(r"[A-Za-z0-9+._-]+")
+"""Interpreters that /usr/bin/env looks for in PATH."""
 
 
 def _named(slurm_conf: Mapping[str, Any], groups: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -71,27 +87,94 @@ def _named(slurm_conf: Mapping[str, Any], groups: Collection[str]) -> Iterator[t
                     yield key, text
 
 
-def programs(slurm_conf: Mapping[str, Any], groups: Collection[str], installed: Collection[str] = ()) -> list[str]:
+def sent_scripts(slurm_conf: Mapping[str, Any]) -> list[str]:
+    """The names of a Prolog or Epilog without a path: files that slurmctld sends to the nodes."""
+    named = _named(slurm_conf, ["slurm_compute"])
+    return [path for key, path in named if key in FILES_OF_SLURMCTLD and _FILE.fullmatch(path)]
+
+
+def site_scripts(
+    slurm_conf: Mapping[str, Any],
+    slurm_files: Mapping[str, Any],
+    prologs: Iterable[Mapping[str, Any]],
+    epilogs: Iterable[Mapping[str, Any]],
+    health_checks: Mapping[str, str],
+) -> dict[str, str]:
+    """The scripts of a site that run on the nodes, by the words that messages have for them.
+
+    Args:
+        slurm_conf: parameters of slurm.conf, which name the scripts among `slurm_files`.
+        slurm_files: texts by name.
+        prologs: entries with name and script.
+        epilogs: the same.
+        health_checks: the texts of the site's own health checks, by name.
+    """
+    found = {f"slurm_files.{name}": slurm_files[name] for name in sent_scripts(slurm_conf) if name in slurm_files}
+    for key, entries in (("prologs", prologs), ("epilogs", epilogs)):
+        found |= {f"{key}: {entry['name']}": entry["script"] for entry in entries}
+    return found | {f"slurm_health_own_checks.{name}": check for name, check in health_checks.items()}
+
+
+def script_errors(scripts: Mapping[str, str]) -> list[str]:
+    """The scripts that no host could run, a line for each. This host looks at them before it knows the others.
+
+    Args:
+        scripts: those of `site_scripts`.
+    """
+    return [f"{name}: {reason}" for name, script in scripts.items() if (reason := _elsewhere(script))]
+
+
+def _elsewhere(script: str) -> str:
+    """Why no host could run a script; empty if one could."""
+    try:
+        check_script(content_of(script), elsewhere=True)
+    except ScriptError as error:
+        return str(error)
+    return ""
+
+
+def _interpreters(scripts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The programs that read each script. The variables of the cluster have been checked before."""
+    found = {}
+    for name, script in scripts.items():
+        with suppress(ScriptError):
+            found[name] = interpreter(content_of(script)).needed
+    return found
+
+
+def programs(
+    slurm_conf: Mapping[str, Any],
+    groups: Collection[str],
+    installed: Collection[str] = (),
+    scripts: Mapping[str, str] | None = None,
+) -> list[str]:
     """The full paths of the programs that a host must have. A path may be a pattern of glob(3).
 
     Args:
         slurm_conf: parameters of slurm.conf.
         groups: the host's groups.
         installed: paths that the run itself installs. They are left out.
+        scripts: those of `site_scripts`. Compute nodes must have their interpreters, by path or by name.
     """
     paths = {path for _key, path in _named(slurm_conf, groups) if LOOKED_AT.fullmatch(path)}
+    for needed in _interpreters(scripts or {}).values() if "slurm_compute" in groups else ():
+        paths |= {path for path in needed if LOOKED_AT.fullmatch(path) or _BY_NAME.fullmatch(path)}
     return sorted(paths.difference(installed))
 
 
 def program_errors(
-    slurm_conf: Mapping[str, Any], looked: Mapping[str, Mapping[str, str]], unprepared: Iterable[str] = ()
+    slurm_conf: Mapping[str, Any],
+    looked: Mapping[str, Mapping[str, Any]],
+    unprepared: Iterable[str] = (),
+    scripts: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The programs that Slurm could not run, a line for each.
+    """The programs and scripts that Slurm could not run, a line for each.
 
     Args:
         slurm_conf: parameters of slurm.conf.
-        looked: the programs that cannot run, with the reason, by host (`slurm_host.programs`).
+        looked: the facts `slurm_host` by host: their `programs` and `scripts` that cannot run, with the reason.
         unprepared: hosts that get packages in this run. A package may bring a program.
+        scripts: those of `site_scripts`.
     """
     named = dict.fromkeys(_named(slurm_conf, PROGRAMS))
     errors = [
@@ -100,14 +183,29 @@ def program_errors(
         if not path.startswith("/") and key not in FILES_OF_SLURMCTLD
     ]
     waiting = {*unprepared}
+    needed = _interpreters(scripts or {})
     hosts: dict[tuple[str, str], list[str]] = {}
-    for host, missing in looked.items():
-        for path, reason in missing.items():
-            if not (host in waiting and PACKAGED.match(path)):
-                hosts.setdefault((path, reason), []).append(host)
-    return errors + [
-        f"slurm.conf {key}: {path} {reason} on {fold(names)}"
-        for (path, reason), names in hosts.items()
-        for key in [", ".join(key for key, of_it in named if of_it == path)]
-        if key
-    ]
+    for host, facts in looked.items():
+        for path, reason in facts["programs"].items():
+            absent = missing_path(path, reason)
+            if absent and host in waiting and PACKAGED.match(absent):
+                continue
+            # A shell starts RebootProgram, and runs a text without an interpreter.
+            keys = [
+                key
+                for key, of_it in named
+                if of_it == path and not (key == "RebootProgram" and NO_INTERPRETER in reason)
+            ]
+            if keys:
+                hosts.setdefault((f"slurm.conf {', '.join(keys)}: {path}", reason), []).append(host)
+            for name, paths in needed.items():
+                if path in paths:
+                    hosts.setdefault((f"{name}: its interpreter {path}", reason), []).append(host)
+        for name, reason in facts["scripts"].items():
+            if name in needed:
+                hosts.setdefault((name, reason), []).append(host)
+    for (what, reason), names in hosts.items():
+        # A reason that names a line is a sentence of its own.
+        on = f"on {fold(names)}"
+        errors.append(f"{what} {on}, {reason}" if reason.startswith("line ") else f"{what} {reason} {on}")
+    return errors

@@ -168,7 +168,8 @@ def read(files: Mapping[str, str]) -> Configuration:
     result = Configuration()
     for file, text in files.items():
         if file not in KEY_VALUE:
-            result.settings[file, file] = (file, f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}")
+            digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+            result.settings[file, file] = (file, f"sha256 {digest[:12]}")
         else:
             add_lines(result, file, lines(file, text))
     return result

@@ -58,6 +58,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.por
     port_range,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import ScriptError, check_script, content_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
 
@@ -552,7 +553,7 @@ def _programs(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Find files that slurmctld cannot send to the nodes, where the first job would fail and drain its node.
 
     It sends a Prolog or Epilog whose path is relative to its own directory (`new_config_response` in
-    src/common/fetch_config.c). It does not report that one is missing.
+    src/common/fetch_config.c). It does not report that one is missing, or cannot run.
     """
     for key in ("Prolog", "Epilog"):
         for path in cluster.get(key).split():
@@ -561,8 +562,15 @@ def _programs(cluster: ConfiguredCluster) -> Iterator[Finding]:
             if cluster.release < releases.SCRIPTS_SENT:
                 what = f"found {path!r}, which Slurm {cluster.release} does not send to the nodes, allowed: a full path"
                 yield Finding("slurm.conf", key, what, REFUSED)
-            elif cluster.host.text(path) is None:
+                continue
+            script = cluster.host.text(path)
+            if script is None:
                 yield Finding("slurm.conf", key, f"found {path!r}, which is no file beside slurm.conf", REFUSED)
+                continue
+            try:
+                check_script(content_of(script))
+            except ScriptError as error:
+                yield Finding("slurm.conf", key, f"found {path!r}, {error}", REFUSED)
 
 
 # -- memory and cores ------------------------------------------------------------------------------------------------

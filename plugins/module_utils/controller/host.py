@@ -59,9 +59,9 @@ def this_host(module: AnsibleModule, directory: str) -> Host:
 
 
 def text(path: str) -> str | None:
-    """The text of a file; None if it does not exist."""
+    """The text of a file; None if it does not exist. Bytes that are not UTF-8 are surrogates in it."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             return file.read()
     except FileNotFoundError:
         return None

@@ -182,7 +182,8 @@ HOST = _record(
     directory=_record(checksum=_text(r"([0-9a-f]{64})?"), unknown=_number(1 << 32, none=True)),
     free_mib=_mapping(_text(_PATH), _number(LARGEST)),
     files=_mapping(_text(_PATH), _text(r"[0-9a-f]{64}")),
-    programs=_mapping(_text(r"/[A-Za-z0-9+._/@%:~,*?!\[\]-]+"), _text(r"is (missing|no file|not executable)")),
+    programs=_mapping(_text(r"/?[A-Za-z0-9+._/@%:~,*?!\[\]-]+"), _text(_PRINTABLE, 1000)),
+    scripts=_mapping(_text(r"[a-z_]+(: |\.)[A-Za-z0-9._-]+"), _text(_PRINTABLE, 1000)),
     part=_text(r"([0-9a-f]{64})?"),
     other_addresses=_mapping(_text(r"[A-Za-z0-9._-]+", 255), _text(r"[0-9.]+", 15)),
     clusters=CLUSTERS,
@@ -366,6 +367,7 @@ RESULTS: dict[str, dict[str, Check]] = {
         "unproven": _list(_text(r"[A-Za-z0-9._,\[\]-]+", 1 << 20), MANY),
         # The names become paths on standby controllers.
         "in_force": _mapping(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), _any_text, 64),
+        "in_force_bytes": _mapping(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), _any_text, 64),
         "listed": _any_text,
         "absent": _list(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), 64),
         "remarks": _LINES,

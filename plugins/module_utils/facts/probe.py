@@ -11,11 +11,10 @@ import hashlib
 import os
 import pwd
 import re
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change, made, sshd_pam
@@ -34,6 +33,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import absent_users, ids_of, lowered
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import noted_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import serving
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import (
+    ScriptError,
+    check_script,
+    content_of,
+    why_not,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NO_ANSWER, NOT_STARTED, Answer, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import note
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
@@ -173,7 +178,9 @@ class Questions:
     """A path, and the marker of a part of that file: what does it hold, as SHA-256. Of /etc/hosts also: which
     addresses do its other lines have."""
     programs: Sequence[str] = ()
-    """Paths of programs, or patterns of glob(3): which of them cannot be run."""
+    """Paths of programs, patterns of glob(3), or names in PATH: which of them cannot be run."""
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    """Texts of scripts by name: which of them cannot be run, apart from a missing interpreter."""
     profiles: Sequence[str] = ()
     """Files of AppArmor's profiles: may their programs make user namespaces."""
     kernel: Sequence[str] = ()
@@ -231,6 +238,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "free_mib": free_mib(run([*DF, *questions.free])) if questions.free else {},
         "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},
         "programs": _programs(tree, questions.programs),
+        "scripts": {name: reason for name, text in questions.scripts.items() if (reason := _not_run(text))},
         "part": checksum(part_of(whole, marker)) if path else "",
         "other_addresses": addresses(without_part(whole, marker), hostname) if path == HOSTS else {},
         "clusters": clusters.look(tree, tree.text(HOSTS) or "", units, questions.state_directory),
@@ -385,17 +393,28 @@ def _programs(tree: Tree, names: Sequence[str]) -> dict[str, str]:
 
 def _unusable(tree: Tree, pattern: str) -> str:
     """Why root cannot run a program, or one of those that a pattern matches; empty if it can."""
+    root = tree.root.rstrip("/")
     path = tree.path(pattern)
-    for name in [path] if os.path.lexists(path) else glob.glob(path) or [path]:
-        try:
-            mode = os.stat(name).st_mode
-        except OSError:
-            return "is missing"
-        if not stat.S_ISREG(mode):
-            return "is no file"
-        if not mode & 0o111:
-            return "is not executable"
+    matched = [] if not pattern.startswith("/") or os.path.lexists(path) else glob.glob(path)
+    for name in matched or [f"{root}{pattern}" if pattern.startswith("/") else pattern]:
+        reason = why_not(name.removeprefix(root), root)
+        if reason:
+            return _ascii(reason)
     return ""
+
+
+def _not_run(text: str) -> str:
+    """Why the interpreter of a script would not run it; empty if it would."""
+    try:
+        check_script(content_of(text))
+    except ScriptError as error:
+        return _ascii(str(error))
+    return ""
+
+
+def _ascii(reason: str) -> str:
+    """A reason with escapes for other characters, which a fact does not have."""
+    return reason.encode("ascii", "backslashreplace").decode()
 
 
 def _content(tree: Tree, name: str) -> bytes | None:

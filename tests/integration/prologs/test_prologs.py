@@ -119,6 +119,73 @@ def test_scripts_run_in_their_order_where_their_conditions_hold(lab: Lab) -> Non
     ]
 
 
+def test_a_script_in_latin_1_runs_with_each_of_its_bytes(lab: Lab) -> None:
+    lab.command(FIRST, "rm -f /run/latin")
+    srun(lab, f"-w {FIRST}", "true")
+    assert lab.script(FIRST, "cat /run/latin", b"") == b"gr\xfc\xdfe"
+    assert reason(lab, FIRST) == "none"
+
+
+def state(lab: Lab) -> list[str]:
+    """The files of Slurm and of the collection on all hosts, with their times and checksums, and slurmctld's start."""
+    files = "find /etc/slurm /etc/gpucluster-slurm /var/lib/gpucluster-slurm /usr/local -type f 2>/dev/null | sort"
+    look = (
+        f"{files} | xargs stat -c '%n %Y'; {files} | xargs sha256sum; systemctl show -P InvocationID slurmctld slurmd"
+    )
+    return [lab.command(host, look) for host in (CONTROLLER, FIRST, SECOND)]
+
+
+def test_scripts_that_cannot_run_change_nothing_on_any_host(lab: Lab, tmp_path: Path) -> None:
+    """The control host refuses those of shells, and the hosts what only they can know."""
+    before = state(lab)
+    cluster = {key: value for key, value in lab.cluster.items() if key not in ("prologs", "epilogs", "mail")}
+    (tmp_path / "returned.sh").write_bytes(b"#!/bin/bash\r\nexit 0\r\n")
+    scripts = [{"name": "returned", "file": "returned.sh"}, {"name": "open", "script": "#!/bin/bash\nif true; then\n"}]
+    run = with_cluster(lab, tmp_path, cluster | {"prologs": scripts}).playbook("site")
+    assert run.rc != 0
+    assert (
+        "prologs[0].file: 'returned.sh': line 1: found '#!/bin/bash\\r', which ends with a carriage return"
+        in run.output
+    )
+    assert "prologs[1].script: found '#!/bin/bash\\nif true; then\\n', line 3: bash -n: syntax error" in run.output
+
+    programs = {
+        "task": b"#!/bin/sh\r\n",
+        "reboot": b"systemctl reboot\n",
+        "latin": b"#!/bin/bash\n# gr\xfc\xdfe\n",
+        "elf": b"",
+    }
+    for host in (CONTROLLER, FIRST, SECOND):
+        lab.command(host, "mkdir /opt/site && ln -s /bin/true /opt/site/elf")
+        for name, content in programs.items():
+            if content:
+                lab.script(host, f"install -m 0755 /dev/stdin /opt/site/{name}", content)
+    try:
+        prologs = [
+            {"name": "python", "script": "#!/usr/bin/python3\nif True\n"},
+            {"name": "absent", "script": "#!/usr/bin/env -S no-such-shell -e\n"},
+        ]
+        own = {
+            "TaskProlog": "/opt/site/task",
+            "TaskEpilog": "/opt/site/latin",
+            "UnkillableStepProgram": "/opt/site/elf",
+        }
+        conf = {**cluster.get("slurm_conf", {}), **own, "RebootProgram": "/opt/site/reboot"}
+        run = with_cluster(lab, tmp_path, cluster | {"prologs": prologs, "slurm_conf": conf}).playbook("site")
+    finally:
+        for host in (CONTROLLER, FIRST, SECOND):
+            lab.command(host, "rm -r /opt/site")
+    assert run.rc != 0
+    assert run.changed == {}
+    (message,) = {words for found in run.failed.values() for words in found}
+    everywhere = "prep-ctl,prep-node[1-2]"
+    assert f"slurm.conf TaskProlog: /opt/site/task on {everywhere}, line 1: found '#!/bin/sh\\r', which ends" in message
+    assert f"prologs: absent: its interpreter no-such-shell is missing on {everywhere}" in message
+    assert "prologs: python on prep-ctl, line 2: python3: expected ':'" in message
+    assert not [key for key in ("TaskEpilog", "Unkillable", "RebootProgram") if key in message]
+    assert state(lab) == before
+
+
 def test_what_the_scripts_do_is_logged(lab: Lab) -> None:
     """A failure that is only logged does not hold a job up, and neither does a script that takes too long."""
     started = time.monotonic()

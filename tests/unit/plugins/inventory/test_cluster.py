@@ -19,6 +19,7 @@ from ansible.plugins.loader import inventory_loader
 from ansible.vars.manager import VariableManager
 from ansible_collections.gpucluster.slurm.plugins.inventory import cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
 
 COLLECTION = Path(__file__).parents[4]
 EXAMPLES = sorted(COLLECTION.glob("inventory/*/*.cluster.yml"))
@@ -305,3 +306,26 @@ def test_the_files_of_prologs_become_their_texts(tmp_path: Path) -> None:
     path = tmp_path / "my.cluster.yml"
     path.write_text(yaml.safe_dump({**yaml.safe_load(GUIDE.read_text()), "prologs": [entry]}))
     assert variables_of("head", path)["slurm_prologs"] == [{"name": "own", "script": text, "min_nodes": 2}]
+
+
+def test_bytes_of_a_script_that_are_not_utf_8_stay(tmp_path: Path) -> None:
+    """As Latin-1 has them. Shells run such a script; its text is for `scripts.content_of`."""
+    script = b"#!/bin/bash\n# gr\xfc\xdfe\n"
+    (tmp_path / "own.sh").write_bytes(script)
+    path = tmp_path / "my.cluster.yml"
+    entry = {"name": "own", "file": "own.sh"}
+    path.write_text(yaml.safe_dump({**yaml.safe_load(GUIDE.read_text()), "prologs": [entry]}))
+    (found,) = variables_of("head", path)["slurm_prologs"]
+    assert content_of(found["script"]) == script
+
+
+def test_a_script_that_cannot_run_is_an_error_of_the_file(tmp_path: Path) -> None:
+    """With carriage returns, as an editor of Windows leaves them, and with an open `if`. All are named at once."""
+    (tmp_path / "returned.sh").write_bytes(b"#!/bin/bash\r\nexit 0\r\n")
+    (tmp_path / "open.sh").write_bytes(b"#!/bin/bash\nif true; then\n")
+    path = tmp_path / "my.cluster.yml"
+    entries = [{"name": name, "file": f"{name}.sh"} for name in ("returned", "open")]
+    path.write_text(yaml.safe_dump({**yaml.safe_load(GUIDE.read_text()), "prologs": entries}))
+    errors = playbook(path).stderr
+    assert "my.cluster.yml: prologs[0].file: 'returned.sh': line 1: found '#!/bin/bash\\r', which ends with a" in errors
+    assert "my.cluster.yml: prologs[1].file: 'open.sh': line 3: bash -n: syntax error: unexpected end of file" in errors

@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 import time
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -639,6 +640,22 @@ def test_a_file_that_leaves_the_data_leaves_the_host(tmp_path: Path, apply_conf:
     assert names_in(etc) == ["mpi.conf", "slurm.conf", "topology.conf"]
     assert names_in(good) == ["slurm.conf", "slurmdbd_storage.conf", "topology.conf"]
     assert not apply_conf(BEFORE, others={"topology.conf": "SwitchName=s1 Nodes=n[1-2]\n"})["changed"]
+
+
+def test_files_keep_each_of_their_bytes(tmp_path: Path, apply_conf: Any) -> None:
+    """A script in Latin-1, and one whose lines have carriage returns, which are read back as they were written."""
+    files = {"a.sh": "#!/bin/bash\n# gr\udcfc\udcdfe\n", "b.py": "#!/usr/bin/python3\r\n"}
+    changed = apply_conf(BEFORE, others=files)
+    assert changed["changed"]
+    # As text they would not pass Ansible, which escapes what a terminal obeys and refuses what is not UTF-8.
+    assert changed["in_force"].keys() == {"slurm.conf"}
+    assert changed["in_force_bytes"] == {
+        "a.sh": b64encode(b"#!/bin/bash\n# gr\xfc\xdfe\n").decode(),
+        "b.py": b64encode(b"#!/usr/bin/python3\r\n").decode(),
+    }
+    assert (tmp_path / "etc/a.sh").read_bytes() == b"#!/bin/bash\n# gr\xfc\xdfe\n"
+    assert (tmp_path / "etc/b.py").read_bytes() == b"#!/usr/bin/python3\r\n"
+    assert not apply_conf(BEFORE, others=files)["changed"]
 
 
 def test_some_of_the_files_can_be_changed_alone(tmp_path: Path, apply_conf: Any) -> None:

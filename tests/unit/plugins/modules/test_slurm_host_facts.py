@@ -24,6 +24,7 @@ ASKED: dict[str, Any] = {
     "free": ["/etc"],
     "files": [],
     "programs": [],
+    "scripts": {},
     "profiles": [],
     "kernel": [],
     "made": [],

@@ -46,10 +46,10 @@ def test_an_entry_with_every_key() -> None:
         ({"name": "a"}, "prologs[0]: found no script, allowed: file or script"),
         ({"name": "a", "file": "own.sh", "script": TEXT}, "prologs[0]: found file and script, allowed: file or script"),
         ({"name": "a", "file": "gone.sh"}, "prologs[0].file: found 'gone.sh', allowed: a file beside the cluster file"),
-        ({"name": "a", "file": "binary"}, "prologs[0].file: found 'binary', allowed: the text of a script"),
+        ({"name": "a", "file": "binary"}, "prologs[0].file: 'binary': line 1: found a NUL, where slurmctld ends"),
         (
             {"name": "a", "script": "echo"},
-            "prologs[0].script: found 'echo', allowed: the text of a script, which begins",
+            "prologs[0].script: found 'echo', line 1: found 'echo', which names no interpreter, allowed: #!",
         ),
         ({"name": "a", "script": TEXT, "min_node": 2}, "prologs[0].min_node: unknown key, did you mean 'min_nodes'?"),
         (
@@ -180,4 +180,16 @@ def test_a_private_tmp(flags: dict[str, Any]) -> None:
 )
 def test_a_private_tmp_that_cannot_be(problems: list[str], problem: str) -> None:
     (message,) = problems
+    assert problem in message
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("#!/bin/bash\r\nexit 0\r\n", "line 1: found '#!/bin/bash\\r', which ends with a carriage return"),
+        ("#!/bin/bash\nif true; then\n", "line 3: bash -n: syntax error: unexpected end of file"),
+    ],
+)
+def test_a_script_that_cannot_run_is_refused(script: str, problem: str) -> None:
+    (message,) = checked({"name": "a", "script": script})[1]
     assert problem in message

@@ -467,6 +467,8 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             f"slurm_files.topolgy.conf: unknown file, did you mean 'topology.conf'? allowed: {FILES}",
             "slurm_files.slurm.conf: is derived from slurm_conf: set that",
             "slurm_files.mpi.conf: found {'a': 1}, allowed: the text of the file",
+            "slurm_files.first.sh: is empty, allowed: #! and the path of an interpreter, such as #!/bin/bash, as the "
+            "first bytes",
             f"slurm_files.second: unknown file, allowed: {FILES}",
         ],
     ),

@@ -12,6 +12,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs 
     PROGRAMS,
     program_errors,
     programs,
+    script_errors,
+    site_scripts,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 
@@ -52,23 +54,77 @@ def test_every_program_of_the_tables_has_a_place() -> None:
     assert paths - {key for keys in PROGRAMS.values() for key in keys} == set()
 
 
+def looks(programs: dict[str, dict[str, str]], scripts: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
+    """The facts about hosts, with the programs that each of them cannot run."""
+    return {host: {"programs": found, "scripts": scripts or {}} for host, found in programs.items()}
+
+
 def test_programs_that_hosts_lack_are_named_once() -> None:
     missing = {"/opt/site/last": "is missing"}
     looked = {"n1": missing, "n2": missing, "n10": missing | {"/usr/sbin/reboot": "is not executable"}, "head": {}}
-    assert program_errors(CONF, looked) == [
+    assert program_errors(CONF, looks(looked)) == [
         "slurm.conf Prolog: /opt/site/last is missing on n[1-2,10]",
         "slurm.conf RebootProgram: /usr/sbin/reboot is not executable on n10",
     ]
 
 
+def test_programs_that_cannot_run_are_named_with_their_line() -> None:
+    reason = "line 1: found '#!/bin/bash\\r', which ends with a carriage return"
+    looked = looks({"n1": {"/opt/site/last": reason}, "n2": {"/opt/site/last": reason}})
+    assert program_errors(CONF, looked) == [f"slurm.conf Prolog: /opt/site/last on n[1-2], {reason}"]
+
+
+def test_a_shell_starts_the_reboot_program() -> None:
+    conf = {"RebootProgram": "/opt/a", "TaskProlog": "/opt/a"}
+    reason = "line 1: found 'reboot', which names no interpreter, allowed: ..."
+    assert program_errors(conf, looks({"n1": {"/opt/a": reason}})) == [f"slurm.conf TaskProlog: /opt/a on n1, {reason}"]
+
+
 def test_packages_of_the_run_may_bring_a_program() -> None:
     conf = {"TaskProlog": "/usr/bin/tool", "TaskEpilog": "/usr/local/bin/tool"}
-    looked = {"n1": {"/usr/bin/tool": "is missing", "/usr/local/bin/tool": "is missing"}}
+    looked = looks({"n1": {"/usr/bin/tool": "is missing", "/usr/local/bin/tool": "is missing"}})
     assert program_errors(conf, looked, ["n1"]) == ["slurm.conf TaskEpilog: /usr/local/bin/tool is missing on n1"]
 
 
+def test_packages_of_the_run_may_bring_an_interpreter_and_repair_nothing() -> None:
+    conf = {"Prolog": "/opt/a", "Epilog": "/opt/b"}
+    needs, wrong = "needs /usr/bin/zsh, which is missing", "line 3: bash -n: syntax error"
+    looked = looks({"n1": {"/opt/a": needs, "/opt/b": wrong}})
+    assert program_errors(conf, looked, ["n1"]) == [f"slurm.conf Epilog: /opt/b on n1, {wrong}"]
+    assert program_errors(conf, looked)[:1] == [f"slurm.conf Prolog: /opt/a {needs} on n1"]
+
+
+SCRIPTS = {"prologs: disk": "#!/usr/bin/env zsh\n", "slurm_files.p.sh": "#!/opt/perl\n", "epilogs: none": "none"}
+
+
+def test_nodes_have_the_interpreters_of_scripts() -> None:
+    assert programs({}, ["slurm_compute"], (), SCRIPTS) == ["/opt/perl", "/usr/bin/env", "zsh"]
+    assert programs({}, ["slurm_controller"], (), SCRIPTS) == []
+    looked = looks({"n1": {"zsh": "is missing", "/opt/perl": "is missing"}}, {"prologs: disk": "line 2: x", "y": "z"})
+    assert program_errors({}, looked, scripts=SCRIPTS) == [
+        "prologs: disk: its interpreter zsh is missing on n1",
+        "slurm_files.p.sh: its interpreter /opt/perl is missing on n1",
+        "prologs: disk on n1, line 2: x",
+    ]
+    assert program_errors({}, looked, ["n1"], SCRIPTS) == ["prologs: disk on n1, line 2: x"]
+
+
+def test_the_scripts_of_a_site() -> None:
+    conf = {"prolog": ["p.sh", "/opt/x"], "Epilog": "none"}
+    files = {"p.sh": "a", "topology.conf": "b"}
+    prologs, epilogs = [{"name": "disk", "script": "c"}], [{"name": "disk", "script": "d"}]
+    assert site_scripts(conf, files, prologs, epilogs, {"ib": "e"}) == {
+        "slurm_files.p.sh": "a",
+        "prologs: disk": "c",
+        "epilogs: disk": "d",
+        "slurm_health_own_checks.ib": "e",
+    }
+    (error,) = script_errors({"a": "#!/bin/sh\n", "b": "#!/bin/sh\r\n"})
+    assert error.startswith("b: line 1: found '#!/bin/sh\\r', which ends with a carriage return")
+
+
 def test_other_paths_that_a_host_answers_are_not_shown() -> None:
-    assert program_errors(CONF, {"n1": {"/etc/shadow": "is missing"}}) == []
+    assert program_errors(CONF, looks({"n1": {"/etc/shadow": "is missing"}}, {"x": "is missing"})) == []
 
 
 @pytest.mark.parametrize("key", ["HealthCheckProgram", "TaskProlog", "PrologSlurmctld", "SrunProlog"])

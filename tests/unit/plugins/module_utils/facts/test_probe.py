@@ -211,18 +211,40 @@ def test_files_owners_users_and_an_interrupted_installation(tmp_path: Path) -> N
 
 
 def test_programs_that_cannot_run(tmp_path: Path) -> None:
-    tree = host(tmp_path, opt__run="", opt__text="", opt__all__a="", opt__all__b="", opt__none__text="")
-    for name in ("run", "all/a", "all/b"):
+    sh = "#!/bin/sh\n"
+    tree = host(
+        tmp_path,
+        bin__sh="\x7fELF",
+        opt__run=sh,
+        opt__text=sh,
+        opt__all__a=sh,
+        opt__all__b=sh,
+        opt__none__text=sh,
+        opt__zsh="#!/bin/zsh\n",
+        opt__line="#!/bin/\u0161h\r\n",
+        opt__some__a=sh,
+        opt__some__b="#!/bin/sh\nfi\n",
+    )
+    for name in ("../bin/sh", "run", "all/a", "all/b", "zsh", "line", "some/a", "some/b"):
         os.chmod(tmp_path / "opt" / name, 0o700)
-    asked = ["run", "text", "all", "all/*", "none/*", "empty/*", "gone"]
-    found = look(tree, Questions(programs=[f"/opt/{name}" for name in asked]))["programs"]
+    asked = ["run", "text", "all", "all/*", "none/*", "empty/*", "gone", "zsh", "line", "some/*"]
+    found = look(tree, Questions(programs=["sh", "zsh", *(f"/opt/{name}" for name in asked)]))["programs"]
+    assert found.pop("/opt/line").startswith("line 1: found '#!/bin/\\u0161h\\r', which ends with a carriage return")
     assert found == {
+        "zsh": "is missing",
+        "/opt/zsh": "needs /bin/zsh, which is missing",
+        "/opt/some/*": 'line 2: sh -n: Syntax error: "fi" unexpected',
         "/opt/text": "is not executable",
         "/opt/all": "is no file",
         "/opt/none/*": "is not executable",
         "/opt/empty/*": "is missing",
         "/opt/gone": "is missing",
     }
+
+
+def test_scripts_that_nodes_could_not_run(tmp_path: Path) -> None:
+    scripts = {"a": "#!/usr/bin/python3\nif True\n", "b": "#!/bin/bash\n# \udcfc\n", "c": "#!/opt/none\n"}
+    assert look(host(tmp_path), Questions(scripts=scripts))["scripts"] == {"a": "line 2: python3: expected ':'"}
 
 
 def test_a_part_of_a_file(tmp_path: Path) -> None:
