@@ -145,10 +145,36 @@ def test_clustername_is_put_in_place_last(backup: ModuleType, tmp_path: Path, mo
 
 def test_a_snapshot_knows_the_version_of_slurm(backup: ModuleType, stand_in: StandIn) -> None:
     stand_in("dpkg-query", "printf 'slurm-smd 26.05.5-1 installed\\nslurmd 1 config-files\\nbash 5 installed\\n'")
-    settings = {"host": "head", "slurm_package": "slurm-smd"}
-    assert backup.labels("database", settings) == ["--host=head", "--tag=database", "--tag=slurm=26.05.5-1"]
-    assert backup.labels("database", {**settings, "slurm_package": "x"}) == ["--host=head", "--tag=database"]
+    settings = {"host": "head", "slurm_package": "slurm-smd", "cluster": "c"}
+    tags = ["--host=head", "--tag=database", "--tag=cluster=c"]
+    assert backup.labels("database", settings) == [*tags, "--tag=slurm=26.05.5-1"]
+    assert backup.labels("database", {**settings, "slurm_package": "x"}) == tags
     assert backup.version_of({"tags": ["database", "slurm=26.05.5-1"]}, None, settings) == "26.05.5-1"
+
+
+def snapshot(part: str, *tags: str) -> dict[str, Any]:
+    return {"id": "-".join([part, *tags]), "time": "2026-01-31T02:00:00Z", "tags": [part, *tags]}
+
+
+@pytest.mark.parametrize(
+    ("others", "asked"), [([], []), ([snapshot("database", "cluster=other")], ["--tag=cluster=own"])]
+)
+def test_a_repository_that_clusters_share(
+    backup: ModuleType, monkeypatch: pytest.MonkeyPatch, others: list[dict[str, Any]], asked: list[str]
+) -> None:
+    """The newest backup is that of this cluster, and retention forgets no other one."""
+    own = [snapshot("database"), snapshot("database", "cluster=own")]
+    ran: list[tuple[str, ...]] = []
+
+    def run(_self: Any, *arguments: str) -> str:
+        ran.append(arguments)
+        return json.dumps(own + others) if arguments[0] == "snapshots" else ""
+
+    monkeypatch.setattr(backup.Repository, "run", run)
+    repository = backup.Repository({"target": "/srv/backup", "cluster": "own"})
+    assert repository.snapshots() == own
+    backup.retain(repository, {"keep": {"daily": 7}}, {"checked": 1e12})
+    assert ran[-1] == ("forget", "--group-by=paths", *asked, "--prune", "--keep-daily=7")
 
 
 def test_a_snapshot_of_an_earlier_collection_is_of_the_version_in_the_manifest(

@@ -44,6 +44,9 @@ COMPLETED = b"-- Dump completed"
 VERSION_TAG = "slurm="
 """A tag of each snapshot: the version of Slurm's packages on the host that was saved."""
 
+CLUSTER_TAG = "cluster="
+"""A tag of each snapshot: the name of the cluster. Several clusters can share a repository."""
+
 NEEDED = ("clustername", "job_state", "node_state")
 """Files of StateSaveLocation that each slurmctld has after its first minute."""
 
@@ -111,6 +114,12 @@ def environment(text: str) -> dict[str, str]:
             quoted = re.fullmatch(r"""(["'])(.*)\1""", value.strip())
             found[name] = quoted[2] if quoted else value.strip()
     return found
+
+
+def cluster_of(snapshot: Mapping[str, Any]) -> str:
+    """The cluster that a snapshot is of; empty for one that version 0.1 of this collection has made."""
+    tags = [tag for tag in snapshot.get("tags") or [] if tag.startswith(CLUSTER_TAG)]
+    return str(tags[0].removeprefix(CLUSTER_TAG)) if tags else ""
 
 
 def newest(snapshots: Iterable[Mapping[str, Any]], part: str) -> list[dict[str, Any]]:
@@ -392,6 +401,7 @@ class Repository:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         given = CONF / "environment"
         self.target = str(settings["target"])
+        self.cluster = str(settings["cluster"])
         self.environment = {
             **os.environ,
             **(environment(given.read_text(encoding="utf-8")) if given.exists() else {}),
@@ -441,9 +451,13 @@ class Repository:
             raise BackupError(f"{self.target} has no repository of restic{had}. Is its file system mounted?")
         self.run("init")
 
-    def snapshots(self) -> list[dict[str, Any]]:
-        """All snapshots."""
+    def all_snapshots(self) -> list[dict[str, Any]]:
+        """The snapshots of all clusters that share the repository."""
         return [dict(one) for one in json.loads(self.run("snapshots", "--json") or "[]") or []]
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        """The snapshots of this cluster, and those that do not name one."""
+        return [one for one in self.all_snapshots() if cluster_of(one) in ("", self.cluster)]
 
     def newest(self, part: str) -> dict[str, Any]:
         """The newest snapshot of a part. Raises BackupError if there is none."""
@@ -580,17 +594,22 @@ def versions() -> dict[str, str]:
 
 
 def labels(part: str, settings: Mapping[str, Any]) -> list[str]:
-    """What restic notes of a snapshot of a part: its host, the part and the version of Slurm."""
+    """What restic notes of a snapshot of a part: its host, the part, the cluster and the version of Slurm."""
     version = versions().get(settings["slurm_package"], "")
-    tags = [part, f"{VERSION_TAG}{version}"] if version else [part]
+    tags = [part, f"{CLUSTER_TAG}{settings['cluster']}", *([f"{VERSION_TAG}{version}"] if version else [])]
     return [f"--host={settings['host']}", *(f"--tag={tag}" for tag in tags)]
 
 
 def retain(repository: Repository, settings: Mapping[str, Any], status: dict[str, Any]) -> None:
-    """Forget what is older than the settings keep, and check the repository each week."""
+    """Forget what is older than the settings keep, and check the repository each week.
+
+    What other clusters keep there is theirs. Without them, snapshots of version 0.1, which name no cluster, go as well.
+    """
+    shared = any(cluster_of(one) not in ("", repository.cluster) for one in repository.all_snapshots())
+    own = [f"--tag={CLUSTER_TAG}{repository.cluster}"] if shared else []
     keep = [f"--keep-{name}={number}" for name, number in settings["keep"].items()]
     # Each part has paths of its own, and its tags change with the version of Slurm.
-    repository.run("forget", "--group-by=paths", "--prune", *keep)
+    repository.run("forget", "--group-by=paths", *own, "--prune", *keep)
     if time.time() - float(status.get("checked", 0)) > CHECKED:
         repository.run("check")
         status["checked"] = int(time.time())

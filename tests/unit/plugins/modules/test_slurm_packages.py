@@ -314,7 +314,7 @@ class Apt:
 )
 def test_apt_installs_the_release_of_the_cluster(versions: list[str], pinned: str, updates: int) -> None:
     apt = Apt(*versions)
-    targets = slurm_packages.of_the_cluster(apt, ["slurmd"], [])  # type: ignore[arg-type]
+    targets = slurm_packages.of_the_cluster(apt, ["slurmd"], [])
     assert targets == ["slurmd", *([f"{PACKAGE}={pinned}"] if pinned else [])]
     assert apt.updates == updates
 
@@ -322,13 +322,13 @@ def test_apt_installs_the_release_of_the_cluster(versions: list[str], pinned: st
 def test_another_release_is_refused_with_new_lists_too() -> None:
     apt = Apt("24.11.5-4")
     with pytest.raises(slurm_packages.PackageError, match=r"found version 24\.11\.5-4, allowed: Slurm 26\.05"):
-        slurm_packages.of_the_cluster(apt, ["slurmd"], [])  # type: ignore[arg-type]
+        slurm_packages.of_the_cluster(apt, ["slurmd"], [])
     assert apt.updates == 1
 
 
 def test_a_file_of_another_release_is_refused() -> None:
     deb = slurm_packages.Deb("/x/s.deb", "s.deb", PACKAGE, "24.11.5-4", "amd64")
     with pytest.raises(slurm_packages.PackageError, match=r"found version 24\.11\.5-4, allowed: Slurm 26\.05"):
-        slurm_packages.of_the_cluster(Apt(""), ["/x/s.deb"], [deb])  # type: ignore[arg-type]
+        slurm_packages.of_the_cluster(Apt(""), ["/x/s.deb"], [deb])
     same = slurm_packages.Deb("/x/s.deb", "s.deb", PACKAGE, "26.05.1-4", "amd64")
-    assert slurm_packages.of_the_cluster(Apt(""), ["/x/s.deb"], [same]) == ["/x/s.deb"]  # type: ignore[arg-type]
+    assert slurm_packages.of_the_cluster(Apt(""), ["/x/s.deb"], [same]) == ["/x/s.deb"]

@@ -25,9 +25,9 @@ def host(installed: str = "", candidate: str = "", state: int = 0) -> dict[str, 
     return {"installed": installed, "candidate": candidate, "state_protocol": state}
 
 
-def order(known: dict[str, str] | None = None, files: str = "", **hosts: dict[str, Any]) -> dict[str, Any]:
+def order(known: dict[str, str] | None = None, /, **hosts: dict[str, Any]) -> dict[str, Any]:
     """The judgement of a cluster with the controllers c1 and c2 and the database host db."""
-    return release_order(hosts, ["c1", "c2"], "db", files, known)
+    return release_order(hosts, ["c1", "c2"], "db", known=known)
 
 
 def test_protocol_versions() -> None:
@@ -148,5 +148,5 @@ def test_a_backup_of_a_later_release_is_not_put_into_an_earlier_one() -> None:
 
 
 def test_packages_that_are_files() -> None:
-    found = order(files="25.11.2-1", c1=host("26.05.5"), n1=host())
+    found = release_order({"c1": host("26.05.5"), "n1": host()}, ["c1"], files="25.11.2-1")
     assert (found["offered"], [*found["errors"]]) == ([], ["n1"])
