@@ -58,7 +58,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spa
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.diagnosis import diagnosis
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.other_clusters import cluster_objections
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_others import cluster_objections
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import password_errors, written
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.other_clusters import cluster_objections
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_others import cluster_objections
 
 CONF = "/etc/slurm/slurm.conf"
 CACHE = "/run/slurm/conf/slurm.conf"
