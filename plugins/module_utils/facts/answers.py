@@ -155,7 +155,12 @@ HARDWARE = _record(
 """The fact `slurm_hardware` (module slurm_hardware_facts)."""
 
 CLUSTERS = _record(
-    found=_list(_record(name=_text("[!-~]+", 255), file=_text(_PRINTABLE, 1000), by=_text("[a-z]+", 16)), 64),
+    found=_list(
+        _record(
+            name=_text(r"[a-z0-9._+?-]+", 255), file=_text(r"/[A-Za-z0-9+._/@%:?-]*", 1000), by=_text("[a-z]+", 16)
+        ),
+        64,
+    ),
     daemons=_list(_text(_WORD), 16),
 )
 """The part `clusters` of the fact `slurm_host`."""

@@ -224,9 +224,9 @@ def confs_of(daemon: RunningDaemon) -> list[str]:
     for word, following in zip(daemon.words[1:], (*daemon.words[2:], "")):
         match = _FILE_OPTION.fullmatch(word) if not word.startswith("--") else None
         if match:
-            return [match[1] or following]
+            return [os.path.join("/", match[1] or following)]  # the directory in which systemd starts a daemon
     if daemon.slurm_conf:
-        return [daemon.slurm_conf]
+        return [os.path.join("/", daemon.slurm_conf)]
     prefix = os.path.dirname(os.path.dirname(daemon.program))
     built_for = (
         [f"{prefix}/etc/slurm.conf", f"{prefix}/etc/slurm/slurm.conf"] if prefix not in ("", "/", "/usr") else []
@@ -247,12 +247,12 @@ def _is_own(tree: Tree, daemon: str) -> bool:
 
 
 def _clean(name: str) -> str:
-    """The name of a cluster in small letters, as Slurm has it (slurm.conf(5), ClusterName), of printable characters."""
-    return re.sub(r"[^!-~]", "?", name.lower(), flags=re.ASCII)[:255]
+    """The name of a cluster in small letters, as Slurm has it (slurm.conf(5), ClusterName), of harmless characters."""
+    return re.sub(r"[^a-z0-9._+-]", "?", name.lower())[:255]
 
 
 def _clean_path(path: str) -> str:
-    return re.sub(r"[^ -~]", "?", path)[:1000]
+    return re.sub(r"[^A-Za-z0-9+._/@%:-]", "?", path)[:1000]
 
 
 def _link(tree: Tree, name: str) -> str:

@@ -29,6 +29,7 @@ ASKED: dict[str, Any] = {
     "kernel": [],
     "made": [],
     "part": None,
+    "state_directory": "",
     "serving_controller": False,
     "nodes": False,
     "ssh": False,

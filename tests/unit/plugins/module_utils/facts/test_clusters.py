@@ -96,6 +96,8 @@ def test_daemons_of_this_collection(tmp_path: Path) -> None:
         ("/usr/sbin/slurmctld -f /srv/b.conf", "SLURM_CONF=/srv/c.conf", "", "/srv/b.conf"),
         ("/usr/sbin/slurmctld -Df/srv/b.conf", "", "", "/srv/b.conf"),
         ("/usr/sbin/slurmctld -D", "A=b SLURM_CONF=/srv/b.conf", "", "/srv/b.conf"),
+        ("/usr/sbin/slurmctld -f b.conf", "", "", "/b.conf"),
+        ("/usr/sbin/slurmctld -f", "", "", "/"),
         ("/usr/sbin/slurmctld", "", "", "/etc/slurm/slurm.conf"),
         ("/opt/slurm-26/sbin/slurmctld", "", "/opt/slurm-26/sbin/slurmctld", "/opt/slurm-26/etc/slurm.conf"),
         ("/usr/sbin/slurmd -Nf01", "", "", "/etc/slurm/slurm.conf"),
