@@ -203,7 +203,9 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
     """The facts about a host: the fact `slurm_host`, whose keys the module slurm_host_facts documents."""
     packages = dpkg.installed(run(dpkg.QUERY))
     own = distribution(tree.text("/etc/os-release") or "")
-    version = slurm_version(run)
+    # A host with slurmdbd alone has no program that tells its version without a configuration.
+    present = packages.get(questions.slurm_package)
+    version = slurm_version(run) or (present.version if present else "")
     if questions.update_lists:
         run(UPDATE_LISTS)
     policy = _policy(run, questions.candidates, "" if version else questions.slurm_package)
