@@ -207,10 +207,11 @@ def _in_files(
         if name:
             yield ClusterName(_clean(name), _clean_path(file), STATE)
     for database in tree.names(TABLES):
-        for table in tree.names(f"{TABLES}/{database}"):
-            if match := _JOB_TABLE.fullmatch(table):
-                name = _ENCODED.sub(lambda code: chr(int(code[1], 16)), match[1])
-                yield ClusterName(_clean(name), _clean_path(f"{TABLES}/{database}/{table}"), DATABASE)
+        matches = filter(None, map(_JOB_TABLE.fullmatch, tree.names(f"{TABLES}/{database}")))
+        # A table has several files.
+        for encoded, file in {match[1]: match[0] for match in matches}.items():
+            name = _ENCODED.sub(lambda code: chr(int(code[1], 16)), encoded)
+            yield ClusterName(_clean(name), _clean_path(f"{TABLES}/{database}/{file}"), DATABASE)
 
 
 def confs_of(daemon: RunningDaemon) -> list[str]:

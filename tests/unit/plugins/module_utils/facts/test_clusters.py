@@ -60,6 +60,7 @@ def test_a_controller_with_its_database(tmp_path: Path) -> None:
         {
             CONF: "# ClusterName=old\nSlurmctldHost=ctl\nClusterName=Release-26 # the name\n",
             STATE: "release-26|588",
+            "var/lib/mysql/slurm_acct_db/release@002d26_job_table.frm": "",
             "var/lib/mysql/slurm_acct_db/release@002d26_job_table.ibd": "",
             "var/lib/mysql/slurm_acct_db/user_table.ibd": "",
             "var/lib/mysql/mysql/proc.frm": "",
