@@ -281,7 +281,6 @@ def test_a_node_is_not_taken_over_if_its_own_files_would_be_lost(copied: Lab) ->
 
 def test_one_node_is_taken_over_at_a_time(copied: Lab) -> None:
     """The check shows the restart of slurmd, though a package is missing on the node."""
-    job = start_job(copied, "ad-head", "alice", "--nodelist=ad-n1 --mem=50", 140)
     text = copied.inventory.read_text()
     plugin = "plugstack: [{plugin: /opt/site/spank_site.so, arguments: [level=2]}]\n"
     copied.inventory.write_text(f"{text}\n{plugin}")
@@ -291,6 +290,7 @@ def test_one_node_is_taken_over_at_a_time(copied: Lab) -> None:
     assert check.rc == 0
     told = [result["actions"] for host, task, result in check.results if host == "ad-n1" and "Run slurmd" in task]
     assert told == [["daemon-reload", "restart"]]
+    job = start_job(copied, "ad-head", "alice", "--nodelist=ad-n1 --mem=50", 100)
     run = copied.playbook("site", "--limit=ad-head,ad-n1")
     assert (run.rc, run.failed) == (0, {})
     after = started(COPIED)
