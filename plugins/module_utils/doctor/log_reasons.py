@@ -60,9 +60,9 @@ LOG_REASONS = (
     _reason(
         "state-release",
         r"can ?not recover .*incompatible|incompatible version, got \d+ need",
-        "StateSaveLocation has the state of another release of Slurm, which this slurmctld does not read.",
-        "Give the host the release that wrote the state (the other hosts have it), then run site.yml. Nothing is lost "
-        "meanwhile: jobs go on, and slurmctld has not changed the state.",
+        "StateSaveLocation has the state of another release of Slurm, which this slurmctld does not read and has not "
+        "changed; jobs go on.",
+        "Give the host packages of the release that wrote the state, as the other hosts have it, then run site.yml.",
     ),
     _reason(
         "version",

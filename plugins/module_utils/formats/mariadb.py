@@ -31,7 +31,8 @@ def option_value(value: Any) -> str:
     """The value of an option as a line of an option file has it.
 
     A `#` starts a comment outside of quotes, a backslash escapes, blanks at the ends and quotes around a value are
-    removed (`mysys/my_default.c` of MariaDB). A value without these is written as it is.
+    removed (`mysys/my_default.c` of MariaDB), among them the byte 0xa0, with which characters of UTF-8 can end. A value
+    without these is written as it is.
 
     Raises:
         ValueError: a line cannot have it.
@@ -43,7 +44,7 @@ def option_value(value: Any) -> str:
     text = one_line(value)
     if len(text.encode()) > LONGEST:
         raise ValueError(f"found {len(text.encode())} bytes, allowed: up to {LONGEST}")
-    if text and text == text.strip() and not re.search(r"""[#\\'"]""", text):
+    if text and text.isascii() and text == text.strip() and not re.search(r"""[#\\'"]""", text):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

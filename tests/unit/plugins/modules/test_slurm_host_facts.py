@@ -30,6 +30,7 @@ ASKED: dict[str, Any] = {
     "made": [],
     "part": None,
     "state_directory": "",
+    "update_lists": False,
     "serving_controller": False,
     "nodes": False,
     "ssh": False,

@@ -48,6 +48,14 @@ SERVERS: dict[str, tuple[ClusterLook, ServerLook, str, str]] = {
         "slurmctld-down",
         "MISMATCH. (slurmctld cannot use its state directory",
     ),
+    "slurmctld of another release": (
+        ClusterLook(answers=False, controllers={"head": False}),
+        server(
+            "slurmctld", "fatal: Can not recover last_tres state, incompatible version, got 11520 need >= 9984 <= 10752"
+        ),
+        "slurmctld-down",
+        "<= 10752 (StateSaveLocation has the state of another release of Slurm",
+    ),
     "slurmctld does not answer": (
         ClusterLook(answers=False, controllers={"head": False}),
         WELL,

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb, other, systemd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import FORMATS, password_errors, written
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 with_modprobe = pytest.mark.skipif(not shutil.which("modprobe"), reason="no kmod on this machine")
@@ -26,6 +26,7 @@ with_mariadb = pytest.mark.skipif(not shutil.which("my_print_defaults"), reason=
 @with_mariadb
 @settings(max_examples=40)
 @given(values=st.lists(hard_values.texts, min_size=1, max_size=20))
+@example(values=["\N{LATIN SMALL LETTER A WITH GRAVE}"])
 def test_mariadb_reads_what_was_written(tmp_path_factory: pytest.TempPathFactory, values: list[str]) -> None:
     path = tmp_path_factory.getbasetemp() / "my.cnf"
     found = hard_values.written(mariadb.option_value, values)
