@@ -100,7 +100,7 @@ def test_files_are_as_editorconfig_says() -> None:
             alternatives = pattern[1:-1].split(",") if pattern.startswith("{") else [pattern]
             if any(fnmatch(path, each) or fnmatch(Path(path).name, each) for each in alternatives):
                 rules |= dict(parser[pattern])
-        text = (ROOT / path).read_bytes().decode()
+        text = (ROOT / path).read_bytes().decode(rules["charset"])
         lines = text.split("\n")
         found = {
             "end_of_line": "\r" in text,
