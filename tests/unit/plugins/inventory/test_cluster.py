@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -315,8 +316,8 @@ def test_bytes_of_a_script_that_are_not_utf_8_stay(tmp_path: Path) -> None:
     path = tmp_path / "my.cluster.yml"
     entry = {"name": "own", "file": "own.sh"}
     path.write_text(yaml.safe_dump({**yaml.safe_load(GUIDE.read_text()), "prologs": [entry]}))
-    (found,) = variables_of("head", path)["slurm_prologs"]
-    assert content_of(found["script"]) == script
+    found: Any = variables_of("head", path)["slurm_prologs"]
+    assert content_of(found[0]["script"]) == script
 
 
 def test_a_script_that_cannot_run_is_an_error_of_the_file(tmp_path: Path) -> None:
