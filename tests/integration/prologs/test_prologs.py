@@ -119,11 +119,25 @@ def test_scripts_run_in_their_order_where_their_conditions_hold(lab: Lab) -> Non
     ]
 
 
-def test_a_script_in_latin_1_runs_with_each_of_its_bytes(lab: Lab) -> None:
-    lab.command(FIRST, "rm -f /run/latin")
-    srun(lab, f"-w {FIRST}", "true")
-    assert lab.script(FIRST, "cat /run/latin", b"") == b"gr\xfc\xdfe"
-    assert reason(lab, FIRST) == "none"
+def test_a_script_in_latin_1_runs_with_each_of_its_bytes(lab: Lab, tmp_path: Path) -> None:
+    """As a prolog, and as a file of slurmctld. No file of this repository is in Latin-1."""
+    script = b"#!/usr/bin/env -S bash -eu\n# Gr\xfc\xdfe\nprintf '%s' 'gr\xfc\xdfe' >/run/"
+    for name in ("latin", "sent"):
+        (tmp_path / f"{name}.sh").write_bytes(script + f"{name}\n".encode())
+    cluster = {key: value for key, value in lab.cluster.items() if key not in ("prologs", "epilogs")}
+    cluster["prologs"] = [{"name": "latin", "file": "latin.sh"}]
+    cluster["slurm_conf"] = {**cluster.get("slurm_conf", {}), "Prolog": "sent.sh"}
+    sent = "{{ lookup('gpucluster.slurm.base64_file', slurm_cluster_dir ~ '/sent.sh') | b64decode }}"
+    site = with_cluster(lab, tmp_path, cluster, slurm_files={"sent.sh": sent})
+    try:
+        assert site.playbook("site", "--tags=controller", "--diff").rc == 0
+        unchanged(site.playbook("site", "--tags=controller", "--check"))
+        srun(lab, f"-w {FIRST}", "true")
+        for name in ("latin", "sent"):
+            assert lab.script(FIRST, f"cat /run/{name}; rm /run/{name}", b"") == b"gr\xfc\xdfe"
+        assert reason(lab, FIRST) == "none"
+    finally:
+        assert lab.playbook("site", "--tags=controller").rc == 0
 
 
 def state(lab: Lab) -> list[str]:
