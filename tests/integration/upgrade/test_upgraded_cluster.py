@@ -20,7 +20,8 @@ from lab import Lab, Run, with_cluster
 CONTROLLER, DATABASE, NODE = "up-ctl", "up-db", "up-node2"
 STATE = "/var/lib/slurm/slurmctld"
 LIST = "/etc/apt/sources.list.d/sid.list"
-REMOVE = "apt-get -qq -y --allow-change-held-packages purge '?installed?source-package(^slurm-wlm)' >/dev/null 2>&1"
+# With `purge`, the packages remove the state of slurmctld as well.
+REMOVE = "apt-get -qq -y --allow-change-held-packages remove '?installed?source-package(^slurm-wlm)' >/dev/null 2>&1"
 INSTALL = "DEBIAN_FRONTEND=noninteractive apt-get -qq -y install {0} >/dev/null 2>&1; {0} -V; systemctl stop {0}"
 DUMP = "mariadb-dump --skip-dump-date --single-transaction slurm_acct_db"
 REFUSED = (
