@@ -16,7 +16,8 @@ description:
 options:
   purge:
     description:
-      - Directory from which other files are removed if they contain C(Managed by gpucluster.slurm) in their first KiB.
+      - Directory from which other files are removed if they contain C(Managed by gpucluster.slurm) in their first or
+        last KiB.
     type: path
   note:
     description: A name for O(digest).
@@ -66,14 +67,19 @@ MARK = b"Managed by gpucluster.slurm"
 """The text by which files of this collection are recognized."""
 
 
+KIB = 1024
+
+
 def unwanted(directory: str | None, wanted: set[str]) -> list[str]:
-    """The files of a directory that are marked and not wanted. Only the first KiB of each is read."""
+    """The files of a directory that are marked and not wanted. Only the first and the last KiB of each are read."""
     found = []
     for name in sorted(os.listdir(directory)) if directory and os.path.isdir(directory) else []:
         path = os.path.join(directory or "", name)
         if path not in wanted and os.path.isfile(path):
             with open(path, "rb") as file:
-                if MARK in file.read(1024):
+                head = file.read(KIB)
+                file.seek(-min(KIB, os.fstat(file.fileno()).st_size), os.SEEK_END)
+                if MARK in head or MARK in file.read(KIB):
                     found.append(path)
     return found
 

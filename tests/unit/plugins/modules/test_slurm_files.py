@@ -13,10 +13,17 @@ MARK = "Managed by gpucluster.slurm"
 
 
 def test_only_files_with_the_mark_are_removed(tmp_path: Path) -> None:
-    files = {"old": f"#!/bin/sh\n# {MARK}\n", "kept": f"# {MARK}\n", "own": "#!/bin/sh\n", "late": "x" * 1024 + MARK}
+    files = {
+        "end": "x" * 1024 + MARK,
+        "old": f"#!/bin/sh\n# {MARK}\n",
+        "kept": f"# {MARK}\n",
+        "own": "#!/bin/sh\n",
+        "empty": "",
+        "within": "x" * 1024 + MARK + "x" * 1024,
+    }
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     (tmp_path / MARK).mkdir()
-    assert unwanted(str(tmp_path), {str(tmp_path / "kept")}) == [str(tmp_path / "old")]
+    assert unwanted(str(tmp_path), {str(tmp_path / "kept")}) == [str(tmp_path / "end"), str(tmp_path / "old")]
     assert unwanted(str(tmp_path / "missing"), set()) == []
     assert unwanted(None, set()) == []
