@@ -152,6 +152,22 @@ def test_a_snapshot_knows_the_version_of_slurm(backup: ModuleType, stand_in: Sta
     assert backup.version_of({"tags": ["database", "slurm=26.05.5-1"]}, None, settings) == "26.05.5-1"
 
 
+def test_a_restore_is_unfinished_until_its_daemons_run(
+    backup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("CONF", "WORK"):
+        monkeypatch.setattr(backup, name, tmp_path)
+    monkeypatch.setattr(backup, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(backup, "UNFINISHED", tmp_path / "unfinished")
+    (tmp_path / "settings.json").write_text('{"host": "head"}')
+    monkeypatch.setattr(backup, "restore_database", lambda _settings: {"part": "database"})
+    assert backup.main(["restore", "database"]) == 0
+    assert (tmp_path / "unfinished").stat().st_mode & 0o777 == 0o600
+    assert backup.main(["finish"]) == 0
+    assert not (tmp_path / "unfinished").exists()
+    assert json.loads(capsys.readouterr().out.split("\n")[0]) == {"part": "database"}
+
+
 def snapshot(part: str, *tags: str) -> dict[str, Any]:
     return {"id": "-".join([part, *tags]), "time": "2026-01-31T02:00:00Z", "tags": [part, *tags]}
 

@@ -30,6 +30,8 @@ from typing import IO, Any
 CONF = Path(os.environ.get("SLURM_BACKUP_CONF", "/etc/gpucluster-slurm/backup"))
 WORK = Path("/var/lib/gpucluster-slurm/backup")
 STATUS = WORK / "status.json"
+UNFINISHED = WORK / "restore-unfinished"
+"""It is there from the moment when a restore has put data back until its playbook has started the daemons with them."""
 STAGING = WORK / "staging"
 SCRATCH = WORK / "scratch"
 LOCK = Path("/run/slurm-backup.lock")
@@ -773,6 +775,7 @@ def look(settings: Mapping[str, Any]) -> dict[str, Any]:
     snapshots = repository.snapshots()
     found = {part: newest(snapshots, part)[:1] for part in ("database", "archive", "controller")}
     return {
+        "unfinished": UNFINISHED.exists(),
         "present": {
             **({"database": has_database(settings["database"])} if settings["database"] else {}),
             **({"controller": has_state(settings["state"])} if settings["state"] else {}),
@@ -925,6 +928,7 @@ def main(arguments: Sequence[str]) -> int:
     put_back = commands.add_parser("restore", help="put back the database or the state of slurmctld")
     put_back.add_argument("part", choices=["database", "controller"])
     put_back.add_argument("--least-job-id", type=int, default=1)
+    commands.add_parser("finish", help="note that the daemons run with what was put back")
     given = parser.parse_args(arguments)
     os.umask(0o022)  # that of a person or of a playbook may be any, and others read what is put back
     try:
@@ -935,10 +939,14 @@ def main(arguments: Sequence[str]) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if given.command == "since":
                 result = since(settings, given.seconds, given.next_job_id)
-            elif given.command == "restore" and given.part == "database":
-                result = restore_database(settings)
             elif given.command == "restore":
-                result = restore_state(settings, given.least_job_id)
+                UNFINISHED.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                UNFINISHED.touch(mode=0o600)
+                least = given.least_job_id
+                result = restore_database(settings) if given.part == "database" else restore_state(settings, least)
+            elif given.command == "finish":
+                UNFINISHED.unlink(missing_ok=True)
+                result = {}
             else:
                 work = {"run": backup, "verify": verify, "look": look, "control": control, "jobs": jobs, "first": first}
                 result = work[given.command](settings)

@@ -243,6 +243,21 @@ def test_nothing_is_overwritten(site: Lab) -> None:
     )
 
 
+def test_a_restore_that_was_killed_after_its_data_are_back_is_continued(site: Lab) -> None:
+    backup(site, CONTROLLER)
+    site.command(CONTROLLER, f"systemctl stop slurmctld && find {STATE} -mindepth 1 -delete")
+    live = site.start("restore", "--skip-tags=validate")
+    live.wait_for_task("Put the state of slurmctld back")
+    live.wait_for_task("Look at the host")  # that of site.yml
+    live.kill()
+    assert site.command(CONTROLLER, "systemctl is-active slurmctld", rc=3) == "inactive"
+    run = site.playbook("restore", "--skip-tags=validate")
+    assert (run.rc, run.failed) == (0, {})
+    assert "a restore that was ended goes on" in run.output
+    assert "is UP" in site.command(CONTROLLER, "timeout 60 scontrol ping")
+    assert "Nothing is lost" in str(site.playbook("restore").failed)
+
+
 def test_a_lost_controller(site: Lab) -> None:
     """A job that the backup has goes on. One that has started since is named, and the restore is refused."""
     old = submit_until(site, "old")
