@@ -941,7 +941,8 @@ def main(arguments: Sequence[str]) -> int:
                 result = since(settings, given.seconds, given.next_job_id)
             elif given.command == "restore":
                 UNFINISHED.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-                UNFINISHED.touch(mode=0o600)
+                with open(UNFINISHED, "w", encoding="utf-8", opener=opener(0o600)):
+                    pass  # an empty file
                 least = given.least_job_id
                 result = restore_database(settings) if given.part == "database" else restore_state(settings, least)
             elif given.command == "finish":
