@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import grp
 import json
 import os
 import pwd
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -38,18 +36,6 @@ def _shown(content: bytes) -> str:
 def opener(mode: int) -> Callable[[str, int], int]:
     """The option `opener` of open(): a file that it makes has this mode, under the umask of all modules (0022)."""
     return lambda path, flags: os.open(path, flags, mode)
-
-
-@contextmanager
-def locked(path: str, wait: bool = True) -> Iterator[None]:
-    """Hold a lock against other processes with the same file, which only root may open.
-
-    Raises:
-        BlockingIOError: another process has the lock, and `wait` is false.
-    """
-    with open(path, "a", encoding="utf-8", opener=opener(0o600)) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
 
 
 def noted(path: str) -> dict[str, Any]:

@@ -14,13 +14,17 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, locked, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
 
 FOLDER = "/run/gpucluster-slurm"
 """In memory: when the controller boots, every run on it has ended."""
 
 RUN, ROLLING = "run", "rolling"
 """The notes, by the names of their files."""
+
+LOCKED = 30
+"""Seconds to wait for another run that reads and writes a note, which takes a moment."""
 
 Note = dict[str, str]
 """Control host, user and process of a run, and since when it has the note."""
@@ -39,7 +43,7 @@ def noted(name: str) -> Note:
 @contextmanager
 def _locked() -> Iterator[None]:
     os.makedirs(FOLDER, mode=0o755, exist_ok=True)
-    with locked(f"{FOLDER}/run.lock"):
+    with locked("run", LOCKED):
         yield
 
 

@@ -254,7 +254,7 @@ import signal
 import tempfile
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -305,11 +305,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     File,
     FileError,
     from_base64,
-    locked,
     opener,
     write,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import visible
 
@@ -663,13 +663,8 @@ def settle(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, Any]:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Hold the lock of this module. Raises ConfigError if another run has it."""
-    os.makedirs(RUN, mode=0o755, exist_ok=True)
-    with ExitStack() as held:
-        try:
-            held.enter_context(locked(os.path.join(RUN, "slurm_config.lock"), wait=False))
-        except BlockingIOError:
-            raise ConfigError("another run is applying a configuration on this host; let it end first") from None
+    """Apply no other configuration on this host meanwhile. Raises LockError if another run applies one."""
+    with locked("slurm_config", 0):
         yield
 
 

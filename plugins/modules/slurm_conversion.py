@@ -106,12 +106,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conver
     end_conversion,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import ConfigError, Slurmdbd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, locked, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 KEPT = "/var/lib/gpucluster-slurm/upgrade"
 MARK = f"{KEPT}/state.json"
-LOCK = "/run/lock/gpucluster-slurm-conversion"
+LOCK_SECONDS = 600
+"""The time limit for a conversion of a killed run. A longer one is named, because it can take hours."""
 
 # What a conversion has reached, in order (`step` of the note).
 DUMPING = "dumping"
@@ -281,8 +283,8 @@ class Conversion:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Wait until a module of a killed run that still runs on this host has ended."""
-    with locked(LOCK):
+    """Wait until a module of a killed run that still runs on this host has ended. Raises LockError."""
+    with locked("conversion", LOCK_SECONDS):
         yield
 
 

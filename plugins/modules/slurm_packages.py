@@ -228,10 +228,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     File,
     FileError,
     from_options,
-    locked,
     opener,
     write,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
 
 CACHE = "/var/cache/gpucluster-slurm"
 APT_GET = ["apt-get", "--quiet=2", "--option=DPkg::Lock::Timeout=300"]
@@ -252,6 +252,8 @@ UNPACKED = "packages"
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 LOCKED = "frontend lock was locked by"
 PATIENCE = 300
+LOCK_SECONDS = 1800
+"""The time limit for an installation of a killed run, which may download gigabytes."""
 """Seconds to wait for another installation to end."""
 POLICY = "/usr/sbin/policy-rc.d"
 """The program that invoke-rc.d(8) runs to find out whether a service may be started; exit status 101 forbids it."""
@@ -402,8 +404,8 @@ def finish(module: AnsibleModule) -> None:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Wait until a module of a killed run that still runs on this host has ended."""
-    with locked("/run/lock/gpucluster-slurm-packages"):
+    """Wait until a module of a killed run that still runs on this host has ended. Raises LockError."""
+    with locked("packages", LOCK_SECONDS):
         yield
 
 

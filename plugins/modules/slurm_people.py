@@ -69,18 +69,17 @@ remarks:
   sample: ["user carol is not in the plan and keeps the account"]
 """
 
-import fcntl
 import hashlib
 import os
 import re
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, opener, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import accounts_locked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people import sessions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import (
     Noted,
@@ -111,7 +110,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result impor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NOT_STARTED, Answer, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited
 
-LOCK = "/etc/.pwd.lock"
 PATIENCE = 30
 """Seconds to wait for another program that changes the accounts."""
 HOME_SECONDS = 20
@@ -123,22 +121,6 @@ LINGER = "/var/lib/systemd/linger"
 
 class PeopleError(Exception):
     """Accounts that cannot be changed, and why."""
-
-
-@contextmanager
-def locked() -> Iterator[None]:
-    """Hold the lock of the account files, as lckpwdf(3), useradd and passwd do. Raises PeopleError."""
-    with open(LOCK, "w", encoding="utf-8", opener=opener(0o600)) as lock:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise PeopleError(f"{LOCK}: another program has kept the lock for {PATIENCE} s") from None
-                time.sleep(0.1)
-        yield
 
 
 def home_owners(homes: Iterable[str]) -> tuple[dict[str, int], list[str]]:
@@ -338,7 +320,7 @@ def main() -> None:
         if module.check_mode:
             result |= apply(plan, checksum, check_mode=True)
         else:
-            with locked():
+            with accounts_locked(PATIENCE):
                 result |= apply(plan, checksum, check_mode=False)
     except (PeopleError, PlanError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error), **result)

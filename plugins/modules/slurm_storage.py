@@ -135,7 +135,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, locked, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import homes, note
@@ -149,6 +150,8 @@ MARK = "Managed by gpucluster.slurm (key storage)"
 LIMIT = 150
 """Seconds for the start of a mount: the limit of its unit, and that of a device that it waits for (90 s)."""
 PATIENCE = 20
+LOCK_SECONDS = 300
+"""The time limit for a module of a killed run, which may wait for a server."""
 """Seconds for a look at a file system."""
 SHOWN = 5
 """Names that a message has."""
@@ -459,8 +462,8 @@ class Work:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Wait until a module of a killed run that still runs on this host has ended."""
-    with locked("/run/lock/gpucluster-slurm-storage"):
+    """Wait until a module of a killed run that still runs on this host has ended. Raises LockError."""
+    with locked("storage", LOCK_SECONDS):
         yield
 
 

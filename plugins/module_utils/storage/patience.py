@@ -10,6 +10,7 @@ import os
 import select
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 
@@ -55,6 +56,7 @@ def _report(writing: int, work: Callable[[], Any], expected: tuple[type[Exceptio
         nothing = os.open(os.devnull, os.O_RDWR)
         for standard in range(3):
             os.dup2(nothing, standard)
+        _close_others(writing)
         answer = {"result": work()}
     except expected as error:
         answer = {"failed": str(error)}
@@ -65,3 +67,11 @@ def _report(writing: int, work: Callable[[], Any], expected: tuple[type[Exceptio
             json.dump(answer, pipe)
     finally:
         os._exit(0)
+
+
+def _close_others(kept: int) -> None:
+    """Close what was open before the fork. A process that cannot be ended would hold the locks of its parent."""
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number != kept:
+            with suppress(OSError):  # that of the list itself
+                os.close(number)

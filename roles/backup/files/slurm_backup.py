@@ -21,8 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
@@ -34,7 +34,8 @@ UNFINISHED = WORK / "restore-unfinished"
 """It is there from the moment when a restore has put data back until its playbook has started the daemons with them."""
 STAGING = WORK / "staging"
 SCRATCH = WORK / "scratch"
-LOCK = Path("/run/slurm-backup.lock")
+LOCKS = Path("/run/gpucluster-slurm/locks")
+"""The directory of the collection's locks (`module_utils/locks.py`): root's, since who can open a lock can hold it."""
 DATADIR = Path("/var/lib/mysql")
 KEPT = Path("/var/lib/gpucluster-slurm")
 ETC = Path("/etc/slurm")
@@ -54,6 +55,9 @@ NEEDED = ("clustername", "job_state", "node_state")
 
 KEPT_NAMES = ("good", "files", "hosts", "slurmd", "former")
 """What the collection keeps on a controller about the files in force."""
+
+LOCKED = 900
+"""Seconds to wait for another slurm-backup on this host."""
 
 PATIENCE = 900
 """Seconds to wait for the lock of the repository, which the other hosts of the cluster hold during their backups."""
@@ -500,6 +504,54 @@ def read_json(path: Path) -> dict[str, Any]:
         return {}
 
 
+def open_lock() -> int:
+    """Open the lock, in a directory that only root can enter. Raises OSError, BackupError."""
+    LOCKS.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        LOCKS.mkdir(mode=0o700)
+    directory = os.open(LOCKS, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(directory).st_uid != os.geteuid():
+            raise BackupError(f"{LOCKS} does not belong to root; remove it")
+        os.fchmod(directory, 0o700)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        return os.open("backup", flags, 0o600, dir_fd=directory)
+    finally:
+        os.close(directory)
+
+
+def holder(lock: int) -> str:
+    """The process that holds the lock, with its command, by the locks of its open files (proc(5), fdinfo)."""
+    held = re.compile(rf"^lock:.*:{os.fstat(lock).st_ino} ", re.MULTILINE)
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            for opened in (process / "fd").iterdir():
+                if os.readlink(opened) == f"{LOCKS}/backup" and held.search(
+                    (process / "fdinfo" / opened.name).read_text(encoding="utf-8")
+                ):
+                    command = (process / "cmdline").read_text(encoding="utf-8", errors="replace")
+                    return f"process {process.name} ({command.replace(chr(0), ' ').strip()})"
+    return "another process"
+
+
+@contextmanager
+def alone(seconds: float) -> Iterator[None]:
+    """Wait for another slurm-backup on this host. Raises BackupError, which names it, if it has not ended in time."""
+    lock, deadline = open_lock(), time.monotonic() + seconds
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise BackupError(f"{holder(lock)} has not ended in {seconds:g} s; wait for it") from None
+                time.sleep(0.1)
+        yield
+    finally:
+        os.close(lock)
+
+
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Replace a file of JSON in one step."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -935,8 +987,7 @@ def main(arguments: Sequence[str]) -> int:
         settings = read_json(CONF / "settings.json")
         if not settings:
             raise BackupError(f"{CONF / 'settings.json'} is missing; site.yml writes it")
-        with open(LOCK, "w", encoding="utf-8", opener=opener(0o600)) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with alone(LOCKED):
             if given.command == "since":
                 result = since(settings, given.seconds, given.next_job_id)
             elif given.command == "restore":

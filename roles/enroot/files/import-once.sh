@@ -10,8 +10,13 @@ image=$images/${digest#*:}
 (umask 077 && mkdir -p "$images")
 
 # The first one imports, the others wait. A name with a suffix is a part, as in enroot's cache of layers.
-exec 9>"$image.lock"
-flock 9
+# The home can be that of several nodes, so the one that imports writes its place into the lock.
+exec 9>>"$image.lock"
+if ! flock -w 3600 9; then
+    echo "$uri: $(<"$image.lock") has imported it for more than an hour" >&2
+    exit 1
+fi
+echo "process $$ of node $(</proc/sys/kernel/hostname), job ${SLURM_JOB_ID-}" >"$image.lock"
 if [[ ! -e $image ]]; then
     rm -f "$image.part"
     # Compressed, since it stays.

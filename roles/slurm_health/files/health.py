@@ -22,8 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any
 
 PREFIX = "health check "
@@ -40,6 +40,8 @@ DIRECTORY = "/etc/gpucluster-slurm/health.d"
 SETTINGS = "/etc/gpucluster-slurm/health.json"
 STATE = "/run/gpucluster-slurm/health.json"
 """Results of the last run. A boot removes the file, and then the program asks slurmctld."""
+LOCKS = "/run/gpucluster-slurm/locks"
+"""The directory of the collection's locks (`module_utils/locks.py`): root's, since who can open a lock can hold it."""
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 """Names of checks, as in run-parts(8). Files that editors and package managers leave behind are no checks."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -47,6 +49,8 @@ SCONTROL = 15
 """Time limit in seconds for an answer of slurmctld. slurmd waits 60 s for this program (`run_script_health_check`)."""
 REASON = 200
 """Maximum length of a reason, in characters."""
+LIMIT = 20.0
+"""Default time limit in seconds of all checks together."""
 
 Hung = dict[str, list[Any]]
 """Checks that did not end, by name: the process, the moment it started, in ticks since boot, and its last line."""
@@ -211,7 +215,7 @@ def examine() -> int:
     """Run the checks and update the node. Returns the exit status, which slurmd logs: 1 if a check fails."""
     settings, before = read(SETTINGS), read(STATE)
     environment = {"PATH": PATH, "LC_ALL": "C", **settings.get("environment", {})}
-    wrong, hung = run_checks(DIRECTORY, environment, float(settings.get("limit", 20)), before.get("hung", {}))
+    wrong, hung = run_checks(DIRECTORY, environment, float(settings.get("limit", LIMIT)), before.get("hung", {}))
     reason = reason_for(wrong) if wrong else ""
     for name, what in wrong.items():
         print(f"{name}: {what}")
@@ -232,12 +236,73 @@ def examine() -> int:
     return 1 if wrong else 0
 
 
+def open_lock() -> int:
+    """Open the lock, in a directory that only root can enter. Raises OSError if the directory is something else."""
+    with suppress(FileExistsError):
+        os.mkdir(LOCKS, 0o700)
+    directory = os.open(LOCKS, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(directory).st_uid != os.geteuid():
+            raise PermissionError(f"{LOCKS} does not belong to root")
+        os.fchmod(directory, 0o700)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        return os.open("health", flags, 0o600, dir_fd=directory)
+    finally:
+        os.close(directory)
+
+
+def holder(lock: int) -> str:
+    """The process that holds the lock, with its command, by the locks of its open files (proc(5), fdinfo)."""
+    held = re.compile(rf"^lock:.*:{os.fstat(lock).st_ino} ", re.MULTILINE)
+    for process in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):
+            for number in os.listdir(f"/proc/{process}/fd"):
+                if os.readlink(f"/proc/{process}/fd/{number}") != f"{LOCKS}/health":
+                    continue
+                with open(f"/proc/{process}/fdinfo/{number}", encoding="utf-8") as info:
+                    if not held.search(info.read()):
+                        continue
+                with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
+                    return f"process {process} ({file.read().replace(chr(0), ' ').strip()})"
+    return "another process"
+
+
+@contextmanager
+def alone(seconds: float) -> Iterator[None]:
+    """Wait for another run of this program. A run that has not ended after `seconds` is named, and not waited for.
+
+    A broken node must be drained, whoever holds the lock.
+    """
+    try:
+        lock = open_lock()
+    except OSError as error:
+        print(f"the lock of the health check: {error}; remove what is there")
+        yield
+        return
+    deadline = time.monotonic() + seconds
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    print(f"{holder(lock)} has held the lock of the health check for {seconds:g} s")
+                    break
+                time.sleep(0.1)
+        yield
+    finally:
+        os.close(lock)
+
+
 def main() -> int:
-    """Examine the node. A lock prevents two runs at a time, since an administrator may start one beside slurmd's."""
+    """Examine the node. Two runs at a time are prevented, since an administrator may start one while slurmd's runs.
+
+    The checks of the other run end within their limit, so that none runs twice at the same time.
+    """
     os.umask(0o022)  # that of a person who runs it may be any, and other programs use the directory
     os.makedirs(os.path.dirname(STATE), mode=0o755, exist_ok=True)
-    with open(f"{STATE}.lock", "w", encoding="utf-8", opener=of_root) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone(float(read(SETTINGS).get("limit", LIMIT)) + 2):
         return examine()
 
 

@@ -84,7 +84,7 @@ PRIVATE = (
     "/etc/ssh/ssh_host_*_key",
     "/etc/ssl/private",
     "/etc/tmpfiles.d/lab.conf",
-    "/run/gpucluster-slurm/*.lock",
+    "/run/gpucluster-slurm/locks*",
     "/run/gpucluster-slurm/health.json",
     "/run/gpucluster-slurm/made/*",
     "/usr/lib/mysql/plugin/auth_pam_tool_dir",

@@ -141,7 +141,7 @@ def refusals(files: Files) -> Iterator[Task]:
         yield shell(f"files after rolled back {name}", FILES)
         yield shell(f"in force after rolled back {name}", "scontrol show config")
 
-    lock = "/run/gpucluster-slurm/slurm_config.lock"
+    lock = "/run/gpucluster-slurm/locks/slurm_config"
     hold = f"systemd-run --collect --quiet --unit=other-run flock {lock} sleep infinity"
     yield shell("another run", f"{hold} && while flock --nonblock {lock} true; do sleep 0.1; done")
     yield change("second run", edited(files, {"KillWait=30": "KillWait=81"}))
@@ -199,7 +199,7 @@ def test_a_slurmctld_that_does_not_come_back_is_rolled_back(results: Results, na
 
 
 def test_two_runs_at_once_do_not_meet(results: Results) -> None:
-    assert "another run is applying a configuration on this host" in results["second run"]["msg"]
+    assert "lock slurm_config: held by process" in results["second run"]["msg"]
 
 
 def test_a_change_is_planned_then_applied(results: Results) -> None:

@@ -15,7 +15,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     FileError,
     from_base64,
     from_options,
-    locked,
     opener,
     part_of,
     with_part,
@@ -84,17 +83,6 @@ def without_umask() -> Iterator[None]:
     before = os.umask(0)
     yield
     os.umask(before)
-
-
-@pytest.mark.usefixtures("no_umask")
-def test_a_lock_is_held_by_one_process_and_opened_by_root_only(tmp_path: Path) -> None:
-    path = str(tmp_path / "lock")
-    with locked(path):
-        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-        with pytest.raises(BlockingIOError), locked(path, wait=False):
-            pass
-    with locked(path, wait=False):
-        pass
 
 
 @pytest.mark.usefixtures("no_umask")

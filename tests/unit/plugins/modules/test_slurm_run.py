@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import run_note
+from ansible_collections.gpucluster.slurm.plugins.module_utils import locks, run_note
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_run
 from programs import StandIn
 
@@ -24,6 +24,7 @@ Change = Callable[..., dict[str, str]]
 @pytest.fixture(name="note")
 def path_of_the_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(run_note, "FOLDER", f"{tmp_path}/gpucluster-slurm")
+    monkeypatch.setattr(locks, "LOCKS", f"{tmp_path}/gpucluster-slurm/locks")
     return tmp_path / "gpucluster-slurm/run"
 
 
