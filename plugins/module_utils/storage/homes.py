@@ -33,13 +33,21 @@ def of_others(homes: Iterable[Mapping[str, Any]]) -> list[str]:
     return found
 
 
+def _remove(path: str) -> None:
+    """Remove a directory, or what a user has put in its place: rmtree would wait for the writer of a FIFO."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
 def make(homes: Iterable[Mapping[str, Any]], skel: str = SKEL) -> None:
     """Make homes. Each is complete when it gets its name, so that a killed run leaves no half one. Raises OSError."""
     for home in homes:
         above, name = os.path.split(home["path"])
         os.makedirs(above, mode=0o755, exist_ok=True)
         part = os.path.join(above, f"{_PREFIX}{name}")
-        shutil.rmtree(part, ignore_errors=True)  # of a run that was killed
+        _remove(part)  # of a run that was killed
         os.mkdir(part, 0o700)
         if os.path.isdir(skel):
             shutil.copytree(skel, part, symlinks=True, dirs_exist_ok=True)

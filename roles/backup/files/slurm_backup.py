@@ -251,12 +251,13 @@ def copy_state(source: Path, target: Path) -> None:
 
     slurmctld replaces each file by renames, so a copy of a file is whole, but for a moment a name can be missing. The
     file of jobs is copied before their scripts: a script too much does no harm, and a job without its script fails.
+    No link is followed, since the directory belongs to user slurm, who would get any file of root with a restore.
     """
     target.mkdir(mode=0o700, parents=True)
     for attempt in range(5):
         for name in NEEDED:
             if not (target / name).exists():
-                copy_file(source / name, target / name)
+                copy_file(source / name, target / name, follow=False)
         if all((target / name).exists() for name in NEEDED):
             break
         time.sleep(attempt)
@@ -268,7 +269,7 @@ def copy_state(source: Path, target: Path) -> None:
         same_owner(Path(directory), target / inside)
         for name in names:
             if not name.endswith((".new", ".lock")) and not (target / inside / name).exists():
-                copy_file(Path(directory) / name, target / inside / name)
+                copy_file(Path(directory) / name, target / inside / name, follow=False)
     missing = [name for name in NEEDED if not (target / name).exists() or not (target / name).stat().st_size]
     if missing:
         raise BackupError(f"{source} has no {', '.join(missing)}: slurmctld has not written its state there")
@@ -288,11 +289,11 @@ def same_owner(source: Path, target: Path) -> None:
         pass
 
 
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a regular file with its owner, if it is there."""
+def copy_file(source: Path, target: Path, follow: bool = True) -> None:
+    """Copy a regular file with its owner, if it is there. `follow`: also the file that a link leads to."""
     try:
-        if source.is_file():
-            shutil.copy2(source, target)
+        if source.is_file() and (follow or not source.is_symlink()):
+            shutil.copy2(source, target, follow_symlinks=follow)
             same_owner(source, target)
     except FileNotFoundError:
         target.unlink(missing_ok=True)
@@ -750,7 +751,10 @@ def verify_database(repository: Repository, settings: Mapping[str, Any]) -> dict
 
 def restored_files(repository: Repository, snapshot: str, scratch: Path) -> Path:
     """Restore a snapshot of the controller into a scratch directory; the directory of its content."""
-    shutil.rmtree(scratch, ignore_errors=True)
+    if scratch.is_dir() and not scratch.is_symlink():
+        shutil.rmtree(scratch, ignore_errors=True)
+    else:  # rmtree would wait for the writer of a FIFO
+        scratch.unlink(missing_ok=True)
     scratch.mkdir(parents=True, mode=0o700)
     repository.run("restore", snapshot, f"--target={scratch}")
     return scratch / str(STAGING).lstrip("/")

@@ -1,0 +1,454 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What root's code makes, opens or changes below a directory in which others can write, each tried against a user who
+was there first with a link, a FIFO, a directory or a file. No file of root may change, and nothing may wait.
+
+`PLACES` is the list by program; a program that is not in it fails a test.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import jinja2
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils import locks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import homes
+from programs import ROLES, StandIn, load
+
+pytestmark = pytest.mark.once
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a second user can be had by root only")
+
+ROOT = Path(__file__).parents[2]
+USER = 65534
+LIMIT = 20
+
+ROOTS = "directories in which root alone can write: /etc, /run, /var/lib/gpucluster-slurm, /var/cache/gpucluster-slurm"
+RANDOM = "a new name by mkstemp or mkdtemp, which is made or fails (O_EXCL)"
+OF_SLURM = "the user slurm makes it himself, with O_EXCL"
+AS_USER = "the user runs it for himself"
+
+PLACES: dict[str, str] = {
+    "plugins/module_utils/access_change.py": ROOTS,
+    "plugins/module_utils/accounting/sacctmgr.py": RANDOM,
+    "plugins/module_utils/controller/conversion.py": f"{RANDOM}; it is given to slurm after its file was written",
+    "plugins/module_utils/controller/daemons.py": RANDOM,
+    "plugins/module_utils/controller/departed.py": ROOTS,
+    "plugins/module_utils/controller/slurm_parser.py": RANDOM,
+    "plugins/module_utils/controller/state_directory.py": OF_SLURM,
+    "plugins/module_utils/controller/trial_start.py": f"{RANDOM}; it is given to slurm after its files were written",
+    "plugins/module_utils/facts/probe.py": RANDOM,
+    "plugins/module_utils/files.py": ROOTS,
+    "plugins/module_utils/firewall_change.py": ROOTS,
+    "plugins/module_utils/locks.py": "test_locks",
+    "plugins/module_utils/made.py": ROOTS,
+    "plugins/module_utils/run_note.py": ROOTS,
+    "plugins/module_utils/scripts.py": RANDOM,
+    "plugins/module_utils/spank_change.py": ROOTS,
+    "plugins/module_utils/storage/homes.py": "test_homes",
+    "plugins/module_utils/storage/note.py": ROOTS,
+    "plugins/modules/nvidia_driver.py": ROOTS,
+    "plugins/modules/nvidia_mig.py": ROOTS,
+    "plugins/modules/slurm_access.py": ROOTS,
+    "plugins/modules/slurm_accounting.py": RANDOM,
+    "plugins/modules/slurm_config.py": ROOTS,
+    "plugins/modules/slurm_conversion.py": ROOTS,
+    "plugins/modules/slurm_firewall.py": ROOTS,
+    "plugins/modules/slurm_host_cleanup.py": ROOTS,
+    "plugins/modules/slurm_packages.py": ROOTS,
+    "plugins/modules/slurm_people.py": f"{ROOTS}, keys included; {RANDOM}",
+    "plugins/modules/slurm_rolling.py": ROOTS,
+    "plugins/modules/slurm_service.py": f"{ROOTS}; {RANDOM}",
+    "plugins/modules/slurm_storage.py": ROOTS,
+    "roles/backup/files/slurm_backup.py": "test_state_that_is_saved, test_state_that_is_restored",
+    "roles/job_tools/files/nvcrlogin.py": AS_USER,
+    "roles/slurm_health/files/health.py": "test_locks_of_programs",
+    # Scripts and settings.
+    "roles/enroot/files/enroot-data.sh": AS_USER,
+    "roles/enroot/files/enroot-dir.sh": AS_USER,
+    "roles/enroot/files/import-once.sh": AS_USER,
+    "roles/enroot/files/lock.sh": "test_locks_of_enroot",
+    "roles/enroot/templates/epilog.sh.j2": "test_directories_of_enroot",
+    "roles/enroot/templates/prolog.sh.j2": "test_directories_of_enroot",
+    "roles/job_tools/files/sbuild.sh": AS_USER,
+    "roles/pyxis/files/proof.sh": RANDOM,
+    "roles/slurm_health/files/checks/filesystems": RANDOM,
+    "roles/slurmctld/templates/job_script.sh.j2": f"{ROOTS}; {RANDOM}",
+    "roles/slurmctld/templates/logrotate.j2": "test_log_of_slurm",
+    "roles/validate/templates/mpi.sh.j2": RANDOM,
+}
+"""Programs of root by path: where they write, or the tests of it."""
+
+CHANGES = {"makedirs", "mkdir", "chown", "chmod", "lchown", "rename", "replace", "rmtree", "move", "copy2", "copytree"}
+MAKES = {"File", "TemporaryDirectory", "NamedTemporaryFile", "TemporaryFile", "mkstemp"}
+
+
+def writes(source: str) -> bool:
+    """Whether a program of Python makes or changes files."""
+    for call in ast.walk(ast.parse(source)):
+        if not isinstance(call, ast.Call):
+            continue
+        whole = ast.unparse(call.func)
+        name, options = whole.rpartition(".")[2], {option.arg for option in call.keywords}
+        if name in MAKES or (name in CHANGES and whole.startswith(("os.", "shutil."))):
+            return True
+        if name == "open" and ("opener" in options or "O_CREAT" in ast.unparse(call)):
+            return True
+    return False
+
+
+def test_the_list_has_every_program_that_writes() -> None:
+    python = [*(ROOT / "plugins/modules").rglob("*.py"), *(ROOT / "plugins/module_utils").rglob("*.py")]
+    python += ROOT.glob("roles/*/files/*.py")
+    found = {str(path.relative_to(ROOT)) for path in python if writes(path.read_text())}
+    words = ("mkdir", "mktemp", "chown", "rm -rf", "copytruncate", "flock")
+    shell = [*ROOT.glob("roles/*/files/**/*"), *ROOT.glob("roles/*/templates/*.j2")]
+    for path in shell:
+        if path.is_file() and path.suffix != ".py" and any(word in path.read_text() for word in words):
+            found.add(str(path.relative_to(ROOT)))
+    found -= {"roles/apptainer/templates/profile.sh.j2"}  # of a login
+    assert found == {*PLACES}
+
+
+def test_the_list_names_tests_that_exist() -> None:
+    named = {word for text in PLACES.values() for word in text.replace(",", "").split() if word.startswith("test_")}
+    assert named <= {*globals()}
+
+
+# -- a user who was there first --------------------------------------------------------------------------------------
+
+ATTEMPTS = {
+    "link to a file": "ln -s {place}/root/secret {path}",
+    "link to a directory": "ln -s {place}/root {path}",
+    "link to nothing": "ln -s {place}/root/new {path}",
+    "FIFO": "mkfifo -m 0666 {path}",
+    "directory": "mkdir -m 0777 {path} && touch {path}/own && ln -s {place}/root/secret {path}/secret",
+    "file": "touch {path} && chmod 0666 {path}",
+    "hard link": "touch {place}/user/own && ln {place}/user/own {path}",
+    "hard link to root's file": "ln {place}/root/open {path}",
+}
+
+
+class Place:
+    """A directory with root's files, and one in which everybody can write."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.open, self.root = path, path / "open", path / "root"
+        for directory, mode in ((path, 0o755), (self.open, 0o777), (self.root, 0o755), (path / "user", 0o777)):
+            directory.mkdir(exist_ok=True)
+            directory.chmod(mode)
+        (self.root / "secret").write_text("secret\n")
+        (self.root / "secret").chmod(0o600)
+        (self.root / "open").write_text("open\n")
+        (self.root / "open").chmod(0o666)
+        self.before = self.state()
+
+    def state(self) -> list[tuple[str, int, int, int, bytes]]:
+        """Names, modes, owners and contents of root's files."""
+        found = []
+        for path in sorted([self.root, *self.root.rglob("*")]):
+            status = path.lstat()
+            content = path.read_bytes() if path.is_file() else b""
+            found.append((path.name, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, content))
+        return found
+
+    def user(self, script: str) -> bool:
+        """Run a script as another user; whether it succeeds."""
+        words = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "sh", "-c", script]
+        return subprocess.run(words, check=False, stderr=subprocess.DEVNULL, timeout=LIMIT, cwd="/").returncode == 0
+
+    def attempt(self, kind: str, path: Path) -> bool:
+        """Put something in the place of a file; False where the kernel lets nobody do it (protected_hardlinks)."""
+        done = self.user(ATTEMPTS[kind].format(place=self.path, path=path))
+        assert done or kind == "hard link to root's file"
+        return done
+
+    def check(self) -> None:
+        """Root's files are as they were."""
+        assert self.state() == self.before
+
+
+def _late(_number: int, _frame: object) -> None:
+    raise AssertionError(f"root waits for a user for more than {LIMIT} s")
+
+
+@pytest.fixture(name="place")
+def place_for_both() -> Iterator[Place]:
+    """pytest's own directories are closed to other users. An alarm ends a test that waits."""
+    path = Path(tempfile.mkdtemp(prefix="gpucluster-slurm-test-"))
+    signal.signal(signal.SIGALRM, _late)
+    signal.alarm(LIMIT)
+    yield Place(path)
+    signal.alarm(0)
+    shutil.rmtree(path)
+
+
+kinds = pytest.mark.parametrize("kind", ATTEMPTS)
+
+
+@as_root
+@kinds
+@pytest.mark.parametrize("what", ["directory", "file"])
+def test_locks(place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, what: str) -> None:
+    """Also where everybody could write into the directory of locks for a while."""
+    monkeypatch.setattr(locks, "LOCKS", str(place.open / "locks"))
+    path = place.open / "locks"
+    if what == "file":
+        path.mkdir(mode=0o777)
+        path.chmod(0o777)
+        path /= "storage"
+    if place.attempt(kind, path):
+        with pytest.raises(locks.LockError, match="remove what is there"), locks.locked("storage", 0):
+            pass
+    place.check()
+
+
+@as_root
+def test_no_user_holds_a_lock(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "LOCKS", str(place.open / "locks"))
+    with locks.locked("storage", 0):
+        pass
+    assert not place.user(f"exec 9<{place.open}/locks/storage && flock --nonblock 9")
+    assert not place.user(f"ls {place.open}/locks || ln -s {place.root}/secret {place.open}/locks/new")
+
+
+@as_root
+@kinds
+@pytest.mark.parametrize("name", ["home", homes._PREFIX + "home"])
+def test_homes(place: Place, kind: str, name: str) -> None:
+    """In a directory such as /scratch. A home that somebody else has made stays, and is reported (`of_others`)."""
+    place.open.chmod(0o1777)
+    home = {"path": str(place.open / "home"), "uid": 12345, "gid": 12345}
+    if place.attempt(kind, place.open / name):
+        wanted = homes.missing([home])
+        try:
+            homes.make(wanted, skel=str(place.root))
+        except OSError:
+            assert not (place.open / "home").exists() or name == "home"
+    place.check()
+
+
+@contextmanager
+def held(lock: Path) -> Iterator[int]:
+    """Another process of root holds a lock; its process id."""
+    script = f"exec 9>>{lock}; flock 9; echo; exec sleep 99"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        yield process.pid
+        process.terminate()
+
+
+# -- programs of roles -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", name="backup")
+def backup_program() -> ModuleType:
+    module: ModuleType = load("backup/files/slurm_backup.py")
+    return module
+
+
+@pytest.fixture(scope="module", name="health")
+def health_program() -> ModuleType:
+    module: ModuleType = load("slurm_health/files/health.py")
+    return module
+
+
+@as_root
+@kinds
+@pytest.mark.parametrize("name", ["health", "backup"])
+def test_locks_of_programs(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, backup: ModuleType, health: ModuleType
+) -> None:
+    """A backup is refused, and a node is examined nevertheless."""
+    program = backup if name == "backup" else health
+    path = place.open / "locks"
+    monkeypatch.setattr(program, "LOCKS", path if name == "backup" else str(path))
+    if place.attempt(kind, path):
+        examined = False
+        try:
+            with program.alone(0.2):
+                examined = True
+        except (OSError, backup.BackupError):
+            pass
+        assert examined == (name == "health")
+    place.check()
+
+
+@as_root
+@pytest.mark.parametrize("name", ["health", "backup"])
+def test_a_lock_of_a_program_that_is_held_is_named(
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    backup: ModuleType,
+    health: ModuleType,
+) -> None:
+    program = backup if name == "backup" else health
+    path = place.open / "locks"
+    monkeypatch.setattr(program, "LOCKS", path if name == "backup" else str(path))
+    with program.alone(0):
+        assert not place.user(f"exec 9<{path}/{name}")
+        assert stat.S_IMODE((path / name).stat().st_mode) == 0o600
+    with held(path / name) as process:
+        try:
+            with program.alone(0.2):
+                said = capsys.readouterr().out
+        except backup.BackupError as error:
+            said = str(error)
+    assert f"process {process} (sleep 99) has " in said
+
+
+@as_root
+@kinds
+def test_state_that_is_saved(place: Place, backup: ModuleType, kind: str) -> None:
+    """A link of user slurm would let the backup have, and then give to slurm, any file of root."""
+    for name in backup.NEEDED:
+        (place.open / name).write_text("x")
+    if place.attempt(kind, place.open / "other"):
+        backup.copy_state(place.open, place.path / "copy")
+        copied = place.path / "copy/other"
+        assert (
+            copied.is_dir()
+            if kind == "directory"
+            else copied.is_file() == (kind == "file" or kind.startswith("hard link"))
+        )
+        assert not (copied / "secret").exists()
+    place.check()
+
+
+class NoRepository:
+    """Restores nothing."""
+
+    def run(self, *_words: str) -> None:
+        """Nothing."""
+
+
+@as_root
+@kinds
+def test_state_that_is_restored(place: Place, backup: ModuleType, kind: str) -> None:
+    scratch = place.open / backup.RESTORING
+    if place.attempt(kind, scratch):
+        try:
+            backup.restored_files(NoRepository(), "1", scratch)
+            assert scratch.lstat().st_uid == 0
+            assert [*scratch.iterdir()] == []
+        except FileExistsError:
+            pass
+    saved = place.path / "saved"
+    saved.mkdir()
+    (saved / "other").write_text("saved")
+    if place.attempt(kind, place.open / "other"):
+        backup.put_in_place(saved, place.open)
+        assert (place.open / "other").read_text() == "saved"
+        assert not (place.open / "other").is_symlink()
+    place.check()
+
+
+def script_of_enroot(name: str, place: Place, cleaned: bool = True) -> str:
+    """A script of enroot with its directories in this place."""
+    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
+    template = environment.from_string((ROLES / f"enroot/templates/{name}.sh.j2").read_text())
+    directory = f"{place.open}/%U"
+    text = template.render(
+        lookup=lambda _kind, file: (ROLES / "enroot/files" / file).read_text(),
+        __enroot_made=[directory],
+        __enroot_cleaned=[directory] if cleaned else [],
+        enroot_temp_dir=directory,
+        __slurm_scripts_dir="/nonexistent",
+    )
+    assert "/run/gpucluster-slurm" in text
+    text = text.replace("/run/gpucluster-slurm", f"{place.path}/run").replace("PATH=/", f"PATH={os.environ['PATH']}:/")
+    return text.replace("flock -w 20", "flock -w 1")
+
+
+def run_of_enroot(name: str, place: Place) -> int:
+    """Run it for a job of the user; its exit status."""
+    words = ["sh", "-c", script_of_enroot(name, place)]
+    job = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_JOB_UID": str(USER)}
+    return subprocess.run(words, env=job, check=False, timeout=LIMIT).returncode
+
+
+@pytest.fixture(name="log")
+def stand_ins_of_enroot(place: Place, stand_in: StandIn) -> Path:
+    """What the scripts say to the journal."""
+    stand_in("logger", f'shift 2; echo "$*" >>{place.path}/log')
+    stand_in("systemd-run", "exit 1")
+    (place.path / "log").touch()
+    return place.path / "log"
+
+
+@as_root
+@kinds
+@pytest.mark.parametrize("name", [str(USER), f"{USER}.7.removed", f"{USER}/made"])
+def test_directories_of_enroot(place: Place, log: Path, kind: str, name: str) -> None:
+    place.open.chmod(0o1777)
+    if "/" in name:
+        place.user(f"mkdir -m 0700 {place.open}/{USER}")
+    if place.attempt(kind, place.open / name):
+        assert (run_of_enroot("prolog", place), run_of_enroot("epilog", place)) == (0, 0)
+    if name == str(USER) and "link to" in kind and "hard" not in kind:
+        assert "is not a directory of" in log.read_text()
+    place.check()
+
+
+@as_root
+@kinds
+def test_locks_of_enroot(place: Place, log: Path, kind: str) -> None:
+    """A user stops no job, and takes no directory of a job that runs."""
+    run = place.path / "run"
+    run.mkdir()
+    run.chmod(0o777)
+    if place.attempt(kind, run / "locks"):
+        assert (run_of_enroot("prolog", place), run_of_enroot("epilog", place)) == (0, 0)
+        if kind != "directory":
+            assert "is not a directory of root" in log.read_text()
+        assert (run / "enroot" / str(USER) / "7").exists()  # the epilog has left it to the next one
+    place.check()
+
+
+@as_root
+def test_a_lock_of_enroot_that_is_held_is_named(place: Place, log: Path) -> None:
+    assert run_of_enroot("prolog", place) == 0
+    lock = place.path / "run/locks/enroot"
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+    assert not place.user(f"exec 9<{lock}")
+    with held(lock) as process:
+        assert (run_of_enroot("prolog", place), run_of_enroot("epilog", place)) == (0, 0)
+    named = f"job 7: process {process} (sleep 99 ) has held the lock {lock} for 20 s"
+    assert log.read_text().splitlines().count(named) == 2
+
+
+@as_root
+@pytest.mark.skipif(not shutil.which("logrotate"), reason="there is no logrotate")
+@kinds
+@pytest.mark.parametrize("name", ["job_completions", "job_completions.1"])
+def test_log_of_slurm(place: Place, kind: str, name: str) -> None:
+    """User slurm owns the directory of the logs. logrotate refuses what is no file with one name."""
+    os.chown(place.open, USER, USER)
+    place.open.chmod(0o755)
+    environment = jinja2.Environment(trim_blocks=True)
+    environment.filters["gpucluster.slurm.written"] = lambda value, _format: value
+    text = environment.from_string((ROLES / "slurmctld/templates/logrotate.j2").read_text()).render(
+        slurm_conf={"JobCompLoc": f"{place.open}/job_completions"},
+        __slurmctld_conf_defaults={},
+    )
+    (place.path / "conf").write_text(text)
+    if name != "job_completions":
+        place.user(f"echo x >{place.open}/job_completions")
+    if place.attempt(kind, place.open / name):
+        words = ["logrotate", "--force", "--state", f"{place.path}/state", f"{place.path}/conf"]
+        subprocess.run(words, check=False, timeout=LIMIT, stderr=subprocess.DEVNULL)
+    place.check()
