@@ -7,6 +7,7 @@ disks and mount points. enroot, find, tar and pyxis are stand-ins with their nam
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import time
@@ -260,6 +261,15 @@ esac
     nodes = [subprocess.Popen(get, env=environment, stdout=subprocess.PIPE, text=True) for _node in range(3)]
     assert {node.communicate()[0] for node in nodes} == {f"{tmp_path}/cache/images/0123\n"}
     assert (tmp_path / "imports").read_text().splitlines() == ["docker://registry#image:1@sha256:0123"] * 2
+    held = (tmp_path / "cache/images/0123.lock").read_text()
+    assert held.startswith("process ")
+    assert f" of node {HOST}, job " in held
+    short = (FILES / "import-once.sh").read_text().replace("flock -w 3600", "flock -w 0.1")
+    with open(tmp_path / "cache/images/0123.lock", "a", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        late = subprocess.run(["bash", "-c", short, *get[1:]], env=environment, check=False, capture_output=True)
+    assert late.returncode == 1
+    assert late.stderr.decode() == f"docker://registry#image:1: {held.strip()} has imported it for more than an hour\n"
     subprocess.run([*get[:2], "release"], env=environment, check=True)
     assert (tmp_path / "cache/images/0123").read_text() == "whole\n"
 

@@ -147,7 +147,12 @@ def test_reasons(health: ModuleType) -> None:
 
 def run(health: ModuleType, monkeypatch: pytest.MonkeyPatch, root: Path, script: str) -> list[str]:
     """Run the whole program with one check and a stand-in for scontrol. Returns the arguments of scontrol."""
-    for name, path in (("DIRECTORY", "checks"), ("SETTINGS", "settings.json"), ("STATE", "run/state.json")):
+    for name, path in (
+        ("DIRECTORY", "checks"),
+        ("SETTINGS", "settings.json"),
+        ("STATE", "run/state.json"),
+        ("LOCKS", "run/locks"),
+    ):
         monkeypatch.setattr(health, name, str(root / path))
     (root / "checks").mkdir(exist_ok=True)
     write(root / "checks", check=script)
@@ -179,6 +184,31 @@ def test_slurmctld_is_asked_only_when_it_has_to_be(
     assert run(health, monkeypatch, tmp_path, "exit 0") == []
 
 
+@pytest.mark.parametrize(("limit", "seconds"), [(20, 22), (1, 3), (40, 5), (60, 0)])
+def test_a_run_that_waits_ends_before_slurmd_ends_it(health: ModuleType, limit: float, seconds: float) -> None:
+    assert health.waiting(limit) == seconds
+    assert limit > 45 or seconds + limit + health.SCONTROL <= health.SLURMD
+
+
+def test_a_broken_node_is_drained_although_another_process_holds_the_lock(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "node").write_text(NODE.format("IDLE", ""))
+    (tmp_path / "settings.json").write_text('{"limit": 5}')
+    monkeypatch.setattr(health, "waiting", lambda limit: limit / 50)
+    (tmp_path / "run/locks").mkdir(parents=True)
+    lock = tmp_path / "run/locks/health"
+    hold = ["sh", "-c", f"exec 9>>{lock}; flock 9; echo; exec sleep 99"]
+    with subprocess.Popen(hold, stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        other.stdout.readline()
+        told = run(health, monkeypatch, tmp_path, "exit 1")
+        other.terminate()
+    assert told[1] == "update NodeName=gpu01 State=DRAIN Reason=health check check: exit status 1"
+    said = capsys.readouterr().out.splitlines()
+    assert f"process {other.pid} (sleep 99) has held the lock of the health check for 0.1 s" in said
+
+
 def test_a_slurmctld_that_does_not_answer_is_asked_again(
     health: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -189,6 +219,7 @@ def test_a_slurmctld_that_does_not_answer_is_asked_again(
     with pytest.raises(OSError, match="scontrol"):
         real("show", "node", "gpu01")
     monkeypatch.setattr(health, "STATE", str(tmp_path / "run/state.json"))
+    monkeypatch.setattr(health, "LOCKS", str(tmp_path / "run/locks"))
     monkeypatch.setattr(health, "DIRECTORY", str(tmp_path / "checks"))
     assert health.main() == 0
     assert health.read(health.STATE) == {"well": False, "hung": {}}

@@ -16,7 +16,7 @@ if ! flock -w 3600 9; then
     echo "$uri: $(<"$image.lock") has imported it for more than an hour" >&2
     exit 1
 fi
-echo "process $$ of node $(</proc/sys/kernel/hostname), job ${SLURM_JOB_ID-}" >"$image.lock"
+echo "process $$ of node $(</proc/sys/kernel/hostname), job ${SLURM_JOB_ID:-none}" >"$image.lock"
 if [[ ! -e $image ]]; then
     rm -f "$image.part"
     # Compressed, since it stays.

@@ -45,8 +45,10 @@ LOCKS = "/run/gpucluster-slurm/locks"
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 """Names of checks, as in run-parts(8). Files that editors and package managers leave behind are no checks."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SLURMD = 60
+"""Seconds after which slurmd ends this program (`run_script_health_check`)."""
 SCONTROL = 15
-"""Time limit in seconds for an answer of slurmctld. slurmd waits 60 s for this program (`run_script_health_check`)."""
+"""Time limit in seconds for an answer of slurmctld."""
 REASON = 200
 """Maximum length of a reason, in characters."""
 LIMIT = 20.0
@@ -295,14 +297,20 @@ def alone(seconds: float) -> Iterator[None]:
         os.close(lock)
 
 
-def main() -> int:
-    """Examine the node. Two runs at a time are prevented, since an administrator may start one while slurmd's runs.
+def waiting(limit: float) -> float:
+    """How long to wait for another run, in seconds, with this limit of the checks.
 
-    The checks of the other run end within their limit, so that none runs twice at the same time.
+    The checks of the other run have ended by then, so that none runs twice at the same time. What is left is enough for
+    the own checks and an answer of slurmctld before slurmd ends this program.
     """
+    return max(0.0, min(limit + 2, SLURMD - SCONTROL - limit))
+
+
+def main() -> int:
+    """Examine the node. Two runs at a time are prevented, since an administrator may start one while slurmd's runs."""
     os.umask(0o022)  # that of a person who runs it may be any, and other programs use the directory
     os.makedirs(os.path.dirname(STATE), mode=0o755, exist_ok=True)
-    with alone(float(read(SETTINGS).get("limit", LIMIT)) + 2):
+    with alone(waiting(float(read(SETTINGS).get("limit", LIMIT)))):
         return examine()
 
 
