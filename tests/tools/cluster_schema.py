@@ -48,7 +48,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     LEVELS,
     PLUGINS,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import packages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package
 
 Schema = dict[str, Any]
 
@@ -260,7 +260,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     people.account: {"anyOf": [TEXT, MAPPING]},
     people.limits: MAPPING,
     schema.any_text: TEXT,
-    packages.package: TEXT,
+    package: TEXT,
     storage.export: {"type": "string", "pattern": "^/"},
     storage.directory: {"type": "string", "pattern": "^/"},
     storage.kind_of_mount: TEXT,

@@ -341,15 +341,9 @@ def test_a_script_that_cannot_run_is_an_error_of_the_file(tmp_path: Path) -> Non
         ("hardware", None, "my.hardware.yml"),
     ],
 )
-@pytest.mark.parametrize("kind", ["fifo", "/dev/zero", "directory"])
-def test_a_file_that_has_no_end_is_refused_at_once(tmp_path: Path, key: str, value: Any, name: str, kind: str) -> None:
-    """It would let the inventory wait without an end, or take all memory."""
-    if kind == "fifo":
-        os.mkfifo(tmp_path / name)
-    elif kind == "directory":
-        (tmp_path / name).mkdir()
-    else:
-        (tmp_path / name).symlink_to(kind)
+def test_a_file_that_has_no_end_is_refused_at_once(tmp_path: Path, key: str, value: Any, name: str) -> None:
+    """It would let the inventory wait without an end; test_named_files.py has other kinds of files."""
+    os.mkfifo(tmp_path / name)
     path = tmp_path / "my.cluster.yml"
     path.write_text(yaml.safe_dump({**yaml.safe_load(GUIDE.read_text()), **({key: value} if value else {})}))
     place = {
@@ -362,12 +356,13 @@ def test_a_file_that_has_no_end_is_refused_at_once(tmp_path: Path, key: str, val
     assert "allowed: a regular file" in errors
 
 
-@pytest.mark.parametrize("name", ["../own.sh", "a/../../own.sh", "../../../etc/shadow"])
-def test_a_script_stays_below_the_directory_of_the_cluster_file(tmp_path: Path, name: str) -> None:
+def test_a_script_stays_below_the_directory_of_the_cluster_file(tmp_path: Path) -> None:
     (tmp_path / "own.sh").write_text("#!/bin/sh\n")
     path = tmp_path / "site/my.cluster.yml"
     path.parent.mkdir()
-    prologs = [{"name": "own", "file": name}]
+    prologs = [{"name": "own", "file": "../own.sh"}]
     path.write_text(yaml.safe_dump({**yaml.safe_load(GUIDE.read_text()), "prologs": prologs}))
     errors = playbook(path).stderr
-    assert f"prologs[0].file: found '{name}', allowed: a file beside the cluster file or below its directory" in errors
+    assert (
+        "prologs[0].file: found '../own.sh', allowed: a file beside the cluster file or below its directory" in errors
+    )
