@@ -90,8 +90,20 @@ def named_file_errors(variables: Mapping[str, Any], directory: str) -> list[str]
     return [
         f"{key}: found {shown(name)}, {error}"
         for key, name, package in _named(variables)
-        if (error := file_error(directory, name, package=package))
+        if (error := file_error(directory, name, package=package)) and not _of_another_release(key, directory, name)
     ]
+
+
+def _of_another_release(key: str, directory: str, name: Any) -> bool:
+    """Whether a missing file may be the package of pyxis for a release of Slurm that no host has yet.
+
+    Role pyxis and playbook upgrade copy the package for the release of the cluster alone.
+    """
+    return (
+        key.startswith("pyxis_packages.")
+        and not name_error(name)
+        and not os.path.lexists(os.path.join(directory, name))
+    )
 
 
 def _named(variables: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:

@@ -106,8 +106,9 @@ def test_the_files_of_variables(tmp_path: Path) -> None:
         "slurm_packages": {"files": [{"file": "a.deb"}, {"url": "https://x.org/b.deb"}], "key": "k.asc"},
         "slurm_storage": [{"path": "/d"}, {"packages": [{"name": "x"}, {"file": "../../../etc/shadow"}]}],
         "apptainer_packages": [{"file": "/etc/passwd"}],
-        "pyxis_packages": {"24.11": {"file": "c.deb"}},
+        "pyxis_packages": {"24.11": {"file": "c.deb"}, "25.11": {"file": "later.deb"}, "26.05": {"file": "../x.deb"}},
     }
+    (tmp_path / "c.deb").write_text("")
     errors = named_file_errors(variables, str(tmp_path))
     assert [error.partition(", ")[0] for error in errors] == [
         "slurm_packages.files[0].file: found 'a.deb'",
@@ -115,6 +116,7 @@ def test_the_files_of_variables(tmp_path: Path) -> None:
         "slurm_storage[1].packages[1].file: found '../../../etc/shadow'",
         "apptainer_packages[0].file: found '/etc/passwd'",
         "pyxis_packages.24.11.file: found 'c.deb'",
+        "pyxis_packages.26.05.file: found '../x.deb'",
     ]
     assert named_file_errors({"slurm_packages": "schedmd", "slurm_storage": None, "enroot_packages": "x"}, "") == []
 
