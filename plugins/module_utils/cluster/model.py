@@ -405,7 +405,7 @@ def _check_ports(
 def _check_homes(checker: Checker, key: str, found: Any, slurm_conf: Mapping[str, Any]) -> None:
     """Check that no home is with the files of Slurm's daemons. found: the variable slurm_people, perhaps wrong."""
     others = own_directories(slurm_conf)
-    users = found.get("users") if isinstance(found, Mapping) else None
+    users = found.get("users") if isinstance(found, Mapping) and others else None
     for i, user in enumerate(users if isinstance(users, list) else []):
         home = user.get("home") if isinstance(user, Mapping) else None
         # Other mistakes in a home have been named.

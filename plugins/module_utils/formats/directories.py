@@ -171,9 +171,9 @@ def directory_error(path: str, purpose: str, others: Mapping[str, str] | None = 
         return ""
     if path in TOPS:
         return f"{TOPS[path]}, {_another(use)}"
-    for top, why in TREES.items():
-        if within(path, top) and not _excepted(path, use):
-            return f"{why}, {_another(use)}"
+    trees = [top for top in ("/".join(["", *parts[:end]]) for end in range(1, len(parts) + 1)) if top in TREES]
+    if trees and not _excepted(path, use):
+        return f"{TREES[trees[0]]}, {_another(use)}"
     return ""
 
 
