@@ -30,6 +30,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts, script_remarks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import named_file_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import (
     files_version,
     package_entries,
@@ -109,6 +110,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "autodetect_hosts": autodetect_hosts,
     "mig_gres": mig_gres,
     "model_errors": model_errors,
+    "named_file_errors": named_file_errors,
     "nearest": nearest,
     "new_cluster": new_cluster,
     "new_cluster_errors": choice_errors,

@@ -369,7 +369,7 @@ keyed_groups:
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleFileNotFound, AnsibleParserError
+from ansible.errors import AnsibleParserError
 from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
@@ -385,6 +385,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
     hardware_file,
     load,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import file_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people import (
     Table,
     files,
@@ -392,7 +393,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people im
     read_table,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import message, shown
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.cluster_file import edited
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 
@@ -434,7 +435,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         try:
             document = self._document(path)
             others = (
-                self._document(measured) if Path(measured).exists() else None,
+                self._measured(path, measured),
                 {name: self._beside(path, name) for name in files(document.data)},
                 {name: self._text(path, name) for name in job_scripts.files(document.data)},
             )
@@ -490,27 +491,31 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         """A file of the cluster, decrypted if need be."""
         return read(Path(path).name, self.loader.get_text_file_contents(path).encode())
 
+    def _measured(self, path: str, measured: str) -> Document | None:
+        """The file of measured hardware, if there is one."""
+        name = Path(measured).name
+        if not Path(measured).exists():
+            return None
+        if error := file_error(str(Path(path).parent), name):
+            raise ModelError([f"{name}: found a file, {error}"])
+        return self._document(measured)
+
     def _beside(self, path: str, name: str) -> Document | Table:
         """A file that the cluster file names as that of its people."""
         file = str(Path(path).parent / name)
-        try:
-            return (
-                read_table(name, self.loader.get_text_file_contents(file)) if is_table(name) else self._document(file)
-            )
-        except AnsibleFileNotFound:
-            what = f"found {shown(name)}, allowed: a file beside the cluster file, or an absolute path"
-            raise ModelError([f"{Path(path).name}: people: {what}"]) from None
+        if error := file_error(str(Path(path).parent), name):
+            raise ModelError([message(f"{Path(path).name}: people: found {shown(name)}, {error}")])
+        return read_table(name, self.loader.get_text_file_contents(file)) if is_table(name) else self._document(file)
 
-    def _text(self, path: str, name: str) -> str | None:
-        """The text of a script that the cluster file names; None if there is no such file.
+    def _text(self, path: str, name: str) -> str | ValueError:
+        """The text of a script that the cluster file names, or why it cannot be read.
 
         Bytes that are not UTF-8, such as those of Latin-1, are surrogates in it.
         """
-        try:
-            # Decrypted if need be, into a file that is removed below, or by Ansible at its end.
-            real = self.loader.get_real_file(str(Path(path).parent / name))
-        except AnsibleFileNotFound:
-            return None
+        if error := file_error(str(Path(path).parent), name):
+            return ValueError(error)
+        # Decrypted if need be, into a file that is removed below, or by Ansible at its end.
+        real = self.loader.get_real_file(str(Path(path).parent / name))
         content = Path(real).read_bytes()
         self.loader.cleanup_tmp_file(real)
         return content.decode(errors="surrogateescape")

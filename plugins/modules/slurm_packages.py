@@ -213,7 +213,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -232,6 +232,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     write,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package as package_name
 
 CACHE = "/var/cache/gpucluster-slurm"
 APT_GET = ["apt-get", "--quiet=2", "--option=DPkg::Lock::Timeout=300"]
@@ -257,14 +258,27 @@ LOCK_SECONDS = 1800
 """Seconds to wait for another installation to end."""
 POLICY = "/usr/sbin/policy-rc.d"
 """The program that invoke-rc.d(8) runs to find out whether a service may be started; exit status 101 forbids it."""
-NAME = re.compile(r"[a-z0-9][\w.+:=~/-]*", re.ASCII)
-"""A package for apt-get, perhaps with architecture, version or release."""
 
 HOLD = "#!/bin/sh\n# Managed by gpucluster.slurm: it is there while packages are installed.\nexit 101\n"
 
 
 class PackageError(Exception):
     """A package that cannot be installed, and why."""
+
+
+class RefusedError(PackageError):
+    """A package that is a file and is not what it must be. Its copy is removed, as every user of the host can read it.
+
+    Args:
+        path: the copy in CACHE.
+        message: why.
+    """
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(message)
+        if os.path.dirname(path) == CACHE:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
 
 
 @dataclass(frozen=True)
@@ -337,12 +351,12 @@ def look(module: AnsibleModule, package: dict[str, str | None]) -> Deb:
         path = os.path.join(CACHE, source)
         if not os.path.exists(path):
             raise PackageError(f"{path}: there is no such file")
-        if sha256:
-            expect(source, path, sha256)
+        if sha256 and checksum(path) != sha256:
+            raise RefusedError(path, f"{source}: found sha256 {checksum(path)}, allowed {sha256}")
     fields = "--showformat=${Package} ${Version} ${Architecture}"
     rc, stdout, stderr = module.run_command(["dpkg-deb", fields, "--show", path])
     if rc != 0:
-        raise PackageError(f"{source}: {stderr.strip()}")
+        raise RefusedError(path, f"{source}: {stderr.strip()}")
     return Deb(path, source, *stdout.split())
 
 
@@ -351,7 +365,7 @@ def check_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
     own = module.run_command(["dpkg", "--print-architecture"], check_rc=True)[1].strip()
     for deb in debs:
         if deb.architecture not in (own, "all"):
-            raise PackageError(f"{deb.source}: found architecture {deb.architecture}, allowed {own}")
+            raise RefusedError(deb.path, f"{deb.source}: found architecture {deb.architecture}, allowed {own}")
 
 
 def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict[str, str]]:
@@ -360,7 +374,7 @@ def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict
     for deb in debs:
         rc, stdout, stderr = module.run_command(["dpkg-deb", "--fsys-tarfile", deb.path], encoding=None)
         if rc != 0:
-            raise PackageError(f"{deb.source}: {stderr.decode(errors='replace').strip()}")
+            raise RefusedError(deb.path, f"{deb.source}: {stderr.decode(errors='replace').strip()}")
         found = {}
         with tarfile.open(fileobj=io.BytesIO(stdout)) as archive:
             for member in archive:
@@ -370,13 +384,15 @@ def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict
                     try:
                         found[path] = plugin_release(content)
                     except PluginError as error:
-                        raise PackageError(f"{deb.source}: {path}: {error}") from None
+                        raise RefusedError(deb.path, f"{deb.source}: {path}: {error}") from None
                     plugins.append({"path": path, "sha256": hashlib.sha256(content).hexdigest()})
         if not found:
-            raise PackageError(f"{deb.source}: it contains no Slurm plugin")
+            raise RefusedError(deb.path, f"{deb.source}: it contains no Slurm plugin")
         for path, release in found.items():
             if release != own:
-                raise PackageError(f"{deb.source}: {path} is for Slurm {release}, which Slurm {own} does not load")
+                raise RefusedError(
+                    deb.path, f"{deb.source}: {path} is for Slurm {release}, which Slurm {own} does not load"
+                )
     return plugins
 
 
@@ -467,7 +483,9 @@ def archives(module: AnsibleModule, targets: list[str], debs: list[Deb], directo
 
     debs: the packages among the targets that are files.
     """
-    rc, stdout, stderr = module.run_command([*CHANGE, "--quiet=0", "--simulate", *targets], environ_update=ENVIRONMENT)
+    rc, stdout, stderr = module.run_command(
+        [*CHANGE, "--quiet=0", "--simulate", "--", *targets], environ_update=ENVIRONMENT
+    )
     if rc != 0:
         raise PackageError(f"apt-get install --simulate: {(stderr or stdout).strip()}")
     local = {(deb.name, deb.version): deb.path for deb in debs}
@@ -479,7 +497,7 @@ def archives(module: AnsibleModule, targets: list[str], debs: list[Deb], directo
         file = f"{package}_{version.replace(':', '%3a')}_{architecture}.deb"
         path = local.get((package, version), os.path.join(ARCHIVES, file))
         if not os.path.exists(path):  # one from a repository on this host is not copied there
-            rc, stdout, stderr = module.run_command([*APT_GET, "download", f"{name}={version}"], cwd=directory)
+            rc, stdout, stderr = module.run_command([*APT_GET, "download", "--", f"{name}={version}"], cwd=directory)
             path = os.path.join(directory, file)
             if rc != 0 or not os.path.exists(path):
                 raise PackageError(f"apt-get download {name}={version}: {(stderr or stdout).strip()}")
@@ -513,7 +531,7 @@ def unpack(module: AnsibleModule, targets: list[str], debs: list[Deb], directory
 
 def offered_version(module: AnsibleModule, targets: list[str], package: str) -> str:
     """The version of a package that apt would install with these targets; empty if it would not, or cannot."""
-    command = [*INSTALL, "--quiet=0", "--simulate", *targets]
+    command = [*INSTALL, "--quiet=0", "--simulate", "--", *targets]
     stdout = module.run_command(command, environ_update=ENVIRONMENT)[1]
     found = re.search(rf"^Inst {re.escape(package)} (?:\[\S+\] )?\((\S+) ", stdout, re.MULTILINE)
     return found[1] if found else ""
@@ -553,11 +571,11 @@ def install(module: AnsibleModule, targets: list[str], debs: list[Deb]) -> None:
         command.append("--download-only")
     if module.params["slurm_release"]:
         command.append("--reinstall")  # a package with other plugins may have the same version
-    wanted = [*command, *of_the_cluster(module, targets, debs)]
+    wanted = [*command, "--", *of_the_cluster(module, targets, debs)]
     rc, stdout, stderr = module.run_command(wanted, environ_update=ENVIRONMENT)
     if rc != 0:
         module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
-        wanted = [*command, *of_the_cluster(module, targets, debs)]
+        wanted = [*command, "--", *of_the_cluster(module, targets, debs)]
         rc, stdout, stderr = module.run_command(wanted, environ_update=ENVIRONMENT)
     if rc != 0:
         words = [line for line in f"{stdout}\n{stderr}".split("\n") if line.strip() and not line.startswith("W:")]
@@ -589,7 +607,7 @@ def versions_wanted(module: AnsibleModule, listing: str, files: set[str]) -> lis
         for name, package in dpkg.installed(listing).items()
         if package.source in module.params["hold"] and name not in files
     }
-    policy = module.run_command(["apt-cache", "policy", *sorted(packages)], environ_update=ENVIRONMENT)[1]
+    policy = module.run_command(["apt-cache", "policy", "--", *sorted(packages)], environ_update=ENVIRONMENT)[1]
     return other_versions(packages, policy, module.params["hold"], version)
 
 
@@ -597,8 +615,11 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     """The module's work, and its result. Raises PackageError, FileError, OSError."""
     packages = module.params["packages"]
     for package in packages:
-        if package["name"] is not None and not NAME.fullmatch(package["name"]):
-            raise PackageError(f"packages: name: found {package['name']!r}, allowed: the name of a package")
+        if package["name"] is not None:
+            try:
+                package_name(package["name"])
+            except ValueError as error:
+                raise PackageError(f"packages: name: found {package['name']!r}, {error}") from None
     for command in module.params["before"]:
         if not command or not all(isinstance(word, str) for word in command):
             raise PackageError(f"before: found {command!r}, allowed: a command, a list of texts")

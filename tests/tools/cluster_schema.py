@@ -48,6 +48,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     LEVELS,
     PLUGINS,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package
 
 Schema = dict[str, Any]
 
@@ -244,6 +245,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.anything: {},
     schema.repository: TEXT,
     schema.key_of_repository: {},
+    schema.file_name: TEXT,
     schema.url: {"type": "string", "pattern": "^(https?|ftp|file)://[!-~]+$"},
     schema.sha256: {"type": "string", "pattern": "^[0-9A-Fa-f]{64}$"},
     people.user_name: TEXT,
@@ -253,10 +255,13 @@ TYPES: dict[Callable[..., Any], Schema] = {
     },
     people.full_name: TEXT,
     people.home: {"type": "string", "pattern": "^/[^/]+/"},
-    people.path: {"type": "string", "pattern": "^/"},
+    people.shell: {"type": "string", "pattern": "^/"},
     people.public_key: {"type": "string"},
     people.account: {"anyOf": [TEXT, MAPPING]},
     people.limits: MAPPING,
+    schema.any_text: TEXT,
+    package: TEXT,
+    storage.export: {"type": "string", "pattern": "^/"},
     storage.directory: {"type": "string", "pattern": "^/"},
     storage.kind_of_mount: TEXT,
     storage.source: TEXT,

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import DEB
 
 ROOT = Path(__file__).parents[2]
 # Scenario guide runs preflight with the newest ansible-core.
@@ -124,13 +125,14 @@ def test_files_that_do_not_have_what_the_cluster_needs(tmp_path: Path) -> None:
     run = preflight(tmp_path, variables, yaml.safe_load(POLICY))
     assert run.returncode == 2
     lacking = "slurm_packages.files lacks packages that this cluster needs: slurm-smd-slurmdbd, slurm-smd-slurmctld"
-    missing = [f"{tmp_path}/{file['file']}" for file in files[2:4]]
+    words = "slurm_packages.files[{}].file: found '{}', which {}, allowed: "
     for expected in (
         f"{lacking};",
-        f"slurm_packages names files that do not exist: {', '.join(missing)}",
+        words.format(0, files[0]["file"], "is no package"),
+        words.format(2, files[3]["file"], "does not exist"),
         f"{password}: found a newline (character 7), allowed: one line without tabs and control characters",
     ):
-        assert expected in " ".join(run.stdout.split()), run.stdout
+        assert expected in " ".join(run.stdout.split()).replace("''", "'"), run.stdout
     assert "geheim" not in run.stdout + run.stderr
 
 
@@ -179,11 +181,11 @@ def test_storage_whose_package_does_not_exist_and_homes_that_are_not_shared(tmp_
     def said(name: str) -> tuple[int, str]:
         (tmp_path / name).mkdir()
         run = preflight(tmp_path / name, variables, yaml.safe_load(POLICY))
-        return run.returncode, " ".join(run.stdout.split())
+        return run.returncode, " ".join(run.stdout.split()).replace("''", "'")
 
     status, words = said("without the package")
-    assert (status, f"slurm_storage names files that do not exist: {package}" in words) == (2, True)
-    package.write_text("")
+    assert (status, f"slurm_storage[0].packages[0].file: found '{package}', which does not exist" in words) == (2, True)
+    package.write_bytes(DEB)
     status, words = said("shared")
     assert (status, "The homes of" in words) == (0, False)
     lustre["path"] = "/lustre"

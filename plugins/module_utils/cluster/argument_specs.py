@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import named_file_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import value_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
@@ -31,7 +32,7 @@ def argument_errors(
     variables: those of each host by name (`hostvars`). roles: the group that has a role, by role. groups: host names by
     group; one that is missing has no hosts. options: of a role's argument spec, by role, none of them required: what a
     host does not set has the role's default, which is a template perhaps and not checked here. Values that become parts
-    of files are checked by the rules of these files as well.
+    of files are checked by the rules of these files as well, and so are files of the control host that they name.
 
     Facts of a host (`ansible_facts`) that have the names of variables of this collection are wrong: they win
     over the inventory where facts are variables. No module of this collection returns such, and whoever controls the
@@ -59,9 +60,18 @@ def argument_errors(
         f"{short(fold(hosts))}: {message}"
         for role, found in equal.items()
         for given, hosts in found.values()
-        for message in [*_validator(options[role]).validate(given).error_messages, *value_problems(given)]
+        for message in [
+            *_validator(options[role]).validate(given).error_messages,
+            *value_problems(given),
+            *named_file_errors(given, _directory(variables[hosts[0]])),
+        ]
     ]
     return limited([*kept, *wrong])
+
+
+def _directory(variables: Mapping[str, Any]) -> str:
+    """The directory of the cluster file, for names that are relative to it."""
+    return str(variables.get("slurm_cluster_dir") or variables.get("inventory_dir") or "")
 
 
 def _validator(options: Mapping[str, Mapping[str, Any]]) -> ArgumentSpecValidator:

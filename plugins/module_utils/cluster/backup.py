@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
@@ -16,13 +17,19 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
     text,
     unknown,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import (
+    LONGEST,
+    directory_error,
+    own_directories,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import calendar
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
 SCHEMES = ("azure", "b2", "gs", "rclone", "rest", "s3", "sftp", "swift")
 """The kinds of repositories that restic knows beside a directory."""
 
-_DIRECTORY = re.compile(r"/[A-Za-z0-9._/-]+")
+_REST = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
+_OPTION = re.compile(r"(?:^|[/@])-")
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
 
 
@@ -35,8 +42,14 @@ def target(value: Any) -> str:
             raise ValueError(unknown("scheme", scheme, SCHEMES, allowed))
         if _PASSWORD.search(rest):
             raise ValueError("allowed: a repository without a password; its variables belong in backup.env")
-    elif not _DIRECTORY.fullmatch(text(value)):
+        if not _REST.fullmatch(rest) or len(rest.encode()) > LONGEST:
+            raise ValueError(f"allowed: up to {LONGEST} bytes without blanks and control characters after the scheme")
+        if _OPTION.search(rest) or ".." in re.split("[/:]", rest):  # sftp: gives its host to ssh as an argument
+            raise ValueError("allowed: a repository without '..' whose parts do not begin with '-'")
+    elif not str(value).startswith("/"):
         raise ValueError(f"allowed: {allowed}")
+    elif error := directory_error(text(value), "backup"):
+        raise ValueError(error)
     return text(value)
 
 
@@ -59,7 +72,7 @@ KEEP = Kind(
 )
 
 
-def check(checker: Checker, found: Any) -> dict[str, Any]:
+def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[str, Any]:
     """The checked value of the key `backup`."""
     if not found:
         return {}
@@ -68,4 +81,7 @@ def check(checker: Checker, found: Any) -> dict[str, Any]:
         backup["keep"] = checker.check(KEEP, "backup.keep", backup["keep"])
         if not backup["keep"]:
             checker.problem("backup.keep", f"found {shown(found['keep'])}, allowed: how many backups stay, by interval")
+    place = backup.get("target", "")
+    if place.startswith("/") and (error := directory_error(place, "backup", own_directories(slurm_conf))):
+        checker.problem("backup.target", f"found {shown(place)}, {error}")
     return backup

@@ -25,6 +25,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import (
+    directory_error,
+    own_directories,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import check_script, content_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
@@ -46,8 +50,7 @@ _LOCAL = re.compile(r"\bscontrol\s+show\s+host(names?|list(sorted)?)\b")
 _NAMED = re.compile(rf"(?<![\w./-])({'|'.join(COMMANDS)})(?![\w.-])|/({'|'.join(COMMANDS)})(?![\w./-])")
 _COMMENT = re.compile(r"(^|\s)#.*", re.MULTILINE)
 _NAME = re.compile(r"[a-z][a-z0-9_-]{,30}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DIRECTORY = re.compile(r"(/[A-Za-z0-9._-]+)+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _NUMBERED = re.compile(r"(.*?)([0-9]{0,9})")
 
 
@@ -79,16 +82,6 @@ def on_failure(value: Any) -> str:
     return str(value)
 
 
-def directory(value: Any) -> str:
-    """A directory of its own on the nodes."""
-    parts = text(value).split("/")
-    if not _DIRECTORY.fullmatch(text(value)) or len(parts) < 3 or {".", ".."} & {*parts}:
-        raise ValueError("allowed: a directory of its own below a file system of the node, such as /local/jobs")
-    if parts[1] in ("dev", "proc", "run", "sys", "tmp"):
-        raise ValueError(f"allowed: a directory that is not below /{parts[1]}, such as /local/jobs")
-    return text(value)
-
-
 SCRIPT = Kind(
     own={
         "name": {"type": script_name, "required": True},
@@ -118,12 +111,12 @@ def check(
     found: list[Any],
     known: Mapping[str, Collection[str]],
     slurm_conf: Mapping[str, Any],
-    texts: Mapping[str, str | None],
+    texts: Mapping[str, str | ValueError | None],
 ) -> list[dict[str, Any]]:
     """The checked value of `prologs` or `epilogs`, where each entry has its text as `script`.
 
-    known: the names that `partitions` and `hardware` may have. texts: the files beside the cluster file; None for one
-    that is not there.
+    known: the names that `partitions` and `hardware` may have. texts: the files beside the cluster file, or why one
+    cannot be read; variables have none.
     """
     entries: list[dict[str, Any]] = []
     names: dict[str, int] = {}
@@ -148,7 +141,9 @@ def check(
     return entries
 
 
-def _text(checker: Checker, at: str, entry: dict[str, Any], value: Any, texts: Mapping[str, str | None]) -> None:
+def _text(
+    checker: Checker, at: str, entry: dict[str, Any], value: Any, texts: Mapping[str, str | ValueError | None]
+) -> None:
     """Check that an entry has one text, and take that of its file."""
     given = [key for key in ("file", "script") if isinstance(value, Mapping) and value.get(key) is not None]
     if len(given) != 1 and isinstance(value, Mapping):
@@ -157,6 +152,9 @@ def _text(checker: Checker, at: str, entry: dict[str, Any], value: Any, texts: M
     if name is None:
         return
     content = texts.get(name)
+    if isinstance(content, ValueError):
+        checker.problem(f"{at}.file", f"found {shown(name)}, {content}")
+        return
     if content is None:
         what = "a file beside the cluster file, or an absolute path" if checker.file else "script, the text"
         checker.problem(f"{at}.file", f"found {shown(name)}, allowed: {what}")
@@ -196,9 +194,7 @@ def check_private_tmp(
     """The checked value of `private_tmp`."""
     if not found:
         return ""
-    try:
-        directory(found)
-    except ValueError as error:
+    if error := directory_error(str(found), "private_tmp", own_directories(slurm_conf)):
         checker.problem("private_tmp", f"found {shown(found)}, {error}")
     for parameter in ("JobContainerType", "NamespaceType"):
         if slurm_conf.get(parameter) is not None:

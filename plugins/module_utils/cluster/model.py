@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from posixpath import normpath
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import problems as policy_problems
@@ -42,6 +43,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import (
+    directory_error,
+    own_directories,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.other import logrotate_path
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import MAX_HOSTS, count, expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, shown
@@ -107,15 +112,17 @@ def load(
     document: Document,
     measured: Document | None = None,
     beside: Mapping[str, Document | people.Table] | None = None,
-    scripts: Mapping[str, str | None] | None = None,
+    scripts: Mapping[str, str | ValueError | None] | None = None,
 ) -> DeclaredCluster:
     """Check and resolve a cluster file, the file of its measured hardware if there is one, and those of its people.
 
-    beside: the files that `people.files` names. scripts: those that `job_scripts.files` names, None for one that is
-    missing. Raises ModelError with all problems of all files.
+    beside: the files that `people.files` names. scripts: those that `job_scripts.files` names, or why one cannot be
+    read. Raises ModelError with all problems of all files.
     """
     problems: list[str] = []
     checker = _checker(document, problems)
+    if long := _too_long(document, measured, *(beside or {}).values()):
+        raise ModelError(long)  # the rules would repeat it
     file = checker.check(schema.CLUSTER, "", document.data)
     if measured:
         measured_hardware, types = _measured(_checker(measured, problems), measured.data)
@@ -147,6 +154,7 @@ def load(
         "the hosts of controllers, database, login, registry and nodes",
         parts.slurm_conf,
     )
+    _check_homes(checker, "users", listed.variable, parts.slurm_conf)
     _check_ports(checker, parts, database, registry, None, None, mounts)  # those are no keys of the file
     access.check_hosts(checker, parts.access, addressed, [*login, *parts.node_hosts], login)
     firewall_plans.check_hosts(checker, parts.firewall, addressed, hosts, hosts)
@@ -210,6 +218,10 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     problems: list[str] = []
     checker, hosts = Checker("", problems), [*hosts]
     given = {key: plain(variables.get(name)) or None for key, name in schema.VARIABLES.items()}
+    for key, what in schema.too_long(given):
+        checker.problem(key, what)
+    if problems:
+        return limited(problems)
     policy = {key: given.pop(f"accounting.{key}") for key in schema.ACCOUNTING.own}
     addresses = given.pop("addresses") or []
     if not isinstance(addresses, list):
@@ -233,6 +245,10 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
         parts.slurm_conf,
     )
     mounts = _storage(checker, file, parts, dict.fromkeys([*hosts, *parts.node_hosts]), ())
+    _check_homes(checker, "people.users", given["people"], parts.slurm_conf)
+    secrets = variables.get("slurm_secrets_dir")
+    if secrets and (error := directory_error(normpath(str(secrets)), "secrets")):
+        checker.problem("slurm_secrets_dir", f"found {shown(secrets)}, {error}")
     slurmdbd_conf = variables.get("slurmdbd_conf")
     slurmdbd_conf = plain(slurmdbd_conf) if isinstance(slurmdbd_conf, Mapping) else {}
     database, registry = file.get("database", ""), file.get("registry", "")
@@ -279,7 +295,7 @@ def _parts(
     file: dict[str, Any],
     measured_hardware: dict[str, dict[str, Any]],
     types: dict[str, str],
-    scripts: Mapping[str, str | None],
+    scripts: Mapping[str, str | ValueError | None],
 ) -> _Parts:
     """Check all that follows from the keys of a cluster file.
 
@@ -333,7 +349,7 @@ def _parts(
         slurm_files,
         packages,
         access.check(checker, file.get("access", {}), slurm_conf),
-        backup.check(checker, file.get("backup", {})),
+        backup.check(checker, file.get("backup", {}), slurm_conf),
         firewall_plans.check(checker, file.get("firewall", {}), slurm_conf),
         accounting,
         mail.check(checker, file.get("mail", {}), slurm_conf),
@@ -386,6 +402,19 @@ def _check_ports(
         checker.problem(key, what)
 
 
+def _check_homes(checker: Checker, key: str, found: Any, slurm_conf: Mapping[str, Any]) -> None:
+    """Check that no home is with the files of Slurm's daemons. found: the variable slurm_people, perhaps wrong."""
+    others = own_directories(slurm_conf)
+    users = found.get("users") if isinstance(found, Mapping) and others else None
+    for i, user in enumerate(users if isinstance(users, list) else []):
+        home = user.get("home") if isinstance(user, Mapping) else None
+        # Other mistakes in a home have been named.
+        if not isinstance(home, str) or directory_error(home, "home"):
+            continue
+        if error := directory_error(home, "home", others):
+            checker.problem(f"{key}[{i}].home", f"found {shown(home)}, {error}")
+
+
 def _few_enough(checker: Checker, nodes: list[Any]) -> bool:
     """Whether a cluster has at most the nodes that Slurm allows. They are counted before all their names are made."""
     number = 0
@@ -399,15 +428,19 @@ def _few_enough(checker: Checker, nodes: list[Any]) -> bool:
 
 
 def check_state_location(checker: Checker, slurm_conf: Mapping[str, Any], controllers: int) -> None:
-    """Check StateSaveLocation. Slurm's own one is on the disk of each controller; controllers: how many there are."""
+    """Check StateSaveLocation and SlurmdSpoolDir.
+
+    Slurm's own StateSaveLocation is on the disk of each controller; controllers: how many there are.
+    """
     path = slurm_conf.get("StateSaveLocation")
     if path is None and controllers > 1:
         what = "share their state, so name a directory that all of them mount"
         checker.problem("slurm_conf.StateSaveLocation", f"missing: {controllers} controllers {what}")
     # "Fully qualified pathname", slurm.conf(5); Slurm takes another one from wherever slurmctld was started.
-    if path is not None and not str(path).startswith("/"):
-        what = f"found {shown(path)}, allowed: an absolute path such as /shared/slurm"
-        checker.problem("slurm_conf.StateSaveLocation", what)
+    for name, purpose in (("StateSaveLocation", "state"), ("SlurmdSpoolDir", "spool")):
+        path = slurm_conf.get(name)
+        if path is not None and (error := directory_error(str(path), purpose)):
+            checker.problem(f"slurm_conf.{name}", f"found {shown(path)}, {error}")
 
 
 def check_log_of_jobs(checker: Checker, slurm_conf: Mapping[str, Any]) -> None:
@@ -426,6 +459,16 @@ def _checker(document: Document, problems: list[str]) -> Checker:
     for key, what in document.problems:
         checker.problem(key, what)
     return checker
+
+
+def _too_long(*documents: Document | people.Table | None) -> list[str]:
+    """The keys and texts that are too long, as messages. A table has types for all of its values."""
+    problems: list[str] = []
+    for document in documents:
+        if isinstance(document, Document):
+            for key, what in schema.too_long(document.data):
+                Checker(document.file, problems).problem(key, what)
+    return problems
 
 
 def _hardware(checker: Checker, found: dict[str, Any]) -> dict[str, dict[str, Any]]:

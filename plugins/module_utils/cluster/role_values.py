@@ -17,6 +17,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb, other, systemd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import directory_for
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package, package_source
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
 
 Check = Callable[[Any], object]
@@ -24,6 +26,8 @@ Check = Callable[[Any], object]
 
 _DATABASE = re.compile(r"\w{1,64}", re.ASCII)
 _DATABASE_USER = re.compile(r"[\w.-]{1,80}", re.ASCII)
+_BRANCH = re.compile(r"[0-9]{3,4}")
+_DRIVER_VERSION = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){0,3}")
 _SETTING = re.compile(r"[a-z0-9_][a-z0-9_./-]*")
 
 
@@ -68,6 +72,20 @@ def _database_user(value: Any) -> str:
     return str(value)
 
 
+def _branch(value: Any) -> str:
+    """A branch of NVIDIA's driver, which the names of its packages have."""
+    if not _BRANCH.fullmatch(str(value)):
+        raise ValueError("allowed: a branch of the driver, such as 550")
+    return str(value)
+
+
+def _driver_version(value: Any) -> str:
+    """A version of NVIDIA's driver."""
+    if not _DRIVER_VERSION.fullmatch(str(value)):
+        raise ValueError("allowed: a version of the driver, such as 550.163.01")
+    return str(value)
+
+
 def _slurmdbd(value: Any) -> None:
     """A value in slurmdbd.conf; None removes the parameter."""
     if value is not None:
@@ -82,32 +100,40 @@ def _directive(value: Any) -> None:
 
 VALUES: dict[str, Check] = {
     "apptainer_bind_paths": one_line,
-    "apptainer_cache_dir": _optional(other.user_directory),
+    "apptainer_cache_dir": _optional(directory_for("user")),
     "apptainer_conf": _directive,
+    "apptainer_packages": package_source,
     "apptainer_suite": other.suite,
-    "apptainer_tmp_dir": _optional(other.user_directory),
+    "apptainer_tmp_dir": _optional(directory_for("user")),
+    "base_extra_packages": package,
     "base_kernel_settings": _number,
-    "enroot_cache_dir": other.user_directory,
+    "base_packages": package,
+    "enroot_cache_dir": directory_for("user"),
     "enroot_conf": one_line,
-    "enroot_config_dir": other.user_directory,
-    "enroot_data_dir": other.user_directory,
+    "enroot_config_dir": directory_for("user"),
+    "enroot_data_dir": directory_for("user"),
     "enroot_environment": one_line,
     "enroot_mounts": one_line,
-    "enroot_runtime_dir": other.user_directory,
-    "enroot_temp_dir": other.user_directory,
+    "enroot_packages": package_source,
+    "enroot_runtime_dir": directory_for("user"),
+    "enroot_temp_dir": directory_for("user"),
     "job_tools_image": one_line,
     "job_tools_partition": one_line,
     "job_tools_registry": one_line,
     "mariadb_settings": mariadb.option_value,
     "nvidia_driver_kernel_modules": other.module_name,
     "nvidia_driver_module_options": other.module_options,
+    "nvidia_driver_branch": _optional(_branch),
     "nvidia_driver_repository": _optional(url),
+    "nvidia_driver_version": _optional(_driver_version),
     "pyxis_arguments": _word,
+    "pyxis_packages": package_source,
     "registry_clean": _optional(systemd.calendar),
-    "registry_dir": other.directory,
+    "registry_dir": directory_for("registry"),
     "registry_upstream": one_line,
     "registry_upstream_password": one_line,
     "registry_upstream_username": one_line,
+    "rolling_packages": package,
     "slurm_health_mounts": _word,
     "slurmdbd_conf": _slurmdbd,
     "validate_mpi": one_line,

@@ -10,7 +10,7 @@ messages with the file, the key, the found value and the allowed values.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentTypeError, RequiredError, UnsupportedError
 from ansible_collections.gpucluster.slurm.plugins.module_utils import spelling
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import name_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import node_sets, parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS, TEXTS
@@ -36,7 +37,7 @@ AUTO = "auto"
 CLUSTER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{,254}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,254}")
 PARTITION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{,254}")
-_ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]*")
+_ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]{0,252}")
 _IP = re.compile(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*")  # no name: all digits, or with a colon
 _INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 _PROFILE = re.compile(r"([1-7]c\.)?[1-7]g\.[0-9]+gb([+-][a-z]+(\.[a-z]+)*)?")
@@ -52,6 +53,18 @@ GRES_FLAGS = ("CountOnly", "explicit", *SHARING, *GPU_ENVIRONMENT, "no_gpu_env")
 """The values of Flags in gres.conf; Slurm ignores any other word (`gres_flags_parse` in `src/interfaces/gres.c`)."""
 
 
+LONGEST_NAME = 255
+"""Characters of a name, as slurmdbd keeps it."""
+
+LONGEST_VALUE = 4096
+"""Characters of a text that is no list of names and no file."""
+
+LONGEST_KEY = 2**16
+"""Characters of a key; those of `addresses` are hostlists."""
+
+LONGEST_TEXT = 2**22
+"""Characters of any text, also of a file of Slurm or a script."""
+
 PROFILES = ("standard", "strict")
 """Values of the key `profile`, the usual one first (`roles/slurm/vars/main/profiles.yml`)."""
 
@@ -63,13 +76,45 @@ PACKAGE_SOURCES = ("distribution", "schedmd")
 # allowed values or the problem.
 
 
-def text(value: Any) -> str:
+def any_text(value: Any) -> str:
     """A string, or a number that is meant as one. Templates are refused, since nothing would evaluate them."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError("allowed: a text")
     if "{{" in str(value):
         raise ValueError("templates are not evaluated here; set the variable in group_vars instead")
     return str(value)
+
+
+def text(value: Any) -> str:
+    """As any_text, with a limit for its length."""
+    if len(any_text(value)) > LONGEST_VALUE:
+        raise ValueError(f"of {len(any_text(value))} characters, allowed: up to {LONGEST_VALUE}")
+    return any_text(value)
+
+
+def too_long(data: Any) -> Iterator[tuple[str, str]]:
+    """The keys and texts that are longer than any needs to be, as (key, problem).
+
+    data: that of YAML, whose depth is limited, or variables.
+    """
+    left: list[tuple[str, Any]] = [("", data)]
+    while left:
+        place, value = left.pop()
+        if isinstance(value, str):
+            if len(value) > LONGEST_TEXT:
+                yield place, f"found a text of {len(value)} characters, allowed: up to {LONGEST_TEXT}"
+        elif isinstance(value, Mapping):
+            for key, element in value.items():
+                if isinstance(key, str) and len(key) > LONGEST_KEY:
+                    yield place, f"found a key of {len(key)} characters, {shown(key)}, allowed: up to {LONGEST_KEY}"
+                elif isinstance(element, (str, Mapping, list)):
+                    left.append((_join(place, str(key)), element))
+        elif isinstance(value, list):
+            left += [
+                (f"{place}[{i}]", element)
+                for i, element in enumerate(value)
+                if isinstance(element, (str, Mapping, list))
+            ]
 
 
 def plugin(value: Any) -> str:
@@ -105,7 +150,7 @@ def partition_name(value: Any) -> str:
 def _hostlist(value: Any, pattern: re.Pattern[str], allowed: str, *, repeated: bool = False) -> str:
     """A hostlist with at least one name, all of a pattern, none twice unless they may be repeated."""
     seen = set()
-    for host in expand(text(value)):
+    for host in expand(any_text(value)):
         if not pattern.fullmatch(host) or host.lower() in _NO_HOSTS:
             raise ValueError(f"{shown(host)} is not a host name, allowed: {allowed}")
         if host in seen and not repeated:
@@ -142,7 +187,7 @@ def ip_version(address: str) -> int | None:
 
 def partition_nodes(value: Any) -> str:
     """A hostlist of nodes and node sets, functions of the topology, ALL, or nothing."""
-    nodes = text(value)
+    nodes = any_text(value)
     if node_sets.is_all(nodes):
         return "ALL"
     for function, _argument in node_sets.functions(nodes):
@@ -290,7 +335,7 @@ def parameter(value: Any) -> Any:
         if isinstance(element, (dict, list)):
             raise ValueError("allowed: a value, or a list of values")
         if not isinstance(element, bool):
-            text(element)
+            any_text(element)
     value_text(value)
     return value
 
@@ -352,6 +397,13 @@ def sha256(value: Any) -> str:
     return value.lower()
 
 
+def file_name(value: Any) -> str:
+    """The name of a file on the control host."""
+    if error := name_error(text(value)):
+        raise ValueError(error)
+    return text(value)
+
+
 def repository(value: Any) -> str:
     """A repository of apt: URL, suite and components, as in sources.list(5); a suite that ends in / has none."""
     words = text(value).split()
@@ -385,7 +437,7 @@ def key_of_repository(value: Any) -> Any:
     """The key of a repository: a file on the control host, or a URL with its checksum."""
     if not isinstance(value, (str, Mapping)):
         raise ValueError("allowed: a file with an ASCII-armored key, or a mapping with url and sha256")
-    return text(value) if isinstance(value, str) else value
+    return file_name(value) if isinstance(value, str) else value
 
 
 def or_automatic(typed: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -602,7 +654,7 @@ PACKAGES = Kind(
 
 REPOSITORY_KEY = Kind(own={"url": {"type": url, "required": True}, "sha256": {"type": sha256, "required": True}})
 
-PACKAGE_FILE = Kind(own={"url": {"type": url}, "sha256": {"type": sha256}, "file": {"type": text}})
+PACKAGE_FILE = Kind(own={"url": {"type": url}, "sha256": {"type": sha256}, "file": {"type": file_name}})
 
 OWN_FILES = {
     "cgroup.conf": "cgroup_conf",

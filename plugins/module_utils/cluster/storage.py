@@ -19,6 +19,13 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, Kind, text, unknown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import (
+    LONGEST,
+    directory_error,
+    directory_for,
+    within,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import setting
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
@@ -50,18 +57,21 @@ EXPORTS = "/etc/exports.d/gpucluster-slurm.exports"
 
 MARK = "# Managed by gpucluster.slurm (key storage): changes here are overwritten."
 
-_PART = r"/(?!\.{1,2}(?:/|$))[A-Za-z0-9._+@:~-]+"
-_PATH = re.compile(f"(?:{_PART})+")
 _TYPE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WORD = re.compile(r"[!-~]+")
 _OPTION = re.compile(r"[!#-+\--~]+")  # neither blanks nor commas and quotes
 _NFS_SOURCE = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):/\S*")
 _DEVICE = re.compile(r"/dev/|(?:PART)?(?:UUID|LABEL)=")
 
-_TREES = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "sys", "usr")
-"""Directories of the system: nothing is mounted on them or below them."""
-_EXACT = ("root", "var", "var/cache", "var/lib", "var/log", "var/spool")
-"""Directories of the system below which a mount is possible."""
+_OF_KERNEL = frozenset(
+    (
+        *("autofs", "bdev", "binder", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "cpuset", "debugfs"),
+        *("devpts", "devtmpfs", "efivarfs", "functionfs", "fusectl", "hugetlbfs", "mqueue", "nfsd", "nsfs", "pipefs"),
+        *("proc", "pstore", "resctrl", "rootfs", "rpc_pipefs", "securityfs", "selinuxfs", "smackfs", "sockfs", "swap"),
+        *("sysfs", "tracefs"),
+    )
+)
+"""File systems by which the kernel shows and takes settings, those of /proc/filesystems without data of users."""
 
 _OF_VFS = ("ro", "rw", "nosuid", "suid", "nodev", "dev", "noexec", "exec", "noatime", "relatime", "nodiratime")
 """Options that every mount takes, a bind mount as well (mount(8))."""
@@ -73,19 +83,21 @@ _DERIVED = ("_netdev", "nofail")
 
 
 def directory(value: Any) -> str:
-    """A directory for a mount or an export, which is no directory of the system."""
-    path = text(value)
-    if not _PATH.fullmatch(path):
-        raise ValueError("allowed: an absolute path of letters, digits, and '._+@:~-' without '..', such as /home")
-    if path.split("/")[1] in _TREES or path[1:] in _EXACT:
-        raise ValueError("which the system needs, allowed: another directory such as /home, /data or /srv/home")
-    return path
+    """A directory for a mount."""
+    return directory_for("mount")(text(value))
+
+
+def export(value: Any) -> str:
+    """A directory of a server that other hosts mount."""
+    return directory_for("export")(text(value))
 
 
 def kind_of_mount(value: Any) -> str:
     """The type of a file system as mount(8) has it."""
     if not _TYPE.fullmatch(text(value)):
         raise ValueError("allowed: a type of mount(8) such as nfs, lustre, xfs, tmpfs or gcsfuse")
+    if value in _OF_KERNEL:
+        raise ValueError("which the kernel has for itself, allowed: a type such as nfs, lustre, xfs, tmpfs or gcsfuse")
     return text(value)
 
 
@@ -93,6 +105,8 @@ def source(value: Any) -> str:
     """What is mounted: a device, a server's directory, a bucket."""
     if not _WORD.fullmatch(text(value)):
         raise ValueError("allowed: a text without blanks such as nas.example.org:/vol/home or /dev/nvme0n1")
+    if len(str(value)) > LONGEST:
+        raise ValueError(f"of {len(str(value))} characters, allowed: up to {LONGEST}")
     setting(value)  # What= of a unit
     return text(value)
 
@@ -104,6 +118,8 @@ def options(value: Any) -> list[str]:
         if not _OPTION.fullmatch(word):
             raise ValueError(f"{shown(word)} is no option, allowed: options of mount(8) such as [hard, noatime]")
         setting(word)  # Options= of a unit
+        if len(word) > LONGEST:
+            raise ValueError(f"an option of {len(word)} characters, allowed: up to {LONGEST}")
         if word.startswith("x-systemd.") or word in ("noauto", "auto"):
             raise ValueError(
                 f"{shown(word)} is for fstab(5), allowed: options of the file system; the unit has the rest"
@@ -113,10 +129,10 @@ def options(value: Any) -> list[str]:
 
 def hosts(value: Any) -> str:
     """A hostlist of hosts and WORDS."""
-    others = [name for name in expand(text(value)) if name not in WORDS]
-    if others or not text(value):
+    others = [name for name in expand(schema.any_text(value)) if name not in WORDS]
+    if others or not schema.any_text(value):
         schema.hostlist(",".join(others))
-    return text(value)
+    return schema.any_text(value)
 
 
 STORAGE = Kind(
@@ -125,7 +141,7 @@ STORAGE = Kind(
         "type": {"type": kind_of_mount, "required": True},
         "source": {"type": source},
         "server": {"type": schema.host},
-        "export": {"type": directory},
+        "export": {"type": export},
         "options": {"type": options},
         "hosts": {"type": hosts},
         "packages": {"type": schema.sequence},
@@ -134,7 +150,7 @@ STORAGE = Kind(
     }
 )
 
-PACKAGE = Kind(own={"name": {"type": text}, **schema.PACKAGE_FILE.own})
+PACKAGE = Kind(own={"name": {"type": package}, **schema.PACKAGE_FILE.own})
 
 
 # -- the check -------------------------------------------------------------------------------------------------------
@@ -157,6 +173,7 @@ def check(
             entry["packages"] = _check_packages(checker, f"storage[{i}].packages", entry["packages"])
     _check_places(checker, entries, members)
     _check_scratch(checker, entries, slurm_conf.get("TmpFS"))
+    _check_exports(checker, entries, members, slurm_conf.get("StateSaveLocation"))
     return entries
 
 
@@ -185,6 +202,8 @@ def _check_source(checker: Checker, key: str, entry: dict[str, Any], given: Mapp
         checker.problem(f"{key}.source", f"found {shown(entry['source'])}, allowed: SERVER:/PATH")
     if kind == "none" and "bind" not in entry.get("options", []) and "rbind" not in entry.get("options", []):
         checker.problem(f"{key}.type", "found 'none', allowed: with option bind, for a directory of the host itself")
+    if kind == "none" and "source" in entry and (error := directory_error(entry["source"], "bind")):
+        checker.problem(f"{key}.source", f"found {shown(entry['source'])}, {error}")
 
 
 def _check_options(checker: Checker, key: str, entry: dict[str, Any]) -> None:
@@ -250,6 +269,19 @@ def _check_scratch(checker: Checker, entries: list[dict[str, Any]], tmp_fs: Any)
         )
     if paths and tmp_fs is not None and tmp_fs != paths[0]:
         checker.problem("slurm_conf.TmpFS", f"found {shown(tmp_fs)}, allowed: '{paths[0]}', which is scratch")
+
+
+def _check_exports(
+    checker: Checker, entries: list[dict[str, Any]], members: Mapping[str, Collection[str]], state: Any
+) -> None:
+    """Check that only controllers mount StateSaveLocation, or what is in it, from a server of the cluster."""
+    for i, entry in enumerate(entries):
+        export = _export(entry)
+        if "server" in entry and state and within(export, str(state)):
+            others = [host for host in _hosts(entry, members) if host not in members["controllers"]]
+            if others:
+                what = f"found {shown(export)}, the StateSaveLocation, for {short(fold(others))}"
+                checker.problem(f"storage[{i}].export", f"{what}, allowed: another directory, or hosts: controllers")
 
 
 # -- where -----------------------------------------------------------------------------------------------------------

@@ -12,37 +12,8 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import environment_value
 
-_PART = r"/(?!\.{1,2}(?:/|$))[A-Za-z0-9._+@:~-]+"
-_DIRECTORY = re.compile(f"(?:{_PART})+")
-_USER_PART = r"/(?!\.{1,2}(?:/|$))(?:[A-Za-z0-9._+@~-]|%[uU])+"
-_USER_DIRECTORY = re.compile(f"(?:%h)?(?:{_USER_PART})+")
 _MODULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
-
-
-def directory(value: Any) -> str:
-    """An absolute path that every format and every shell takes as it is.
-
-    Raises:
-        ValueError: says what is allowed.
-    """
-    if not _DIRECTORY.fullmatch(str(value)):
-        raise ValueError("allowed: an absolute path of letters, digits and '._+@:~-' without '..', such as /srv/images")
-    return str(value)
-
-
-def user_directory(value: Any) -> str:
-    """A directory of each user, which shells expand: `%h` is the home, `%U` the id and `%u` the name of the user.
-
-    Raises:
-        ValueError: says what is allowed.
-    """
-    if not _USER_DIRECTORY.fullmatch(str(value)):
-        raise ValueError(
-            "allowed: an absolute path, or one that begins with %h/, of letters, digits, '._+@~-', %U and %u without "
-            "'..', such as /scratch/%U"
-        )
-    return str(value)
 
 
 def logrotate_path(value: Any) -> str:

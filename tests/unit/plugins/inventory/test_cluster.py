@@ -122,7 +122,7 @@ def test_people_beside_the_file(tmp_path: Path, file: str) -> None:
 def test_a_file_of_people_that_is_missing(tmp_path: Path, people: str) -> None:
     path = tmp_path / "my.cluster.yml"
     path.write_text(f"{GUIDE.read_text()}people: {people}\n")
-    line = f"my.cluster.yml: people: found '{people}', allowed: a file beside the cluster file, or an absolute path"
+    line = f"my.cluster.yml: people: found '{people}', which does not exist, allowed: a file beside the cluster file"
     result = playbook(path)
     assert (result.returncode != 0, result.stderr.count(line)) == (True, 1), result.stderr
 
@@ -330,3 +330,39 @@ def test_a_script_that_cannot_run_is_an_error_of_the_file(tmp_path: Path) -> Non
     errors = playbook(path).stderr
     assert "my.cluster.yml: prologs[0].file: 'returned.sh': line 1: found '#!/bin/bash\\r', which ends with a" in errors
     assert "my.cluster.yml: prologs[1].file: 'open.sh': line 3: bash -n: syntax error: unexpected end of file" in errors
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "name"),
+    [
+        ("people", "own.csv", "own.csv"),
+        ("people", "own.yml", "own.yml"),
+        ("prologs", [{"name": "own", "file": "own.sh"}], "own.sh"),
+        ("hardware", None, "my.hardware.yml"),
+    ],
+)
+def test_a_file_that_has_no_end_is_refused_at_once(tmp_path: Path, key: str, value: Any, name: str) -> None:
+    """It would let the inventory wait without an end; test_named_files.py has other kinds of files."""
+    os.mkfifo(tmp_path / name)
+    path = tmp_path / "my.cluster.yml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(GUIDE.read_text()), **({key: value} if value else {})}))
+    place = {
+        "people": "people: found 'own",
+        "prologs": "prologs[0].file: found 'own.sh",
+        "hardware": "my.hardware.yml: ",
+    }
+    errors = playbook(path).stderr
+    assert place[key] in errors, errors
+    assert "allowed: a regular file" in errors
+
+
+def test_a_script_stays_below_the_directory_of_the_cluster_file(tmp_path: Path) -> None:
+    (tmp_path / "own.sh").write_text("#!/bin/sh\n")
+    path = tmp_path / "site/my.cluster.yml"
+    path.parent.mkdir()
+    prologs = [{"name": "own", "file": "../own.sh"}]
+    path.write_text(yaml.safe_dump({**yaml.safe_load(GUIDE.read_text()), "prologs": prologs}))
+    errors = playbook(path).stderr
+    assert (
+        "prologs[0].file: found '../own.sh', allowed: a file beside the cluster file or below its directory" in errors
+    )

@@ -135,7 +135,7 @@ def test_a_command_that_cannot_be_run_is_refused_before_all_others(command: list
     module.run_command.assert_not_called()
 
 
-@pytest.mark.parametrize("name", ["", "-y", "a b", "a;b"])
+@pytest.mark.parametrize("name", ["", "-y", "a b", "a;b", "at-", "bash=1-", "-oAPT::x=y", "+at", "at/"])
 def test_what_is_no_package_is_refused(name: str) -> None:
     module = Mock(params={"packages": [{"name": name}], "before": []})
     with pytest.raises(slurm_packages.PackageError, match=r"packages: name: found .*, allowed: the name of a package"):
@@ -332,3 +332,40 @@ def test_a_file_of_another_release_is_refused() -> None:
         slurm_packages.of_the_cluster(Apt(""), ["/x/s.deb"], [deb])
     same = slurm_packages.Deb("/x/s.deb", "s.deb", PACKAGE, "26.05.1-4", "amd64")
     assert slurm_packages.of_the_cluster(Apt(""), ["/x/s.deb"], [same]) == ["/x/s.deb"]
+
+
+@pytest.mark.parametrize("where", ["copy", "elsewhere"])
+def test_the_copy_of_a_refused_package_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Every user of the host can read it, and it may be no package at all."""
+    monkeypatch.setattr(slurm_packages, "CACHE", str(tmp_path / "copy"))
+    path = tmp_path / where / "x.deb"
+    path.parent.mkdir()
+    path.write_text("root:secret")
+    if where == "elsewhere":
+        with pytest.raises(slurm_packages.PackageError):
+            raise slurm_packages.RefusedError(str(path), "x")
+        assert path.exists()
+        return
+    module = Mock()
+    module.run_command.return_value = (2, "", "not a Debian format archive\n")
+    package = {"name": None, "url": None, "file": "/srv/x.deb", "sha256": None}
+    with pytest.raises(slurm_packages.PackageError, match=r"x\.deb: not a Debian format archive"):
+        slurm_packages.look(module, package)
+    assert not path.exists()
+    path.write_text("root:secret")
+    with pytest.raises(slurm_packages.PackageError, match=r"x\.deb: found sha256"):
+        slurm_packages.look(module, {**package, "sha256": "0" * 64})
+    assert not path.exists()
+    path.write_text("")
+    module.run_command.return_value = (0, "amd64\n", "")
+    with pytest.raises(slurm_packages.PackageError, match="found architecture arm64"):
+        slurm_packages.check_architecture(module, [slurm_packages.Deb(str(path), "x.deb", "x", "1", "arm64")])
+    assert not path.exists()
+
+
+def test_names_are_no_options_of_apt() -> None:
+    module = Mock(params={"version": None, "download": False, "slurm_release": None, "slurm": None})
+    module.run_command.return_value = (0, "", "")
+    slurm_packages.install(module, ["at", "/x.deb"], [])
+    (call,) = module.run_command.call_args_list
+    assert call.args[0][-3:] == ["--", "at", "/x.deb"]

@@ -1,0 +1,132 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files of the control host that a cluster file or a variable names: people, scripts, keys and packages.
+
+They are checked before they are read or sent to a host: a FIFO would let a run wait without an end, and a file that is
+no package would be copied to each host, where all users can read it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import LONGEST, within
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+
+LARGEST = 2**26
+"""Bytes of a file with people, a script or a key; people with keys of SSH need less than 1 KiB each."""
+
+LARGEST_PACKAGE = 2**32
+"""Bytes of a package."""
+
+DEB = b"!<arch>\ndebian-binary"
+"""How a package begins (deb(5))."""
+
+ALLOWED = "allowed: a file beside the cluster file or below its directory, or an absolute path"
+
+_OF_KERNEL = ("/dev", "/proc", "/sys")
+_PACKAGES = ("apptainer_packages", "enroot_packages", "pyxis_packages")
+
+
+def name_error(name: Any) -> str:
+    """Why a file cannot be named so, as `..., allowed: ...`; empty if it can.
+
+    A relative name stays in the directory of the cluster file.
+    """
+    try:
+        right = isinstance(name, str) and one_line(name) == name.strip() and len(name.encode()) <= LONGEST
+    except ValueError as error:
+        return str(error)
+    if not right or name[:1] in ("", "~") or name.endswith("/") or ".." in name.split("/"):
+        return ALLOWED
+    return ""
+
+
+def file_error(directory: str, name: Any, *, package: bool = False) -> str:
+    """Why a file cannot be used, as `..., allowed: ...`; empty if it can.
+
+    directory: that of the cluster file. A symbolic link may lead out of it, as an absolute path may.
+    package: whether it must be a package of Debian.
+    """
+    if error := name_error(name):
+        return error
+    path = os.path.join(directory, name)
+    largest = LARGEST_PACKAGE if package else LARGEST
+    try:
+        if any(within(os.path.realpath(path), top) for top in _OF_KERNEL):
+            return "a file of the kernel, allowed: a regular file"
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return f"which does not exist, {ALLOWED}"
+    except OSError as failure:
+        return f"which cannot be read: {failure.strerror}, allowed: a regular file"
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            return "which is no regular file, allowed: a regular file"
+        if status.st_size > largest:
+            return f"of {status.st_size} bytes, allowed: up to {largest}"
+        if package and os.read(file, len(DEB)) != DEB:
+            return "which is no package, allowed: a package of Debian (.deb)"
+    except OSError as failure:
+        return f"which cannot be read: {failure.strerror}, allowed: a regular file"
+    finally:
+        os.close(file)
+    return ""
+
+
+def named_file_errors(variables: Mapping[str, Any], directory: str) -> list[str]:
+    """The errors of the files that variables name, as `VARIABLE: found FILE, ..., allowed: ...`.
+
+    Args:
+        variables: by name; those with files are slurm_packages, slurm_storage and the packages of container tools.
+        directory: that of the cluster file, for relative names.
+    """
+    return [
+        f"{key}: found {shown(name)}, {error}"
+        for key, name, package in _named(variables)
+        if (error := file_error(directory, name, package=package)) and not _of_another_release(key, directory, name)
+    ]
+
+
+def _of_another_release(key: str, directory: str, name: Any) -> bool:
+    """Whether a missing file may be the package of pyxis for a release of Slurm that no host has yet.
+
+    Role pyxis and playbook upgrade copy the package for the release of the cluster alone.
+    """
+    return (
+        key.startswith("pyxis_packages.")
+        and not name_error(name)
+        and not os.path.lexists(os.path.join(directory, name))
+    )
+
+
+def _named(variables: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
+    """The files that variables name, as (key, name, whether it is a package)."""
+    source = variables.get("slurm_packages")
+    if isinstance(source, Mapping):
+        yield from _of_entries("slurm_packages.files", source.get("files"))
+        if isinstance(source.get("key"), str):
+            yield "slurm_packages.key", source["key"], False
+    mounts = variables.get("slurm_storage")
+    for i, entry in enumerate(mounts if isinstance(mounts, list) else []):
+        if isinstance(entry, Mapping):
+            yield from _of_entries(f"slurm_storage[{i}].packages", entry.get("packages"))
+    for name in _PACKAGES:
+        yield from _of_entries(name, variables.get(name))
+
+
+def _of_entries(key: str, found: Any) -> Iterator[tuple[str, Any, bool]]:
+    """The files in a list or a mapping of entries."""
+    if isinstance(found, Mapping):
+        places = [(f"{key}.{name}", entry) for name, entry in found.items()]
+    else:
+        places = [(f"{key}[{i}]", entry) for i, entry in enumerate(found if isinstance(found, list) else [])]
+    for place, entry in places:
+        if isinstance(entry, Mapping) and entry.get("file") is not None:
+            yield f"{place}.file", entry["file"], True
