@@ -23,7 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology
     counted_cpus,
     read_memory,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.sessions import processes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import jobs_of_processes, processes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NOT_STARTED, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import Mount, mounted
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
@@ -214,16 +214,9 @@ def own_addresses(fib_trie: str, if_inet6: str) -> list[str]:
 
 def left(running: Collection[str]) -> list[str]:
     """Processes of jobs that do not run here any more, and those that end them."""
-    found = []
-    for pid, process in processes().items():
-        job = re.search(r"/job_(\d+)(?:/|$)", process.cgroup, re.MULTILINE)
-        number = job[1] if job else ""
-        if not number and process.name == "slurmstepd":
-            title = re.match(r"slurmstepd: \[(\d+)\.", text(f"/proc/{pid}/cmdline").replace("\0", " "))
-            number = title[1] if title else ""
-        if number and number not in running:
-            found.append(f"{process.name} {pid} of job {number}")
-    return found[:LEFT]
+    present = processes()
+    jobs = jobs_of_processes(present)
+    return [f"{present[pid].name} {pid} of job {job}" for pid, job in jobs.items() if job not in running][:LEFT]
 
 
 def _booted(stat: str) -> str:
