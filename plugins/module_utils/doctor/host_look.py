@@ -128,19 +128,13 @@ def _munge_error(credential: str) -> str:
 
 def _conf_in_use(spool: str) -> str:
     """The slurm.conf that slurmd reads: that of -f, its copy of the controller's, or the host's own."""
-    words = next((words for name, words in _command_lines() if name == "slurmd"), [])
+    slurmds = (pid for pid, process in processes().items() if process.name == "slurmd" and process.uids[0] == 0)
+    words = [word for word in text(f"/proc/{next(slurmds, 0)}/cmdline").split("\0") if word]
     if "-f" in words[:-1]:
         return words[words.index("-f") + 1]
     cached = f"{spool}/conf-cache/slurm.conf"
     fetched = any(word.startswith("--conf-server") for word in words) or not os.path.exists("/etc/slurm/slurm.conf")
     return cached if fetched and os.path.exists(cached) else "/etc/slurm/slurm.conf"
-
-
-def _command_lines() -> Iterable[tuple[str, list[str]]]:
-    """The names and words of the processes of this host."""
-    for entry in filter(str.isdecimal, os.listdir("/proc")):
-        words = text(f"/proc/{entry}/cmdline").split("\0")
-        yield text(f"/proc/{entry}/comm").strip(), [word for word in words if word]
 
 
 # -- file systems ----------------------------------------------------------------------------------------------------

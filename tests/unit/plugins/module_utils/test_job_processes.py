@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import (
-    Process,
     JobStep,
+    Process,
     ancestors,
     belongs_to_job,
     jobs_of_processes,
