@@ -228,6 +228,14 @@ def test_patterns_of_paths() -> None:
     assert host_look.substituted("/var/log/slurmd.%n.log", {"%n": "n1"}) == "/var/log/slurmd.n1.log"
 
 
+def test_a_slurmd_of_a_user_tells_no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = {5: Process("slurmd", 1, (5001,) * 4, ""), 9: Process("slurmd", 1, (0,) * 4, "")}
+    files = {"/proc/5/cmdline": "slurmd\0-f\0/home/x/slurm.conf\0", "/proc/9/cmdline": "slurmd\0-f\0/opt/slurm.conf\0"}
+    monkeypatch.setattr(host_look, "processes", lambda: shown)
+    monkeypatch.setattr(host_look, "text", files.__getitem__)
+    assert host_look._conf_in_use("/var/spool/slurmd") == "/opt/slurm.conf"
+
+
 def test_processes_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     scope = "0::/system.slice/slurmstepd.scope"
     root, user = (0,) * 4, (5001,) * 4

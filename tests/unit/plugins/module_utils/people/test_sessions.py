@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import Process
@@ -49,3 +51,25 @@ def test_processes_end_even_if_they_do_not_want_to() -> None:
     assert child.wait() == -9
     assert sessions.end({uid: "nobody-here"}, told.append) == 0
     assert told == ["nobody-here"]
+
+
+FIRST_THREAD_ENDS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+print("ready", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes the rights of another user")
+def test_a_process_whose_first_thread_has_ended_ends_as_well() -> None:
+    """The kernel shows it as a zombie."""
+    uid = 987_655
+    arguments = [os.path.realpath("/usr/bin/python3"), "-c", FIRST_THREAD_ENDS]
+    child = subprocess.Popen(arguments, user=uid, stdout=subprocess.PIPE)
+    assert child.stdout
+    child.stdout.readline()
+    while "Z" not in Path(f"/proc/{child.pid}/stat").read_text().split():
+        time.sleep(0.01)
+    assert sessions.end({uid: "nobody-here"}, lambda _name: None) == 0
+    assert child.wait(5) in (-9, -15)
