@@ -39,6 +39,9 @@ _V1 = re.compile(r"/slurm[^/]*/uid_[0-9]+/job_(?P<number>[0-9]+)(?:/step_(?P<ste
 _TITLE = re.compile(r"slurmstepd: \[(?P<job>[0-9]+|s[0-9A-Z]{13})(?:_[0-9]+)?(?:\+[0-9]+)?\.(?P<step>[^\] +]+)")
 """The title of a slurmstepd (`_set_job_log_prefix` in src/slurmd/slurmstepd/slurmstepd.c)."""
 
+_PROGRAM = re.compile(r"slurmstepd[\w.+-]*")
+"""The name of slurmstepd's file; that of Debian's packages is slurmstepd-wlm."""
+
 _EXTERN = "extern"
 """The step that has the logins of a job's user (pam_slurm_adopt)."""
 
@@ -110,7 +113,7 @@ def _runs_slurmstepd_as_root(exe: str, uids: Sequence[int]) -> bool:
         return False
     try:
         name = os.path.basename(os.readlink(exe)).removesuffix(" (deleted)")
-        return name == "slurmstepd" and not os.stat(exe).st_mode & stat.S_ISUID
+        return bool(_PROGRAM.fullmatch(name)) and not os.stat(exe).st_mode & stat.S_ISUID
     except OSError:  # a thread of the kernel, or it has ended
         return False
 

@@ -160,6 +160,7 @@ def test_names_that_a_user_chooses(host: Host) -> None:
     """The name (prctl), the arguments, and the file that is run; also a file that gives root's id for a moment."""
     host.program("home/slurmstepd")
     host.program("home/su/slurmstepd", 0o4755)
+    host.program("home/slurmstepd-wlm")
     title = "slurmstepd: [9.batch]"
     host.add(30, name="slurmstepd")
     host.add(31, title=title)
@@ -168,7 +169,8 @@ def test_names_that_a_user_chooses(host: Host) -> None:
     host.add(34, uids=(USER, 0, 0, 0), exe="home/su/slurmstepd", name="slurmstepd", title=title)  # hard link to su
     host.add(35, uids=(0, 0, 0, USER), exe="home/su/slurmstepd", name="slurmstepd", title=title)  # such as sudo
     host.add(36, uids=ROOT, name="sudo", title=title)
-    for child, parent in enumerate(range(30, 37), 40):
+    host.add(37, exe="home/slurmstepd-wlm", name="slurmstepd", title=title)
+    for child, parent in enumerate(range(30, 38), 40):
         host.add(child, parent)
     assert host.of_jobs == []
     assert served_steps(processes(str(host.proc))) == []
@@ -191,11 +193,14 @@ def test_without_cgroups_the_children_of_slurmstepd_are_known(host: Host) -> Non
     assert JobStep("8", "extern") in served_steps(processes(str(host.proc)))
 
 
-def test_a_slurmstepd_that_an_upgrade_has_replaced(host: Host) -> None:
-    host.program("sbin/slurmstepd (deleted)")
-    host.add(20, 1, ROOT, exe="sbin/slurmstepd (deleted)", title="slurmstepd: [7.0]")
+@pytest.mark.parametrize("name", ["slurmstepd-wlm", "slurmstepd (deleted)", "slurmstepd-wlm (deleted)"])
+def test_other_files_of_slurmstepd(host: Host, name: str) -> None:
+    """That of Debian's packages, and those that an upgrade has replaced while a job runs."""
+    host.program(f"sbin/{name}")
+    host.add(20, 1, ROOT, exe=f"sbin/{name}", title="slurmstepd: [7.0]")
     host.add(30, 20)
     assert host.of_jobs == [30]
+    assert served_jobs(processes(str(host.proc))) == [7]
 
 
 def test_a_job_that_nobody_serves_has_its_sluid_only(host: Host) -> None:
