@@ -78,7 +78,6 @@ import glob
 import grp
 import os
 import pwd
-import re
 from collections.abc import Iterable
 
 from ansible.module_utils.basic import AnsibleModule
@@ -91,6 +90,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     from_options,
     write,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import processes, served_steps
 
 DIRECTORY = "/var/lib/gpucluster-slurm/access"
 """Directory of the former files until the change is proved."""
@@ -102,9 +102,6 @@ MARK = b"Managed by gpucluster.slurm"
 
 MODULES = ("/lib/security", "/lib/*/security", "/usr/lib/*/security")
 """Directories of PAM's modules, on Debian's architectures."""
-
-STEPD = re.compile(r"slurmstepd: \[(\d+)(?:_\d+)?(?:\+\d+)?\.(\w+)\]")
-"""The title of a slurmstepd process: job and step."""
 
 
 def text(path: str) -> str:
@@ -152,15 +149,9 @@ def groups_of(user: str) -> set[str]:
 
 def jobs_without_external_step() -> list[str]:
     """Jobs of this host from before PrologFlags=contain: their users would be refused."""
-    steps: dict[str, set[str]] = {}
-    for path in glob.glob("/proc/[0-9]*/cmdline"):
-        try:
-            match = STEPD.match(text(path))
-        except (OSError, UnicodeDecodeError):
-            continue
-        if match:
-            steps.setdefault(match[1], set()).add(match[2])
-    return sorted((job for job, names in steps.items() if "extern" not in names), key=int)
+    steps = served_steps(processes())
+    lacking = {step.job for step in steps} - {step.job for step in steps if step.step == "extern"}
+    return sorted(lacking, key=lambda job: (len(job), job))
 
 
 def refuse(who: str, administrators: Iterable[str], check_mode: bool) -> None:

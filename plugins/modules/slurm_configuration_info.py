@@ -145,7 +145,7 @@ def words_of(process: str, name: str) -> list[str]:
 
 def of_slurmd(conf: str) -> dict[str, Any]:
     """What a node has of its own. Raises as `read_files`, and OSError."""
-    process = run(["pgrep", "--oldest", "--exact", "slurmd"]).output.strip()
+    process = run(["pgrep", "--uid", "0", "--oldest", "--exact", "slurmd"]).output.strip()
     path: str | None = ""
     if process:
         environment = dict(word.split("=", 1) for word in words_of(process, "environ") if "=" in word)

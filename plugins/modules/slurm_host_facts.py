@@ -151,6 +151,11 @@ options:
     type: bool
     default: false
     version_added: 0.2.0
+  jobs:
+    description: Whether to return the jobs that run on the host.
+    type: bool
+    default: false
+    version_added: 0.2.0
   ssh:
     description: Whether to return the host's public key, and who passes its sshd.
     type: bool
@@ -459,6 +464,13 @@ ansible_facts:
           type: str
           returned: always
           sample: compute[03,07]
+        jobs:
+          description:
+            - The numbers of the jobs that a slurmstepd of the host serves, with O(jobs). Slurm's daemons are not asked.
+          type: list
+          elements: int
+          returned: always
+          sample: [41, 42]
         serving_controller:
           description:
             - The serving controller, by its name in C(SlurmctldHost); empty if none serves, or without
@@ -538,6 +550,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         ssh=params["ssh"],
         known_hosts=params["known_hosts"],
         nodes=params["nodes"],
+        jobs=params["jobs"],
         backup_hours=params["backup_hours"],
     )
     result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
@@ -576,6 +589,7 @@ def main() -> None:
             "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": text}},
             "serving_controller": {"type": "bool", "default": False},
             "nodes": {"type": "bool", "default": False},
+            "jobs": {"type": "bool", "default": False},
             "ssh": {"type": "bool", "default": False},
             "known_hosts": {"type": "bool", "default": False},
             "backup_hours": {"type": "int", "default": 0},

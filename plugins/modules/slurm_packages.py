@@ -231,8 +231,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     opener,
     write,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package as package_name
+from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
 
 CACHE = "/var/cache/gpucluster-slurm"
 APT_GET = ["apt-get", "--quiet=2", "--option=DPkg::Lock::Timeout=300"]

@@ -79,6 +79,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, opener, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import ancestors, processes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import accounts_locked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people import sessions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import (
@@ -142,8 +143,8 @@ def home_owners(homes: Iterable[str]) -> tuple[dict[str, int], list[str]]:
 
 def lockouts(plan: PeoplePlan, texts: Texts) -> list[str]:
     """Conflicts with the user of this connection, who would be locked out."""
-    running = sessions.processes()
-    own = {uid for process in sessions.ancestors(os.getpid(), running) for uid in process.uids}
+    running = processes()
+    own = {uid for process in ancestors(os.getpid(), running) for uid in process.uids}
     shadows = rows(texts["shadow"], 9)
     found = []
     for user in plan.users:
@@ -268,7 +269,7 @@ def apply(plan: PeoplePlan, checksum: str, check_mode: bool) -> dict[str, Any]:
     keys, gone = key_files(plan)
     drop_in = File(SSHD, SSHD_TEXT.encode())
     barred = {user.uid: user.name for user in plan.users if not user.usable}
-    running = sessions.outside_jobs(barred, sessions.processes()) if barred else []
+    running = sessions.outside_jobs(barred, processes()) if barred else []
     remarks += outcome(plan, before, noted)
     if running:
         remarks.append(f"{len(running)} processes of users who are suspended or absent end")

@@ -136,6 +136,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import processes, served_steps
 from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
@@ -235,14 +236,9 @@ def hidden(path: str) -> list[str]:
 def users() -> list[str]:
     """Why nothing may be unmounted: a job, or processes of people. The user of this connection does not count."""
     own = int(os.environ.get("SUDO_UID", "0"))
-    found = set()
-    for number in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            uid = os.stat(f"/proc/{number}").st_uid
-            if present(f"/proc/{number}/comm").strip() == "slurmstepd":
-                found.add("a job")
-        except OSError:
-            continue
+    running = processes()
+    found = {"a job"} if served_steps(running) else set()
+    for uid in {process.uids[1] for process in running.values()}:
         if uid != own and any(uid in uids for uids in OF_USERS):
             found.add(f"uid {uid}")
     return sorted(found)

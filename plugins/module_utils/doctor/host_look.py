@@ -23,7 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology
     counted_cpus,
     read_memory,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.sessions import processes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import jobs_of_processes, processes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NOT_STARTED, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import Mount, mounted
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
@@ -128,19 +128,13 @@ def _munge_error(credential: str) -> str:
 
 def _conf_in_use(spool: str) -> str:
     """The slurm.conf that slurmd reads: that of -f, its copy of the controller's, or the host's own."""
-    words = next((words for name, words in _command_lines() if name == "slurmd"), [])
+    slurmds = (pid for pid, process in processes().items() if process.name == "slurmd" and process.uids[0] == 0)
+    words = [word for word in text(f"/proc/{next(slurmds, 0)}/cmdline").split("\0") if word]
     if "-f" in words[:-1]:
         return words[words.index("-f") + 1]
     cached = f"{spool}/conf-cache/slurm.conf"
     fetched = any(word.startswith("--conf-server") for word in words) or not os.path.exists("/etc/slurm/slurm.conf")
     return cached if fetched and os.path.exists(cached) else "/etc/slurm/slurm.conf"
-
-
-def _command_lines() -> Iterable[tuple[str, list[str]]]:
-    """The names and words of the processes of this host."""
-    for entry in filter(str.isdecimal, os.listdir("/proc")):
-        words = text(f"/proc/{entry}/cmdline").split("\0")
-        yield text(f"/proc/{entry}/comm").strip(), [word for word in words if word]
 
 
 # -- file systems ----------------------------------------------------------------------------------------------------
@@ -214,16 +208,9 @@ def own_addresses(fib_trie: str, if_inet6: str) -> list[str]:
 
 def left(running: Collection[str]) -> list[str]:
     """Processes of jobs that do not run here any more, and those that end them."""
-    found = []
-    for pid, process in processes().items():
-        job = re.search(r"/job_(\d+)(?:/|$)", process.cgroup, re.MULTILINE)
-        number = job[1] if job else ""
-        if not number and process.name == "slurmstepd":
-            title = re.match(r"slurmstepd: \[(\d+)\.", text(f"/proc/{pid}/cmdline").replace("\0", " "))
-            number = title[1] if title else ""
-        if number and number not in running:
-            found.append(f"{process.name} {pid} of job {number}")
-    return found[:LEFT]
+    present = processes()
+    jobs = jobs_of_processes(present)
+    return [f"{present[pid].name} {pid} of job {job}" for pid, job in jobs.items() if job not in running][:LEFT]
 
 
 def _booted(stat: str) -> str:

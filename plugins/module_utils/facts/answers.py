@@ -200,6 +200,7 @@ HOST = _record(
     firewall=_text("[0-9a-f]{64}|incomplete|"),
     backup=_text(_PRINTABLE, 1000),
     serving_controller=_text(r"[A-Za-z0-9._-]*", 255),
+    jobs=_list(_number(1 << 32)),
     out_of_service=_text(r"[A-Za-z0-9._,\[\]-]*", 1 << 20, none=True),
     host_key=_text(rf"({_KEY})?", 2000),
     sshd=_text("(all|administrators|job)?"),

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change, made, sshd_pam
+from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change, job_processes, made, sshd_pam
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import release_order
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import (
     apparmor,
@@ -191,6 +191,8 @@ class Questions:
     """Which of several controllers serves?"""
     nodes: bool = False
     """Which nodes does Slurm not have in service?"""
+    jobs: bool = False
+    """Which jobs run on the host?"""
     ssh: bool = False
     """What is the host's public key, and who passes sshd?"""
     known_hosts: bool = False
@@ -256,6 +258,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "out_of_service": out_of_service(run(SINFO))
         if questions.nodes and made.invocation(units.get("slurmctld", {}))
         else None,
+        "jobs": job_processes.served_jobs(job_processes.processes()) if questions.jobs else [],
         "serving_controller": serving() if questions.serving_controller else "",
         "host_key": next(filter(None, (public_key(tree.text(path) or "") for path in HOST_KEYS)), "")
         if questions.ssh

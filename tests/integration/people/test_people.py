@@ -282,12 +282,32 @@ def jobs_of_carl_and_dana(site: Site) -> dict[str, str]:
     return jobs
 
 
+def pretend(site: Site, login: str, node: str) -> None:
+    """Start processes of carl with the name slurmstepd: by ssh, at, cron, a unit, and as root of a namespace."""
+    start = "/tmp/carl/slurmstepd -c 'sleep 900; true'"
+    for host in (login, node):
+        site.lab.command(host, "install -d -o carl /tmp/carl && cp /bin/bash /tmp/carl/slurmstepd")
+        for before in ("", "unshare --user --map-root-user "):
+            begun = site.ssh("carl", host, f"setsid --fork {before}{start} </dev/null >/dev/null 2>&1")
+            assert begun.returncode == 0, begun
+    unit = site.ssh("carl", login, f"systemd-run --user --quiet --slice=slurmstepd {start}")
+    assert unit.returncode == 0, unit
+    site.lab.command(login, f"cd /tmp && echo {shlex.quote(start)} | runuser -u carl -- at now")
+    site.lab.command(login, f"echo {shlex.quote(f'@reboot {start}')} | crontab -u carl -; {REBOOT}")
+    for host, count in ((login, "5"), (node, "2")):
+        site.lab.wait_for(host, f"echo {COUNT}: $({COUNT})", f": {count}", 60)
+
+
+COUNT = "pgrep --count --uid carl --exact slurmstepd"
+REBOOT = "rm -f /run/crond.reboot; systemctl restart cron"
+"""cron runs the lines of @reboot when it starts, if this file is not there."""
+
+
 def test_suspended_users_are_out_and_their_jobs_stay_or_end(site: Site, jobs: dict[str, str]) -> None:
     head, login = site.lab.controller, site.logins[-1]
     there = "dpkg --status cron at >/dev/null 2>&1"
     site.lab.command(login, f"{there} || apt-get install --quiet=2 --yes --no-install-recommends cron at")
-    # cron runs these lines when it starts, if this file is not there.
-    reboot = "rm -f /run/crond.reboot; systemctl restart cron"
+    pretend(site, login, site.lab.nodes[-2])
     site.lab.command(login, "rm -f /tmp/cron-* /tmp/at-*")
     line = "@reboot touch /tmp/cron-$(id -un)"
     for user in ("alice", "carl"):
@@ -311,6 +331,8 @@ def test_suspended_users_are_out_and_their_jobs_stay_or_end(site: Site, jobs: di
         refused = site.ssh("carl", host, "sbatch --wrap true")
         assert (refused.returncode, refused.stdout) == (255, "")
         assert site.lab.host(host).run("su carl --command 'sbatch --wrap true'").rc == 1
+        assert site.lab.command(host, f"{COUNT} || true") == "0"
+        assert site.lab.host(host).run("pgrep --uid carl --full 'sleep 900'").rc == 1
         own = site.lab.command(host, "pgrep --uid carl || echo none")
         assert (own == "none") == (host != site.lab.nodes[-2]), own
     # runuser asks PAM nothing, so this is Slurm's own word.
@@ -318,7 +340,7 @@ def test_suspended_users_are_out_and_their_jobs_stay_or_end(site: Site, jobs: di
     assert (refused.rc, REFUSED in refused.stderr) == (1, True), refused
     for user in ("carl", "alice"):
         site.lab.command(login, f"cd /tmp && echo 'touch /tmp/at-{user}' | runuser -u {user} -- at now")
-    site.lab.command(login, reboot)
+    site.lab.command(login, REBOOT)
     for program in ("cron", "at"):
         site.lab.wait_for(login, "ls /tmp", f"{program}-alice", 60)
         assert not site.lab.host(login).file(f"/tmp/{program}-carl").exists
@@ -334,7 +356,7 @@ def test_suspended_users_are_out_and_their_jobs_stay_or_end(site: Site, jobs: di
     site.lab.command(login, "cd /tmp && runuser -u carl -- timeout 60 sbatch --wait --output=/dev/null --wrap true")
     assert site.ssh("carl", login, "id -un").stdout == "carl\n"
     assert site.lab.command(login, "getent shadow carl") == password
-    site.lab.command(login, f"rm /tmp/cron-alice; {reboot}")
+    site.lab.command(login, f"rm /tmp/cron-alice; {REBOOT}")
     site.lab.wait_for(login, "ls /tmp", "cron-carl", 60)
 
 

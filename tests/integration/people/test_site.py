@@ -109,6 +109,9 @@ def test_the_user_logs_in_submits_and_follows_the_job(site: Site) -> None:
     site.lab.wait_for(site.lab.controller, f"squeue -h -j {job} -o %T", "RUNNING", 60)
     assert site.ssh(node, "hostname").stdout == f"{node}\n"
     assert site.from_login(node) == (0, node)
+    start = "cp /bin/bash slurmstepd && setsid --fork ./slurmstepd -c 'sleep 900; true' </dev/null >/dev/null 2>&1"
+    assert site.ssh(node, start).returncode == 0
+    site.lab.wait_for(node, "pgrep --uid zoe --exact slurmstepd && echo runs", "runs", 30)
 
 
 def test_a_suspended_user_reaches_no_host_although_the_job_goes_on(site: Site) -> None:
@@ -120,6 +123,7 @@ def test_a_suspended_user_reaches_no_host_although_the_job_goes_on(site: Site) -
     (job,) = site.lab.command(site.lab.controller, "squeue -h --user=zoe -o '%i %T'").splitlines()
     number, state = job.split()
     assert state == "RUNNING"
+    assert site.lab.host(node).run("pgrep --uid zoe --exact slurmstepd || pgrep --uid zoe --full 'sleep 900'").rc == 1
     for host in (site.login, *site.nodes):
         assert site.ssh(host, "true").returncode == 255
     status, words = site.from_login(node)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpucluster.slurm.plugins.module_utils import sshd_pam
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import Process
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_access
 
 SSHD = "@include common-account\n@include common-session\n"
@@ -92,16 +92,13 @@ def test_jobs_without_an_external_step_delay_the_change(monkeypatch: pytest.Monk
     assert warning.endswith("7, 12")
 
 
-def test_jobs_and_their_steps_are_found_by_the_titles_of_their_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    titles = {
-        "/proc/1/cmdline": "slurmstepd: [7.batch]",
-        "/proc/2/cmdline": "slurmstepd: [8.extern]",
-        "/proc/3/cmdline": "slurmstepd: [8.0]",
-        "/proc/4/cmdline": "slurmstepd: [12.0]",
-        "/proc/5/cmdline": "/usr/sbin/slurmstepd infinity",
+def test_jobs_without_an_external_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = ["7.batch", "8.extern stepmgr", "8.0", "12.0", "9.0"]
+    running = {
+        pid: Process("slurmstepd", 1, (0,) * 4, "", step != "9.0", f"slurmstepd: [{step}]")  # that of job 9 is a user's
+        for pid, step in enumerate(steps, 10)
     }
-    monkeypatch.setattr(glob, "glob", lambda _pattern: [*titles])
-    monkeypatch.setattr(slurm_access, "text", lambda path: titles[path])
+    monkeypatch.setattr(slurm_access, "processes", lambda: running)
     assert slurm_access.jobs_without_external_step() == ["7", "12"]
 
 

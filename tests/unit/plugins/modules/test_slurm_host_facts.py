@@ -35,6 +35,7 @@ ASKED: dict[str, Any] = {
     "nodes": False,
     "ssh": False,
     "known_hosts": False,
+    "jobs": False,
     "backup_hours": 0,
     "hardware": False,
     "slurmd_parameters": [],

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.action.host_clock import offse
 from ansible_collections.gpucluster.slurm.plugins.module_utils import scontrol
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import cluster_look, daemon_look, host_look
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import result_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.sessions import processes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import Process
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import records
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import Mount
@@ -230,23 +228,35 @@ def test_patterns_of_paths() -> None:
     assert host_look.substituted("/var/log/slurmd.%n.log", {"%n": "n1"}) == "/var/log/slurmd.n1.log"
 
 
-@pytest.fixture(name="orphan")
-def process_of_a_job_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """A process that the kernel's files show in the cgroup of job 12."""
-    sleeping = subprocess.Popen(["sleep", "60"])
-    real = processes()[sleeping.pid]
-    cgroup = "4:freezer:/slurm/uid_0/job_12/step_0\n"
-    # The kernel may show the name of the parent for a moment yet.
-    shown = {sleeping.pid: type(real)("sleep", real.parent, real.uids, cgroup)}
+def test_a_slurmd_of_a_user_tells_no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = {5: Process("slurmd", 1, (5001,) * 4, ""), 9: Process("slurmd", 1, (0,) * 4, "")}
+    files = {"/proc/5/cmdline": "slurmd\0-f\0/home/x/slurm.conf\0", "/proc/9/cmdline": "slurmd\0-f\0/opt/slurm.conf\0"}
     monkeypatch.setattr(host_look, "processes", lambda: shown)
-    yield sleeping.pid
-    sleeping.kill()
-    sleeping.wait()
+    monkeypatch.setattr(host_look, "text", files.__getitem__)
+    assert host_look._conf_in_use("/var/spool/slurmd") == "/opt/slurm.conf"
 
 
-def test_processes_that_are_left(orphan: int) -> None:
-    assert host_look.left(["13"]) == [f"sleep {orphan} of job 12"]
-    assert host_look.left(["12"]) == []
+def test_processes_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    scope = "0::/system.slice/slurmstepd.scope"
+    root, user = (0,) * 4, (5001,) * 4
+    shown = {
+        1: Process("systemd", 0, root, "0::/init.scope\n4:freezer:/"),
+        20: Process("slurmstepd", 1, root, f"{scope}/sEKNKTV3WPV500/step_0/slurm", True, "slurmstepd: [11.0]"),
+        21: Process("python", 20, user, f"{scope}/sEKNKTV3WPV500/step_0/user/task_0"),
+        22: Process("sleep", 1, user, "4:freezer:/slurm/uid_5001/job_12/step_0"),
+        23: Process("sleep", 1, user, f"{scope}/sEKNKTV3WPV501/step_0/user/task_0"),
+        24: Process("slurmstepd", 1, root, "0::/system.slice/slurmd.service", True, "slurmstepd: [13.batch]"),
+        30: Process("slurmstepd", 1, user, f"0::/user.slice{scope}/job_99/step_0", False),
+    }
+    monkeypatch.setattr(host_look, "processes", lambda: shown)
+    lost = "sleep 23 of job sEKNKTV3WPV501"
+    assert host_look.left(["11", "13"]) == ["sleep 22 of job 12", lost]
+    assert sorted(host_look.left(["12"])) == [
+        "python 21 of job 11",
+        lost,
+        "slurmstepd 20 of job 11",
+        "slurmstepd 24 of job 13",
+    ]
 
 
 @pytest.mark.parametrize(("told", "ahead"), [(100.0, 0.0), (105.0, 0.0), (110.0, 0.0), (90.0, -10.0), (1310.0, 1200.0)])
