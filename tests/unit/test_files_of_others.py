@@ -247,8 +247,8 @@ def test_homes(place: Place, kind: str, name: str) -> None:
 @contextmanager
 def held(lock: Path) -> Iterator[int]:
     """Another process of root holds a lock; its process id."""
-    script = f"exec 9>>{lock}; flock 9; echo; exec sleep 99"
-    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as process:
+    script = f"exec 9>>{lock}; flock 9; exec sh -c 'echo; read x'"
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
         yield process.pid
@@ -313,7 +313,7 @@ def test_a_lock_of_a_program_that_is_held_is_named(
                 said = capsys.readouterr().out
         except backup.BackupError as error:
             said = str(error)
-    assert f"process {process} (sleep 99) has " in said
+    assert f"process {process} (sh -c echo; read x) has " in said
 
 
 @as_root
@@ -432,7 +432,7 @@ def test_a_lock_of_enroot_that_is_held_is_named(place: Place, log: Path) -> None
     assert not place.user(f"exec 9<{lock}")
     with held(lock) as process:
         assert (run_of_enroot("prolog", place), run_of_enroot("epilog", place)) == (0, 0)
-    named = f"job 7: process {process} (sleep 99 ) has held the lock {lock} for 20 s"
+    named = f"job 7: process {process} (sh -c echo; read x ) has held the lock {lock} for 20 s"
     assert log.read_text().splitlines().count(named) == 2
 
 

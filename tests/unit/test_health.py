@@ -198,15 +198,15 @@ def test_a_broken_node_is_drained_although_another_process_holds_the_lock(
     monkeypatch.setattr(health, "waiting", lambda limit: limit / 50)
     (tmp_path / "run/locks").mkdir(parents=True)
     lock = tmp_path / "run/locks/health"
-    hold = ["sh", "-c", f"exec 9>>{lock}; flock 9; echo; exec sleep 99"]
-    with subprocess.Popen(hold, stdout=subprocess.PIPE) as other:
+    hold = ["sh", "-c", f"exec 9>>{lock}; flock 9; exec sh -c 'echo; read x'"]
+    with subprocess.Popen(hold, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout
         other.stdout.readline()
         told = run(health, monkeypatch, tmp_path, "exit 1")
         other.terminate()
     assert told[1] == "update NodeName=gpu01 State=DRAIN Reason=health check check: exit status 1"
     said = capsys.readouterr().out.splitlines()
-    assert f"process {other.pid} (sleep 99) has held the lock of the health check for 0.1 s" in said
+    assert f"process {other.pid} (sh -c echo; read x) has held the lock of the health check for 0.1 s" in said
 
 
 def test_a_slurmctld_that_does_not_answer_is_asked_again(
