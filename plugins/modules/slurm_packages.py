@@ -247,7 +247,7 @@ INSTALL = [
 ]
 CHANGE = [*INSTALL, "--allow-change-held-packages", "--no-remove"]
 ARCHIVES = "/var/cache/apt/archives"
-APT_SOURCES = "/etc/apt/sources.list.d/"
+APT_FILES = "/etc/apt/"
 UNPACKED = "packages"
 """The file of an unpacked directory that lists its packages."""
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
@@ -559,10 +559,11 @@ def of_the_cluster(module: AnsibleModule, targets: list[str], debs: list[Deb]) -
     return [*targets, f"{package}={version}"] if version and not own else targets
 
 
-def install(module: AnsibleModule, targets: list[str], debs: list[Deb]) -> None:
+def install(module: AnsibleModule, targets: list[str], debs: list[Deb], checked: list[str] | None = None) -> None:
     """Install packages, or only download them. If apt does not find one, update its package lists and try again.
 
     debs: the packages among the targets that are files.
+    checked: the targets as of_the_cluster returned them, if apt would still answer the same.
 
     Raises PackageError.
     """
@@ -571,7 +572,7 @@ def install(module: AnsibleModule, targets: list[str], debs: list[Deb]) -> None:
         command.append("--download-only")
     if module.params["slurm_release"]:
         command.append("--reinstall")  # a package with other plugins may have the same version
-    wanted = [*command, "--", *of_the_cluster(module, targets, debs)]
+    wanted = [*command, "--", *(checked or of_the_cluster(module, targets, debs))]
     rc, stdout, stderr = module.run_command(wanted, environ_update=ENVIRONMENT)
     if rc != 0:
         module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
@@ -639,16 +640,19 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     changes = [file for file in files if file.changes]
     interrupted = bool(os.listdir(dpkg.JOURNAL))
     stale = module.params["stale"] or bool(module.params["before"] and (changes or missing or other))
+    targets = missing + [deb.path for deb in other]
     if module.params["download"]:
-        targets = missing + [deb.path for deb in other]
         if targets:
             install(module, targets, other)
             if module.params["unpack"]:
                 unpack(module, targets, other, module.params["unpack"])
         return {"changed": False, "installed": targets, "held": {}, "files": [], "plugins": plugins}
-    if (missing or other) and not any(file.path.startswith(APT_SOURCES) for file in changes):
+    checked = None
+    if targets and not any(file.path.startswith(APT_FILES) for file in changes):
         # Before anything is changed. Files that give apt another source come first; then apt is asked after them.
-        of_the_cluster(module, missing + [deb.path for deb in other], other)
+        checked = of_the_cluster(module, targets, other)
+    if stale or interrupted:  # apt answers differently afterwards
+        checked = None
     if not module.check_mode:
         write(changes)
         if stale:
@@ -656,8 +660,8 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
         with held_services(module.params["hold_services"]):
             if interrupted:
                 finish(module)
-            if missing or other:
-                install(module, missing + [deb.path for deb in other], other)
+            if targets:
+                install(module, targets, other, checked)
     held = hold(module) if module.params["hold"] else {}
     changed = {deb.name for deb in other} | {name.partition("=")[0] for name in missing}
     after = missing + [f"{deb.name}={deb.version}" for deb in other]

@@ -319,6 +319,45 @@ def test_apt_installs_the_release_of_the_cluster(versions: list[str], pinned: st
     assert apt.updates == updates
 
 
+@pytest.mark.parametrize("interrupted", [False, True], ids=["", "dpkg was interrupted"])
+def test_apt_is_asked_once_unless_its_answer_changes(
+    interrupted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an interrupted installation, apt's first answer is empty."""
+    if interrupted:
+        (tmp_path / "0001").touch()
+    monkeypatch.setattr(dpkg, "JOURNAL", str(tmp_path))
+    listing = Mock(return_value=(0, "munge installed install munge 0.5\n", ""))
+    simulations: list[list[str]] = []
+    installed: list[list[str]] = []
+
+    def run_command(command: list[str], **_options: object) -> tuple[int, str, str]:
+        if "--simulate" in command:
+            simulations.append(command)
+            first_of_interrupted = interrupted and len(simulations) == 1
+            return 0, "" if first_of_interrupted else f"Inst {PACKAGE} (26.05.5-1 Debian:13.1/stable [amd64])\n", ""
+        if "install" in command:
+            installed.append(command)
+        return listing()  # type: ignore[no-any-return]
+
+    module = Mock(
+        params={
+            "packages": [{"name": "slurmd"}],
+            "slurm": {"package": PACKAGE, "release": "26.05"},
+            "version": None,
+            "download": False,
+            "slurm_release": None,
+        }
+        | {name: [] for name in ("before", "files", "downloads", "hold")}
+        | {"stale": False, "hold_services": False},
+        check_mode=False,
+    )
+    module.run_command.side_effect = run_command
+    slurm_packages.install_wanted(module)
+    assert len(simulations) == (2 if interrupted else 1)
+    assert installed[0][-2:] == ["slurmd", f"{PACKAGE}=26.05.5-1"]
+
+
 def test_another_release_is_refused_with_new_lists_too() -> None:
     apt = Apt("24.11.5-4")
     with pytest.raises(slurm_packages.PackageError, match=r"found version 24\.11\.5-4, allowed: Slurm 26\.05"):
