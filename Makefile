@@ -32,7 +32,7 @@ test-lanes := molecule-default molecule-containers molecule-single $(check-lanes
   molecule-guide
 all-lanes := molecule-driver@360 'molecule-default molecule-wide-22.05 molecule-wide-26.05' molecule-machines \
   molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-remove molecule-prologs \
-  molecule-firewall molecule-strict molecule-adopt molecule-doctor \
+  molecule-firewall molecule-strict molecule-adopt molecule-doctor device \
   'sanity sanity-rest' \
   $(filter-out molecule-default sanity,$(test-lanes))
 
@@ -126,6 +126,14 @@ molecule-guide: export PATH := $(CURDIR)/$(newest)/bin:$(PATH)
 molecule-%: $(ready) ## run one scenario of the folder molecule: molecule-default, molecule-single, ...
 	molecule test -s $*
 
+# The check of a real GPU (docs/design/device.md), here with stand-ins.
+device-root := .cache/device/root.tar.xz
+device: $(device-root) ## run the check of a GPU with stand-ins, and build what it carries
+	tests/device/check --stand-ins
+
+$(device-root): tests/device/build | $(ready)
+	tests/device/build
+
 ## Other things
 
 release: $(ready) ## make changelog, version, commit, tag and tarball of VERSION=1.2.3; nothing is pushed
@@ -165,4 +173,4 @@ picture: $(ready) ## draw docs/run.svg again, from a run on the containers of `m
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest unit doc-lint release docs benchmark demo picture demo-clean
+.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest unit doc-lint device release docs benchmark demo picture demo-clean

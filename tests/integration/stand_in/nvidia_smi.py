@@ -11,10 +11,11 @@ recorded in the file RECORD.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
-GPUS = Path("/etc/nvml-stand-in")
+GPUS = Path(os.environ.get("NVML_STAND_IN", "/etc/nvml-stand-in"))
 RECORD = Path("/run/nvidia-smi-stand-in")
 
 

@@ -1,0 +1,177 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Slurm's daemons in the root, started by hand, and what Slurm says of the node."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from typing import Any
+
+from root import NODE, Root
+from steps import Answer, StepError, wait_for
+
+USER = "alice"
+DIRECTORIES = {
+    "/run/munge": "munge",
+    "/var/lib/munge": "munge",
+    "/var/log/munge": "munge",
+    "/etc/munge": "munge",
+    "/run/mysqld": "mysql",
+    "/var/log/slurm": "slurm",
+    "/var/lib/slurm": "slurm",
+    "/var/lib/slurm/slurmctld": "slurm",
+    "/var/lib/slurm/slurmd": "root",
+    "/etc/slurm": "root",
+}
+SLURMDBD_CONF = f"""AuthType=auth/munge
+DbdHost={NODE}
+DbdAddr=127.0.0.1
+SlurmUser=slurm
+LogFile=/var/log/slurm/slurmdbd.log
+PidFile=/var/log/slurm/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=slurm
+StorageLoc=slurm_acct_db
+"""
+
+
+def field(shown: str, name: str) -> str:
+    """A field of what `scontrol --oneliner show` prints; empty without it."""
+    found = re.search(rf"(?:^|\s){re.escape(name)}=(.*?)(?=\s\S+=|\s*$)", shown)
+    return found[1] if found else ""
+
+
+def listens(port: int) -> bool:
+    """Whether a daemon listens on a port of this host."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 2).close()
+    except OSError:
+        return False
+    return True
+
+
+class Cluster:
+    """A cluster of this one node."""
+
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self.files: dict[str, str] = {}
+        """Slurm's files in force, as the collection has written them."""
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    def _start(self, name: str, *command: str, user: str = "root") -> None:
+        """Start a daemon that stays in the foreground."""
+        with self.root.inner(f"/var/log/{name}.out").open("ab") as output:
+            self._daemons[name] = subprocess.Popen(
+                self.root.words(command, user),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _stop(self, name: str) -> None:
+        """Stop a daemon, if it runs."""
+        daemon = self._daemons.pop(name, None)
+        if daemon is None:
+            return
+        daemon.terminate()
+        try:
+            daemon.wait(10)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+
+    def _last_words(self, name: str) -> str:
+        """The last errors that a daemon has logged."""
+        logged = self.root.read(f"/var/log/slurm/{name}.log") + self.root.read(f"/var/log/{name}.out")
+        self.root.steps.log(f"---- {name}\n{logged[-20000:]}")
+        lines = [line for line in logged.split("\n") if re.search(r"error|fatal", line, re.IGNORECASE)]
+        return " | ".join(lines[-3:]) or "it has logged no error"
+
+    def start_servers(self) -> None:
+        """Start munged, MariaDB and slurmdbd."""
+        for path, owner in DIRECTORIES.items():
+            self.root.inner(path).mkdir(parents=True, exist_ok=True)
+            self.root.answer("chown", f"{owner}:", path)
+        self.root.inner("/etc/munge/munge.key").write_bytes(os.urandom(128))
+        self.root.answer("chown", "munge:", "/etc/munge/munge.key")
+        self.root.answer("chmod", "0400", "/etc/munge/munge.key")
+        self.root.answer("munged", user="munge")
+        self._start(
+            "mariadbd",
+            *("mariadbd", "--no-defaults", "--datadir=/var/lib/mysql", "--socket=/run/mysqld/mysqld.sock"),
+            *("--skip-networking", "--skip-grant-tables", "--innodb-log-file-size=8M"),
+            "--innodb-lock-wait-timeout=900",
+            user="mysql",
+        )
+        if not wait_for(lambda: self.root.inner("/run/mysqld/mysqld.sock").exists(), 20):
+            raise StepError(f"MariaDB does not serve: {self._last_words('mariadbd')}")
+        self.root.write("/etc/slurm/slurmdbd.conf", SLURMDBD_CONF, 0o600, "slurm")
+        self._start("slurmdbd", "slurmdbd", "-D", user="slurm")
+
+    def database_serves(self, seconds: float = 40) -> None:
+        """Wait until slurmdbd listens. It makes its tables first. Raises StepError if it does not."""
+        if not wait_for(lambda: listens(6819) or "slurmdbd" in self._ended(), seconds) or self._ended():
+            raise StepError(f"slurmdbd does not answer: {self._last_words('slurmdbd')}")
+
+    def configure(self, facts: dict[str, Any], autodetect: str, cgroups: str, database: bool) -> None:
+        """Have the collection write Slurm's files (inside.py, configure)."""
+        given = {"facts": facts, "node": NODE, "autodetect": autodetect, "cgroups": cgroups, "database": database}
+        self.files = self.root.collection("configure", stdin=given)
+        for name, text in self.files.items():
+            self.root.steps.log(f"---- {name}\n{text}")
+
+    def start(self) -> str:
+        """Start slurmctld and slurmd with the files in force.
+
+        Returns what slurmctld says of the node, in one line. Raises StepError if it does not become IDLE.
+        """
+        self.stop()
+        self._start("slurmctld", "slurmctld", "-D", "-i", user="slurm")
+        self._start("slurmd", "slurmd", "-D", "-N", NODE)
+        ended = wait_for(lambda: self.state() == "IDLE" or any(self._ended()), 25)
+        shown = self.node()
+        if field(shown, "State") != "IDLE" or not ended:
+            words = f"State={self.state() or 'unknown'} Reason={field(shown, 'Reason')}"
+            for name in self._ended() or ["slurmd"]:
+                words += f", {name}: {self._last_words(name)}"
+            self.stop()
+            raise StepError(words)
+        return shown
+
+    def _ended(self) -> list[str]:
+        """The daemons that have ended by themselves."""
+        return [name for name, daemon in self._daemons.items() if daemon.poll() is not None]
+
+    def stop(self) -> None:
+        """Stop slurmd and slurmctld."""
+        for name in ("slurmd", "slurmctld"):
+            self._stop(name)
+
+    def stop_all(self) -> None:
+        """Stop all daemons, the servers last, and log the last words of each."""
+        for name in ("slurmd", "slurmctld", "slurmdbd"):
+            self._last_words(name)
+        self.stop()
+        for name in ("slurmdbd", "mariadbd"):
+            self._stop(name)
+
+    def node(self) -> str:
+        """What slurmctld says of the node, in one line; empty if it does not answer."""
+        answer = self.root.run("scontrol", "--oneliner", "show", "node", NODE, seconds=10)
+        return answer.output.strip() if answer.status == 0 else ""
+
+    def state(self) -> str:
+        """The state of the node."""
+        return field(self.node(), "State")
+
+    def job(self, *command: str, gres: str = "gpu:1", seconds: float = 60) -> Answer:
+        """Run a job of an ordinary user, and return its answer."""
+        wanted = [f"--gres={gres}"] if gres else []
+        words = ("srun", "--quiet", "--immediate=20", "--chdir=/tmp", "--mem=0", *wanted)
+        return self.root.run(*words, *command, user=USER, seconds=seconds)

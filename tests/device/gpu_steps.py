@@ -1,0 +1,318 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The steps of `check`, in their order. A later part adds functions to `Check` and lines to `run`."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import loads
+import machine
+import recording
+import stand_ins
+from cluster import Cluster, field
+from root import NODE, Root
+from steps import AbsentError, StepError, Steps
+
+BROKEN = {
+    "lost": (
+        15,
+        "Unable to determine the device handle for GPU0: 0000:01:00.0: GPU is lost.  "
+        "Reboot the system to recover this GPU",
+    ),
+    "driver": (
+        9,
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest "
+        "NVIDIA driver is installed and running.",
+    ),
+    "garbage": (0, "\x00\n,,,"),
+}
+"""Exit status and words of an nvidia-smi that is broken, by its own words. No real GPU is broken for them."""
+WRAPPER = "/usr/local/sbin/nvidia-smi"
+QUERY = "index,pci.bus_id,name,memory.total,mig.mode.current,driver_version"
+
+
+class Check:
+    """All steps, with what earlier ones have found for later ones.
+
+    Args:
+        out: the directory of the results.
+        scratch: an empty directory.
+        seconds: the time limit of all steps.
+        host: the name of this machine, to be replaced.
+        with_stand_ins: whether the GPU is a stand-in.
+    """
+
+    def __init__(self, out: Path, scratch: Path, seconds: float, host: str, with_stand_ins: bool) -> None:
+        self.steps = Steps(out, seconds)
+        self.steps.names.learn({host})
+        self.scratch = scratch
+        self.machine = stand_ins.make(self.steps, scratch / "stand-ins") if with_stand_ins else machine.find()
+        self.root = Root(self.steps, scratch / "root")
+        self.cluster = Cluster(self.root)
+        self.cgroups = ""
+        self.facts: dict[str, Any] = {}
+        self.served = self.ready = False
+
+    def run(self) -> int:
+        """Take the steps. Returns the exit status."""
+        take = self.steps.take
+        recording.learn_names(self.steps, self.machine)
+        try:
+            take("machine", self.look)
+            take("recording", lambda: recording.record(self.steps, self.machine))
+            take("root", self.prepare)
+            take("facts", self.measure)
+            take("gpus", self.gpus)
+            take("slurmd -C", self.slurmd_says)
+            take("build of the loads", lambda: loads.build(self.steps, self.machine, self.needs_root()))
+            take("servers", self.start_servers)
+            take("AutoDetect=nvidia", lambda: self.node("nvidia"))
+            take("AutoDetect=nvml", lambda: self.node("nvml"))
+            take("device files", lambda: self.node(""))
+            take("job", self.job)
+            take("job without GPU", self.confined)
+            take("record of the job", self.accounted)
+            for name in ("compute", "memory", "copies"):
+                take(name, lambda name=name: loads.shown(loads.load(self.needs_node(), name)))
+            take("matrix", lambda: loads.shown(loads.load(self.needs_node(), "matrix", loads.cublas(self.root))))
+            take("health check", self.healthy)
+            for name in BROKEN:
+                take(f"broken nvidia-smi: {name}", lambda name=name: self.broken(name))
+        finally:
+            self.cluster.stop_all()
+        failed = self.steps.failed()
+        print(f"{len(self.steps.lines)} steps, {failed} failed", flush=True)
+        return int(failed > 0)
+
+    # -- what later steps need ---------------------------------------------------------------------------------------
+
+    def needs_root(self) -> Root:
+        """The root, once it is mounted."""
+        if not self.ready:
+            raise AbsentError("the root is not there")
+        return self.root
+
+    def needs_facts(self) -> dict[str, Any]:
+        """The facts with a GPU."""
+        self.needs_root()
+        if not self.facts.get("gpus"):
+            raise AbsentError("the facts have no GPU")
+        return self.facts
+
+    def needs_node(self) -> Cluster:
+        """The cluster with its node IDLE, as the last configuration has left it."""
+        self.needs_root()
+        if self.cluster.state() not in ("IDLE", "IDLE+DRAIN", "MIXED"):
+            raise AbsentError("no node is IDLE")
+        return self.cluster
+
+    # -- the machine -------------------------------------------------------------------------------------------------
+
+    def look(self) -> str:
+        """What this machine is and has."""
+        here = self.machine
+        self.cgroups, why = machine.cgroups()
+        self.steps.log(f"{here}")
+        init = Path("/proc/1/comm").read_text().strip()
+        cgroups = f"cgroups {self.cgroups} can be written" if self.cgroups else f"no cgroups ({why})"
+        found = {
+            "nvidia-smi": here.nvidia_smi,
+            "libcuda": here.has("libcuda.so"),
+            "libnvidia-ml": here.has("libnvidia-ml.so"),
+            "nvcc": here.nvcc,
+            "cuBLAS": here.cublas,
+        }
+        missing = [name for name, path in found.items() if not path]
+        words = (
+            f"kernel {os.uname().release}, init {init}, {os.cpu_count()} CPUs, {cgroups}, "
+            f"{len(here.devices)} device files, {len(here.libraries)} libraries, "
+            f"nvidia-smi {here.nvidia_smi or 'missing'}, nvcc {here.nvcc or 'missing'}, "
+            f"cuBLAS {here.cublas or 'missing'}"
+        )
+        if here.stand_ins:
+            return f"stand-ins for the GPU, {words}"
+        if not here.nvidia_smi or not here.has("libnvidia-ml.so") or not here.devices:
+            raise StepError(f"missing: {', '.join(missing)}; {words}")
+        return words
+
+    def prepare(self) -> str:
+        """Unpack and mount the root."""
+        self.root.unpack()
+        self.root.mount(self.machine)
+        if self.machine.stand_ins:
+            stand_ins.install(self.root)
+        self.root.answer("ip", "link", "set", "lo", "up")
+        version = self.root.answer("slurmd", "-V").strip()
+        self.ready = True
+        return f"{version}, nvidia-smi in the root says: {self.root.run('nvidia-smi', '-L').words}"
+
+    def nvidia_smi(self) -> list[list[str]]:
+        """What nvidia-smi says of each GPU, in the order of QUERY; empty if it does not know the question."""
+        query = ("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
+        lines = self.root.run(*query).output.split("\n")
+        return [words for line in lines if len(words := [word.strip() for word in line.split(",")]) == 6]
+
+    def measure(self) -> str:
+        """The facts of module slurm_hardware_facts, and whether they agree with slurmd and nvidia-smi."""
+        result = self.needs_root().collection("facts")
+        if result.get("failed"):
+            raise StepError(result["msg"])
+        self.facts = result["ansible_facts"]["slurm_hardware"]
+        if not self.facts["gpus"]:
+            raise StepError(f"no GPU in {self.facts}")
+        wrong = [f"{item['name']}: {item['measured']}, slurmd: {item['slurmd']}" for item in result["differences"]]
+        for gpu, answer in zip(self.facts["gpus"], self.nvidia_smi()):
+            known = (gpu["pci_address"], gpu["model"], str(gpu["memory_mb"]))
+            domain, _, rest = answer[1].lower().partition(":")
+            said = (f"{int(domain, 16):04x}:{rest}", answer[2], answer[3])
+            if known != said:
+                wrong.append(f"GPU {known}, nvidia-smi: {said}")
+        gpus = "; ".join(
+            f"minor {gpu['minor']}, {gpu['pci_address']}, {gpu['model']}, type {gpu['type']}, {gpu['memory_mb']} MiB, "
+            f"NUMA node {gpu['numa_node']}, cores {gpu['cores'] or 'unknown'}, {len(gpu['mig'])} MIG instances"
+            for gpu in self.facts["gpus"]
+        )
+        shape = "/".join(str(self.facts[key]) for key in ("sockets_per_board", "cores_per_socket", "threads_per_core"))
+        words = f"{self.facts['cpus']} CPUs ({shape}), {self.facts['real_memory']} MiB; {gpus}"
+        if wrong:
+            raise StepError(f"{' | '.join(wrong)}; {words}")
+        return words
+
+    def gpus(self) -> str:
+        """Driver, its kind and MIG mode as the collection sees them, and NVLink, of which it knows nothing."""
+        result = self.needs_root().collection("gpus")
+        said = self.nvidia_smi()
+        driver = said[0][5] if said else ""
+        links = len(re.findall(r"Link \d+: [\d.]+ GB/s", self.root.run("nvidia-smi", "nvlink", "-s").output))
+        layouts = ", ".join(gpu["layout"] + ("" if gpu["capable"] else " (not capable)") for gpu in result["mig"])
+        words = (
+            f"driver {result['driver'] or 'not loaded as a module'} ({result['kind'] or 'of an unknown kind'}), "
+            f"nvidia-smi: {driver or 'no answer'}; PCI devices {result['devices']}; {layouts}; {links} active NVLinks"
+        )
+        if result["driver"] and driver and result["driver"] != driver:
+            raise StepError(words)
+        return words
+
+    def slurmd_says(self) -> str:
+        """What slurmd finds without a configuration."""
+        printed: str = self.needs_root().answer("slurmd", "-C")
+        return printed.split("\n")[0]
+
+    # -- Slurm ---------------------------------------------------------------------------------------------------------
+
+    def start_servers(self) -> str:
+        """Start munge, MariaDB and slurmdbd."""
+        self.needs_root()
+        self.cluster.start_servers()
+        self.cluster.database_serves()
+        self.served = True
+        return "munged, MariaDB and slurmdbd serve"
+
+    def node(self, autodetect: str) -> str:
+        """A node whose GPUs Slurm finds in one way: `slurmd -G`, and IDLE with its GPUs."""
+        facts = self.needs_facts()
+        if autodetect == "nvidia" and self.machine.stand_ins:
+            raise AbsentError("slurmd reads /proc and /sys of a real driver, and a stand-in makes it crash")
+        refused = ""
+        for cgroups in [self.cgroups, ""] if self.cgroups else [""]:
+            self.cluster.configure(facts, autodetect, cgroups, self.served)
+            found = self.root.run("slurmd", "-G", "-N", NODE)
+            detected = re.findall(r"Gres Name=gpu .*", found.output + found.errors)
+            if found.status or not detected:
+                raise StepError(f"slurmd -G: {found.words}")
+            try:
+                shown = self.cluster.start()
+                break
+            except StepError as error:
+                refused += f" (with cgroups {cgroups or 'disabled'}: {error})"
+        else:
+            raise StepError(refused.strip())
+        gres = field(shown, "Gres")
+        count = sum(int(number) for number in re.findall(r"gpu(?::[^:,()]+)?:(\d+)", gres))
+        lines = " / ".join(self.cluster.files["gres.conf"].strip().split("\n"))
+        words = (
+            f"{lines} -> {' / '.join(detected)} -> IDLE Gres={gres}, cgroups {cgroups or 'disabled'}{refused}, "
+            f"CfgTRES={field(shown, 'CfgTRES')}"
+        )
+        if count != len(facts["gpus"]):
+            raise StepError(f"{count} GPUs of {len(facts['gpus'])}: {words}")
+        return words
+
+    def job(self) -> str:
+        """A job of a user with one GPU, and what it sees."""
+        script = "echo $CUDA_VISIBLE_DEVICES $SLURM_JOB_GPUS; nvidia-smi -L; id -un"
+        answer = self.needs_node().job("sh", "-c", script)
+        lines = [line for line in answer.output.split("\n") if line]
+        if answer.status or len(lines) < 3 or not lines[0].startswith("0"):
+            raise StepError(f"CUDA_VISIBLE_DEVICES: {lines[:1]}, {answer.words}")
+        seen = f"nvidia-smi -L: {len(lines) - 2} lines"
+        return f"CUDA_VISIBLE_DEVICES and SLURM_JOB_GPUS {lines[0]}, {seen}, user {lines[-1]}"
+
+    def confined(self) -> str:
+        """Whether a job without a GPU can open the device file of one, and a job with it can."""
+        file = f"/dev/nvidia{self.needs_facts()['gpus'][0]['minor']}"
+        script = f"LC_ALL=C; exec 3<{file}"
+        without = self.needs_node().job("sh", "-c", script, gres="")
+        given = self.cluster.job("sh", "-c", script)
+        words = f"{file} without a GPU: {without.words}; with it: {given.words if given.status else 'opened'}"
+        kind = re.search(r"CgroupPlugin=(\S+)", self.cluster.files["cgroup.conf"])
+        plugin = kind[1] if kind else "unknown"
+        if plugin == "disabled":
+            raise AbsentError(f"no cgroups confine devices here; {words}")
+        if "not permitted" not in without.words or "not permitted" in given.words:
+            raise StepError(f"{plugin} does not confine: {words}")
+        return f"{plugin} confines: {words}"
+
+    def accounted(self) -> str:
+        """The GPU in the record of a job: slurmctld's while it runs, and slurmdbd's."""
+        running = self.needs_node().job("sh", "-c", "scontrol --oneliner --details show job $SLURM_JOB_ID")
+        if running.status:
+            raise StepError(running.words)
+        shown = running.output
+        job = field(shown, "JobId")
+        words = " ".join(f"{name}={field(shown, name)}" for name in ("AllocTRES", "GRES", "TresPerNode"))
+        if not self.served:
+            return f"no database; {words}"
+        query = ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=AllocTRES,State")
+        kept = self.root.answer(*query).strip()
+        if "gres/gpu=1" not in kept:
+            raise StepError(f"sacct has {kept or 'nothing'}; {words}")
+        return f"{words}; sacct: {kept}"
+
+    # -- the health check ----------------------------------------------------------------------------------------------
+
+    def health(self) -> tuple[int, str, str]:
+        """Run the health check. Returns its status, what it prints, and state and reason of the node."""
+        self.needs_node()
+        answer = self.root.run("slurm-health", seconds=60)
+        node = self.cluster.node()
+        return answer.status, answer.output.strip(), f"{field(node, 'State')} {field(node, 'Reason')}".strip()
+
+    def healthy(self) -> str:
+        """The health check on the node as it is."""
+        status, printed, node = self.health()
+        if status:
+            raise StepError(f"{printed}; {node}")
+        return f"no error, {node}"
+
+    def broken(self, name: str) -> str:
+        """What the health check and the facts say of a broken nvidia-smi, and that the node is resumed after it."""
+        self.needs_node()
+        status, words = BROKEN[name]
+        self.root.write(WRAPPER, f"#!/usr/bin/python3\nprint({words!r})\nraise SystemExit({status})\n", 0o755)
+        try:
+            status, printed, node = self.health()
+            result = self.root.collection("facts")
+        finally:
+            self.root.inner(WRAPPER).unlink()
+        after = self.health()
+        warnings = result.get("warnings") or [result.get("msg") or "no warning"]
+        words = f"{printed}; node: {node}; facts: {warnings}; afterwards: {after[2]}"
+        if status != 1 or "DRAIN" not in node or "DRAIN" in after[2] or after[0]:
+            raise StepError(words)
+        return words

@@ -1,0 +1,183 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the collection's own code says, run in the root by Debian's Python.    usage: inside.py facts|gpus|configure
+
+Input and output are JSON. `check` has mounted the checkout at /collection and runs this program in the root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import runpy
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.module_utils import basic
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import machine_type
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver, mig
+
+COLLECTION = Path("/collection")
+CONF = Path("/etc/slurm")
+HEALTH = Path("/etc/gpucluster-slurm")
+PROGRAM = Path("/usr/local/sbin/slurm-health")
+
+
+def variables(path: str) -> dict[str, Any]:
+    """The variables of a role, as they are written."""
+    loaded: dict[str, Any] = yaml.safe_load((COLLECTION / "roles" / path).read_text())
+    return loaded
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a mapping that are no templates."""
+    return {key: value for key, value in values.items() if "{{" not in str(value)}
+
+
+def facts(_given: Any) -> Any:
+    """The result of module slurm_hardware_facts."""
+    basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": {"_ansible_remote_tmp": "/tmp"}}).encode()
+    basic._ANSIBLE_PROFILE = "legacy"
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        runpy.run_path(str(COLLECTION / "plugins/modules/slurm_hardware_facts.py"), run_name="__main__")
+    return json.loads(said.getvalue())
+
+
+def nvidia_smi(words: Sequence[str]) -> tuple[int, str]:
+    """Run nvidia-smi, as module nvidia_mig does."""
+    done = subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def gpus(_given: Any) -> Any:
+    """What the modules nvidia_driver and nvidia_mig see: the driver's version, its kind, and the layout of each GPU."""
+    tree = Tree("/")
+    found, number = driver.devices(tree)
+    version = tree.text("/proc/driver/nvidia/version") or ""
+    return {
+        "driver": driver.loaded_version(tree),
+        "kind": "open" if "Open Kernel Module" in version else "proprietary" if version else "",
+        "devices": found,
+        "number": number,
+        "mig": [{"name": gpu.name, "capable": gpu.capable, "layout": gpu.shown} for gpu in mig.look(nvidia_smi)],
+    }
+
+
+def with_autodetect(machine: dict[str, Any], method: str) -> dict[str, Any]:
+    """A machine type whose GPUs Slurm finds by itself, instead of by their files; as it is for no method."""
+    counts: dict[str, int] = {}
+    for entry in machine.get("gres") or ():
+        for kind, count in gres_kinds(entry):
+            counts[kind or ""] = counts.get(kind or "", 0) + count
+    if not method or any("autodetect" in entry for entry in machine.get("gres") or ()):
+        return machine
+    entries = [
+        {"name": "gpu", **({"type": kind} if kind else {}), "count": count, "autodetect": method}
+        for kind, count in counts.items()
+    ]
+    return {**machine, "gres": entries}
+
+
+def configure(given: Any) -> Any:
+    """Write the files of a cluster of this one node.
+
+    Args:
+        given: `facts`, `node`, `autodetect` (a method or ""), `cgroups` ("v1", "v2" or ""), `database` (bool).
+
+    Returns:
+        The texts of the files, by name.
+    """
+    machine, odd = machine_type(given["facts"])
+    if machine is None:
+        raise ValueError("; ".join(odd))
+    hardware = {"machine": with_autodetect(machine, given["autodetect"])}
+    nodes = [{"hosts": given["node"], "hardware": "machine", "address": "127.0.0.1"}]
+    role = variables("slurmctld/vars/main.yml")
+    own: dict[str, Any] = {
+        "StateSaveLocation": "/var/lib/slurm/slurmctld",
+        "SlurmdSpoolDir": "/var/lib/slurm/slurmd",
+        "SlurmctldPidFile": "/run/slurmctld.pid",
+        "SlurmdPidFile": "/run/slurmd.pid",
+        "SlurmctldLogFile": "/var/log/slurm/slurmctld.log",
+        "SlurmdLogFile": "/var/log/slurm/slurmd.log",
+        "JobCompLoc": "/var/log/slurm/job_completions",
+        "MailProg": "/usr/bin/true",
+        # `check` starts the health check itself.
+        "HealthCheckInterval": 0,
+    }
+    cgroup_conf = plain(role["__slurmctld_cgroup_conf_defaults"])
+    if not given["cgroups"]:
+        own |= {
+            "ProctrackType": "proctrack/linuxproc",
+            "TaskPlugin": "task/affinity",
+            "JobAcctGatherType": "jobacct_gather/linux",
+            "PrologFlags": None,
+        }
+        cgroup_conf = {"CgroupPlugin": "disabled"}
+    elif given["cgroups"] == "v2":
+        # There is no systemd that would make the scopes, nor turn on the controllers.
+        cgroup_conf |= {"CgroupPlugin": "cgroup/v2", "IgnoreSystemd": True, "EnableControllers": True}
+    else:
+        cgroup_conf |= {"CgroupPlugin": "cgroup/v1"}
+    accounting = {}
+    if given["database"]:
+        accounting = {**plain(role["__slurmctld_conf_accounting"]), "AccountingStorageHost": given["node"]}
+        accounting["AccountingStorageTRES"] = "gres/gpu"
+    head = {"ClusterName": "device", "SlurmctldHost": f"{given['node']}(127.0.0.1)"}
+    files = {
+        "slurm.conf": render.slurm_conf(
+            head, plain(role["__slurmctld_conf_defaults"]), render.node_parameters(nodes, hardware), accounting, own
+        )
+        + render.node_lines(nodes, hardware)
+        + render.partition_lines([{"name": "main", "nodes": "ALL", "default": True}], nodes, hardware, {}),
+        "gres.conf": render.gres_lines(nodes, hardware),
+        "cgroup.conf": render.slurm_conf(cgroup_conf),
+    }
+    for name, text in files.items():
+        (CONF / name).write_text(text)
+    _health(health_environment(nodes, hardware, {})[given["node"]])
+    return files
+
+
+def _health(environment: Mapping[str, str]) -> None:
+    """Install the health check and its settings, as role slurm_health does."""
+    defaults = variables("slurm_health/defaults/main.yml")
+    source = COLLECTION / "roles/slurm_health/files"
+    checks = HEALTH / "health.d"
+    checks.mkdir(parents=True, exist_ok=True)
+    for name in defaults["slurm_health_checks"]:
+        (checks / name).write_bytes((source / "checks" / name).read_bytes())
+        (checks / name).chmod(0o755)
+    PROGRAM.write_text(f"#!/usr/bin/python3 -I\n{(source / 'health.py').read_text()}")
+    PROGRAM.chmod(0o755)
+    settings = {
+        "HEALTH_MOUNTS": "",
+        "HEALTH_UNITS": "/etc/systemd/system",
+        "HEALTH_WRITABLE": "/var/lib/slurm/slurmd /tmp",
+        "HEALTH_DISK_FREE": str(defaults["slurm_health_disk_free"]),
+        "HEALTH_XIDS": " ".join(map(str, defaults["slurm_health_xids"])),
+    }
+    text = json.dumps({"limit": defaults["slurm_health_limit"], "environment": {**environment, **settings}})
+    (HEALTH / "health.json").write_text(text)
+
+
+def main() -> None:
+    """Answer one question."""
+    functions = {"facts": facts, "gpus": gpus, "configure": configure}
+    answer = functions[sys.argv[1]](json.load(sys.stdin))
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
