@@ -88,7 +88,7 @@ class Cluster:
 
     def _last_words(self, name: str) -> str:
         """The last errors that a daemon has logged."""
-        logged = self.root.read(f"/var/log/slurm/{name}.log") + self.root.read(f"/var/log/{name}.out")
+        logged = self.root.read(f"/var/log/{name}.out")
         self.root.steps.log(f"---- {name}\n{logged[-20000:]}")
         lines = [line for line in logged.split("\n") if re.search(r"error|fatal", line, re.IGNORECASE)]
         return " | ".join(lines[-3:]) or "it has logged no error"
@@ -134,10 +134,10 @@ class Cluster:
         self.stop()
         self._start("slurmctld", "slurmctld", "-D", "-i", user="slurm")
         self._start("slurmd", "slurmd", "-D", "-N", NODE)
-        ended = wait_for(lambda: self.state() == "IDLE" or any(self._ended()), 25)
+        wait_for(lambda: self.state() == "IDLE" or {"slurmctld", "slurmd"} & set(self._ended()), 20)
         shown = self.node()
-        if field(shown, "State") != "IDLE" or not ended:
-            words = f"State={self.state() or 'unknown'} Reason={field(shown, 'Reason')}"
+        if field(shown, "State") != "IDLE":
+            words = f"State={field(shown, 'State') or 'unknown'} Reason={field(shown, 'Reason')}"
             for name in self._ended() or ["slurmd"]:
                 words += f", {name}: {self._last_words(name)}"
             self.stop()

@@ -16,7 +16,7 @@ import recording
 import stand_ins
 from cluster import Cluster, field
 from root import NODE, Root
-from steps import AbsentError, StepError, Steps
+from steps import AbsentError, Answer, StepError, Steps
 
 BROKEN = {
     "lost": (
@@ -56,7 +56,7 @@ class Check:
         self.cluster = Cluster(self.root)
         self.cgroups = ""
         self.facts: dict[str, Any] = {}
-        self.served = self.ready = False
+        self.served = self.ready = self.node_serves = False
 
     def run(self) -> int:
         """Take the steps. Returns the exit status."""
@@ -106,9 +106,8 @@ class Check:
 
     def needs_node(self) -> Cluster:
         """The cluster with its node IDLE, as the last configuration has left it."""
-        self.needs_root()
-        if self.cluster.state() not in ("IDLE", "IDLE+DRAIN", "MIXED"):
-            raise AbsentError("no node is IDLE")
+        if not self.node_serves:
+            raise AbsentError("no node has become IDLE")
         return self.cluster
 
     # -- the machine -------------------------------------------------------------------------------------------------
@@ -130,7 +129,8 @@ class Check:
         missing = [name for name, path in found.items() if not path]
         words = (
             f"kernel {os.uname().release}, init {init}, {os.cpu_count()} CPUs, {cgroups}, "
-            f"{len(here.devices)} device files, {len(here.libraries)} libraries, "
+            f"{' '.join(path.rpartition('/dev/')[2] for path in here.devices) or 'no device files'}, "
+            f"{len(here.libraries)} libraries of the driver, "
             f"nvidia-smi {here.nvidia_smi or 'missing'}, nvcc {here.nvcc or 'missing'}, "
             f"cuBLAS {here.cublas or 'missing'}"
         )
@@ -147,6 +147,8 @@ class Check:
         if self.machine.stand_ins:
             stand_ins.install(self.root)
         self.root.answer("ip", "link", "set", "lo", "up")
+        # Slurm's daemons listen only where a host has an address that is not 127.0.0.1 (AI_ADDRCONFIG, getaddrinfo(3)).
+        self.root.answer("ip", "address", "add", "192.0.2.1/32", "dev", "lo")
         version = self.root.answer("slurmd", "-V").strip()
         self.ready = True
         return f"{version}, nvidia-smi in the root says: {self.root.run('nvidia-smi', '-L').words}"
@@ -218,7 +220,7 @@ class Check:
         facts = self.needs_facts()
         if autodetect == "nvidia" and self.machine.stand_ins:
             raise AbsentError("slurmd reads /proc and /sys of a real driver, and a stand-in makes it crash")
-        refused = ""
+        refused, self.node_serves = "", False
         for cgroups in [self.cgroups, ""] if self.cgroups else [""]:
             self.cluster.configure(facts, autodetect, cgroups, self.served)
             found = self.root.run("slurmd", "-G", "-N", NODE)
@@ -227,6 +229,9 @@ class Check:
                 raise StepError(f"slurmd -G: {found.words}")
             try:
                 shown = self.cluster.start()
+                self.node_serves = True
+                # What slurmd has refused once is not tried again.
+                self.cgroups = cgroups
                 break
             except StepError as error:
                 refused += f" (with cgroups {cgroups or 'disabled'}: {error})"
@@ -259,14 +264,20 @@ class Check:
         script = f"LC_ALL=C; exec 3<{file}"
         without = self.needs_node().job("sh", "-c", script, gres="")
         given = self.cluster.job("sh", "-c", script)
-        words = f"{file} without a GPU: {without.words}; with it: {given.words if given.status else 'opened'}"
+        refused, other = (self.opening(file, answer) for answer in (without, given))
+        words = f"{file} without a GPU: {refused}; with it: {other}"
         kind = re.search(r"CgroupPlugin=(\S+)", self.cluster.files["cgroup.conf"])
         plugin = kind[1] if kind else "unknown"
         if plugin == "disabled":
             raise AbsentError(f"no cgroups confine devices here; {words}")
-        if "not permitted" not in without.words or "not permitted" in given.words:
+        if "not permitted" not in refused or "not permitted" in other:
             raise StepError(f"{plugin} does not confine: {words}")
         return f"{plugin} confines: {words}"
+
+    def opening(self, file: str, answer: Answer) -> str:
+        """What a shell says of a file that it opens in a job. srun's own last line has its exit status only."""
+        said = [line for line in answer.errors.split("\n") if file in line]
+        return "opened" if answer.status == 0 else "".join(said) or answer.words
 
     def accounted(self) -> str:
         """The GPU in the record of a job: slurmctld's while it runs, and slurmdbd's."""
@@ -311,8 +322,8 @@ class Check:
         finally:
             self.root.inner(WRAPPER).unlink()
         after = self.health()
-        warnings = result.get("warnings") or [result.get("msg") or "no warning"]
-        words = f"{printed}; node: {node}; facts: {warnings}; afterwards: {after[2]}"
+        warnings = re.findall(r"'msg': ['\"](.*?)['\"][,}]", str(result.get("warnings") or [{"msg": "no warning"}]))
+        words = f"{printed}; node: {node}; facts: {result.get('msg') or warnings}; afterwards: {after[2]}"
         if status != 1 or "DRAIN" not in node or "DRAIN" in after[2] or after[0]:
             raise StepError(words)
         return words

@@ -15,12 +15,13 @@ import re
 import socket
 import stat
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from anonymous import identifiers
 from machine import Machine
-from steps import AbsentError, Steps
+from steps import AbsentError, StepError, Steps
 
 NVIDIA_SMI = (
     "",
@@ -119,6 +120,8 @@ LARGEST = 64 * 1024
 """Bytes that are kept of a file."""
 MOST_FILES = 20_000
 """Files that are kept of all trees."""
+SECONDS = 90
+"""The time of all questions to nvidia-smi, which takes a second or two for each."""
 
 
 class Recording:
@@ -227,7 +230,7 @@ def learn_names(steps: Steps, machine: Machine) -> None:
 def record(steps: Steps, machine: Machine) -> str:
     """Write the archive. Returns what is in it, in words."""
     recording = Recording(steps)
-    answered = 0
+    asked = answered = 0
     try:
         for command in COMMANDS:
             recording.command(command.split(), file_name(command))
@@ -238,17 +241,21 @@ def record(steps: Steps, machine: Machine) -> str:
             recording.add_link(f"tree{PCI}/{os.path.basename(path)}", os.path.relpath(path, PCI))
         if not machine.nvidia_smi:
             raise AbsentError(f"{recording.files} files, no nvidia-smi")
+        end = time.monotonic() + SECONDS
         for arguments in NVIDIA_SMI:
+            if time.monotonic() > end:
+                raise StepError(f"nvidia-smi was asked {asked} of {len(NVIDIA_SMI)} questions in {SECONDS} s")
+            asked += 1
             status = recording.command([machine.nvidia_smi, *arguments.split()], f"nvidia-smi/{file_name(arguments)}")
             answered += status == 0
         known = fields(steps.command([machine.nvidia_smi, "--help-query-gpu"]).output)
         if known:
             query = [machine.nvidia_smi, f"--query-gpu={','.join(known)}", "--format=csv"]
+            asked += 1
             answered += recording.command(query, "nvidia-smi/query-gpu-all-fields") == 0
     finally:
         recording.close()
     size = recording.path.stat().st_size
-    asked = len(NVIDIA_SMI) + bool(known)
     return (
         f"{recording.files} files, {size / 1024:.0f} KiB, {answered} of {asked} questions to nvidia-smi answered, "
         f"{len(known)} fields of --query-gpu"

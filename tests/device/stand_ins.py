@@ -31,7 +31,8 @@ answers = {{
     "-q -x": "<nvidia_smi_log><gpu id='00000000:01:00.0'><serial>{SERIAL}</serial>"
              "<uuid>{UUID}</uuid></gpu></nvidia_smi_log>",
     "--help-query-gpu": '"index"\\nZero based index of the GPU.\\n"name" or "gpu_name"\\nThe official product name.\\n',
-    "--query-gpu=driver_version --format=csv,noheader": "550.00.01",
+    "--query-gpu=index,pci.bus_id,name,memory.total,mig.mode.current,driver_version --format=csv,noheader,nounits":
+        "0, 00000000:01:00.0, {GPU}, 81559, Disabled, 550.00.01",
     "": "a stand-in for nvidia-smi",
 }}
 if " ".join(words) in answers:

@@ -142,14 +142,14 @@ class Steps:
         return sum(line["result"] == "fail" for line in self.lines)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float, pause: float = 0.3) -> bool:
+def wait_for(condition: Callable[[], object], seconds: float, pause: float = 0.3) -> bool:
     """Wait until a condition holds. Returns whether it does."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
             return True
         time.sleep(pause)
-    return condition()
+    return bool(condition())
 
 
 def say(words: str) -> None:

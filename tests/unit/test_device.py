@@ -165,7 +165,12 @@ def test_no_step_begins_after_the_time_of_all(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("State", "IDLE+DRAIN"), ("Reason", "health check gpu: 0 of 1 GPUs [root@now]"), ("Gres", "gpu:h200:1"), ("OS", "")],
+    [
+        ("State", "IDLE+DRAIN"),
+        ("Reason", "health check gpu: 0 of 1 GPUs [root@now]"),
+        ("Gres", "gpu:h200:1"),
+        ("OS", ""),
+    ],
 )
 def test_fields_of_scontrol(parts: dict[str, ModuleType], name: str, value: str) -> None:
     shown = "NodeName=gpu01 Gres=gpu:h200:1 State=IDLE+DRAIN Reason=health check gpu: 0 of 1 GPUs [root@now]"
