@@ -137,6 +137,21 @@ def cgroups() -> tuple[str, str]:
     return kind, ""
 
 
+def enter_cgroup() -> None:
+    """Move this process into a cgroup of its own, on a machine with v2.
+
+    slurmd refuses a cgroup with processes of another PID namespace, and it makes the cgroups of jobs beside the one of
+    process 1, below a cgroup without processes (cgroup_v2.c: cgroup_p_setup_scope, _get_init_cg_path). This process is
+    number 1 of its namespace.
+    """
+    if cgroup_kind(Path("/proc/self/mounts").read_text()) != "v2":
+        return
+    own = Path(CGROUPS, f"slurm-check-{os.getpid()}", "init")
+    with suppress(OSError):  # `cgroups` says why they cannot be written
+        own.mkdir(parents=True)
+        (own / "cgroup.procs").write_text("0")
+
+
 def slurm_cgroups() -> set[Path]:
     """The cgroups that Slurm makes at the top of each hierarchy."""
     patterns = ("slurm*", "*/slurm*", "system.slice/*slurm*")
