@@ -225,9 +225,9 @@ class Check:
             self.cluster.configure(facts, autodetect, cgroups, self.served)
             found = self.root.run("slurmd", "-G", "-N", NODE)
             detected = re.findall(r"Gres Name=gpu .*", found.output + found.errors)
-            if found.status or not detected:
-                raise StepError(f"slurmd -G: {found.words}")
             try:
+                if found.status or not detected:
+                    raise StepError(f"slurmd -G: {found.words}")
                 shown = self.cluster.start()
                 self.node_serves = True
                 # What slurmd has refused once is not tried again.
