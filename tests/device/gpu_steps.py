@@ -221,6 +221,9 @@ class Check:
         if autodetect == "nvidia" and self.machine.stand_ins:
             raise AbsentError("slurmd reads /proc and /sys of a real driver, and a stand-in makes it crash")
         refused, self.node_serves = "", False
+        if self.cgroups == "v2":
+            # slurmd makes its scope in this slice, which systemd would have made.
+            Path(machine.CGROUPS, "system.slice").mkdir(exist_ok=True)
         for cgroups in [self.cgroups, ""] if self.cgroups else [""]:
             self.cluster.configure(facts, autodetect, cgroups, self.served)
             found = self.root.run("slurmd", "-G", "-N", NODE)
