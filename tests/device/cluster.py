@@ -21,6 +21,7 @@ DIRECTORIES = {
     "/var/log/munge": "munge",
     "/etc/munge": "munge",
     "/run/mysqld": "mysql",
+    "/run/slurm": "slurm",
     "/var/log/slurm": "slurm",
     "/var/lib/slurm": "slurm",
     "/var/lib/slurm/slurmctld": "slurm",
@@ -32,7 +33,7 @@ DbdHost={NODE}
 DbdAddr=127.0.0.1
 SlurmUser=slurm
 LogFile=/var/log/slurm/slurmdbd.log
-PidFile=/var/log/slurm/slurmdbd.pid
+PidFile=/run/slurm/slurmdbd.pid
 StorageType=accounting_storage/mysql
 StorageHost=localhost
 StorageUser=slurm
