@@ -154,13 +154,10 @@ class Cluster:
         for name in ("slurmd", "slurmctld"):
             self._stop(name)
 
-    def stop_all(self) -> None:
-        """Stop all daemons, the servers last, and log the last words of each."""
-        for name in ("slurmd", "slurmctld", "slurmdbd"):
+    def log_all(self) -> None:
+        """Log the last words of all daemons, which end with the namespace of `check`."""
+        for name in self._daemons:
             self._last_words(name)
-        self.stop()
-        for name in ("slurmdbd", "mariadbd"):
-            self._stop(name)
 
     def node(self) -> str:
         """What slurmctld says of the node, in one line; empty if it does not answer."""

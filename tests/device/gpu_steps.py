@@ -85,7 +85,7 @@ class Check:
             for name in BROKEN:
                 take(f"broken nvidia-smi: {name}", lambda name=name: self.broken(name))
         finally:
-            self.cluster.stop_all()
+            self.cluster.log_all()
         failed = self.steps.failed()
         print(f"{len(self.steps.lines)} steps, {failed} failed", flush=True)
         return int(failed > 0)
@@ -116,6 +116,10 @@ class Check:
     def look(self) -> str:
         """What this machine is and has."""
         here = self.machine
+        if here.devices and not any("nvidia-uvm" in path for path in here.devices):
+            # The first CUDA program makes the file so. In the root none could.
+            self.steps.command(["nvidia-modprobe", "-c", "0", "-u"])
+            here.devices = machine.device_files()
         self.cgroups, why = machine.cgroups()
         self.steps.log(f"{here}")
         init = Path("/proc/1/comm").read_text().strip()
