@@ -84,7 +84,7 @@ yamllint: $(ready)
 	yamllint --strict $(files)
 
 # All *.py, and programs without a suffix.
-ruff: files = . $(shell git grep -lE '^\#!/usr/bin/env python' -- tests/tools ':!*.py')
+ruff: files = . $(shell git grep -lE '^\#!/usr/bin/env python' -- tests/tools tests/device ':!*.py')
 ruff: $(ready)
 	ruff check $(files)
 	ruff format --check $(files)
@@ -128,8 +128,8 @@ molecule-%: $(ready) ## run one scenario of the folder molecule: molecule-defaul
 
 # The check of a real GPU (docs/design/device.md), here with stand-ins.
 device-root := .cache/device/root.tar.xz
-device: $(device-root) ## run the check of a GPU with stand-ins, and build what it carries
-	tests/device/check --stand-ins
+device: $(device-root) ## run the check of a real GPU with stand-ins, and build what it carries
+	python3 tests/device/check --stand-ins
 
 $(device-root): tests/device/build | $(ready)
 	tests/device/build

@@ -21,6 +21,7 @@ DIRECTORIES = {
     "/var/log/munge": "munge",
     "/etc/munge": "munge",
     "/run/mysqld": "mysql",
+    "/run/slurm": "slurm",
     "/var/log/slurm": "slurm",
     "/var/lib/slurm": "slurm",
     "/var/lib/slurm/slurmctld": "slurm",
@@ -32,7 +33,7 @@ DbdHost={NODE}
 DbdAddr=127.0.0.1
 SlurmUser=slurm
 LogFile=/var/log/slurm/slurmdbd.log
-PidFile=/var/log/slurm/slurmdbd.pid
+PidFile=/run/slurm/slurmdbd.pid
 StorageType=accounting_storage/mysql
 StorageHost=localhost
 StorageUser=slurm
@@ -153,13 +154,10 @@ class Cluster:
         for name in ("slurmd", "slurmctld"):
             self._stop(name)
 
-    def stop_all(self) -> None:
-        """Stop all daemons, the servers last, and log the last words of each."""
-        for name in ("slurmd", "slurmctld", "slurmdbd"):
+    def log_all(self) -> None:
+        """Log the last words of all daemons, which end with the namespace of `check`."""
+        for name in self._daemons:
             self._last_words(name)
-        self.stop()
-        for name in ("slurmdbd", "mariadbd"):
-            self._stop(name)
 
     def node(self) -> str:
         """What slurmctld says of the node, in one line; empty if it does not answer."""

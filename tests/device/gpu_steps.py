@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class Check:
         self.machine = stand_ins.make(self.steps, scratch / "stand-ins") if with_stand_ins else machine.find()
         self.root = Root(self.steps, scratch / "root")
         self.cluster = Cluster(self.root)
+        self.program = scratch / "gpu_load"
         self.cgroups = ""
         self.facts: dict[str, Any] = {}
         self.served = self.ready = self.node_serves = False
@@ -69,7 +71,7 @@ class Check:
             take("facts", self.measure)
             take("gpus", self.gpus)
             take("slurmd -C", self.slurmd_says)
-            take("build of the loads", lambda: loads.build(self.steps, self.machine, self.needs_root()))
+            take("build of the loads", self.build)
             take("servers", self.start_servers)
             take("AutoDetect=nvidia", lambda: self.node("nvidia"))
             take("AutoDetect=nvml", lambda: self.node("nvml"))
@@ -77,14 +79,13 @@ class Check:
             take("job", self.job)
             take("job without GPU", self.confined)
             take("record of the job", self.accounted)
-            for name in ("compute", "memory", "copies"):
-                take(name, lambda name=name: loads.shown(loads.load(self.needs_node(), name)))
-            take("matrix", lambda: loads.shown(loads.load(self.needs_node(), "matrix", loads.cublas(self.root))))
+            for name in ("compute", "memory", "copies", "matrix"):
+                take(name, lambda name=name: self.load(name))
             take("health check", self.healthy)
             for name in BROKEN:
                 take(f"broken nvidia-smi: {name}", lambda name=name: self.broken(name))
         finally:
-            self.cluster.stop_all()
+            self.cluster.log_all()
         failed = self.steps.failed()
         print(f"{len(self.steps.lines)} steps, {failed} failed", flush=True)
         return int(failed > 0)
@@ -115,6 +116,10 @@ class Check:
     def look(self) -> str:
         """What this machine is and has."""
         here = self.machine
+        if here.devices and not any("nvidia-uvm" in path for path in here.devices):
+            # The first CUDA program makes the file so. In the root none could.
+            self.steps.command(["nvidia-modprobe", "-c", "0", "-u"])
+            here.devices = machine.device_files()
         self.cgroups, why = machine.cgroups()
         self.steps.log(f"{here}")
         init = Path("/proc/1/comm").read_text().strip()
@@ -221,6 +226,9 @@ class Check:
         if autodetect == "nvidia" and self.machine.stand_ins:
             raise AbsentError("slurmd reads /proc and /sys of a real driver, and a stand-in makes it crash")
         refused, self.node_serves = "", False
+        if self.cgroups == "v2":
+            # slurmd makes its scope in this slice, which systemd would have made.
+            Path(machine.CGROUPS, "system.slice").mkdir(exist_ok=True)
         for cgroups in [self.cgroups, ""] if self.cgroups else [""]:
             self.cluster.configure(facts, autodetect, cgroups, self.served)
             found = self.root.run("slurmd", "-G", "-N", NODE)
@@ -294,6 +302,33 @@ class Check:
         if "gres/gpu=1" not in kept:
             raise StepError(f"sacct has {kept or 'nothing'}; {words}")
         return f"{words}; sacct: {kept}"
+
+    # -- loads ---------------------------------------------------------------------------------------------------------
+
+    def build(self) -> str:
+        """Build the program of the loads, and put it into the root."""
+        if self.machine.stand_ins:
+            return "stand-in for gpu_load"
+        words: str = loads.build(self.steps, self.machine, self.program)
+        if self.ready:
+            shutil.copy(self.program, self.root.inner(loads.PROGRAM))
+        return words
+
+    def load(self, name: str) -> str:
+        """A load in a job, or beside Slurm where no node has become IDLE: its figures are worth having there, too."""
+        in_job = self.node_serves
+        if not in_job and not self.program.exists():
+            raise AbsentError("no node has become IDLE, and gpu_load was not built")
+        words = [loads.PROGRAM if in_job else str(self.program), name]
+        if name == "matrix":
+            place = self.root.inner("/opt/cublas") if in_job else Path(self.machine.cublas or "/nonexistent")
+            found = loads.cublas(place)
+            words.append(f"/opt/cublas/{found.name}" if in_job else str(found))
+        if in_job:
+            answer = self.cluster.job("env", "LD_LIBRARY_PATH=/opt/cublas", *words)
+        else:
+            answer = self.steps.command(words, 60)
+        return f"{loads.shown(answer)}, {'in a job' if in_job else 'not in a job, since no node has become IDLE'}"
 
     # -- the health check ----------------------------------------------------------------------------------------------
 

@@ -107,8 +107,8 @@ def configure(given: Any) -> Any:
     own: dict[str, Any] = {
         "StateSaveLocation": "/var/lib/slurm/slurmctld",
         "SlurmdSpoolDir": "/var/lib/slurm/slurmd",
-        "SlurmctldPidFile": "/run/slurmctld.pid",
-        "SlurmdPidFile": "/run/slurmd.pid",
+        "SlurmctldPidFile": "/run/slurm/slurmctld.pid",
+        "SlurmdPidFile": "/run/slurm/slurmd.pid",
         "SlurmctldLogFile": "/var/log/slurm/slurmctld.log",
         "SlurmdLogFile": "/var/log/slurm/slurmd.log",
         "JobCompLoc": "/var/log/slurm/job_completions",

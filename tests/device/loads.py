@@ -10,10 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from cluster import Cluster
 from machine import Machine
-from root import Root
-from steps import AbsentError, StepError, Steps
+from steps import AbsentError, Answer, StepError, Steps
 
 SOURCE = Path(__file__).with_name("gpu_load.cu")
 PROGRAM = "/usr/local/bin/gpu_load"
@@ -27,43 +25,31 @@ def architecture(answer: str) -> str:
     return f"sm_{found[1]}{found[2]}" if found else ARCHITECTURE
 
 
-def build(steps: Steps, machine: Machine, root: Root) -> str:
-    """Build the program into the root. Returns how, in words."""
-    if machine.stand_ins:
-        return "stand-in for gpu_load"
+def build(steps: Steps, machine: Machine, program: Path) -> str:
+    """Build the program. Returns how, in words."""
     if not machine.nvcc:
         raise AbsentError("no nvcc was found")
     asked = [machine.nvidia_smi, "--query-gpu=compute_cap", "--format=csv,noheader"]
     wanted = architecture(steps.command(asked).output if machine.nvidia_smi else "")
-    target = root.inner(PROGRAM)
-    steps.answer([machine.nvcc, "-O3", "-std=c++17", f"-arch={wanted}", "-o", target, SOURCE], 90)
-    target.chmod(0o755)
-    return f"{machine.nvcc}, {wanted}, {target.stat().st_size // 1024} KiB"
+    steps.answer([machine.nvcc, "-O3", "-std=c++17", f"-arch={wanted}", "-o", program, SOURCE], 90)
+    program.chmod(0o755)
+    return f"{machine.nvcc}, {wanted}, {program.stat().st_size // 1024} KiB"
 
 
-def cublas(root: Root) -> str:
-    """The path of libcublas.so in the root. Raises AbsentError without one."""
-    place = root.inner("/opt/cublas")
-    names = sorted(path.name for path in place.glob("libcublas.so.*")) if place.is_dir() else []
-    if not names:
+def cublas(place: Path) -> Path:
+    """The path of libcublas.so in a directory. Raises AbsentError without one."""
+    found = sorted(place.glob("libcublas.so.*"))
+    if not found:
         raise AbsentError("no libcublas.so was found")
-    return f"/opt/cublas/{names[0]}"
+    return found[0]
 
 
-def load(cluster: Cluster, *words: str, seconds: float = 60) -> dict[str, Any]:
-    """What a load says in a job with one GPU."""
-    if not cluster.root.inner(PROGRAM).exists():
-        raise AbsentError("gpu_load was not built")
-    answer = cluster.job("env", "LD_LIBRARY_PATH=/opt/cublas", PROGRAM, *words, seconds=seconds)
+def shown(answer: Answer) -> str:
+    """The figures of a load in words. Raises StepError if it has failed."""
     if answer.status:
-        raise StepError(f"{words[0]}: {answer.words}")
+        raise StepError(answer.words)
     try:
         figures: dict[str, Any] = json.loads(answer.output.strip().split("\n")[-1])
     except ValueError:
-        raise StepError(f"{words[0]}: no figures in {answer.output!r}") from None
-    return figures
-
-
-def shown(figures: dict[str, Any]) -> str:
-    """Figures in words."""
+        raise StepError(f"no figures in {answer.output!r}") from None
     return ", ".join(f"{name} {value}" for name, value in figures.items())

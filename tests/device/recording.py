@@ -205,6 +205,17 @@ def fields(help_text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def accepted(steps: Steps, machine: Machine, known: list[str]) -> list[str]:
+    """The fields without those that nvidia-smi refuses although it describes them: it names the first of these."""
+    for _attempt in range(10):
+        answer = steps.command([machine.nvidia_smi, f"--query-gpu={','.join(known)}", "--format=csv"])
+        refused = re.search(r'Field "([^"]+)" is not a valid field', answer.output + answer.errors)
+        if not refused or refused[1] not in known:
+            break
+        known = [name for name in known if name != refused[1]]
+    return known
+
+
 def gpu_directories() -> list[str]:
     """The PCI directories of NVIDIA's devices."""
     devices = sorted(PCI.iterdir()) if PCI.is_dir() else []
@@ -250,6 +261,7 @@ def record(steps: Steps, machine: Machine) -> str:
             answered += status == 0
         known = fields(steps.command([machine.nvidia_smi, "--help-query-gpu"]).output)
         if known:
+            known = accepted(steps, machine, known)
             query = [machine.nvidia_smi, f"--query-gpu={','.join(known)}", "--format=csv"]
             asked += 1
             answered += recording.command(query, "nvidia-smi/query-gpu-all-fields") == 0

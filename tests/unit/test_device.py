@@ -103,7 +103,7 @@ def test_the_architecture_for_nvcc(parts: dict[str, ModuleType], answer: str, wa
 
 
 def test_fields_that_nvidia_smi_describes(parts: dict[str, ModuleType]) -> None:
-    text = 'List of valid properties:\n\n"timestamp"\nThe time.\n\n"name" or "gpu_name"\nThe "official" name.\n"ecc.mode"\n'
+    text = 'List of properties:\n\n"timestamp"\nThe time.\n\n"name" or "gpu_name"\nThe "official" name.\n"ecc.mode"\n'
     assert parts["recording"].fields(text) == ["timestamp", "name", "ecc.mode"]
 
 
