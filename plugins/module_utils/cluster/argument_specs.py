@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import named_file_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import value_problems
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import home_problems, value_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, visible
@@ -63,6 +63,7 @@ def argument_errors(
         for message in [
             *_validator(options[role]).validate(given).error_messages,
             *value_problems(given),
+            *home_problems(given, lambda host=hosts[0]: variables[host].get("slurm_people")),
             *named_file_errors(given, _directory(variables[hosts[0]])),
         ]
     ]

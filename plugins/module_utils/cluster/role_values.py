@@ -17,7 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb, other, systemd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import directory_for
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import directory_for, within
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package, package_source
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
 
@@ -108,15 +108,15 @@ VALUES: dict[str, Check] = {
     "base_extra_packages": package,
     "base_kernel_settings": _number,
     "base_packages": package,
-    "enroot_cache_dir": directory_for("user"),
+    "enroot_cache_dir": directory_for("one_user"),
     "enroot_conf": one_line,
-    "enroot_config_dir": directory_for("user"),
-    "enroot_data_dir": directory_for("user"),
+    "enroot_config_dir": directory_for("one_user"),
+    "enroot_data_dir": directory_for("one_user"),
     "enroot_environment": one_line,
     "enroot_mounts": one_line,
     "enroot_packages": package_source,
-    "enroot_runtime_dir": directory_for("user"),
-    "enroot_temp_dir": directory_for("user"),
+    "enroot_runtime_dir": directory_for("one_user"),
+    "enroot_temp_dir": directory_for("one_user"),
     "job_tools_image": one_line,
     "job_tools_partition": one_line,
     "job_tools_registry": one_line,
@@ -173,6 +173,23 @@ def value_problems(variables: Mapping[str, Any]) -> Iterator[str]:
                 yield from _problems(f"{name}[{i}]", value, check, name in SECRET)
         elif found is not None:
             yield from _problems(name, found, check, name in SECRET)
+
+
+def home_problems(variables: Mapping[str, Any], people: Callable[[], Any]) -> Iterator[str]:
+    """The directories of users that the epilog of enroot would remove with a home, as `VARIABLE: found ..., allowed`.
+
+    variables: by name. people: returns the variable slurm_people, which is read only if a variable needs it.
+    """
+    own = {name: str(path) for name, path in variables.items() if re.fullmatch("enroot_[a-z]+_dir", name)}
+    own = {name: path for name, path in own.items() if path.startswith("/")}
+    found = people() if own else None
+    users = found.get("users") if isinstance(found, Mapping) else None
+    for name, path in own.items():
+        for user in users if isinstance(users, list) else []:
+            home = str(user.get("home") or "") if isinstance(user, Mapping) else ""
+            if home and within(home, path.replace("%U", str(user.get("uid"))).replace("%u", str(user.get("name")))):
+                yield f"{name}: found {shown(path)}, which has the home {short(home)}, allowed: a directory without homes"
+                break
 
 
 def _problems(place: str, value: Any, check: Check, secret: bool) -> Iterator[str]:
