@@ -43,6 +43,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import (
     OF_SLURM,
     OF_SLURMDBD,
@@ -392,7 +393,7 @@ def _storage(  # pylint: disable=too-many-positional-arguments
 ) -> list[dict[str, Any]]:
     """The checked storage.
 
-    hosts: all hosts of the cluster. login: its login hosts, as far as they are known. uses: directories that others have.
+    hosts: all hosts of the cluster. login: its login hosts, as far as they are known. uses: directories of others.
     """
     members = {"all": hosts, "login": login, "compute": parts.node_hosts, "controllers": parts.controllers}
     return storage.check(checker, file.get("storage", []), members, parts.slurm_conf, uses)
@@ -722,6 +723,9 @@ def _plugstack(checker: Checker, found: list[Any]) -> list[dict[str, Any]]:
     """The SPANK plugins."""
     entries = [checker.check(schema.PLUGSTACK, f"plugstack[{i}]", entry) for i, entry in enumerate(found)]
     try:
+        for entry in entries:
+            for word in (entry.get("plugin", ""), *entry.get("arguments", ())):
+                one_line(word)
         plugstack_lines(entry for entry in entries if "plugin" in entry)
     except ValueError as error:
         checker.problem("plugstack", str(error))

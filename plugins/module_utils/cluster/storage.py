@@ -109,6 +109,8 @@ def source(value: Any) -> str:
         raise ValueError("allowed: a text without blanks such as nas.example.org:/vol/home or /dev/nvme0n1")
     if len(str(value)) > LONGEST:
         raise ValueError(f"of {len(str(value))} characters, allowed: up to {LONGEST}")
+    if str(value).startswith("-"):  # mount(8) would take it as an option
+        raise ValueError("allowed: a text that does not begin with '-'")
     setting(value)  # What= of a unit
     return text(value)
 

@@ -55,10 +55,7 @@ TREES: dict[str, str] = {
         f"/var/log/{name}": _SYSTEM
         for name in ("apt", "audit", "chrony", "installer", "journal", "munge", "mysql", "private", "sssd", "sysstat")
     },
-    **{
-        f"/var/spool/{name}": _SYSTEM
-        for name in ("anacron", "at", "cron", "exim4", "mail", "postfix", "rsyslog")
-    },
+    **{f"/var/spool/{name}": _SYSTEM for name in ("anacron", "at", "cron", "exim4", "mail", "postfix", "rsyslog")},
     **dict.fromkeys(("/var/account", "/var/db", "/var/empty", "/var/mail", "/var/yp"), _SYSTEM),
     "/var/lib/munge": "which munge has",
     "/var/lib/mysql": "which MariaDB has",
@@ -140,7 +137,9 @@ PURPOSES: dict[str, Purpose] = {
         around=False,
         disk="node",
     ),
-    "backup": Purpose(_OF_PASSWD, f"an absolute path {_WITHOUT_COLON}", "/srv/backup", not_itself=_OF_SITES, disk="lasting"),
+    "backup": Purpose(
+        _OF_PASSWD, f"an absolute path {_WITHOUT_COLON}", "/srv/backup", not_itself=_OF_SITES, disk="lasting"
+    ),
     "home": Purpose(
         _OF_PASSWD,
         f"an absolute path below a directory of homes, {_WITHOUT_COLON}",
@@ -171,11 +170,20 @@ PURPOSES: dict[str, Purpose] = {
     ),
     # Slurm's own default is /var/spool.
     "state": Purpose(
-        _ANY, "an absolute path", "/shared/slurm", below=_OWN_OF_SLURM, itself=(*_OWN_OF_SLURM, "/var/spool"), disk="lasting"
+        _ANY,
+        "an absolute path",
+        "/shared/slurm",
+        below=_OWN_OF_SLURM,
+        itself=(*_OWN_OF_SLURM, "/var/spool"),
+        disk="lasting",
     ),
-    "spool": Purpose(_ANY, "an absolute path", "/var/spool/slurmd", below=(*_SPOOL, "/run"), kept=_RUN, itself=_SPOOL, disk="node"),
+    "spool": Purpose(
+        _ANY, "an absolute path", "/var/spool/slurmd", below=(*_SPOOL, "/run"), kept=_RUN, itself=_SPOOL, disk="node"
+    ),
     # Files that daemons write, slurmd as root.
-    "log": Purpose(_ANY, "an absolute path", "/var/log/slurm/slurmctld.log", parts=2, below=_LOGS, itself=("/dev/null",)),
+    "log": Purpose(
+        _ANY, "an absolute path", "/var/log/slurm/slurmctld.log", parts=2, below=_LOGS, itself=("/dev/null",)
+    ),
     "pid": Purpose(
         _ANY, "an absolute path", "/run/slurmctld.pid", parts=2, below=(*_SPOOL, "/run", "/var/run"), kept=_RUN
     ),
@@ -184,7 +192,9 @@ PURPOSES: dict[str, Purpose] = {
     ),
     # slurmd only looks how large its file system is.
     "local": Purpose(
-        *(_ANY, "an absolute path", "/tmp"), below=("/dev/shm", "/tmp", "/var/tmp"), itself=("/dev/shm", "/tmp", "/var/tmp")
+        *(_ANY, "an absolute path", "/tmp"),
+        below=("/dev/shm", "/tmp", "/var/tmp"),
+        itself=("/dev/shm", "/tmp", "/var/tmp"),
     ),
     "cgroups": Purpose(
         *(re.compile(r"/(?:sys/fs/|dev/)?cgroup(?:/[a-z0-9_,]+)*"), "the directory of cgroups", "/sys/fs/cgroup"),

@@ -206,7 +206,17 @@ def test_the_registry_has_a_directory_of_its_own() -> None:
     "path",
     [
         *("/home", "/opt", "/scratch", "/%u", "%u", "/home/%u", "/home/%U", "/opt/%u", "/srv/%U", "/mnt/%u", "/run/%U"),
-        *("/var/lib/%U", "/var/%u", "/var/log/%U", "/run/sudo/%U", "/data/%u/x", "/data/%ux", "/data/%h", "%h", "%h/.."),
+        *(
+            "/var/lib/%U",
+            "/var/%u",
+            "/var/log/%U",
+            "/run/sudo/%U",
+            "/data/%u/x",
+            "/data/%ux",
+            "/data/%h",
+            "%h",
+            "%h/..",
+        ),
     ],
 )
 def test_enroot_removes_only_directories_that_it_has_made(path: str) -> None:
@@ -220,7 +230,8 @@ def test_enroot_removes_no_home() -> None:
     people = {"users": [{"name": "alice", "uid": 5001, "home": "/data/home/alice"}, {"name": "b", "home": "/u/5002/b"}]}
     (error,) = home_problems({"enroot_temp_dir": "/data/home/%u"}, lambda: people)
     assert error == (
-        "enroot_temp_dir: found '/data/home/%u', which has the home /data/home/alice, allowed: a directory without homes"
+        "enroot_temp_dir: found '/data/home/%u', which has the home /data/home/alice, "
+        "allowed: a directory without homes"
     )
     assert [*home_problems({"enroot_temp_dir": "/data/enroot/%u", "enroot_data_dir": "%h/x"}, lambda: people)] == []
     assert [*home_problems({"enroot_data_dir": "/data/home/%u"}, lambda: {"source": "directory"})] == []
