@@ -10,6 +10,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -63,7 +64,7 @@ def argument_errors(
         for message in [
             *_validator(options[role]).validate(given).error_messages,
             *value_problems(given),
-            *home_problems(given, lambda host=hosts[0]: variables[host].get("slurm_people")),
+            *home_problems(given, partial(variables[hosts[0]].get, "slurm_people")),
             *named_file_errors(given, _directory(variables[hosts[0]])),
         ]
     ]
