@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,8 +51,21 @@ def outside_jobs(ids: Sequence[range], running: Mapping[int, Process]) -> list[i
 
 def _of_ids(ids: Sequence[range], running: Mapping[int, Process]) -> list[int]:
     """The processes with one of these ids."""
-    own = {uid for process in running.values() for uid in process.uids if any(uid in some for some in ids)}
+    own = {uid for uid in {uid for process in running.values() for uid in process.uids} if _is_one_of(uid, ids)}
     return [pid for pid, process in running.items() if own.intersection(process.uids)]
+
+
+def _is_one_of(uid: int, ids: Sequence[range]) -> bool:
+    """Whether an id is one of these. A subordinate id that is also that of a user of the host is this user's."""
+    if range(uid, uid + 1) in ids:
+        return True
+    if not any(uid in some for some in ids):
+        return False
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return True
+    return False
 
 
 def end(uids: Mapping[int, str], terminate: Callable[[str], object]) -> int:
@@ -95,7 +109,7 @@ def _sweep(uids: Iterable[int], ids: Sequence[range], found: bool) -> None:
     outside = outside_jobs(ids, before)
     of_jobs = {uid for pid in {*_of_ids(ids, before)}.difference(outside) for uid in before[pid].uids}
     real = {before[pid].uids[0] for pid in outside}  # that of another user who runs a setuid program is not in ids
-    for uid in {*uids, *(uid for uid in real if any(uid in some for some in ids))}:
+    for uid in {*uids, *(uid for uid in real if _is_one_of(uid, ids))}:
         if uid not in of_jobs:
             _signal_all(uid, signal.SIGKILL)
         elif found:

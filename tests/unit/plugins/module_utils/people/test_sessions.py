@@ -90,6 +90,9 @@ def test_processes_with_subordinate_ids_are_those_of_the_user(tmp_path: Path) ->
         33: process("other", 1, 200001),
     }
     assert outside_jobs(ids, running) == [31, 32]
+    # 65534 is nobody's: ranges that somebody has made too low.
+    running[34] = process("of another user", 1, 65534)
+    assert outside_jobs([range(5001, 5002), range(65000, 66000)], running) == []
     assert sessions.all_ids({5001: "carl"}, str(tmp_path / "none")) == [range(5001, 5002)]
 
 
