@@ -157,7 +157,7 @@ def site_with_kim(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     lab.command(site.login, "loginctl enable-linger kim")
     yield site
     for host in (site.login, site.nodes[0]):
-        lab.command(host, "sed -i /^kim:/d /etc/subuid /etc/subgid; rm -rf /tmp/kim")
+        lab.command(host, "sed -i /^kim:/d /etc/subuid /etc/subgid; rm -rf /tmp/kim /var/opt/kim-setuid")
     lab.command(lab.controller, "scancel -u kim; scancel -u lea; sleep 3; sacctmgr -i delete account legacy; true")
 
 
@@ -187,8 +187,10 @@ def test_no_process_outside_of_a_job_survives(site: Site, job: str) -> None:
             site.ssh(host, f"cd /tmp/kim; {{ {line}; }} </dev/null >/dev/null 2>&1")
             started[host, name] = number
     friend = number + 1
-    site.lab.command(site.login, "install -o kim -m 4755 /usr/bin/sleep /tmp/kim/setuid")
-    site.lab.command(site.login, f"setsid --fork runuser -u lea -- /tmp/kim/setuid {friend} </dev/null >/dev/null 2>&1")
+    site.lab.command(site.login, "install -o kim -m 4755 /usr/bin/sleep /var/opt/kim-setuid")
+    site.lab.command(
+        site.login, f"setsid --fork runuser -u lea -- /var/opt/kim-setuid {friend} </dev/null >/dev/null 2>&1"
+    )
     own = friend + 1
     site.lab.command(site.login, f"setsid --fork runuser -u lea -- sleep {own} </dev/null >/dev/null 2>&1")
     site.lab.command(site.login, "sleep 2")
