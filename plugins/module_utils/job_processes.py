@@ -70,6 +70,8 @@ class Process:
     """Whether it is Slurm's own slurmstepd."""
     title: str = ""
     """The arguments of a slurmstepd."""
+    stopped: bool = False
+    """Whether a signal has stopped it."""
 
 
 def processes(proc: str = "/proc") -> dict[int, Process]:
@@ -82,12 +84,14 @@ def processes(proc: str = "/proc") -> dict[int, Process]:
         with suppress(OSError, KeyError):  # it has ended meanwhile
             status = dict(line.partition(":")[::2] for line in _text(f"{proc}/{entry}/status").split("\n"))
             cgroups = _text(f"{proc}/{entry}/cgroup")
-            if status["State"].split()[0] in ("Z", "X") and int(status.get("Threads", "0")) < 2:
+            state = status["State"].split()[0]
+            if state in ("Z", "X") and int(status.get("Threads", "0")) < 2:
                 continue  # the others are those of which only the first thread has ended
             uids = tuple(map(int, status["Uid"].split()))
             genuine = _runs_slurmstepd_as_root(f"{proc}/{entry}/exe", uids)
             title = _text(f"{proc}/{entry}/cmdline").replace("\0", " ") if genuine else ""
-            found[int(entry)] = Process(status["Name"].strip(), int(status["PPid"]), uids, cgroups, genuine, title)
+            name, parent = status["Name"].strip(), int(status["PPid"])
+            found[int(entry)] = Process(name, parent, uids, cgroups, genuine, title, state == "T")
     return found
 
 

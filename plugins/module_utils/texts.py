@@ -35,6 +35,15 @@ def indented(text: str) -> str:
     return re.sub(r"\n(?!  )", "\n  ", text)
 
 
+_PASSWORD = re.compile(r"(//[^/@\s]*?:)[^/@\s]*@")
+"""The password of a URL."""
+
+
+def without_passwords(text: str) -> str:
+    """A text in which the passwords of URLs are not shown."""
+    return _PASSWORD.sub(r"\1...@", text)
+
+
 def short(text: str, most: int = SHOWN) -> str:
     """A text, cut if it is long."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
@@ -43,7 +52,8 @@ def short(text: str, most: int = SHOWN) -> str:
 def shown(value: Any, most: int = SHOWN) -> str:
     """A value of a user as messages show it: printable, and cut if it is long."""
     try:
-        return short(visible(repr(value[:most] if isinstance(value, str) else value)), most)
+        text = repr(value[: 2 * most] if isinstance(value, str) else value)
+        return short(visible(without_passwords(text)), most)
     except (ValueError, RecursionError):  # a number of thousands of digits, a list that is in itself
         return f"a very large {type(value).__name__}"
 

@@ -269,7 +269,7 @@ def apply(plan: PeoplePlan, checksum: str, check_mode: bool) -> dict[str, Any]:
     keys, gone = key_files(plan)
     drop_in = File(SSHD, SSHD_TEXT.encode())
     barred = {user.uid: user.name for user in plan.users if not user.usable}
-    running = sessions.outside_jobs(barred, processes()) if barred else []
+    running = sessions.outside_jobs(sessions.all_ids(barred), processes()) if barred else []
     remarks += outcome(plan, before, noted)
     if running:
         remarks.append(f"{len(running)} processes of users who are suspended or absent end")

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -32,6 +32,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy
     Partitions,
     PolicyError,
     Wanted,
+    closed_users,
     read,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import AccountingError, Sacctmgr
@@ -56,7 +57,9 @@ def apply_policy(
         PolicyError: the policy is wrong; nothing has changed.
         AccountingError: Slurm does not answer, or has not taken all of it.
     """
+    closed = closed_users(policy)
     state = sacctmgr.state()
+    state.coordinators = sacctmgr.coordinators(closed)
     # What the same run would tell slurmctld of, a check has not.
     state.grows = module.check_mode
     wanted = read(policy, sacctmgr.cluster, state, purge, partitions)
@@ -68,7 +71,7 @@ def apply_policy(
     unwanted = [entity for entity in unwanted if entity not in kept]
     changes = compare(state, wanted, unwanted)
     if changes and not module.check_mode:
-        _apply(sacctmgr, state, changes, wanted, unwanted)
+        _apply(sacctmgr, state, changes, wanted, unwanted, closed)
     return {
         **plan_result([{"what": change.what, "before": change.before, "after": change.after} for change in changes]),
         "table": table(changes),
@@ -104,12 +107,18 @@ def _refuse(state: State, absent: Iterable[Entity], kept: Mapping[Entity, str]) 
 
 
 def _apply(
-    sacctmgr: Sacctmgr, state: State, changes: Sequence[AccountingChange], wanted: Wanted, unwanted: Sequence[Entity]
+    sacctmgr: Sacctmgr,
+    state: State,
+    changes: Sequence[AccountingChange],
+    wanted: Wanted,
+    unwanted: Sequence[Entity],
+    closed: Collection[str],
 ) -> None:
     """Apply changes in a few processes, and what Slurm has not taken again with its words. Raises AccountingError."""
     for load, lines in batches(state, changes, sacctmgr.cluster):
         sacctmgr.run(lines, load)
     state = sacctmgr.state()
+    state.coordinators = sacctmgr.coordinators(closed)
     left = compare(state, wanted, unwanted)
     said = []
     if left:
@@ -119,7 +128,9 @@ def _apply(
                 if failed:
                     raise AccountingError(words)
                 said.append(words)
-        left = compare(sacctmgr.state(), wanted, unwanted)
+        state = sacctmgr.state()
+        state.coordinators = sacctmgr.coordinators(closed)
+        left = compare(state, wanted, unwanted)
     if left:
         raise AccountingError("\n".join([*said, "These changes have not been made:", *table(left)]))
 

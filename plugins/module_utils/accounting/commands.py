@@ -193,6 +193,8 @@ def _removals(works: Iterable[_Work], leaves: Iterable[_Work], cluster: str, sco
     others = (work for work in works if work.entity.kind != "account")
     removed = [work.entity for work in (*others, *leaves) if work.removed]
     for kind, name, account, partition in removed:
+        if kind == "coordinator":
+            yield "delete coordinator names=", name, f" account={account}"
         if kind == "association":
             yield "delete user where name=", name, f" account={account} partition={partition} cluster={cluster}"
     for kind in ("user", "account", "qos"):

@@ -138,7 +138,10 @@ def accounts_of_users(state: State, unwanted: Iterable[Entity], kept: Mapping[En
 
 
 def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[Entity] = ()) -> list[AccountingChange]:
-    """The differences of the state from the wanted one, and the entities that exist and are not wanted."""
+    """The differences of the state from the wanted one, and the entities that exist and are not wanted.
+
+    The coordinators of the state are not wanted either.
+    """
     changes = []
     for entity, settings in wanted.items():
         there = state.entities.get(entity)
@@ -151,7 +154,8 @@ def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[
             if before != after:
                 changes.append(AccountingChange(entity, key, before, after))
     return changes + [
-        AccountingChange(entity, "", entity.name, None) for entity in unwanted if entity in state.entities
+        AccountingChange(entity, "", entity.name, None)
+        for entity in (*(entity for entity in unwanted if entity in state.entities), *state.coordinators)
     ]
 
 

@@ -46,6 +46,9 @@ class State:
     elsewhere: dict[Entity, Settings] = field(default_factory=dict)
     """Accounts and users without an association in the cluster, with their settings in all clusters."""
 
+    coordinators: list[Entity] = field(default_factory=list)
+    """Coordinators of accounts, as (`coordinator`, user, account), who must not be any longer."""
+
     def others(self, cluster: str) -> list[str]:
         """The other clusters of the database."""
         return [other for other in self.clusters if other != cluster]

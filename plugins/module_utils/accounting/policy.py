@@ -34,6 +34,13 @@ Wanted = dict[Entity, Settings]
 Partitions = Mapping[str, Iterable[tuple[str, Any]]]
 """Parameters of partitions, by the partition's name."""
 
+CLOSED = ("MaxJobs", "MaxSubmitJobs", "GrpSubmitJobs")
+"""Limits that are 0 for a suspended user: no job of theirs starts, and none is taken.
+
+slurmctld does not look at one of the two limits of submitted jobs where the QOS of the job or of the partition has a
+limit of the same kind (`_qos_policy_validate` and `acct_policy_validate` in `src/slurmctld/acct_policy.c`).
+"""
+
 _QOS_OF_PARTITIONS = ("qos", "allowqos", "denyqos")
 """Parameters in small letters. slurmctld ends where a QOS is not there (`_build_single_partitionline_info`)."""
 _IN_PARTITIONS = {"qos": _QOS_OF_PARTITIONS, "account": ("allowaccounts", "denyaccounts")}
@@ -170,6 +177,22 @@ class _Reader:
                 where = Entity("association", entity.name, account, partition)
                 special = self.settings(where.words, place, ["name", "partition"], "association")["association"]
                 self.add(where, {**settings["association"], **special})
+            if not self.purge:
+                self._close_or_open(entity.name, settings["association"])
+
+    def _close_or_open(self, user: str, limits: Settings) -> None:
+        """Close the accounts of a suspended user that the policy does not name, and open them for one who is back.
+
+        Somebody has given them by hand. Their limits are left alone otherwise.
+        """
+        closed = dict.fromkeys(CLOSED, "0")
+        if not closed.keys() <= limits.keys():
+            return
+        wanted = {name: limits[name] for name in CLOSED}
+        for entity, present in self.state.entities.items():
+            is_other = entity.kind == "association" and entity.name == user and entity not in self.wanted
+            if is_other and (wanted == closed or closed.items() <= present.items()):
+                self.wanted[entity] = wanted
 
     def partitions(self, partitions: Partitions, kinds: Iterable[str]) -> None:
         """Check that each name in partitions is known: to the policy, or to Slurm."""
@@ -270,6 +293,16 @@ def problems(policy: Mapping[str, Any], purge: bool, partitions: Partitions) -> 
     reader.partitions(partitions, kinds)
     reader.circles()
     return reader.errors
+
+
+def closed_users(policy: Mapping[str, Any]) -> set[str]:
+    """The users of a policy who may have no jobs, such as those who are suspended."""
+    users = policy.get("users") or []
+    return {
+        str(user.get("name")).lower()
+        for user in users
+        if isinstance(user, Mapping) and all(str(user.get(name)) == "0" for name in CLOSED)
+    }
 
 
 def account_names(policy: Mapping[str, Any]) -> set[str]:

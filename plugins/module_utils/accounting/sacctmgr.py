@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
     Entity,
@@ -246,6 +246,20 @@ class Sacctmgr:
         """The data of slurmdbd. Raises AccountingError."""
         answers = {name: self._ask(command) for name, command in questions(self.cluster).items()}
         return state(self.cluster, answers, self.clusters)
+
+    def coordinators(self, users: Collection[str]) -> list[Entity]:
+        """Those of these users who coordinate accounts, with which they can change limits. Raises AccountingError.
+
+        Without users nothing is asked.
+        """
+        question = _ABOUT_OTHER_CLUSTERS["coordinators"]
+        rows = _rows(question, self._ask(_command(question, ""))) if users else []
+        return [
+            Entity("coordinator", user, row["Account"])
+            for row in rows
+            for user in row["Coordinators"].split(",")
+            if user in users
+        ]
 
     def jobs(self) -> list[JobAssociation]:
         """The cluster's jobs that have not ended. Raises AccountingError."""

@@ -10,11 +10,12 @@ here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import named_file_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import value_problems
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import home_problems, value_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, visible
@@ -63,6 +64,7 @@ def argument_errors(
         for message in [
             *_validator(options[role]).validate(given).error_messages,
             *value_problems(given),
+            *home_problems(given, partial(variables[hosts[0]].get, "slurm_people")),
             *named_file_errors(given, _directory(variables[hosts[0]])),
         ]
     ]

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
@@ -17,11 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
     text,
     unknown,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import (
-    LONGEST,
-    directory_error,
-    own_directories,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import LONGEST, directory_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import calendar
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
@@ -72,7 +67,7 @@ KEEP = Kind(
 )
 
 
-def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[str, Any]:
+def check(checker: Checker, found: Any) -> dict[str, Any]:
     """The checked value of the key `backup`."""
     if not found:
         return {}
@@ -81,7 +76,4 @@ def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[s
         backup["keep"] = checker.check(KEEP, "backup.keep", backup["keep"])
         if not backup["keep"]:
             checker.problem("backup.keep", f"found {shown(found['keep'])}, allowed: how many backups stay, by interval")
-    place = backup.get("target", "")
-    if place.startswith("/") and (error := directory_error(place, "backup", own_directories(slurm_conf))):
-        checker.problem("backup.target", f"found {shown(place)}, {error}")
     return backup

@@ -25,10 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import (
-    directory_error,
-    own_directories,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import directory_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import check_script, content_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
@@ -194,7 +191,7 @@ def check_private_tmp(
     """The checked value of `private_tmp`."""
     if not found:
         return ""
-    if error := directory_error(str(found), "private_tmp", own_directories(slurm_conf)):
+    if error := directory_error(str(found), "private_tmp"):
         checker.problem("private_tmp", f"found {shown(found)}, {error}")
     for parameter in ("JobContainerType", "NamespaceType"):
         if slurm_conf.get(parameter) is not None:

@@ -9,7 +9,7 @@ All problems of a file are reported at once, so that all can be corrected togeth
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from posixpath import normpath
@@ -43,9 +43,15 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import (
+    OF_SLURM,
+    OF_SLURMDBD,
+    Use,
     directory_error,
-    own_directories,
+    shared_uses,
+    taken_directories,
+    uses_of_slurm,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.other import logrotate_path
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import MAX_HOSTS, count, expand, fold
@@ -144,7 +150,8 @@ def load(
     login = expand(file.get("login", ""))
     database, registry = file.get("database", ""), file.get("registry", "")
     hosts = dict.fromkeys([*parts.controllers, *expand(database), *login, *expand(registry), *parts.node_hosts])
-    mounts = _storage(checker, file, parts, hosts, login)
+    uses = _uses(checker, parts)
+    mounts = _storage(checker, file, parts, hosts, login, uses)
     addresses = file.get("addresses", {}).items()
     addressed = _addressed(
         checker,
@@ -154,7 +161,7 @@ def load(
         "the hosts of controllers, database, login, registry and nodes",
         parts.slurm_conf,
     )
-    _check_homes(checker, "users", listed.variable, parts.slurm_conf)
+    _check_homes(checker, "users", listed.variable, uses)
     _check_ports(checker, parts, database, registry, None, None, mounts)  # those are no keys of the file
     access.check_hosts(checker, parts.access, addressed, [*login, *parts.node_hosts], login)
     firewall_plans.check_hosts(checker, parts.firewall, addressed, hosts, hosts)
@@ -212,7 +219,8 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     """The problems that the rules of the cluster file find in the shared variables, as `VARIABLE: found, allowed`.
 
     variables: those in `schema.VARIABLES`, by name; one that is missing or empty is a key that the file does not have.
-    Also slurmdbd_conf and registry_port, whose ports are checked with those of the cluster file, and slurm_user_id.
+    Also slurmdbd_conf and registry_port, whose ports are checked with those of the cluster file, registry_dir, and
+    slurm_user_id.
     hosts: all hosts of the inventory, which may have addresses.
     """
     problems: list[str] = []
@@ -244,13 +252,15 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
         "the hosts of the inventory and of slurm_nodes",
         parts.slurm_conf,
     )
-    mounts = _storage(checker, file, parts, dict.fromkeys([*hosts, *parts.node_hosts]), ())
-    _check_homes(checker, "people.users", given["people"], parts.slurm_conf)
+    uses = _uses(checker, parts, variables.get("registry_dir"))
+    mounts = _storage(checker, file, parts, dict.fromkeys([*hosts, *parts.node_hosts]), (), uses)
+    _check_homes(checker, "people.users", given["people"], uses)
     secrets = variables.get("slurm_secrets_dir")
     if secrets and (error := directory_error(normpath(str(secrets)), "secrets")):
         checker.problem("slurm_secrets_dir", f"found {shown(secrets)}, {error}")
     slurmdbd_conf = variables.get("slurmdbd_conf")
     slurmdbd_conf = plain(slurmdbd_conf) if isinstance(slurmdbd_conf, Mapping) else {}
+    _check_paths(checker, "slurmdbd_conf", slurmdbd_conf, OF_SLURMDBD)
     database, registry = file.get("database", ""), file.get("registry", "")
     _check_ports(checker, parts, database, registry, slurmdbd_conf, variables.get("registry_port"), mounts)
     access.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
@@ -329,6 +339,7 @@ def _parts(
 
     controllers = expand(file.get("controllers", ""))
     check_state_location(checker, slurm_conf, len(controllers))
+    _check_paths(checker, "cgroup_conf", cgroup_conf, {"CgroupMountpoint": "cgroups"})
     check_log_of_jobs(checker, slurm_conf)
     known = {
         "partitions": [partition["name"] for partition in partitions if "name" in partition],
@@ -349,7 +360,7 @@ def _parts(
         slurm_files,
         packages,
         access.check(checker, file.get("access", {}), slurm_conf),
-        backup.check(checker, file.get("backup", {}), slurm_conf),
+        backup.check(checker, file.get("backup", {})),
         firewall_plans.check(checker, file.get("firewall", {}), slurm_conf),
         accounting,
         mail.check(checker, file.get("mail", {}), slurm_conf),
@@ -372,12 +383,20 @@ def _untouched(checker: Checker, unmanaged: str, parts: _Parts) -> set[str]:
     return {*named, *(host for node in absent for host in expand(node.get("hosts", "")))}
 
 
-def _storage(
-    checker: Checker, file: dict[str, Any], parts: _Parts, hosts: Collection[str], login: Collection[str]
+def _storage(  # pylint: disable=too-many-positional-arguments
+    checker: Checker,
+    file: dict[str, Any],
+    parts: _Parts,
+    hosts: Collection[str],
+    login: Collection[str],
+    uses: Sequence[Use],
 ) -> list[dict[str, Any]]:
-    """The checked storage. hosts: all hosts of the cluster. login: its login hosts, as far as they are known."""
+    """The checked storage.
+
+    hosts: all hosts of the cluster. login: its login hosts, as far as they are known. uses: directories of others.
+    """
     members = {"all": hosts, "login": login, "compute": parts.node_hosts, "controllers": parts.controllers}
-    return storage.check(checker, file.get("storage", []), members, parts.slurm_conf)
+    return storage.check(checker, file.get("storage", []), members, parts.slurm_conf, uses)
 
 
 def _check_ports(
@@ -402,9 +421,26 @@ def _check_ports(
         checker.problem(key, what)
 
 
-def _check_homes(checker: Checker, key: str, found: Any, slurm_conf: Mapping[str, Any]) -> None:
-    """Check that no home is with the files of Slurm's daemons. found: the variable slurm_people, perhaps wrong."""
-    others = own_directories(slurm_conf)
+def _uses(checker: Checker, parts: _Parts, registry_dir: Any = None) -> list[Use]:
+    """The directories of Slurm, private_tmp, the backup and the registry, which must have no files in common.
+
+    Those with other mistakes, which have been named, are left out.
+    """
+    named = (
+        Use("private_tmp", parts.private_tmp, "private_tmp", f"{checker.key('private_tmp')} of jobs"),
+        Use("backup.target", parts.backup.get("target", ""), "backup", f"{checker.key('backup')}.target"),
+        Use("registry_dir", str(registry_dir or ""), "registry", "registry_dir"),
+    )
+    right = [use for use in named if use.path.startswith("/") and not directory_error(use.path, use.purpose)]
+    uses = [*uses_of_slurm(parts.slurm_conf), *right]
+    for use, error in shared_uses(uses):
+        checker.problem(use.key, f"found {shown(use.path)}, {error}")
+    return uses
+
+
+def _check_homes(checker: Checker, key: str, found: Any, uses: Sequence[Use]) -> None:
+    """Check that no home is with the files of others. found: the variable slurm_people, perhaps wrong."""
+    others = taken_directories(uses)
     users = found.get("users") if isinstance(found, Mapping) and others else None
     for i, user in enumerate(users if isinstance(users, list) else []):
         home = user.get("home") if isinstance(user, Mapping) else None
@@ -428,7 +464,7 @@ def _few_enough(checker: Checker, nodes: list[Any]) -> bool:
 
 
 def check_state_location(checker: Checker, slurm_conf: Mapping[str, Any], controllers: int) -> None:
-    """Check StateSaveLocation and SlurmdSpoolDir.
+    """Check StateSaveLocation, and the form of all paths that daemons write.
 
     Slurm's own StateSaveLocation is on the disk of each controller; controllers: how many there are.
     """
@@ -436,17 +472,24 @@ def check_state_location(checker: Checker, slurm_conf: Mapping[str, Any], contro
     if path is None and controllers > 1:
         what = "share their state, so name a directory that all of them mount"
         checker.problem("slurm_conf.StateSaveLocation", f"missing: {controllers} controllers {what}")
-    # "Fully qualified pathname", slurm.conf(5); Slurm takes another one from wherever slurmctld was started.
-    for name, purpose in (("StateSaveLocation", "state"), ("SlurmdSpoolDir", "spool")):
-        path = slurm_conf.get(name)
+    _check_paths(checker, "slurm_conf", slurm_conf, OF_SLURM)
+
+
+def _check_paths(checker: Checker, key: str, settings: Mapping[str, Any], purposes: Mapping[str, str]) -> None:
+    """Check paths that daemons write. Slurm takes a relative one from wherever the daemon was started."""
+    for name, purpose in purposes.items():
+        path = settings.get(name)
         if path is not None and (error := directory_error(str(path), purpose)):
-            checker.problem(f"slurm_conf.{name}", f"found {shown(path)}, {error}")
+            checker.problem(f"{key}.{name}", f"found {shown(path)}, {error}")
 
 
 def check_log_of_jobs(checker: Checker, slurm_conf: Mapping[str, Any]) -> None:
     """Check JobCompLoc, which logrotate reads as well where it is a file. Other plugins take a name or an address."""
     path = str(slurm_conf.get("JobCompLoc", ""))
-    if path.startswith("/"):
+    is_file = str(slurm_conf.get("JobCompType", "")).endswith("filetxt")
+    if is_file and (error := directory_error(path, "log")):
+        checker.problem("slurm_conf.JobCompLoc", f"found {shown(path)}, {error}")
+    elif path.startswith("/"):
         try:
             logrotate_path(path)
         except ValueError as error:
@@ -680,6 +723,9 @@ def _plugstack(checker: Checker, found: list[Any]) -> list[dict[str, Any]]:
     """The SPANK plugins."""
     entries = [checker.check(schema.PLUGSTACK, f"plugstack[{i}]", entry) for i, entry in enumerate(found)]
     try:
+        for entry in entries:
+            for word in (entry.get("plugin", ""), *entry.get("arguments", ())):
+                one_line(word)
         plugstack_lines(entry for entry in entries if "plugin" in entry)
     except ValueError as error:
         checker.problem("plugstack", str(error))

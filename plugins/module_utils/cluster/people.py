@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import find, meaning, name_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import account_names
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import CLOSED, account_names
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
     LONGEST_NAME,
     Checker,
@@ -30,6 +30,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
     text,
     unknown,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import directory_for
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, shown
 
@@ -40,13 +41,6 @@ ALLOWED = "a file such as people.csv or people.yml, or directory"
 
 STATES = ("present", "suspended", "absent")
 JOBS = ("stay", "end")
-
-CLOSED = ("MaxJobs", "MaxSubmitJobs", "GrpSubmitJobs")
-"""Limits that are 0 for a suspended user: no job of theirs starts, and none is taken.
-
-slurmctld does not look at one of the two limits of submitted jobs where the QOS of the job or of the partition has a
-limit of the same kind (`_qos_policy_validate` and `acct_policy_validate` in `src/slurmctld/acct_policy.c`).
-"""
 
 IDS = ((1000, 60000), (65536, 2**32 - 3))
 """Ids of people: UID_MIN to UID_MAX of login.defs(5), and those above the old 16 bits.
@@ -85,7 +79,11 @@ def identity(value: Any) -> int:
 
 def full_name(value: Any) -> str:
     """The full name of a user, a part of the fifth field of passwd(5), where signs end it."""
-    if _CONTROL.search(text(value)) or {":", ","} & {*text(value)}:
+    try:
+        line = one_line(text(value))
+    except ValueError:
+        line = ":"
+    if {":", ","} & {*line}:
         raise ValueError("allowed: a text of one line without ':' and ','")
     if len(text(value)) > LONGEST_NAME:
         raise ValueError(f"allowed: up to {LONGEST_NAME} characters")
@@ -656,6 +654,7 @@ def _policy_entry(user: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{key: value for key, value in entry.items() if value},
         **own,
+        **({"AdminLevel": "None"} if closed else {}),
         **{key: 0 if closed else own.get(key, -1) for key in CLOSED},
     }
 

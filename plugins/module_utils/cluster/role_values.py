@@ -17,7 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb, other, systemd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import directory_for
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import directory_for, within
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package, package_source
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
 
@@ -28,6 +28,10 @@ _DATABASE = re.compile(r"\w{1,64}", re.ASCII)
 _DATABASE_USER = re.compile(r"[\w.-]{1,80}", re.ASCII)
 _BRANCH = re.compile(r"[0-9]{3,4}")
 _DRIVER_VERSION = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){0,3}")
+_IDS = re.compile(r"[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,254}")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_CHECK = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _SETTING = re.compile(r"[a-z0-9_][a-z0-9_./-]*")
 
 
@@ -86,6 +90,40 @@ def _driver_version(value: Any) -> str:
     return str(value)
 
 
+def _ids(value: Any) -> str:
+    """A user id, or the first and the last one of several."""
+    if not _IDS.fullmatch(str(value)):
+        raise ValueError("allowed: an id such as 5001, or several such as 5001-5100")
+    return str(value)
+
+
+def _user(value: Any) -> str:
+    """A user of a host, who may be one of a directory."""
+    if not _USER.fullmatch(str(value)):
+        raise ValueError("allowed: the name of a user: letters, digits, '.', '_', '@' and '-'")
+    return str(value)
+
+
+def _file(value: Any) -> str:
+    """The name of a file in a directory of a host."""
+    if not _FILE.fullmatch(str(value)):
+        raise ValueError("allowed: up to 100 letters, digits, '.', '_' and '-', a letter or digit first")
+    return str(value)
+
+
+def _check_name(value: Any) -> str:
+    """The name of a health check of the site."""
+    if not _CHECK.fullmatch(str(value)):
+        raise ValueError("allowed: up to 100 letters, digits, '_' and '-'")
+    return str(value)
+
+
+def _script(value: Any) -> None:
+    """The text of a script."""
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError("allowed: the text of a script")
+
+
 def _slurmdbd(value: Any) -> None:
     """A value in slurmdbd.conf; None removes the parameter."""
     if value is not None:
@@ -102,21 +140,23 @@ VALUES: dict[str, Check] = {
     "apptainer_bind_paths": one_line,
     "apptainer_cache_dir": _optional(directory_for("user")),
     "apptainer_conf": _directive,
+    "apptainer_fakeroot_uids": _ids,
     "apptainer_packages": package_source,
     "apptainer_suite": other.suite,
     "apptainer_tmp_dir": _optional(directory_for("user")),
     "base_extra_packages": package,
     "base_kernel_settings": _number,
     "base_packages": package,
-    "enroot_cache_dir": directory_for("user"),
+    "enroot_cache_dir": directory_for("one_user"),
     "enroot_conf": one_line,
-    "enroot_config_dir": directory_for("user"),
-    "enroot_data_dir": directory_for("user"),
+    "enroot_config_dir": directory_for("one_user"),
+    "enroot_data_dir": directory_for("one_user"),
     "enroot_environment": one_line,
+    "enroot_hooks": _script,
     "enroot_mounts": one_line,
     "enroot_packages": package_source,
-    "enroot_runtime_dir": directory_for("user"),
-    "enroot_temp_dir": directory_for("user"),
+    "enroot_runtime_dir": directory_for("one_user"),
+    "enroot_temp_dir": directory_for("one_user"),
     "job_tools_image": one_line,
     "job_tools_partition": one_line,
     "job_tools_registry": one_line,
@@ -130,19 +170,24 @@ VALUES: dict[str, Check] = {
     "pyxis_packages": package_source,
     "registry_clean": _optional(systemd.calendar),
     "registry_dir": directory_for("registry"),
-    "registry_upstream": one_line,
+    "registry_upstream": _optional(url),
     "registry_upstream_password": one_line,
     "registry_upstream_username": one_line,
     "rolling_packages": package,
+    "rolling_user": _user,
     "slurm_health_mounts": _word,
+    "slurm_health_own_checks": one_line,
     "slurmdbd_conf": _slurmdbd,
     "validate_mpi": one_line,
+    "validate_user": _user,
 }
 """The check of a value, or of each value in a list or a mapping."""
 
 NAMES: dict[str, Check] = {
     "apptainer_conf": one_line,
     "base_kernel_settings": _kernel_setting,
+    "enroot_hooks": _file,
+    "slurm_health_own_checks": _check_name,
     "mariadb_settings": mariadb.option_name,
     "nvidia_driver_module_options": other.module_name,
 }
@@ -173,6 +218,24 @@ def value_problems(variables: Mapping[str, Any]) -> Iterator[str]:
                 yield from _problems(f"{name}[{i}]", value, check, name in SECRET)
         elif found is not None:
             yield from _problems(name, found, check, name in SECRET)
+
+
+def home_problems(variables: Mapping[str, Any], people: Callable[[], Any]) -> Iterator[str]:
+    """The directories of users that the epilog of enroot would remove with a home, as `VARIABLE: found ..., allowed`.
+
+    variables: by name. people: returns the variable slurm_people, which is read only if a variable needs it.
+    """
+    own = {name: str(path) for name, path in variables.items() if re.fullmatch("enroot_[a-z]+_dir", name)}
+    own = {name: path for name, path in own.items() if path.startswith("/")}
+    found = people() if own else None
+    users = found.get("users") if isinstance(found, Mapping) else None
+    for name, path in own.items():
+        for user in users if isinstance(users, list) else []:
+            home = str(user.get("home") or "") if isinstance(user, Mapping) else ""
+            if home and within(home, path.replace("%U", str(user.get("uid"))).replace("%u", str(user.get("name")))):
+                what = f"found {shown(path)}, which has the home {short(home)}"
+                yield f"{name}: {what}, allowed: a directory without homes"
+                break
 
 
 def _problems(place: str, value: Any, check: Check, secret: bool) -> Iterator[str]:

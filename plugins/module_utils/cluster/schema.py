@@ -382,11 +382,15 @@ def parameter_lines(key: str) -> Callable[[Any], Any]:
     return typed
 
 
+WITHOUT_PASSWORD = "allowed: a URL without a password, which all users of a host could read"
+
+
 def url(value: Any) -> str:
     """A URL from which hosts download something."""
     if not re.fullmatch(r"(https?|ftp|file)://[!-~]+", text(value)):
         raise ValueError("allowed: a URL such as https://packages.example.org/slurm-smd_25.11.2-1_amd64.deb")
-    urlsplit(str(value))  # its ValueError names the problem
+    if urlsplit(str(value)).password is not None:  # its ValueError names the problem
+        raise ValueError(WITHOUT_PASSWORD)
     return str(value)
 
 
@@ -409,6 +413,8 @@ def repository(value: Any) -> str:
     words = text(value).split()
     if not words or not re.fullmatch(r"(https?|ftp|file|mirror|tor\+https?)://?[!-~]+", words[0]) or len(words) < 2:
         raise ValueError("allowed: URL, suite and components, such as https://packages.example.org/slurm noble main")
+    if urlsplit(words[0]).password is not None:
+        raise ValueError(WITHOUT_PASSWORD.replace("a password", "a password; apt_auth.conf(5) has its place"))
     if words[1].endswith("/") != (len(words) == 2):
         raise ValueError(f"{shown(words[1])} needs {'no component' if len(words) > 2 else 'a component such as main'}")
     if not all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/+-]*|\.?/", word) for word in words[1:]):

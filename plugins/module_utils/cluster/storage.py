@@ -21,6 +21,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, Kind, text, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import (
     LONGEST,
+    PURPOSES,
+    Use,
     directory_error,
     directory_for,
     within,
@@ -107,6 +109,8 @@ def source(value: Any) -> str:
         raise ValueError("allowed: a text without blanks such as nas.example.org:/vol/home or /dev/nvme0n1")
     if len(str(value)) > LONGEST:
         raise ValueError(f"of {len(str(value))} characters, allowed: up to {LONGEST}")
+    if str(value).startswith("-"):  # mount(8) would take it as an option
+        raise ValueError("allowed: a text that does not begin with '-'")
     setting(value)  # What= of a unit
     return text(value)
 
@@ -157,11 +161,15 @@ PACKAGE = Kind(own={"name": {"type": package}, **schema.PACKAGE_FILE.own})
 
 
 def check(
-    checker: Checker, found: Sequence[Any], members: Mapping[str, Collection[str]], slurm_conf: Mapping[str, Any]
+    checker: Checker,
+    found: Sequence[Any],
+    members: Mapping[str, Collection[str]],
+    slurm_conf: Mapping[str, Any],
+    uses: Sequence[Use] = (),
 ) -> list[dict[str, Any]]:
     """The checked entries of the key `storage`.
 
-    members: the hosts of each of WORDS, as far as they are known.
+    members: the hosts of each of WORDS, as far as they are known. uses: the directories that nothing else can have.
     """
     entries = [checker.check(STORAGE, f"storage[{i}]", value) for i, value in enumerate(found)]
     for i, (entry, value) in enumerate(zip(entries, found)):
@@ -174,6 +182,7 @@ def check(
     _check_places(checker, entries, members)
     _check_scratch(checker, entries, slurm_conf.get("TmpFS"))
     _check_exports(checker, entries, members, slurm_conf.get("StateSaveLocation"))
+    _check_uses(checker, entries, members, uses)
     return entries
 
 
@@ -282,6 +291,42 @@ def _check_exports(
             if others:
                 what = f"found {shown(export)}, the StateSaveLocation, for {short(fold(others))}"
                 checker.problem(f"storage[{i}].export", f"{what}, allowed: another directory, or hosts: controllers")
+
+
+def _check_uses(
+    checker: Checker,
+    entries: Sequence[Mapping[str, Any]],
+    members: Mapping[str, Collection[str]],
+    uses: Sequence[Use],
+) -> None:
+    """Check that no entry changes the files of other uses, and that each use is on a file system that it can have."""
+    for i, entry in enumerate(entries):
+        for use in uses:
+            places = {"path": str(entry.get("path") or "")}
+            # Only controllers mount the state, which _check_exports has looked at.
+            if "server" in entry and use.purpose != "state":
+                places["export"] = _export(entry)
+            for name, found in places.items():
+                if _below(found, use.path) or (name == "export" and found == use.path):
+                    what = f"found {shown(found)}, with {use.words}, allowed: another directory"
+                    checker.problem(f"storage[{i}].{name}", what)
+    mounts = [entry for entry in entries if {"path", "type"} <= entry.keys()]
+    for use in uses:
+        need, wanted = PURPOSES[use.purpose].disk, {*members["compute" if use.purpose != "state" else "controllers"]}
+        for entry in _nearest(use.path, mounts):
+            on = f"found {shown(use.path)} on {shown(entry['path'])}"
+            hosts = wanted.intersection(_hosts(entry, members))
+            if need == "node" and len(hosts) > 1 and not is_local(entry) and not use.of_each_node:
+                what = "where all nodes would have one directory, allowed: a file system of each node"
+                checker.problem(use.key, f"{on}, {what}")
+            if need == "lasting" and entry["type"] in ("tmpfs", "ramfs") and (hosts or use.purpose != "state"):
+                checker.problem(use.key, f"{on}, which a reboot empties, allowed: a file system on a disk")
+
+
+def _nearest(path: str, mounts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The entries on which a directory is; other hosts may have others with this path."""
+    above = [str(entry["path"]) for entry in mounts if within(path, str(entry["path"]))]
+    return [entry for entry in mounts if entry["path"] == max(above, key=len, default=None)]
 
 
 # -- where -----------------------------------------------------------------------------------------------------------

@@ -320,6 +320,8 @@ def unreadable(text: str) -> str:
     """Why Slurm's parser cannot read a text as the value of a parameter, such as `has a quote`; empty if it can."""
     if re.search(r"[\n\r\0]", text):
         return "has more than one line"
+    if re.search("[\ud800-\udfff]", text):
+        return "has a byte that is not UTF-8"
     if '"' in text and (_has_blank(text) or text.startswith('"')):
         return "has quotes and would have to be quoted"
     return ""

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import re
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""Control characters, other ends of lines, and halves of characters, which UTF-8 does not have."""
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
+"""Characters that change how a line is read or shown.
+
+Control characters, other ends of lines, the direction of writing, blanks without a width, and halves of characters,
+which UTF-8 does not have. Those that join letters of a word stay, since languages need them.
+"""
 
 _NAMES = {"\0": "a NUL character", "\t": "a tab", "\n": "a newline", "\r": "a carriage return"}
 

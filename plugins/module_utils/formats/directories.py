@@ -10,7 +10,7 @@ given another owner by the program that the value is for.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,20 +30,40 @@ TREES: dict[str, str] = {
         ("/bin", "/boot", "/dev", "/efi", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/lost+found"), _SYSTEM
     ),
     **dict.fromkeys(("/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var/lock", "/var/run"), _SYSTEM),
+    **dict.fromkeys(("/cgroup", "/initrd", "/nonexistent", "/selinux", "/snap", "/sysimage", "/sysroot"), _SYSTEM),
     **dict.fromkeys(("/tmp", "/var/tmp"), "which all programs of a host have, and which is emptied"),
     **dict.fromkeys(
-        ("/var/cache/apt", "/var/cache/debconf", "/var/lib/apt", "/var/lib/dpkg"), "which apt and dpkg have"
+        ("/var/cache/apt", "/var/cache/debconf", "/var/lib/apt", "/var/lib/dpkg", "/var/lib/ucf", "/var/lib/dkms"),
+        "which apt and dpkg have",
     ),
-    **dict.fromkeys(("/var/lib/ucf", "/var/lib/dkms"), "which apt and dpkg have"),
-    **dict.fromkeys(("/var/lib/dbus", "/var/lib/pam", "/var/lib/polkit-1", "/var/lib/private"), _SYSTEM),
-    **dict.fromkeys(("/var/lib/sss", "/var/lib/systemd", "/var/lib/nfs", "/var/log/journal"), _SYSTEM),
-    **dict.fromkeys(("/var/mail", "/var/spool/cron", "/var/spool/mail"), _SYSTEM),
+    **{
+        f"/var/cache/{name}": _SYSTEM
+        for name in ("app-info", "apparmor", "fontconfig", "ldconfig", "man", "nscd", "private", "samba")
+    },
+    **{
+        f"/var/lib/{name}": _SYSTEM
+        for name in (
+            *("AccountsService", "NetworkManager", "PackageKit", "apparmor", "ca-certificates", "chrony", "cloud"),
+            *("dbus", "dhcp", "dhcpcd", "emacsen-common", "fwupd", "gdm3", "grub", "initscripts"),
+            *("initramfs-tools", "krb5kdc", "ldap", "libuuid", "lldpd", "logrotate", "man-db", "misc"),
+            *("nfs", "ntp", "ntpsec", "os-prober", "pam", "plymouth", "polkit-1", "portables", "postfix", "private"),
+            *("python", "rpm", "samba", "sgml-base", "snapd", "sntp", "sss", "sudo", "systemd", "tpm2-tss", "udisks2"),
+            *("unattended-upgrades", "update-manager", "update-notifier", "vmware", "xkb", "xml-core"),
+        )
+    },
+    **{
+        f"/var/log/{name}": _SYSTEM
+        for name in ("apt", "audit", "chrony", "installer", "journal", "munge", "mysql", "private", "sssd", "sysstat")
+    },
+    **{f"/var/spool/{name}": _SYSTEM for name in ("anacron", "at", "cron", "exim4", "mail", "postfix", "rsyslog")},
+    **dict.fromkeys(("/var/account", "/var/db", "/var/empty", "/var/mail", "/var/yp"), _SYSTEM),
     "/var/lib/munge": "which munge has",
     "/var/lib/mysql": "which MariaDB has",
     "/var/cache/gpucluster-slurm": "which this collection has",
     "/var/lib/gpucluster-slurm": "which this collection has",
-    **dict.fromkeys(("/var/lib/slurm", "/var/lib/slurm-llnl", "/var/log/slurm"), _SLURM),
-    **dict.fromkeys(("/var/spool/slurm", "/var/spool/slurmctld", "/var/spool/slurmd"), _SLURM),
+    **dict.fromkeys(("/var/lib/slurm", "/var/lib/slurm-llnl", "/var/log/slurm", "/var/log/slurm-llnl"), _SLURM),
+    **dict.fromkeys(("/var/lib/slurmctld", "/var/lib/slurmd", "/var/lib/slurmdbd"), _SLURM),
+    **dict.fromkeys(("/var/spool/slurm", "/var/spool/slurm-llnl", "/var/spool/slurmctld", "/var/spool/slurmd"), _SLURM),
 }
 """Directories that no value may name, with all that is below them, and why."""
 
@@ -58,9 +78,8 @@ SECRET_PARTS = (".ssh", ".gnupg")
 _PLAIN = re.compile(r"(?:/[A-Za-z0-9._+@:~-]+)+")
 _OF_PASSWD = re.compile(r"(?:/[A-Za-z0-9._+@~-]+)+")
 _OF_USER = re.compile(r"(?:%h)?(?:/(?:[A-Za-z0-9._+@~-]|%[uU])+)+")
+_ONE_USER = re.compile(r"%h(?:/(?:[A-Za-z0-9._+@~-]|%[uU])+)+|(?:/[A-Za-z0-9._+@~-]+)+/(?:[A-Za-z0-9._+@~-]*-)?%[uU]")
 _ANY = re.compile(r"(?:/[^/]+)+")
-
-_OWN_OF_SLURM = ("/var/lib/slurm", "/var/lib/slurm-llnl", "/var/spool/slurm", "/var/spool/slurmctld")
 
 
 @dataclass(frozen=True)
@@ -79,16 +98,32 @@ class Purpose:
     """Directories in `below` that stay forbidden."""
     itself: tuple[str, ...] = ()
     """Those of TREES and TOPS, or directories in them, that it may be."""
+    not_itself: tuple[str, ...] = ()
+    """Directories that it must not be."""
+    not_in: tuple[str, ...] = ()
+    """Directories that must not be its parent."""
     around: bool = True
     """Whether it may be above a directory of others."""
+    disk: str = ""
+    """The file system that it needs: `node`, one of each node; `lasting`, one that a reboot does not empty."""
 
 
 _ABSOLUTE = "an absolute path of letters, digits, and '._+@:~-' without '..'"
 _WITHOUT_COLON = "of letters, digits, and '._+@~-' without '..'"
-_OWN_OF_SLURM = ("/var/lib/slurm", "/var/lib/slurm-llnl", "/var/spool/slurm", "/var/spool/slurmctld")
+_OWN_OF_SLURM = (
+    *("/var/lib/slurm", "/var/lib/slurm-llnl", "/var/lib/slurmctld", "/var/lib/slurmd"),
+    *("/var/spool/slurm", "/var/spool/slurm-llnl", "/var/spool/slurmctld"),
+)
 _SPOOL = (*_OWN_OF_SLURM, "/var/spool/slurmd")
-_OF_DAEMONS = ("credentials", "dbus", "initctl", "lock", "munge", "mysqld", "ssh", "sshd", "systemd", "udev", "user")
-_RUN = tuple(f"/run/{name}" for name in _OF_DAEMONS)
+_OF_DAEMONS = (
+    *("NetworkManager", "agetty.reload", "blkid", "chrony", "credentials", "cryptsetup", "dbus", "docker", "initctl"),
+    *("lock", "log", "lvm", "mount", "munge", "mysqld", "network", "nscd", "polkit-1", "resolvconf", "rpcbind"),
+    *("screen", "sendsigs.omit.d", "shm", "snapd", "ssh", "sshd", "sssd", "sudo", "systemd", "tmux", "udev", "user"),
+    *("utmp", "gpucluster-slurm"),
+)
+_RUN = tuple(f"{top}/{name}" for top in ("/run", "/var/run") for name in _OF_DAEMONS)
+_OF_SITES = ("/home", "/media", "/mnt", "/opt", "/srv")
+_LOGS = ("/var/log/slurm", "/var/log/slurm-llnl")
 
 PURPOSES: dict[str, Purpose] = {
     "mount": Purpose(_PLAIN, _ABSOLUTE, "/home, /data or /srv/home", below=_SPOOL, itself=_SPOOL),
@@ -100,8 +135,11 @@ PURPOSES: dict[str, Purpose] = {
         "/local/jobs",
         parts=2,
         around=False,
+        disk="node",
     ),
-    "backup": Purpose(_OF_PASSWD, f"an absolute path {_WITHOUT_COLON}", "/srv/backup"),
+    "backup": Purpose(
+        _OF_PASSWD, f"an absolute path {_WITHOUT_COLON}", "/srv/backup", not_itself=_OF_SITES, disk="lasting"
+    ),
     "home": Purpose(
         _OF_PASSWD,
         f"an absolute path below a directory of homes, {_WITHOUT_COLON}",
@@ -112,7 +150,7 @@ PURPOSES: dict[str, Purpose] = {
     "shell": Purpose(
         _OF_PASSWD, f"an absolute path {_WITHOUT_COLON}", "/bin/bash", parts=2, below=("/bin", "/sbin", "/usr")
     ),
-    "registry": Purpose(_PLAIN, _ABSOLUTE, "/srv/images"),
+    "registry": Purpose(_PLAIN, _ABSOLUTE, "/srv/images", not_itself=_OF_SITES, disk="lasting"),
     "user": Purpose(
         _OF_USER,
         "an absolute path, or one that begins with %h/, of letters, digits, '._+@~-', %U and %u without '..'",
@@ -120,11 +158,49 @@ PURPOSES: dict[str, Purpose] = {
         below=("/dev/shm", "/run", "/tmp", "/var/tmp"),
         kept=_RUN,
     ),
+    # Role enroot gives the parent to all users of a login host, and removes the directory after a job.
+    "one_user": Purpose(
+        _ONE_USER,
+        "below %h, or an absolute path that ends in a part with %U or %u, of letters, digits, '._+@~-' without '..'",
+        "/scratch/%U",
+        parts=2,
+        below=("/dev/shm", "/run", "/tmp", "/var/tmp"),
+        kept=_RUN,
+        not_in=("/run", "/var/run", *_OF_SITES, *TOPS),
+    ),
     # Slurm's own default is /var/spool.
     "state": Purpose(
-        _ANY, "an absolute path", "/shared/slurm", below=_OWN_OF_SLURM, itself=(*_OWN_OF_SLURM, "/var/spool")
+        _ANY,
+        "an absolute path",
+        "/shared/slurm",
+        below=_OWN_OF_SLURM,
+        itself=(*_OWN_OF_SLURM, "/var/spool"),
+        disk="lasting",
     ),
-    "spool": Purpose(_ANY, "an absolute path", "/var/spool/slurmd", below=(*_SPOOL, "/run"), kept=_RUN, itself=_SPOOL),
+    "spool": Purpose(
+        _ANY, "an absolute path", "/var/spool/slurmd", below=(*_SPOOL, "/run"), kept=_RUN, itself=_SPOOL, disk="node"
+    ),
+    # Files that daemons write, slurmd as root.
+    "log": Purpose(
+        _ANY, "an absolute path", "/var/log/slurm/slurmctld.log", parts=2, below=_LOGS, itself=("/dev/null",)
+    ),
+    "pid": Purpose(
+        _ANY, "an absolute path", "/run/slurmctld.pid", parts=2, below=(*_SPOOL, "/run", "/var/run"), kept=_RUN
+    ),
+    "archive": Purpose(
+        _ANY, "an absolute path", "/srv/archive", below=(*_SPOOL, "/tmp", "/var/tmp"), itself=("/tmp", "/var/tmp")
+    ),
+    # slurmd only looks how large its file system is.
+    "local": Purpose(
+        *(_ANY, "an absolute path", "/tmp"),
+        below=("/dev/shm", "/tmp", "/var/tmp"),
+        itself=("/dev/shm", "/tmp", "/var/tmp"),
+    ),
+    "cgroups": Purpose(
+        *(re.compile(r"/(?:sys/fs/|dev/)?cgroup(?:/[a-z0-9_,]+)*"), "the directory of cgroups", "/sys/fs/cgroup"),
+        below=("/cgroup", "/dev", "/sys"),
+        itself=("/cgroup",),
+    ),
     # A directory of the control host, where the rest of the system is not the collection's.
     "secrets": Purpose(
         _ANY,
@@ -169,8 +245,10 @@ def directory_error(path: str, purpose: str, others: Mapping[str, str] | None = 
             return f"{why}, {_another(use)}"
     if path in use.itself:
         return ""
-    if path in TOPS:
-        return f"{TOPS[path]}, {_another(use)}"
+    if (parent := path.rpartition("/")[0]) in use.not_in:
+        return f"in {parent}, which would be given to all users, {_another(use)}"
+    if path in TOPS or path in use.not_itself:
+        return f"{TOPS.get(path, 'which is for others as well')}, {_another(use)}"
     trees = [top for top in ("/".join(["", *parts[:end]]) for end in range(1, len(parts) + 1)) if top in TREES]
     if trees and not _excepted(path, use):
         return f"{TREES[trees[0]]}, {_another(use)}"
@@ -192,17 +270,59 @@ def _excepted(path: str, use: Purpose) -> bool:
     )
 
 
-def own_directories(slurm_conf: Mapping[str, Any]) -> dict[str, str]:
-    """The directories that slurm.conf gives to Slurm's daemons, with why nothing else can have them.
+OF_SLURM: dict[str, str] = {
+    "StateSaveLocation": "state",
+    "SlurmdSpoolDir": "spool",
+    **dict.fromkeys(("SlurmctldLogFile", "SlurmdLogFile", "SlurmSchedLogFile"), "log"),
+    **dict.fromkeys(("SlurmctldPidFile", "SlurmdPidFile"), "pid"),
+    "TmpFS": "local",
+}
+"""Parameters of slurm.conf with a path that daemons write or measure, with its purpose ("fully qualified pathname")."""
 
-    A part with a pattern of slurm.conf(5), such as %n, and what is below it, are left out.
-    """
-    found = {}
+OF_SLURMDBD: dict[str, str] = {"LogFile": "log", "PidFile": "pid", "ArchiveDir": "archive"}
+"""The same for slurmdbd.conf."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """A directory that one part of a cluster file or a variable names, and that nothing else can have."""
+
+    key: str
+    path: str
+    purpose: str
+    words: str
+    """What it is, after `with`."""
+    of_each_node: bool = False
+    """Whether a pattern of slurm.conf(5) in the path, such as %n, gives each node a directory below it."""
+
+
+def uses_of_slurm(slurm_conf: Mapping[str, Any]) -> list[Use]:
+    """The directories that slurm.conf gives to Slurm's daemons. A part with a pattern, and the rest, are left out."""
+    found = []
     for name in ("StateSaveLocation", "SlurmdSpoolDir"):
-        path = str(slurm_conf.get(name) or "").partition("/%")[0]
+        path, pattern, _rest = str(slurm_conf.get(name) or "").partition("/%")
         if path.startswith("/"):
-            found[path] = f"with Slurm's {name}"
+            found.append(Use(f"slurm_conf.{name}", path, OF_SLURM[name], f"Slurm's {name}", bool(pattern)))
     return found
+
+
+def taken_directories(uses: Iterable[Use]) -> dict[str, str]:
+    """The directories of these uses, with why nothing else can have them."""
+    return {use.path: f"with {use.words}" for use in uses}
+
+
+def shared_uses(uses: Sequence[Use]) -> Iterator[tuple[Use, str]]:
+    """The uses that would write or remove the files of one before them, with why.
+
+    Neither can be in the directory of the other. slurmctld and slurmd only need different directories, as Slurm's
+    defaults have them: /var/spool and /var/spool/slurmd.
+    """
+    for i, use in enumerate(uses):
+        for other in uses[:i]:
+            inside = within(use.path, other.path) or within(other.path, use.path)
+            if inside and (use.path == other.path or use.purpose != "spool"):
+                yield use, f"with {other.words}, {_another(PURPOSES[use.purpose])}"
+                break
 
 
 def directory_for(purpose: str) -> Callable[[Any], str]:

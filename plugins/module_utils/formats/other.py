@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.character
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import environment_value
 
 _MODULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+_SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,63}")
 
 
 def logrotate_path(value: Any) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,11 +27,16 @@ class Database:
         self.running = running or []
         self.entities: dict[Entity, dict[str, str]] = {}
         self.calls: list[str] = []
+        self.dismissed: list[str] = []
 
     def state(self) -> State:
         """The content of the database."""
         self.calls.append("state")
         return State({**self.entities}, ["lab"], ["cpu"])
+
+    def coordinators(self, users: Collection[str]) -> list[Entity]:
+        """Each user who is asked for coordinates an account."""
+        return [Entity("coordinator", user, "a0") for user in sorted(users) if user not in self.dismissed]
 
     def jobs(self) -> list[JobAssociation]:
         """The running jobs."""
@@ -44,6 +50,9 @@ class Database:
     def run(self, lines: list[str], load: bool) -> tuple[bool, str]:
         """Load the accounts of a file, unless `takes` is false; every other command fails with an error."""
         self.calls.append("load" if load else "commands")
+        if lines[0].startswith("delete coordinator"):
+            self.dismissed.append(lines[0].split("names=")[1].split()[0])
+            return False, ""
         if not self.takes or not load:
             return True, f"{lines[-1]}: no"
         account = ""
@@ -117,3 +126,18 @@ def test_what_is_in_use_or_not_empty_is_not_removed() -> None:
     kept = apply(database, {"accounts": ["a0"]}, check=True, purge=True)
     assert kept["kept"] == ["user u3: has jobs 7"]
     assert [change["what"] for change in kept["plan"]] == [f"user u{i}" for i in range(10) if i != 3]
+
+
+def test_a_suspended_user_coordinates_no_account() -> None:
+    """A coordinator can take limits back, and make accounts and associations without limits."""
+    database, policy = Database(), policy_of(10)
+    apply(database, policy)
+    closed = {"MaxJobs": 0, "MaxSubmitJobs": 0, "GrpSubmitJobs": 0}
+    for entity in [one for one in database.entities if one.kind == "association" and one.name == "u1"]:
+        database.entities[entity] = dict.fromkeys(closed, "0")
+    policy["users"][1].update(closed)
+    assert apply(database, policy, check=True)["table"] == ["coordinator u1 in a0  gone"]
+    assert database.dismissed == []
+    assert apply(database, policy)["changed"]
+    assert database.dismissed == ["u1"]
+    assert not apply(database, policy)["changed"]

@@ -171,7 +171,9 @@ def test_a_setting_that_the_policy_names_is_changed() -> None:
 
 def database(state: State, others: OtherClusters) -> Any:
     """A stand-in for sacctmgr that only answers."""
-    return SimpleNamespace(cluster="lab", state=lambda: state, jobs=list, others=lambda *_about: others)
+    return SimpleNamespace(
+        cluster="lab", state=lambda: state, jobs=list, others=lambda *_about: others, coordinators=list
+    )
 
 
 def test_a_purge_names_all_that_stays() -> None:

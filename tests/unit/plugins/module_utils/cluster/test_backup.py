@@ -19,7 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
 def checked(found: Any) -> tuple[dict[str, Any], list[str]]:
     """The valid part, and the problems."""
     problems: list[str] = []
-    return backup.check(Checker("my.cluster.yml", problems), found, {}), problems
+    return backup.check(Checker("my.cluster.yml", problems), found), problems
 
 
 @pytest.mark.parametrize("target", ["/srv/backup", "sftp:user@host:/srv", "rest:https://host:8000/", "s3:s3.x.org/b"])

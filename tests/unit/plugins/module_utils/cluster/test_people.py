@@ -572,6 +572,26 @@ def test_a_suspended_user_has_no_jobs_and_has_them_again(purge: bool) -> None:
         state.entities = {**state.entities, **wanted}
 
 
+def test_accounts_that_somebody_has_given_a_suspended_user_are_closed_and_opened_again() -> None:
+    legacy, limited = (Entity("association", "alice", account) for account in ("legacy", "limited"))
+    vision = Entity("association", "alice", "vision")
+    state = State({legacy: {}, limited: {"MaxJobs": "7"}, Entity("association", "bob", "legacy"): {}})
+    state.entities |= {Entity("account", "legacy"): {}, Entity("account", "limited"): {}}
+    accounts = {"accounts": ACCOUNTING["accounts"]}
+
+    def wanted(**keys: Any) -> dict[Entity, Any]:
+        return read_policy({**accounts, "users": entries(user(account="vision", **keys))}, "x", state, False)
+
+    closed = dict.fromkeys(("MaxJobs", "MaxSubmitJobs", "GrpSubmitJobs"), "0")
+    assert {entity for entity in wanted() if entity.kind == "association"} == {vision}
+    suspended = wanted(state="suspended", limits={"AdminLevel": "Operator"})
+    assert [suspended[entity] for entity in (vision, legacy, limited)] == [closed] * 3
+    assert suspended[Entity("user", "alice")]["AdminLevel"] == "None"
+    state.entities |= {legacy: closed, limited: closed}
+    assert wanted()[legacy] == dict.fromkeys(closed, "")
+    assert Entity("association", "bob", "legacy") not in suspended
+
+
 def test_a_user_in_both_lists() -> None:
     accounting = {**ACCOUNTING, "users": [{"name": "Alice", "DefaultAccount": "ocean"}]}
     assert of_users(user(), accounting=accounting) == [

@@ -41,7 +41,7 @@ def test_the_defaults_can_be_written() -> None:
     [
         (
             {"enroot_temp_dir": "/scratch/$(id)/%U"},
-            "enroot_temp_dir: found '/scratch/$(id)/%U', allowed: an absolute path",
+            "enroot_temp_dir: found '/scratch/$(id)/%U', allowed: below %h, or an absolute path that ends in a part",
         ),
         ({"apptainer_cache_dir": "%h/a b"}, "apptainer_cache_dir: found '%h/a b', allowed: an absolute path, or one"),
         ({"registry_dir": "/srv/my images"}, "registry_dir: found '/srv/my images', allowed: an absolute path of"),
