@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import glob
-import grp
 import hashlib
 import os
 import pwd
@@ -19,6 +18,8 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change, job_processes, made, sshd_pam
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import release_order
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directory, group_name, user_name
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import look as look_at_directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import (
     apparmor,
     cloud_init,
@@ -170,6 +171,8 @@ class Questions:
     """Names of users of a directory service: do they have the same ids as on other hosts."""
     paths: Sequence[str] = ()
     """Paths: who owns them, and with which mode."""
+    directories: Sequence[Directory] = ()
+    """Directories: which have another owner or mode, and which can other users change."""
     free: Sequence[str] = ()
     """Directories: how much can an ordinary user still write there."""
     files: Sequence[str] = ()
@@ -239,6 +242,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "people": noted_plan(tree.root.rstrip("/")),
         "directory": directory(questions.directory_users),
         "paths": dict(_owners(tree, questions.paths)),
+        "directories": look_at_directories(questions.directories),
         "free_mib": free_mib(run([*DF, *questions.free])) if questions.free else {},
         "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},
         "programs": _programs(tree, questions.programs),
@@ -368,21 +372,7 @@ def _owners(tree: Tree, names: Iterable[str]) -> Iterable[tuple[str, str]]:
             status = os.stat(tree.path(name))
         except OSError:
             continue
-        yield name, f"{_owner(status.st_uid)}:{_group(status.st_gid)} {status.st_mode & 0o7777:04o}"
-
-
-def _owner(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
-
-
-def _group(number: int) -> str:
-    try:
-        return grp.getgrgid(number).gr_name
-    except KeyError:
-        return str(number)
+        yield name, f"{user_name(status.st_uid)}:{group_name(status.st_gid)} {status.st_mode & 0o7777:04o}"
 
 
 def _programs(tree: Tree, names: Sequence[str]) -> dict[str, str]:
