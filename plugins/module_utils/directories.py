@@ -280,7 +280,7 @@ class Directories:
         try:
             name, status = path.last()
             if status is None:
-                if directory.owner and directory.make:
+                if directory.owner and directory.make and not directory.file:
                     self.differ[directory.path] = MISSING
                 return
             self._check_kind(directory, path, status)
