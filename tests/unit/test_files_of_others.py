@@ -24,6 +24,7 @@ from types import ModuleType
 import jinja2
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils import locks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import homes
 from programs import ROLES, StandIn, load
 
@@ -50,7 +51,7 @@ PLACES: dict[str, str] = {
     "plugins/module_utils/controller/trial_start.py": f"{RANDOM}; it is given to slurm after its files were written",
     "plugins/module_utils/directories.py": "test_directories.py",
     "plugins/module_utils/facts/probe.py": RANDOM,
-    "plugins/module_utils/files.py": ROOTS,
+    "plugins/module_utils/files.py": "test_files",
     "plugins/module_utils/firewall_change.py": ROOTS,
     "plugins/module_utils/locks.py": "test_locks",
     "plugins/module_utils/made.py": ROOTS,
@@ -116,7 +117,7 @@ def test_the_list_has_every_program_that_writes() -> None:
     words = ("mkdir", "install -d", "mktemp", "chown", "rm -rf", "copytruncate", "flock")
     shell = [*ROOT.glob("roles/*/files/**/*"), *ROOT.glob("roles/*/templates/*.j2")]
     for path in shell:
-        if path.is_file() and path.suffix != ".py" and any(word in path.read_text() for word in words):
+        if path.is_file() and path.suffix not in (".py", ".pyc") and any(word in path.read_text() for word in words):
             found.add(str(path.relative_to(ROOT)))
     found -= {"roles/apptainer/templates/profile.sh.j2"}  # of a login
     assert found == {*PLACES}
@@ -229,6 +230,44 @@ def test_no_user_holds_a_lock(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
         pass
     assert not place.user(f"exec 9<{place.open}/locks/storage && flock --nonblock 9")
     assert not place.user(f"ls {place.open}/locks || ln -s {place.root}/secret {place.open}/locks/new")
+
+
+@as_root
+@kinds
+def test_files(place: Place, kind: str) -> None:
+    """Also in a directory that belongs to a service, such as /etc/munge, or in which all could write for a while."""
+    path = place.open / "conf"
+    if place.attempt(kind, path):
+        if kind not in ("file", "hard link", "hard link to root's file"):
+            with pytest.raises(FileError, match="/conf: found"):
+                File(str(path), b"wanted\n")
+        else:
+            write([File(str(path), b"wanted\n")])
+            assert (path.read_bytes(), path.lstat().st_uid, path.lstat().st_nlink) == (b"wanted\n", 0, 1)
+    place.check()
+
+
+@as_root
+@pytest.mark.parametrize("mode", ["0666", "0644"])
+def test_a_user_who_has_the_file_open_cannot_change_it(place: Place, mode: str) -> None:
+    """Its content is right, and only its owner or mode has to be corrected."""
+    path = place.open / "prolog"
+    place.user(f"printf wanted >{path}; chmod {mode} {path}")
+    if mode == "0666":
+        os.chown(path, 0, 0)
+    with path.open("r+b") as still_open:
+        write([File(str(path), b"wanted", mode=0o755)])
+        still_open.write(b"evil..")
+    assert path.read_bytes() == b"wanted"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+
+
+@as_root
+def test_a_link_of_root_to_a_file_is_an_administrators(place: Place) -> None:
+    (place.path / "link").symlink_to(place.root / "open")
+    write([File(str(place.path / "link"), b"new\n")])
+    assert (place.root / "open").read_bytes() == b"new\n"
+    assert (place.path / "link").is_symlink()
 
 
 @as_root
