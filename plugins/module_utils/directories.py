@@ -19,8 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
-
 OPTIONS: dict[str, dict[str, Any]] = {
     "path": {"type": "path", "required": True},
     "owner": {"type": "str", "default": ""},
@@ -36,17 +34,14 @@ ORDINARY = 1000
 
 MISSING = "missing"
 
-PATIENCE = 20.0
-"""Seconds after which a file system is one that does not answer."""
-
 _LINKS = 40
 """Symbolic links on a path, as the kernel allows them (path_resolution(7))."""
 _SHOWN = 3
 _LOOK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-class DirectoryError(Exception):
-    """A path that another user can change, or something else than a directory."""
+class DirectoryError(OSError):
+    """A path that another user can change, or something else than a directory. All modules report an OSError."""
 
 
 @dataclass(frozen=True)
@@ -393,18 +388,3 @@ class Directories:
                 os.close(opened)
         finally:
             path.close()
-
-
-def look(wanted: Sequence[Directory]) -> dict[str, Any]:
-    """The fact `directories` of the module slurm_host_facts. Raises OSError.
-
-    Directories whose owner the administrator chooses may be on a file server that does not answer. That is for the
-    health check, and they are not judged.
-    """
-    own = Directories([directory for directory in wanted if directory.owner])
-    compared = {directory.path for directory in own.wanted}
-    others = [directory for directory in wanted if not directory.owner and directory.path not in compared]
-    refused: list[str] = []
-    with suppress(PatienceError):
-        refused = in_time(lambda: Directories(others, own).refused, PATIENCE) if others else []
-    return {"differ": own.differ, "refused": [*own.refused, *refused]}

@@ -67,7 +67,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories, DirectoryError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options as wanted_directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import OPTIONS, FileError, from_options, write
 
@@ -123,7 +123,7 @@ def main() -> None:
             if params["note"]:
                 purged = [params["purge"]] if params["purge"] else []
                 made.keep(params["note"], params["digest"], [*(file.path for file in files), *purged])
-    except (DirectoryError, FileError, OSError, ValueError) as error:
+    except (FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     paths = [file.path for file in changes] + gone
     module.exit_json(changed=bool(paths or directories.differ), files=paths, diff=diff)

@@ -537,7 +537,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import DirectoryError, from_options
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement import (
     OPTIONS,
     MeasurementError,
@@ -622,7 +622,7 @@ def main() -> None:
     )
     try:
         result = facts(module)
-    except (MeasurementError, DirectoryError, OSError, ValueError) as error:
+    except (MeasurementError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result, time=time.time(), clock_offset=0.0)
 

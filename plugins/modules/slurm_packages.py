@@ -224,7 +224,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.rel
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import parts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories, DirectoryError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options as wanted_directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
@@ -741,7 +741,7 @@ def main() -> None:
     try:
         with alone():
             result = install_wanted(module)
-    except (PackageError, DirectoryError, FileError, OSError, ValueError) as error:
+    except (PackageError, FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)
 

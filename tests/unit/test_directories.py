@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils import directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import (
     Directories,
     Directory,
     DirectoryError,
     from_options,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import probe
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(os.geteuid() != 0, reason="a second user can be had by root only")]
 
@@ -90,7 +90,7 @@ def test_missing_directories_are_made_with_those_above(place: Path) -> None:
     assert found.differ == {f"{place}/a/b/c": "missing"}
     found.repair()
     assert mode(place / "a/b") == (0, 0o755)
-    assert mode(place / "a/b/c") == (directories.Directory("", SERVICE).ids[0], 0o750)  # type: ignore[index]
+    assert mode(place / "a/b/c") == (Directory("", SERVICE).ids[0], 0o750)  # type: ignore[index]
     assert not (place / "none").exists()
 
 
@@ -292,9 +292,9 @@ def test_the_fact(place: Path) -> None:
     (place / "log").mkdir()
     (place / "log").chmod(0o777)
     wanted = [Directory(f"{place}/log"), Directory(f"{place}/log", "root"), Directory(f"{place}/log/below")]
-    assert directories.look(wanted) == {"differ": {f"{place}/log": "root:root 0777"}, "refused": []}
+    assert probe.directories(wanted) == {"differ": {f"{place}/log": "root:root 0777"}, "refused": []}
     (place / "root").chmod(0o777)
-    assert "go-w" in directories.look([*wanted, Directory(f"{place}/root")])["refused"][0]
+    assert "go-w" in probe.directories([*wanted, Directory(f"{place}/root")])["refused"][0]
 
 
 # -- the table -------------------------------------------------------------------------------------------------------

@@ -286,6 +286,19 @@ def test_homes(place: Place, kind: str, name: str) -> None:
     place.check()
 
 
+@as_root
+@pytest.mark.parametrize("kind", [kind for kind in ATTEMPTS if kind != "link to nothing"])
+@pytest.mark.parametrize("above", [0o777, 0o1777])
+def test_homes_below_what_a_user_has_made(place: Place, kind: str, above: int) -> None:
+    """He could put a link in the place of the new home before root gives it to its owner."""
+    place.open.chmod(above)
+    if place.attempt(kind, place.open / "lab"):
+        with pytest.raises(OSError, match="lab"):
+            homes.make([{"path": f"{place.open}/lab/home", "uid": 12345, "gid": 12345}])
+        assert not (place.open / "lab/home").exists()
+    place.check()
+
+
 @contextmanager
 def held(lock: Path) -> Iterator[int]:
     """Another process of root holds a lock; its process id."""

@@ -13,13 +13,18 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change, job_processes, made, sshd_pam
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import release_order
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directory, group_name, user_name
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import look as look_at_directories
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import (
+    Directories,
+    Directory,
+    group_name,
+    user_name,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import (
     apparmor,
     cloud_init,
@@ -242,7 +247,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "people": noted_plan(tree.root.rstrip("/")),
         "directory": directory(questions.directory_users),
         "paths": dict(_owners(tree, questions.paths)),
-        "directories": look_at_directories(questions.directories),
+        "directories": directories(questions.directories),
         "free_mib": free_mib(run([*DF, *questions.free])) if questions.free else {},
         "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},
         "programs": _programs(tree, questions.programs),
@@ -373,6 +378,21 @@ def _owners(tree: Tree, names: Iterable[str]) -> Iterable[tuple[str, str]]:
         except OSError:
             continue
         yield name, f"{user_name(status.st_uid)}:{group_name(status.st_gid)} {status.st_mode & 0o7777:04o}"
+
+
+def directories(wanted: Sequence[Directory]) -> dict[str, Any]:
+    """The fact `directories`. Raises OSError.
+
+    A directory whose owner the site chooses may be on a file system that does not answer, which is for the health
+    check. Then it is not judged.
+    """
+    own = Directories([directory for directory in wanted if directory.owner])
+    compared = {directory.path for directory in own.wanted}
+    others = [directory for directory in wanted if not directory.owner and directory.path not in compared]
+    refused: list[str] = []
+    with suppress(PatienceError):
+        refused = in_time(lambda: Directories(others, own).refused, PATIENCE) if others else []
+    return {"differ": own.differ, "refused": [*own.refused, *refused]}
 
 
 def _programs(tree: Tree, names: Sequence[str]) -> dict[str, str]:
