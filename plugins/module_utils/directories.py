@@ -37,6 +37,7 @@ MISSING = "missing"
 _LINKS = 40
 """Symbolic links on a path, as the kernel allows them (path_resolution(7))."""
 _SHOWN = 3
+_LENGTH = 100
 _LOOK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -113,8 +114,9 @@ def _described(status: os.stat_result) -> str:
 
 
 def _shown(path: str) -> str:
-    """A path as one line of ASCII: users choose names."""
-    return ascii(path)[1:-1]
+    """A path as one short line of ASCII: users choose names."""
+    text = ascii(path)[1:-1]
+    return text if len(text) <= _LENGTH else f"{text[:_LENGTH]}..."
 
 
 # -- paths -----------------------------------------------------------------------------------------------------------

@@ -128,6 +128,7 @@ def test_directories_below_one_that_is_repaired(place: Path) -> None:
         ("printf x >{}/\"$(printf 'a\\nb')\"", r"has a\\nb of nobody"),
         ("printf x >{}/\"$(printf '\\033[2J\\303\\244')\"", r"has \\x1b\[2J\\xe4 of nobody"),
         ("printf x >{}/\"$(printf '\\377')\"", r"has \\udcff of nobody"),
+        ("printf x >{}/\"$(printf '\\377%.0s' $(seq 250))\"", r"has (\\udcff){16}\\udc\.\.\. of nobody"),
         ("for i in 1 2 3 4 5 6; do : >{}/$i; done", "and others"),
         ("printf x >{}/.hidden", "has .hidden of nobody"),
     ],
@@ -140,6 +141,7 @@ def test_what_a_user_has_put_into_an_open_directory_is_named(place: Path, plante
     said = refused(Directory(str(path), "root"))
     assert re.search(words, said), said
     assert said.isascii()
+    assert len(said) < 1000
     assert said.isprintable()
     path.chmod(0o755)
     assert refused(Directory(str(path), "root", closed=True)), "the file is there, although the directory is closed"
