@@ -282,9 +282,7 @@ class Directories:
                 return
             self._check_kind(directory, path, status)
             self._compare(directory, status)
-            users_may_write = bool(int(directory.mode, 8) & stat.S_IWOTH)
-            was_open = directory.owner == "root" and self._is_open(status) and not users_may_write
-            if not directory.file and (directory.closed or was_open):
+            if not directory.file and (directory.closed or self._was_open(directory, status)):
                 opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=path.above)
                 try:
                     self._check_content(directory, opened)
@@ -296,6 +294,10 @@ class Directories:
     def _is_open(self, status: os.stat_result) -> bool:
         """Whether other users than root and services can write in a directory."""
         return _writable_by_others(status, self._owners) or status.st_uid not in self._owners
+
+    def _was_open(self, directory: Directory, status: os.stat_result) -> bool:
+        """Whether users could write in a directory that shall be closed to them."""
+        return bool(directory.owner) and self._is_open(status) and not int(directory.mode, 8) & stat.S_IWOTH
 
     def _check_kind(self, directory: Directory, path: _Path, status: os.stat_result) -> None:
         """Raises DirectoryError if there is something else, or something of a user who was there before root."""
@@ -325,21 +327,26 @@ class Directories:
             )
 
     def _check_content(self, directory: Directory, opened: int) -> None:
-        """Raises DirectoryError if a directory has something of an ordinary user, OSError."""
+        """Raises DirectoryError if a directory has something of an ordinary user, OSError.
+
+        Directories that are wanted themselves are judged by themselves.
+        """
         found = []
+        known = {wanted.path for wanted in self.wanted if wanted.owner}
         with os.scandir(opened) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
                     owner = entry.stat(follow_symlinks=False).st_uid
-                    if owner >= ORDINARY and owner not in self._owners:
+                    of_user = owner >= ORDINARY and owner not in self._owners
+                    if of_user and os.path.join(directory.path, entry.name) not in known:
                         found.append(f"{_shown(entry.name)} of {user_name(owner)}")
                 if len(found) > _SHOWN:
                     break
         if found:
             names = ", ".join([*found[:_SHOWN], *(["and others"] if len(found) > _SHOWN else [])])
             raise DirectoryError(
-                f"{directory.path} has {names}, allowed: files of root, which runs or reads what is there. Close the "
-                f"directory (chmod go-w {directory.path}), look at what is there, remove it, and run again"
+                f"{directory.path} has {names}, allowed: files of root or of a service, which read or run them. Close "
+                f"the directory (chmod go-w {directory.path}), look at what is there, remove it, and run again"
             )
 
     @property
@@ -383,9 +390,12 @@ class Directories:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | (0 if directory.file else os.O_DIRECTORY)
             opened = os.open(name, flags, dir_fd=path.above)
             try:
-                self._check_kind(directory, path, os.fstat(opened))
+                status = os.fstat(opened)
+                self._check_kind(directory, path, status)
                 os.fchown(opened, *ids)
                 os.fchmod(opened, int(directory.mode, 8))
+                if not directory.file and self._was_open(directory, status):
+                    self._check_content(directory, opened)  # a user may have been there since the look
             finally:
                 os.close(opened)
         finally:

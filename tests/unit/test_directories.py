@@ -84,6 +84,19 @@ def test_a_wrong_owner_is_repaired(place: Path) -> None:
     assert mode(path) == (0, 0o755)
 
 
+def test_a_wrong_owner_in_a_closed_directory_is_repaired(place: Path) -> None:
+    """Only root can have changed it; what is in it is judged as well."""
+    path = place / "kept/good"
+    path.mkdir(parents=True, mode=0o755)
+    os.chown(path, USER, USER)
+    wanted = [Directory(f"{place}/kept", "root", closed=True), Directory(str(path), "root", closed=True)]
+    Directories(wanted).repair()
+    assert mode(path) == (0, 0o755)
+    os.chown(path, USER, USER)
+    user(f"ln -s /etc/shadow {path}/slurm.conf")
+    assert "/kept/good has slurm.conf of nobody" in refused(*wanted)
+
+
 def test_missing_directories_are_made_with_those_above(place: Path) -> None:
     wanted = [Directory(f"{place}/a/b/c", SERVICE, "0750"), Directory(f"{place}/none", "root", make=False)]
     found = Directories(wanted)
@@ -204,6 +217,20 @@ def test_a_user_who_is_there_between_look_and_repair(place: Path, kind: str) -> 
         found.repair()
     assert mode(place / "root") == before
     assert not (place / "new").exists()
+
+
+@pytest.mark.parametrize("owner", ["root", SERVICE])
+def test_an_open_directory_in_which_a_user_is_faster_than_the_repair(place: Path, owner: str) -> None:
+    """It is closed, and what he has put there is named."""
+    path = place / "kept"
+    path.mkdir()
+    path.chmod(0o777)
+    found = Directories([Directory(str(path), owner)])
+    assert found.refused == []
+    user(f": >{path}/job_state")
+    with pytest.raises(DirectoryError, match="has job_state of nobody"):
+        found.repair()
+    assert mode(path)[1] == 0o755
 
 
 def test_root_uses_a_directory_in_which_all_may_make_theirs(place: Path) -> None:

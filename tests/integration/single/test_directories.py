@@ -77,7 +77,7 @@ def test_what_a_user_has_put_there_is_named(lab: Lab) -> None:
     as_alice(lab, f"mkdir {KEPT}/prolog.d; touch {KEPT}/prolog")
     said = why(lab.playbook("site", LOOK))
     assert f"{KEPT} has prolog" in said
-    assert "of alice, allowed: files of root, which runs or reads what is there" in said
+    assert "of alice, allowed: files of root or of a service, which read or run them" in said
     assert f"chmod go-w {KEPT}" in said
 
 
