@@ -26,6 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access im
     trusted_hosts,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.chosen_directories import chosen_directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall import firewall_remark
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts, script_remarks
@@ -91,6 +92,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "cluster_objections": cluster_objections,
     "container_jobs": container_jobs,
     "diagnosis": diagnosis,
+    "chosen_directories": chosen_directories,
     "directory_differences": directory_differences,
     "directory_hosts": directory_hosts,
     "discovered_hardware": discover,

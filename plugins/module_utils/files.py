@@ -11,6 +11,7 @@ import json
 import os
 import pwd
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -36,6 +37,11 @@ def _shown(content: bytes) -> str:
 def opener(mode: int) -> Callable[[str, int], int]:
     """The option `opener` of open(): a file that it makes has this mode, under the umask of all modules (0022)."""
     return lambda path, flags: os.open(path, flags, mode)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """The option `opener` of open(): a FIFO in the place of the file has no writer, who would be waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def noted(path: str) -> dict[str, Any]:
@@ -66,15 +72,30 @@ class File:
             self.ids = pwd.getpwnam(self.owner).pw_uid, grp.getgrnam(self.owner).gr_gid
         except KeyError:
             raise FileError(f"{self.path}: there is no user or group {self.owner}") from None
+        self._check_link()
         try:
-            with open(self.path, "rb") as file:
-                self.found: bytes | None = file.read()
+            with open(self.path, "rb", opener=_without_waiting) as file:
                 status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise FileError(f"{self.path}: found something else, allowed: a file; remove what is there")
+                self.found: bytes | None = file.read()
                 self.found_as = (status.st_uid, status.st_gid), status.st_mode & 0o7777
         except FileNotFoundError:
             self.found, self.found_as = None, ((-1, -1), 0)
         except IsADirectoryError:
             raise FileError(f"{self.path}: found a directory, allowed: a file") from None
+
+    def _check_link(self) -> None:
+        """Raises FileError for a symbolic link of another user: it would be followed, and lead to any file of root."""
+        try:
+            status = os.lstat(self.path)
+        except OSError:  # what is wrong shows when the file is opened
+            return
+        if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
+            raise FileError(
+                f"{self.path}: found a symbolic link of the user with id {status.st_uid}, allowed: a file, or a link "
+                "of root; remove it"
+            )
 
     @property
     def differs(self) -> bool:
@@ -85,6 +106,15 @@ class File:
     def changes(self) -> bool:
         """Whether a change is necessary."""
         return self.differs or self.found_as != (self.ids, self.mode)
+
+    @property
+    def _replaced(self) -> bool:
+        """Whether a new file takes the place of the present one.
+
+        A user who owned the file, or could write to it, may still have it open after its owner and mode are corrected.
+        """
+        (uid, _gid), mode = self.found_as
+        return self.differs or (self.changes and (uid not in (0, self.ids[0]) or bool(mode & 0o022)))
 
     @property
     def diff(self) -> dict[str, str]:
@@ -103,7 +133,7 @@ class File:
 
     def stage(self) -> None:
         """Write the content beside the file, where a full disk or a wrong owner shows before anything is replaced."""
-        if not self.differs:
+        if not self._replaced:
             return
         directory, name = os.path.split(os.path.realpath(self.path))
         os.makedirs(directory, mode=0o755, exist_ok=True)

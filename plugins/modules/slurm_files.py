@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_files
-short_description: Write files that no daemon has to load
+short_description: Write files that no daemon has to load, and correct directories
 version_added: 0.1.0
 description:
   - Replaces each file atomically, and removes files of a directory that it wrote before and that are no longer wanted.
@@ -30,7 +30,7 @@ options:
     type: str
     default: ""
     version_added: 0.2.0
-extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files]
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files, gpucluster.slurm.directories]
 seealso:
   - module: gpucluster.slurm.slurm_service
 """
@@ -46,6 +46,11 @@ EXAMPLES = r"""
           mountpoint -q /scratch
         mode: "0755"
     purge: /etc/gpucluster-slurm/health.d
+
+- name: Make the directory of the images of a registry
+  gpucluster.slurm.slurm_files:
+    directories:
+      - {path: /srv/registry, owner: docker-registry, mode: "0750"}
 """
 
 RETURN = r"""
@@ -61,6 +66,9 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import made
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options as wanted_directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import OPTIONS, FileError, from_options, write
 
 MARK = b"Managed by gpucluster.slurm"
@@ -88,6 +96,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
+            "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
             "purge": {"type": "path"},
             "note": {"type": "str"},
             "digest": {"type": "str", "default": ""},
@@ -97,14 +106,17 @@ def main() -> None:
     )
     params = module.params
     try:
+        directories = Directories(wanted_directories(params["directories"]))
+        directories.check()
         files = from_options(params["files"])
         changes = [file for file in files if file.changes]
         gone = unwanted(params["purge"], {file.path for file in files})
-        diff = [file.diff for file in changes]
+        diff = directories.diff + [file.diff for file in changes]
         diff += [
             {"before_header": path, "after_header": path, "before": "present\n", "after": "absent\n"} for path in gone
         ]
         if not module.check_mode:
+            directories.repair()
             write(changes)
             for path in gone:
                 os.unlink(path)
@@ -114,7 +126,7 @@ def main() -> None:
     except (FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     paths = [file.path for file in changes] + gone
-    module.exit_json(changed=bool(paths), files=paths, diff=diff)
+    module.exit_json(changed=bool(paths or directories.differ), files=paths, diff=diff)
 
 
 if __name__ == "__main__":

@@ -175,7 +175,7 @@ options:
     description: Whether to measure the host's hardware as well, as M(gpucluster.slurm.slurm_hardware_facts) does.
     type: bool
     default: false
-extends_documentation_fragment: [gpucluster.slurm.hardware, gpucluster.slurm.reading]
+extends_documentation_fragment: [gpucluster.slurm.hardware, gpucluster.slurm.reading, gpucluster.slurm.directories]
 seealso:
   - module: gpucluster.slurm.slurm_hardware_facts
 """
@@ -345,6 +345,24 @@ ansible_facts:
           type: dict
           returned: always
           sample: {/etc/slurm: "root:root 0755"}
+        directories:
+          description: O(directories) beside what the host has.
+          type: dict
+          returned: always
+          contains:
+            differ:
+              description:
+                - Those that are to be made or have another owner or mode, with their owner, group and permissions in
+                  octal, or V(missing).
+              type: dict
+              returned: always
+              sample: {/var/lib/gpucluster-slurm: "root:root 0777"}
+            refused:
+              description: Why files of root cannot be in them safely, a sentence for each reason.
+              type: list
+              elements: str
+              returned: always
+              sample: []
         free_mib:
           description:
             - The existing directories of O(free), with the MiB that an ordinary user can still write there. It is 0 if
@@ -518,6 +536,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement import (
     OPTIONS,
     MeasurementError,
@@ -552,6 +572,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         nodes=params["nodes"],
         jobs=params["jobs"],
         backup_hours=params["backup_hours"],
+        directories=from_options(params["directories"]),
     )
     result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
     for words in unknown_users(params["policy_users"]):
@@ -579,6 +600,7 @@ def main() -> None:
             "policy_users": names,
             "directory_users": names,
             "paths": paths,
+            "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
             "free": paths,
             "files": paths,
             "programs": names,
@@ -600,7 +622,7 @@ def main() -> None:
     )
     try:
         result = facts(module)
-    except (MeasurementError, ValueError) as error:
+    except (MeasurementError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result, time=time.time(), clock_offset=0.0)
 

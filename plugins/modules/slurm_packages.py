@@ -14,6 +14,7 @@ description:
     the host. Their dependencies come from the repositories.
   - Before anything is changed, it checks checksums, architectures and, with O(slurm_release), the release of Slurm that
     the plugins in the packages were built for.
+  - Directories are made and corrected after O(before), and before the packages are installed.
   - Files are written before the packages are installed, so that a file can define a repository, and services start with
     their configuration.
   - An installation that was interrupted is finished first.
@@ -129,7 +130,7 @@ options:
         type: str
         required: true
     version_added: 0.2.0
-extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files]
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files, gpucluster.slurm.directories]
 seealso:
   - module: ansible.builtin.apt
 """
@@ -222,6 +223,9 @@ from ansible.module_utils.urls import fetch_url
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import PACKAGE_SOURCE
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import parts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options as wanted_directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     OPTIONS,
@@ -636,6 +640,8 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     missing = [name for name in names if re.split("[=:/]", name)[0] not in there]
     missing += versions_wanted(module, listing, {deb.name for deb in debs})
     other = [deb for deb in debs if there.get(deb.name) != deb.version or not there_already(plugins)]
+    directories = Directories(wanted_directories(module.params["directories"]))
+    directories.check()
     files = from_options(module.params["files"]) + downloaded(module)
     changes = [file for file in files if file.changes]
     interrupted = bool(os.listdir(dpkg.JOURNAL))
@@ -657,6 +663,8 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
         write(changes)
         if stale:
             prepare(module)
+        if directories.differ:
+            Directories(directories.wanted).repair()  # their owners may be new
         with held_services(module.params["hold_services"]):
             if interrupted:
                 finish(module)
@@ -667,7 +675,7 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     after = missing + [f"{deb.name}={deb.version}" for deb in other]
     before = [f"{name}={version}" for name, version in there.items() if name in changed]
     before = [f"{package} with other plugins" if package in after else package for package in before]
-    diff = [file.diff for file in changes]
+    diff = [file.diff for file in changes] + directories.diff
     if after:
         lines = {"before": before, "after": after}
         diff.append(
@@ -682,7 +690,7 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
             {"before_header": "held packages", "after_header": "held packages", "before": "", "after": now_held}
         )
     return {
-        "changed": bool(changes or after or held or interrupted or module.params["stale"]),
+        "changed": bool(changes or directories.differ or after or held or interrupted or module.params["stale"]),
         "installed": after,
         "held": held,
         "files": [file.path for file in changes],
@@ -710,6 +718,7 @@ def main() -> None:
                 "required_by": {"url": "sha256"},
             },
             "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
+            "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
             "before": {"type": "list", "elements": "list", "default": []},
             "stale": {"type": "bool", "default": False},
             "downloads": {

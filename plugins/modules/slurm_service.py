@@ -17,7 +17,8 @@ description:
     restart, or a file was changed by hand, the next run restarts the service.
   - No file is written if one of them is not valid. Each is replaced atomically, and its permissions are never wider
     than wanted.
-  - A service that has loaded its files is not restarted, even if the owner or mode of a file had to be corrected.
+  - A service that has loaded its files is not restarted if the owner or mode of a file had to be corrected, unless
+    another user could write to the file. Such a file is replaced, since he may still have it open.
 options:
   name:
     description: Name of the service.

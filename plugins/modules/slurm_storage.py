@@ -135,6 +135,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories, Directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import processes, served_steps
 from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
@@ -374,11 +375,12 @@ class Work:
 
     def directories(self) -> None:
         """Make the directories that the host exports. Raises OSError."""
-        for path in self.params["exports"]:
-            if not os.path.isdir(path):
-                self.changes.append({"what": path, "before": None, "after": "directory"})
-                if not self.check:
-                    os.makedirs(path, mode=0o755, exist_ok=True)
+        missing = [Directory(path, "root") for path in self.params["exports"] if not os.path.isdir(path)]
+        wanted = Directories(missing)
+        wanted.check()
+        self.changes += [{"what": directory.path, "before": None, "after": "directory"} for directory in missing]
+        if not self.check:
+            wanted.repair()
 
     def homes(self) -> None:
         """Make the homes that are not there. Raises StorageError."""

@@ -24,6 +24,7 @@ from types import ModuleType
 import jinja2
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils import locks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import homes
 from programs import ROLES, StandIn, load
 
@@ -48,8 +49,9 @@ PLACES: dict[str, str] = {
     "plugins/module_utils/controller/slurm_parser.py": RANDOM,
     "plugins/module_utils/controller/state_directory.py": OF_SLURM,
     "plugins/module_utils/controller/trial_start.py": f"{RANDOM}; it is given to slurm after its files were written",
+    "plugins/module_utils/directories.py": "test_directories.py",
     "plugins/module_utils/facts/probe.py": RANDOM,
-    "plugins/module_utils/files.py": ROOTS,
+    "plugins/module_utils/files.py": "test_files",
     "plugins/module_utils/firewall_change.py": ROOTS,
     "plugins/module_utils/locks.py": "test_locks",
     "plugins/module_utils/made.py": ROOTS,
@@ -112,10 +114,10 @@ def test_the_list_has_every_program_that_writes() -> None:
     python = [*(ROOT / "plugins/modules").rglob("*.py"), *(ROOT / "plugins/module_utils").rglob("*.py")]
     python += ROOT.glob("roles/*/files/*.py")
     found = {str(path.relative_to(ROOT)) for path in python if writes(path.read_text())}
-    words = ("mkdir", "mktemp", "chown", "rm -rf", "copytruncate", "flock")
+    words = ("mkdir", "install -d", "mktemp", "chown", "rm -rf", "copytruncate", "flock")
     shell = [*ROOT.glob("roles/*/files/**/*"), *ROOT.glob("roles/*/templates/*.j2")]
     for path in shell:
-        if path.is_file() and path.suffix != ".py" and any(word in path.read_text() for word in words):
+        if path.is_file() and path.suffix not in (".py", ".pyc") and any(word in path.read_text() for word in words):
             found.add(str(path.relative_to(ROOT)))
     found -= {"roles/apptainer/templates/profile.sh.j2"}  # of a login
     assert found == {*PLACES}
@@ -123,7 +125,9 @@ def test_the_list_has_every_program_that_writes() -> None:
 
 def test_the_list_names_tests_that_exist() -> None:
     named = {word for text in PLACES.values() for word in text.replace(",", "").split() if word.startswith("test_")}
-    assert named <= {*globals()}
+    files = {word for word in named if word.endswith(".py")}
+    assert named - files <= {*globals()}
+    assert all((ROOT / "tests/unit" / name).exists() for name in files)
 
 
 # -- a user who was there first --------------------------------------------------------------------------------------
@@ -230,6 +234,44 @@ def test_no_user_holds_a_lock(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
 
 @as_root
 @kinds
+def test_files(place: Place, kind: str) -> None:
+    """Also in a directory that belongs to a service, such as /etc/munge, or in which all could write for a while."""
+    path = place.open / "conf"
+    if place.attempt(kind, path):
+        if kind not in ("file", "hard link", "hard link to root's file"):
+            with pytest.raises(FileError, match="/conf: found"):
+                File(str(path), b"wanted\n")
+        else:
+            write([File(str(path), b"wanted\n")])
+            assert (path.read_bytes(), path.lstat().st_uid, path.lstat().st_nlink) == (b"wanted\n", 0, 1)
+    place.check()
+
+
+@as_root
+@pytest.mark.parametrize("mode", ["0666", "0644"])
+def test_a_user_who_has_the_file_open_cannot_change_it(place: Place, mode: str) -> None:
+    """Its content is right, and only its owner or mode has to be corrected."""
+    path = place.open / "prolog"
+    place.user(f"printf wanted >{path}; chmod {mode} {path}")
+    if mode == "0666":
+        os.chown(path, 0, 0)
+    with path.open("r+b") as still_open:
+        write([File(str(path), b"wanted", mode=0o755)])
+        still_open.write(b"evil..")
+    assert path.read_bytes() == b"wanted"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+
+
+@as_root
+def test_a_link_of_root_to_a_file_is_an_administrators(place: Place) -> None:
+    (place.path / "link").symlink_to(place.root / "open")
+    write([File(str(place.path / "link"), b"new\n")])
+    assert (place.root / "open").read_bytes() == b"new\n"
+    assert (place.path / "link").is_symlink()
+
+
+@as_root
+@kinds
 @pytest.mark.parametrize("name", ["home", homes._PREFIX + "home"])
 def test_homes(place: Place, kind: str, name: str) -> None:
     """In a directory such as /scratch. A home that somebody else has made stays, and is reported (`of_others`)."""
@@ -241,6 +283,19 @@ def test_homes(place: Place, kind: str, name: str) -> None:
             homes.make(wanted, skel=str(place.root))
         except OSError:
             assert not (place.open / "home").exists() or name == "home"
+    place.check()
+
+
+@as_root
+@pytest.mark.parametrize("kind", [kind for kind in ATTEMPTS if kind != "link to nothing"])
+@pytest.mark.parametrize("above", [0o777, 0o1777])
+def test_homes_below_what_a_user_has_made(place: Place, kind: str, above: int) -> None:
+    """He could put a link in the place of the new home before root gives it to its owner."""
+    place.open.chmod(above)
+    if place.attempt(kind, place.open / "lab"):
+        with pytest.raises(OSError, match="lab"):
+            homes.make([{"path": f"{place.open}/lab/home", "uid": 12345, "gid": 12345}])
+        assert not (place.open / "lab/home").exists()
     place.check()
 
 

@@ -60,6 +60,17 @@ def ran(tmp_path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="slurmd runs it as root")
+@pytest.mark.parametrize("owner", [0, 65534])
+def test_nobody_else_can_replace_the_scripts_of_a_job(tmp_path: Path, owner: int) -> None:
+    """A person has opened the directory between two runs of the playbook."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib").chmod(0o777)
+    os.chown(tmp_path / "lib", owner, owner)
+    assert run(tmp_path, "prolog", [script(tmp_path, "one", f"stat -c '%u %a' {tmp_path}/lib >>{tmp_path}/ran")]) == 0
+    assert ran(tmp_path) == ["one", "0", "755"]
+
+
 @pytest.mark.parametrize(
     ("condition", "job", "runs"),
     [

@@ -183,6 +183,10 @@ HOST = _record(
     made=_mapping(_text(_WORD), _text("[0-9a-f]{64}")),
     users=_mapping(_text(_WORD), _number(1 << 32)),
     paths=_mapping(_text(_PATH), _text(r"[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}")),
+    directories=_record(
+        differ=_mapping(_text(_PATH), _text(r"missing|[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}")),
+        refused=_list(_text(_PRINTABLE, 1000), 64),
+    ),
     people=_text(r"([0-9a-f]{64})?"),
     directory=_record(checksum=_text(r"([0-9a-f]{64})?"), unknown=_number(1 << 32, none=True)),
     free_mib=_mapping(_text(_PATH), _number(LARGEST)),

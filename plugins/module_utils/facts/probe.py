@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import glob
-import grp
 import hashlib
 import os
 import pwd
@@ -14,11 +13,18 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change, job_processes, made, sshd_pam
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import release_order
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import (
+    Directories,
+    Directory,
+    group_name,
+    user_name,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import (
     apparmor,
     cloud_init,
@@ -170,6 +176,8 @@ class Questions:
     """Names of users of a directory service: do they have the same ids as on other hosts."""
     paths: Sequence[str] = ()
     """Paths: who owns them, and with which mode."""
+    directories: Sequence[Directory] = ()
+    """Directories: which have another owner or mode, and which can other users change."""
     free: Sequence[str] = ()
     """Directories: how much can an ordinary user still write there."""
     files: Sequence[str] = ()
@@ -239,6 +247,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         "people": noted_plan(tree.root.rstrip("/")),
         "directory": directory(questions.directory_users),
         "paths": dict(_owners(tree, questions.paths)),
+        "directories": directories(questions.directories),
         "free_mib": free_mib(run([*DF, *questions.free])) if questions.free else {},
         "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},
         "programs": _programs(tree, questions.programs),
@@ -368,21 +377,22 @@ def _owners(tree: Tree, names: Iterable[str]) -> Iterable[tuple[str, str]]:
             status = os.stat(tree.path(name))
         except OSError:
             continue
-        yield name, f"{_owner(status.st_uid)}:{_group(status.st_gid)} {status.st_mode & 0o7777:04o}"
+        yield name, f"{user_name(status.st_uid)}:{group_name(status.st_gid)} {status.st_mode & 0o7777:04o}"
 
 
-def _owner(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
+def directories(wanted: Sequence[Directory]) -> dict[str, Any]:
+    """The fact `directories`. Raises OSError.
 
-
-def _group(number: int) -> str:
-    try:
-        return grp.getgrgid(number).gr_name
-    except KeyError:
-        return str(number)
+    A directory whose owner the site chooses may be on a file system that does not answer, which is for the health
+    check. Then it is not judged.
+    """
+    own = Directories([directory for directory in wanted if directory.owner])
+    compared = {directory.path for directory in own.wanted}
+    others = [directory for directory in wanted if not directory.owner and directory.path not in compared]
+    refused: list[str] = []
+    with suppress(PatienceError):
+        refused = in_time(lambda: Directories(others, own).refused, PATIENCE) if others else []
+    return {"differ": own.differ, "refused": [*own.refused, *refused]}
 
 
 def _programs(tree: Tree, names: Sequence[str]) -> dict[str, str]:

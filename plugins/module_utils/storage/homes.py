@@ -10,6 +10,8 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories, Directory
+
 SKEL = "/etc/skel"
 MODE = 0o700
 _PREFIX = ".gpucluster-slurm-"
@@ -42,10 +44,15 @@ def _remove(path: str) -> None:
 
 
 def make(homes: Iterable[Mapping[str, Any]], skel: str = SKEL) -> None:
-    """Make homes. Each is complete when it gets its name, so that a killed run leaves no half one. Raises OSError."""
+    """Make homes. Each is complete when it gets its name, so that a killed run leaves no half one.
+
+    Raises OSError, and DirectoryError if another user can change the path: he would get what root gives away there.
+    """
     for home in homes:
         above, name = os.path.split(home["path"])
+        Directories([Directory(above)]).check()
         os.makedirs(above, mode=0o755, exist_ok=True)
+        Directories([Directory(above)]).check()  # where all may make directories, somebody may have been faster
         part = os.path.join(above, f"{_PREFIX}{name}")
         _remove(part)  # of a run that was killed
         os.mkdir(part, 0o700)

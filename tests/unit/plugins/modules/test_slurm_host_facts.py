@@ -21,6 +21,7 @@ ASKED: dict[str, Any] = {
     "policy_users": [],
     "directory_users": [],
     "paths": ["/etc"],
+    "directories": [],
     "free": ["/etc"],
     "files": [],
     "programs": [],

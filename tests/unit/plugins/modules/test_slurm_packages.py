@@ -110,7 +110,7 @@ def test_a_package_of_the_same_version_with_other_plugins_is_installed(
             "download": False,
             "slurm": None,
         }
-        | {name: [] for name in ("before", "files", "downloads", "hold")}
+        | {name: [] for name in ("before", "directories", "files", "downloads", "hold")}
         | {"stale": False, "hold_services": False},
         check_mode=True,
     )
@@ -184,7 +184,7 @@ def test_a_name_with_a_version_is_installed_only_if_the_package_is_missing(
             "slurm_release": None,
             "slurm": None,
         }
-        | {name: [] for name in ("before", "files", "downloads")}
+        | {name: [] for name in ("before", "directories", "files", "downloads")}
         | {"stale": False, "hold_services": False, "version": None, "download": False},
         check_mode=True,
     )
