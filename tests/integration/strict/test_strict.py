@@ -157,10 +157,12 @@ def test_the_way_back_and_forth(lab: Lab) -> None:
     assert lab.command(CONTROLLER, "ss -Hltn sport = :6817").split()[3].startswith("0.0.0.0")
     assert lab.command(NODES[0], f"grep -c NoNewPrivileges {SETTINGS} || true") == "0"
     assert lab.command(NODES[0], "systemctl show slurmd --property=NoNewPrivileges") == "NoNewPrivileges=no"
-    kept = as_alice(lab, f'sbatch --parsable --output=/dev/null -w {NODES[0]} --wrap "sleep 300"')
+    kept = as_alice(lab, f'sbatch --parsable --output=/dev/null -w {NODES[0]} --wrap "sleep 1800"')
     lab.wait_for(CONTROLLER, f"squeue --noheader --jobs={kept} --format=%T", "RUNNING", 60)
     foretold = lab.playbook("site", "--check", "--diff", "--tags=compute")
-    assert "+NoNewPrivileges=yes" in foretold.output
+    assert {*NODES} <= {*foretold.changed}
+    assert all(any("slurmd" in task for task in foretold.changed[node]) for node in NODES)
+    assert "NoNewPrivileges=yes" in foretold.output
     assert lab.command(NODES[0], f"grep -c NoNewPrivileges {SETTINGS} || true") == "0"
     again = lab.playbook("site", "--diff")
     assert (again.rc, again.failed) == (0, {})
