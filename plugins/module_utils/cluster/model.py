@@ -32,6 +32,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     mail,
     package_source,
     people,
+    privileges,
     schema,
     storage,
 )
@@ -219,8 +220,8 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     """The problems that the rules of the cluster file find in the shared variables, as `VARIABLE: found, allowed`.
 
     variables: those in `schema.VARIABLES`, by name; one that is missing or empty is a key that the file does not have.
-    Also slurmdbd_conf and registry_port, whose ports are checked with those of the cluster file, registry_dir, and
-    slurm_user_id.
+    Also slurmdbd_conf and registry_port, whose ports are checked with those of the cluster file, registry_dir,
+    slurm_user_id, and those of `privileges.NEEDING`.
     hosts: all hosts of the inventory, which may have addresses.
     """
     problems: list[str] = []
@@ -264,6 +265,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     database, registry = file.get("database", ""), file.get("registry", "")
     _check_ports(checker, parts, database, registry, slurmdbd_conf, variables.get("registry_port"), mounts)
     access.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
+    problems.extend(privileges.errors(variables))
     # The inventory may have hosts of others; the plans need the addresses of login hosts as well.
     known = [*parts.controllers, *expand(database), *expand(registry), *parts.node_hosts]
     firewall_plans.check_hosts(

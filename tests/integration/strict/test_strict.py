@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,9 @@ from lab import Lab
 
 CONTROLLER, LOGIN, NODES = "st-ctl", "st-login", ("st-node1", "st-node2")
 CLUSTER = (CONTROLLER, LOGIN, *NODES)
+SETTINGS = "/etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf"
+ADMINISTRATOR = 1000
+"""Ansible connects as this user of the lab. sudo asks for no password, and the collection does not know the user."""
 
 
 def as_alice(lab: Lab, command: str) -> str:
@@ -37,6 +42,46 @@ def test_root_runs_no_job(lab: Lab) -> None:
     assert refused.rc != 0
     assert "Invalid user id" in refused.stderr
     assert sorted(as_alice(lab, "srun -N2 hostname").split()) == [*NODES]
+
+
+@pytest.fixture
+def associated(lab: Lab) -> Iterator[None]:
+    """Root of a node gives the administrator what a job needs. The munge key is enough for that."""
+    lab.command(NODES[0], "sacctmgr --immediate add user admin account=root")
+    yield
+    lab.command(CONTROLLER, "sacctmgr --immediate delete user admin")
+
+
+def stolen(lab: Lab, command: str) -> str:
+    """What a command says in a job on the second node, which root of the first submits as the administrator."""
+    job = f"sbatch --wait --parsable --uid={ADMINISTRATOR} -w {NODES[1]} -o /tmp/stolen --wrap {shlex.quote(command)}"
+    lab.host(NODES[0]).run(f"cd /tmp && timeout 120 {job}")
+    return str(lab.command(NODES[1], "cat /tmp/stolen; rm /tmp/stolen"))
+
+
+@pytest.mark.usefixtures("associated")
+def test_no_job_becomes_root_by_sudo(lab: Lab) -> None:
+    """Whatever the sudoers of a node say. An administrator who comes by ssh uses sudo as before."""
+    assert lab.command(NODES[1], "sudo -u admin sudo -n id -u") == "0"
+    said = stolen(lab, "grep NoNewPrivs /proc/self/status; sudo -n id; su root -c id; ping -c1 -W1 127.0.0.1")
+    assert "uid=0" not in said
+    assert said.splitlines()[0].split() == ["NoNewPrivs:", "1"]
+    assert "no new privileges" in said
+
+
+def test_slurmctld_runs_no_program_for_root_of_a_node(lab: Lab) -> None:
+    """A trigger is a program that slurmctld runs as SlurmUser, on the controller (strigger(1))."""
+    trigger = f"strigger --set --node={NODES[1]} --down --program=/usr/bin/true"
+    refused = lab.host(NODES[0]).run(f"runuser -u slurm -- timeout 60 {trigger}")
+    assert refused.rc != 0
+    assert lab.command(CONTROLLER, "runuser -u slurm -- strigger --get --noheader") == ""
+
+
+def test_programs_that_jobs_need_are_refused_first(lab: Lab) -> None:
+    run = lab.playbook("site", "--extra-vars={apptainer_setuid: true}")
+    assert (run.changed, run.rc != 0) == ({}, True)
+    assert "slurm_no_new_privileges: found true" in run.output
+    assert "allowed: false" in run.output
 
 
 def test_users_see_their_own_jobs_and_no_others(lab: Lab) -> None:
@@ -110,6 +155,21 @@ def test_the_way_back_and_forth(lab: Lab) -> None:
     assert (run.rc, run.failed) == (0, {})
     assert lab.command(LOGIN, "timeout 60 srun hostname") in NODES
     assert lab.command(CONTROLLER, "ss -Hltn sport = :6817").split()[3].startswith("0.0.0.0")
+    assert lab.command(NODES[0], f"grep -c NoNewPrivileges {SETTINGS} || true") == "0"
+    assert lab.command(NODES[0], "systemctl show slurmd --property=NoNewPrivileges") == "NoNewPrivileges=no"
+    kept = as_alice(lab, f'sbatch --parsable --output=/dev/null -w {NODES[0]} --wrap "sleep 1800"')
+    lab.wait_for(CONTROLLER, f"squeue --noheader --jobs={kept} --format=%T", "RUNNING", 60)
+    foretold = lab.playbook("site", "--check", "--diff", "--tags=compute")
+    assert {*NODES} <= {*foretold.changed}
+    assert all(any("slurmd" in task for task in foretold.changed[node]) for node in NODES)
+    assert "NoNewPrivileges=yes" in foretold.output
+    assert lab.command(NODES[0], f"grep -c NoNewPrivileges {SETTINGS} || true") == "0"
     again = lab.playbook("site", "--diff")
     assert (again.rc, again.failed) == (0, {})
     assert lab.command(CONTROLLER, "ss -Hltn sport = :6817").split()[3] == "10.213.7.230:6817"
+    assert lab.command(NODES[0], "systemctl show slurmd --property=NoNewPrivileges") == "NoNewPrivileges=yes"
+    # slurmd has started anew; the job goes on, and keeps the rights with which it began until it ends.
+    assert lab.command(CONTROLLER, f"squeue --noheader --jobs={kept} --format=%T") == "RUNNING"
+    flags = lab.command(NODES[0], "grep -h NoNewPrivs $(pgrep -u alice sleep | sed 's,.*,/proc/&/status,')")
+    assert flags.split() == ["NoNewPrivs:", "0"]
+    lab.command(CONTROLLER, f"scancel {kept}")
