@@ -39,8 +39,13 @@ CORES = 2**14
 MOST_HOSTS = 1 << 16
 """More hosts than a cluster has."""
 
-TEXT = 2**25
-"""Characters of all texts of a result. The plan of the largest clusters has some millions."""
+TEXT = 2**24
+"""Characters of all texts of a result. The plan of the largest clusters has some millions. `answer_limit.LIMIT` is the
+limit in bytes while an answer is read.
+"""
+
+SHOWN = 100_000
+"""Characters of a message of a host, and of output that is no answer."""
 
 ITEM = 16
 """Characters that each value counts for, beside its text."""
@@ -529,8 +534,9 @@ def printed(text: str) -> str:
     Ansible shows some of it at once, for example the warnings of a module, and output after its result. The
     result is JSON from the first line that begins with a brace.
     """
-    if len(text) > 2 * TEXT:
-        return ""
+    # Before memory is used for its values: a list in a list takes 64 bytes.
+    if len(text) > TEXT or sum(map(text.count, "[{,")) > TEXT // ITEM:
+        return f"An answer with more than {TEXT} characters or {TEXT // ITEM} values"
     start = re.search(r"^\s*\{", text, re.MULTILINE)
     if not start:
         return visible(text)
@@ -620,9 +626,17 @@ def checked(module: str, result: Any, arguments: Mapping[str, Any] | None = None
     taken = {key: _map_texts(value, visible) for key, value in taken.items()}
     taken = {key: value if key in _FILES else _map_texts(value, without_harmful_advice) for key, value in taken.items()}
     taken |= {key: _map_texts(taken[key], indented) for key in _SHOWN if key in taken}
+    taken |= {key: _beginning(taken[key]) for key in ("module_stdout", "module_stderr", "msg") if key in taken}
     # Python ends a line at more characters than a terminal does.
     taken |= {f"{name}_lines": taken[name].splitlines() for name in ("stdout", "stderr") if name in taken}
     return taken
+
+
+def _beginning(value: Any) -> Any:
+    """A text of a host that is shown as it is, so that it does not fill the output of a run, its log and its reports."""
+    if not isinstance(value, str) or len(value) <= SHOWN:
+        return value
+    return f"{value[:SHOWN]} ... ({len(value)} characters)"
 
 
 def fact_problems(host: str, facts: Mapping[str, Any]) -> str:
