@@ -44,7 +44,7 @@ TEXT = 2**24
 limit in bytes while an answer is read.
 """
 
-SHOWN = 100_000
+LONGEST = 100_000
 """Characters of a message of a host, and of output that is no answer."""
 
 ITEM = 16
@@ -634,9 +634,9 @@ def checked(module: str, result: Any, arguments: Mapping[str, Any] | None = None
 
 def _beginning(value: Any) -> Any:
     """A text of a host that is shown as it is, so that it does not fill the output of a run, its log and its reports."""
-    if not isinstance(value, str) or len(value) <= SHOWN:
+    if not isinstance(value, str) or len(value) <= LONGEST:
         return value
-    return f"{value[:SHOWN]} ... ({len(value)} characters)"
+    return f"{value[:LONGEST]} ... ({len(value)} characters)"
 
 
 def fact_problems(host: str, facts: Mapping[str, Any]) -> str:
