@@ -53,8 +53,8 @@ class ActionModule(Normal):
             return checked(name, super().run(tmp, task_vars), self._task.args)
         except NoAnswer:
             return self._without_answer(
-                f"No answer of {name} within {seconds} s, so that the host is left out. Look whether its shell, sudo and "
-                "Python answer (ansible HOST -m ping --become), and at its load and its disks."
+                f"No answer of {name} within {seconds} s, so that the host is left out. Look whether its shell, sudo "
+                "and Python answer (ansible HOST -m ping --become), and at its load and its disks."
             )
         finally:
             signal.signal(signal.SIGALRM, former)

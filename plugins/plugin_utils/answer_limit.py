@@ -78,8 +78,8 @@ class Ssh(subprocess.Popen[bytes]):
         if self.said > LIMIT:
             self.end()
             raise AnsibleError(
-                f"The host has answered one command with more than {LIMIT >> 20} MiB, so that the answer was cut off and "
-                "the host is left out. Look at what its shell, sudo and Python print when they start (ssh HOST true | "
+                f"The host has answered one command with more than {LIMIT >> 20} MiB, so that the answer was cut off "
+                "and the host is left out. Look at what its shell, sudo and Python print when they start (ssh HOST true | "
                 "wc -c). Has somebody taken it over?"
             )
 
@@ -115,7 +115,7 @@ class Input:
 
     def __init__(self, ssh: Ssh, stream: IO[bytes]) -> None:
         self._ssh = ssh
-        self._raw: Any = stream.detach() if hasattr(stream, "detach") else stream  # type: ignore[attr-defined]
+        self._raw: Any = stream.detach() if hasattr(stream, "detach") else stream
 
     def write(self, data: bytes) -> int:
         """Write all of it. If the limit of time is reached meanwhile, nobody else ends ssh."""

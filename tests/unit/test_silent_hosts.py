@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Real plays on hosts that answer ssh and then nothing, or without end: they are left out and named, and the others go on.
+"""Real plays on hosts that answer ssh and then nothing, or without end: they are named, and the others go on.
 
 The hosts are stand-ins (`standing_hosts`) behind a stand-in for the program ssh; Ansible's connection plugin is real.
 """
@@ -13,19 +13,17 @@ import re
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from standing_hosts import honest
 from test_hostile_hosts import cluster, recap
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 5
-"""Seconds of a task here."""
+"""Seconds of a task here. The honest host has more: a busy machine must not fail a test."""
 
 HONEST = 'for command; do :; done; exec sh -c "$command"'
 HANGS = "exec sleep 1234"
@@ -58,11 +56,12 @@ LOUD = {
 """What ssh does that leads to an answer without end."""
 
 
-def play(task: dict[str, Any], **keywords: Any) -> list[dict[str, Any]]:
+def play(task: dict[str, Any], limit: int = LIMIT) -> list[dict[str, Any]]:
     """The plays of a test: as each playbook of the collection begins, then one task on all hosts."""
+    limited = {**task, "timeout": f"{{{{ 100 if inventory_hostname == 'head' else {limit} }}}}"}
     return [
         {"hosts": "{{ 'localhost' | gpucluster.slurm.limit_answers }}", "gather_facts": False, "connection": "local"},
-        {"hosts": "slurm_cluster", "gather_facts": False, "timeout": LIMIT, "tasks": [task], **keywords},
+        {"hosts": "slurm_cluster", "gather_facts": False, "tasks": [limited]},
     ]
 
 
@@ -132,7 +131,6 @@ OTHER = {"ansible.builtin.command": "true"}
 COPY = {"ansible.builtin.copy": {"content": "x", "dest": "/dev/null"}}
 
 
-
 def leaves_them_out(site: Site, run: subprocess.CompletedProcess[str], words: str) -> None:
     """The run goes on with `head`, and says of each other host why it does not; nothing of them is left."""
     assert recap(run) == {"head": "ok", **dict.fromkeys(site.others, "failed")}
@@ -153,17 +151,14 @@ def leaves_them_out(site: Site, run: subprocess.CompletedProcess[str], words: st
 )
 def test_silent_hosts_are_left_out_and_named(tmp_path: Path, task: dict[str, Any], words: str) -> None:
     site = Site(tmp_path / "site", SILENT)
-    began = time.monotonic()
-    run = site.run(play(task))
-    leaves_them_out(site, run, words)
-    assert time.monotonic() - began < 5 * LIMIT
+    leaves_them_out(site, site.run(play(task)), words)
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("task", [OWN, OTHER], ids=["own module", "command"])
 def test_loud_hosts_are_left_out_and_named(tmp_path: Path, task: dict[str, Any]) -> None:
     site = Site(tmp_path / "site", LOUD)
-    run = site.run(play(task, timeout=100), ANSIBLE_FORKS="3")
+    run = site.run(play(task, limit=100), ANSIBLE_FORKS="3")
     leaves_them_out(site, run, "The host has answered one command with more than 16 MiB, so that the answer was cut")
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 300_000
 

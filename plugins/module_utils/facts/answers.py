@@ -633,7 +633,7 @@ def checked(module: str, result: Any, arguments: Mapping[str, Any] | None = None
 
 
 def _beginning(value: Any) -> Any:
-    """A text of a host that is shown as it is, so that it does not fill the output of a run, its log and its reports."""
+    """A text of a host that is shown as it is: it must not fill the output of a run, its log and its reports."""
     if not isinstance(value, str) or len(value) <= LONGEST:
         return value
     return f"{value[:LONGEST]} ... ({len(value)} characters)"
