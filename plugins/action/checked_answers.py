@@ -14,7 +14,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action.normal import ActionModule as Normal
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked, fact_problems, printed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import indented, visible
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import limit_answers
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import OWN_LIMIT, limit_answers
 
 UMASK = "0022"
 """The umask of all modules, and so of the programs that they run. Slurm, apt and users read what modules write."""
@@ -44,7 +44,7 @@ class ActionModule(Normal):
         if problem := fact_problems(str(known.get("inventory_hostname", "")), known.get("ansible_facts") or {}):
             raise AnsibleActionFail(problem)
         name = self._task.action.rpartition(".")[2]
-        limit_answers()
+        limit_answers(limit=OWN_LIMIT)
         # Ansible's handler would say "Timed out", and nothing about what to do.
         former, seconds = signal.getsignal(signal.SIGALRM), round(signal.getitimer(signal.ITIMER_REAL)[0])
         if seconds:

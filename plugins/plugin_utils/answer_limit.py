@@ -20,8 +20,11 @@ from typing import IO, Any, ClassVar
 from ansible.errors import AnsibleError
 from ansible.plugins.connection import ssh as plugin
 
-LIMIT = 2**24
-"""Bytes of the output of one command on a host. The plan of the largest clusters has some millions."""
+LIMIT = 2**22
+"""Bytes of the output of one command on a host. Ansible shows all of it if it is no answer of a module."""
+
+OWN_LIMIT = 2**24
+"""The same for modules of this collection, whose answers are checked. The largest plans have some millions."""
 
 CHUNK = 2**20
 """Bytes that are read at most at once. The plugin copies what it has for each chunk."""
@@ -31,12 +34,14 @@ AFTERWARDS = 10
 after the limit of a task (`ActionBase.cleanup`)."""
 
 
-def limit_answers(value: Any = None) -> Any:
+def limit_answers(value: Any = None, limit: int = LIMIT) -> Any:
     """From now on, limit what hosts do through ssh in this process and in its children.
 
     Args:
         value: what is returned, so that a playbook can use this as a filter.
+        limit: bytes of the output of one command.
     """
+    Ssh.limit = limit
     limited = types.ModuleType(subprocess.__name__)
     vars(limited).update(vars(subprocess))
     vars(limited)["Popen"] = Ssh
@@ -46,6 +51,9 @@ def limit_answers(value: Any = None) -> Any:
 
 class Ssh(subprocess.Popen[bytes]):
     """A process of ssh that is ended when it has said too much, and when nobody listens to it any longer."""
+
+    limit: ClassVar[int] = LIMIT
+    """Bytes of its output."""
 
     had_to_be_ended: ClassVar[bool] = False
     """Whether this process has ended an ssh before it was ready."""
@@ -75,12 +83,12 @@ class Ssh(subprocess.Popen[bytes]):
             AnsibleError: it is too much.
         """
         self.said += size
-        if self.said > LIMIT:
+        if self.said > self.limit:
             self.end()
             raise AnsibleError(
-                f"The host has answered one command with more than {LIMIT >> 20} MiB, so that the answer was cut off "
-                "and the host is left out. Look at what its shell, sudo and Python print when they start (ssh HOST true | "
-                "wc -c). Has somebody taken it over?"
+                f"The host has answered one command with more than {self.limit >> 20} MiB, so that the answer was cut "
+                "off and the host is left out. Look at what its shell, sudo and Python print when they start (ssh HOST true "
+                "| wc -c). Has somebody taken it over?"
             )
 
 

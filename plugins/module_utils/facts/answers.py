@@ -539,15 +539,15 @@ def printed(text: str) -> str:
         return f"An answer with more than {TEXT} characters or {TEXT // ITEM} values"
     start = re.search(r"^\s*\{", text, re.MULTILINE)
     if not start:
-        return visible(text)
+        return visible(text[:LONGEST])
     try:
         result, end = json.JSONDecoder().raw_decode(text[start.end() - 1 :])
         told = {key: _map_texts(value, indented) if key in _SHOWN else value for key, value in result.items()}
         answer = json.dumps(_map_texts(told, visible))
     except (ValueError, RecursionError):
-        return visible(text)
-    after = " ".join(text[start.end() - 1 + end :].split())
-    return visible(f"{text[: start.start()]}{answer}\n{after}")
+        return visible(text[:LONGEST])
+    after = " ".join(text[start.end() - 1 + end :][:LONGEST].split())
+    return visible(f"{text[: start.start()][-LONGEST:]}{answer}\n{after}")
 
 
 def _map_texts(value: Any, change: Callable[[str], str]) -> Any:

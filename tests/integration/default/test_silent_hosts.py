@@ -30,7 +30,7 @@ def test_hosts_that_hang_or_answer_without_end_are_left_out(lab: Lab) -> None:
     silent, loud = lab.nodes[0], lab.login
     with login_does(silent, "exec sleep 1234"), login_does(loud, "exec yes"):
         run = lab.playbook("site")
-    assert run.failed.keys() == {silent, loud}
+    assert run.failed.keys() == {silent, loud}, run.failed
     assert "No answer of slurm_host_facts within 180 s" in run.failed[silent][0]
     assert "The host has answered one command with more than 16 MiB" in run.failed[loud][0]
     assert len(run.output) < 2_000_000
