@@ -87,8 +87,8 @@ class Ssh(subprocess.Popen[bytes]):
             self.end()
             raise AnsibleError(
                 f"The host has answered one command with more than {self.limit >> 20} MiB, so that the answer was cut "
-                "off and the host is left out. Look at what its shell, sudo and Python print when they start (ssh HOST true "
-                "| wc -c). Has somebody taken it over?"
+                "off and the host is left out. Look at what its shell, sudo and Python print when they start (ssh HOST "
+                "true | wc -c). Has somebody taken it over?"
             )
 
 

@@ -144,8 +144,8 @@ def leaves_them_out(site: Site, run: subprocess.CompletedProcess[str], words: st
     ("task", "words"),
     [
         (OWN, "No answer of slurm_files within 5 s, so that the host is left out. Look whether its shell, sudo"),
-        (OTHER, r"Timed out after 5 second\(s\)"),
-        (COPY, r"Timed out after 5 second\(s\)"),
+        pytest.param(OTHER, r"Timed out after 5 second\(s\)", marks=pytest.mark.rare),
+        pytest.param(COPY, r"Timed out after 5 second\(s\)", marks=pytest.mark.rare),
     ],
     ids=["own module", "command", "copy"],
 )
@@ -155,7 +155,9 @@ def test_silent_hosts_are_left_out_and_named(tmp_path: Path, task: dict[str, Any
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("task", "most"), [(OWN, 16), (OTHER, 4)], ids=["own module", "command"])
+@pytest.mark.parametrize(
+    ("task", "most"), [pytest.param(OWN, 16, marks=pytest.mark.rare), (OTHER, 4)], ids=["own module", "command"]
+)
 def test_loud_hosts_are_left_out_and_named(tmp_path: Path, task: dict[str, Any], most: int) -> None:
     site = Site(tmp_path / "site", LOUD)
     run = site.run(play(task, limit=100), ANSIBLE_FORKS="3")
@@ -166,6 +168,7 @@ def test_loud_hosts_are_left_out_and_named(tmp_path: Path, task: dict[str, Any],
 
 
 @pytest.mark.once
+@pytest.mark.rare
 def test_temporary_files_are_not_removed_for_ever(tmp_path: Path) -> None:
     """Ansible removes them after the limit of the task, and without one."""
     silent_later = f"[ -e $0.asked ] && exec sleep 1234\n: >$0.asked\n{HONEST}"
