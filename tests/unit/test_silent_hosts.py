@@ -26,7 +26,7 @@ LIMIT = 5
 """Seconds of a task here. The honest host has more: a busy machine must not fail a test."""
 
 HONEST = 'for command; do :; done; exec sh -c "$command"'
-HANGS = "exec sleep 1234"
+HANGS = "exec sleep 120"
 READS = "exec 3<&0; cat <&3 >/dev/null &"
 WORDS = "yes '{\"changed\": false}'"
 
@@ -34,11 +34,11 @@ SILENT = {
     "login shell hangs": HANGS,
     "answers byte by byte": "while sleep 0.5; do printf x; done",
     "errors byte by byte": "while sleep 0.5; do printf x >&2; done",
-    "closes its output and stays": "exec sleep 1234 >/dev/null 2>&1",
-    "says half an answer": "printf '{\"changed\": fal'; exec sleep 1234",
+    "closes its output and stays": "exec sleep 120 >/dev/null 2>&1",
+    "says half an answer": "printf '{\"changed\": fal'; exec sleep 120",
     "stops itself": "kill -STOP $$",
-    "ignores signals": "trap '' TERM HUP PIPE INT; while :; do sleep 1234; done",
-    "answers the question before, and keeps the line": f"sleep 1234 & {HONEST}",
+    "ignores signals": "trap '' TERM HUP PIPE INT; while :; do sleep 120; done",
+    "answers the question before, and keeps the line": f"sleep 120 & {HONEST}",
 }
 """What ssh does that leads to a host which says nothing to the end."""
 
@@ -171,7 +171,7 @@ def test_loud_hosts_are_left_out_and_named(tmp_path: Path, task: dict[str, Any],
 @pytest.mark.rare
 def test_temporary_files_are_not_removed_for_ever(tmp_path: Path) -> None:
     """Ansible removes them after the limit of the task, and without one."""
-    silent_later = f"[ -e $0.asked ] && exec sleep 1234\n: >$0.asked\n{HONEST}"
+    silent_later = f"[ -e $0.asked ] && exec sleep 120\n: >$0.asked\n{HONEST}"
     site = Site(tmp_path / "site", {"silent after the first command": silent_later})
     run = site.run(play(OWN), ANSIBLE_PIPELINING="False")
     leaves_them_out(site, run, "No answer of slurm_files within 5 s")
