@@ -2,20 +2,33 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The control host's side of all modules of this collection (meta/runtime.yml): it sets their umask, and checks their
-answers.
+answers, their size and their time.
 """
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action.normal import ActionModule as Normal
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked, fact_problems, printed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import indented, visible
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import OWN_LIMIT, limit_answers
 
 UMASK = "0022"
 """The umask of all modules, and so of the programs that they run. Slurm, apt and users read what modules write."""
+
+
+class NoAnswer(BaseException):
+    """The task has reached its limit of time. No `Exception`, since Ansible handles some of them as if a host had said
+    something.
+    """
+
+
+def no_answer(*_: object) -> None:
+    """The handler of the signal with which Ansible ends a task at its limit of time."""
+    raise NoAnswer
 
 
 class ActionModule(Normal):
@@ -31,7 +44,24 @@ class ActionModule(Normal):
         if problem := fact_problems(str(known.get("inventory_hostname", "")), known.get("ansible_facts") or {}):
             raise AnsibleActionFail(problem)
         name = self._task.action.rpartition(".")[2]
-        return checked(name, super().run(tmp, task_vars), self._task.args)
+        limit_answers(limit=OWN_LIMIT)
+        # Ansible's handler would say "Timed out", and nothing about what to do.
+        former, seconds = signal.getsignal(signal.SIGALRM), round(signal.getitimer(signal.ITIMER_REAL)[0])
+        if seconds:
+            signal.signal(signal.SIGALRM, no_answer)
+        try:
+            return checked(name, super().run(tmp, task_vars), self._task.args)
+        except NoAnswer:
+            return self._without_answer(
+                f"No answer of {name} within {seconds} s, so that the host is left out. Look whether its shell, sudo "
+                "and Python answer (ansible HOST -m ping --become), and at its load and its disks."
+            )
+        finally:
+            signal.signal(signal.SIGALRM, former)
+
+    def _without_answer(self, why: str) -> dict[str, Any]:
+        """The result of a task that has reached its limit of time."""
+        return {"failed": True, "msg": why}
 
     def _low_level_execute_command(self, cmd: str, *args: Any, **options: Any) -> dict[str, Any]:
         """Run a command on the host, which is a module or what Ansible needs for one.

@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
 from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
+from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import no_answer
 from ansible_collections.gpucluster.slurm.plugins.action.slurm_run import WithRun, words
 
 PAUSE = 20
 """Seconds before a controller that could not be reached is asked again."""
+
+ANSWER = 600
+"""Seconds for one answer. The task has no limit, since it waits for jobs; the module waits for a minute at a time."""
 
 
 class Waiting(Checked):
@@ -29,7 +34,7 @@ class Waiting(Checked):
         shown: list[str] = []
         while True:
             try:
-                result = super().run(tmp, task_vars)
+                result = self._one_answer(tmp, task_vars) if waits else super().run(tmp, task_vars)
             except AnsibleConnectionFailure as error:
                 # For example while the controller boots.
                 if not waits:
@@ -46,6 +51,28 @@ class Waiting(Checked):
                 Display().display("\n".join(lines))
             if result.get("ready") or result.get("over"):
                 return result
+
+    def _one_answer(self, tmp: str | None, task_vars: dict[str, Any] | None) -> dict[str, Any]:
+        """Run the module once.
+
+        Raises:
+            AnsibleConnectionFailure: the controller does not answer.
+        """
+        if self._task.timeout:
+            return super().run(tmp, task_vars)
+        signal.signal(signal.SIGALRM, no_answer)
+        signal.alarm(ANSWER)
+        try:
+            return super().run(tmp, task_vars)
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    def _without_answer(self, why: str) -> dict[str, Any]:
+        """The controller is asked again, as if it could not be reached."""
+        if self._task.timeout:
+            return super()._without_answer(why)
+        raise AnsibleConnectionFailure(why)
 
 
 class ActionModule(Waiting, WithRun):

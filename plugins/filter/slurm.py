@@ -81,6 +81,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.remarks import host_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import note_digests, unsettled, variables_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import limit_answers
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
 FILTERS: dict[str, Callable[..., Any]] = {
@@ -108,6 +109,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "hostnames": expand,
     "job_scripts": job_scripts,
     "known_hosts": known_hosts,
+    "limit_answers": limit_answers,
     "login_limits": login_limits,
     "autodetect_hosts": autodetect_hosts,
     "mig_gres": mig_gres,

@@ -21,7 +21,6 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
 from standing_hosts import GRES, HARDWARE, Hosts, honest
 
-ROOT = Path(__file__).parents[2]
 SECRET = "what only the control host may read"
 TEMPLATE = "{{ lookup('pipe', 'touch owned') }}"
 ESCAPES = "\x1b[2J\x1b]52;c;eA==\x07\r\nok: [head]\n\u2028fatal: [head]: FAILED!\x9b1A"
@@ -267,34 +266,3 @@ def test_the_lies_would_do_harm_without_the_gate(tmp_path: Path, secret: Path) -
     }
     (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
     assert SECRET in hosts.run(str(tmp_path / "play.yml")).stdout
-
-
-def test_every_play_on_hosts_that_need_not_be_trusted_ends_their_tasks() -> None:
-    """Those of controllers and the database, and plays that ask nobody, need no limit."""
-    trusted = {"localhost", "slurm_controller", "slurm_database", "slurm_registry"}
-    silent = {
-        "Check that the inventory has a cluster",
-        "Check the model",
-        "Choices",
-        "Cluster file",
-        "Compute nodes with work",
-        "Controller of the cluster",
-        "Declared and measured hardware",
-        "Firewalls",
-        "Hosts whose munge is to be changed",
-        "Real jobs",
-    }
-    found = []
-    for path in ROOT.glob("playbooks/**/*.yml"):
-        for play in yaml.safe_load(path.read_text()):
-            asks = "hosts" in play and play["hosts"] not in trusted and play["name"] not in silent
-            controllers = {
-                "slurm_controller",  # in a condition
-                "slurm_needs_controller",
-                "slurm_needs_policy",
-                "slurm_needs_shared_state",
-                "slurm_needs_container_plugins_everywhere",
-            }
-            if asks and not any(group in play["hosts"] for group in controllers) and "timeout" not in play:
-                found.append(f"{path.relative_to(ROOT)}: {play['name']}")
-    assert found == []

@@ -39,8 +39,13 @@ CORES = 2**14
 MOST_HOSTS = 1 << 16
 """More hosts than a cluster has."""
 
-TEXT = 2**25
-"""Characters of all texts of a result. The plan of the largest clusters has some millions."""
+TEXT = 2**24
+"""Characters of all texts of a result. The plan of the largest clusters has some millions. `answer_limit.LIMIT` is the
+limit in bytes while an answer is read.
+"""
+
+LONGEST = 100_000
+"""Characters of a message of a host, and of output that is no answer."""
 
 ITEM = 16
 """Characters that each value counts for, beside its text."""
@@ -533,19 +538,20 @@ def printed(text: str) -> str:
     Ansible shows some of it at once, for example the warnings of a module, and output after its result. The
     result is JSON from the first line that begins with a brace.
     """
-    if len(text) > 2 * TEXT:
-        return ""
+    # Before memory is used for its values: a list in a list takes 64 bytes.
+    if len(text) > TEXT or sum(map(text.count, "[{,")) > TEXT // ITEM:
+        return f"An answer with more than {TEXT} characters or {TEXT // ITEM} values"
     start = re.search(r"^\s*\{", text, re.MULTILINE)
     if not start:
-        return visible(text)
+        return visible(text[:LONGEST])
     try:
         result, end = json.JSONDecoder().raw_decode(text[start.end() - 1 :])
         told = {key: _map_texts(value, indented) if key in _SHOWN else value for key, value in result.items()}
         answer = json.dumps(_map_texts(told, visible))
     except (ValueError, RecursionError):
-        return visible(text)
-    after = " ".join(text[start.end() - 1 + end :].split())
-    return visible(f"{text[: start.start()]}{answer}\n{after}")
+        return visible(text[:LONGEST])
+    after = " ".join(text[start.end() - 1 + end :][:LONGEST].split())
+    return visible(f"{text[: start.start()][-LONGEST:]}{answer}\n{after}")
 
 
 def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
@@ -624,9 +630,17 @@ def checked(module: str, result: Any, arguments: Mapping[str, Any] | None = None
     taken = {key: _map_texts(value, visible) for key, value in taken.items()}
     taken = {key: value if key in _FILES else _map_texts(value, without_harmful_advice) for key, value in taken.items()}
     taken |= {key: _map_texts(taken[key], indented) for key in _SHOWN if key in taken}
+    taken |= {key: _beginning(taken[key]) for key in ("module_stdout", "module_stderr", "msg") if key in taken}
     # Python ends a line at more characters than a terminal does.
     taken |= {f"{name}_lines": taken[name].splitlines() for name in ("stdout", "stderr") if name in taken}
     return taken
+
+
+def _beginning(value: Any) -> Any:
+    """A text of a host that is shown as it is: it must not fill the output of a run, its log and its reports."""
+    if not isinstance(value, str) or len(value) <= LONGEST:
+        return value
+    return f"{value[:LONGEST]} ... ({len(value)} characters)"
 
 
 def fact_problems(host: str, facts: Mapping[str, Any]) -> str:

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action.normal import ActionModule as Normal
 from ansible_collections.gpucluster.slurm.plugins.action import slurm_rolling
 from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
 
@@ -22,7 +24,7 @@ def run_of(monkeypatch: pytest.MonkeyPatch, *answers: Any, step: str = "next") -
     """The result of the action on a controller with these answers, what it shows, and how many answers are left."""
     action, left = object.__new__(slurm_rolling.ActionModule), [*answers]
     shown: list[str] = []
-    action._task = SimpleNamespace(args={"step": step}, check_mode=False)
+    action._task = SimpleNamespace(args={"step": step}, check_mode=False, timeout=0)
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir="/tmp/x"))
 
     def module(*_arguments: Any) -> dict[str, Any]:
@@ -47,6 +49,27 @@ def test_a_controller_that_cannot_be_reached_is_asked_again(monkeypatch: pytest.
     result, shown, _left = run_of(monkeypatch, WAITS, AnsibleConnectionFailure("no route"), READY)
     assert result["ready"] == ["n1"]
     assert "the controller cannot be reached: no route" in shown[1]
+
+
+def test_a_controller_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is there, and the task has no limit of time, since it waits for jobs."""
+    ready = {**READY, "ok": False, "done": [], "broken": {}, "left": {}}
+    times = [60, 0]
+    shown: list[str] = []
+    action = object.__new__(slurm_rolling.ActionModule)
+    action._task = SimpleNamespace(args={"step": "next"}, check_mode=False, timeout=0, action="x.slurm_rolling")
+    action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir="/tmp/x"))
+
+    def module(*_arguments: Any) -> dict[str, Any]:
+        time.sleep(times.pop(0))
+        return ready
+
+    monkeypatch.setattr(Normal, "run", module)
+    monkeypatch.setattr(slurm_rolling, "PAUSE", 0)
+    monkeypatch.setattr(slurm_rolling, "ANSWER", 1)
+    monkeypatch.setattr(slurm_rolling, "Display", lambda: SimpleNamespace(display=shown.append))
+    assert action.run(None, {})["ready"] == ["n1"]
+    assert "the controller cannot be reached: No answer of slurm_rolling within 1 s" in shown[0]
 
 
 def test_another_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

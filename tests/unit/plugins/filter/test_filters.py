@@ -25,6 +25,7 @@ VARIABLES: dict[str, Any] = {
 CALLS: dict[str, tuple[str, Any]] = {
     "hostlist": ("['n1', 'n2'] | gpucluster.slurm.hostlist", "n[1-2]"),
     "hostnames": ("'n[1-2]' | gpucluster.slurm.hostnames", ["n1", "n2"]),
+    "limit_answers": ("'localhost' | gpucluster.slurm.limit_answers", "localhost"),
     "node_lines": (
         "nodes | gpucluster.slurm.node_lines(hardware)",
         "NodeName=n[1-2] NodeAddr=10.0.0.[1-2] "

@@ -524,7 +524,16 @@ def test_what_is_printed_and_no_result_is_visible(text: str) -> None:
 
 
 def test_what_is_printed_without_end_is_not_read() -> None:
-    assert printed("{" + " " * 2 * TEXT + "}") == ""
+    said = "An answer with more than 16777216 characters or 1048576 values"
+    assert printed("{" + " " * TEXT + "}") == said
+    # These would take 14 times as much memory as their text.
+    assert printed('{"x": [' + "[]," * (1 << 20) + "0]}") == said
+
+
+def test_a_long_text_of_a_host_does_not_fill_the_output() -> None:
+    taken = checked("slurm_files", {"failed": True, "msg": "x" * 200_000, "module_stdout": "y" * 200_000})
+    assert taken["msg"] == "x" * 100_000 + " ... (200000 characters)"
+    assert len(taken["module_stdout"]) < 101_000
 
 
 def test_messages_cannot_look_like_the_lines_of_a_run() -> None:
