@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.file_checks import refusals
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "path": {"type": "path", "required": True},
     "content": {"type": "str", "required": True},
@@ -205,12 +207,24 @@ def from_options(files: Iterable[Mapping[str, str]]) -> list[File]:
     return found
 
 
-def write(files: Sequence[File]) -> None:
-    """Write the wanted files: all of them, or none if one cannot be written.
+def write(files: Sequence[File], check_mode: bool = False) -> None:
+    """Write the wanted files: all of them, or none if one cannot be written or its program refuses it.
+
+    Files that are as wanted stay as they are; they are of use if a changed file is checked together with them.
+
+    Args:
+        files: the wanted files.
+        check_mode: ask the programs about the files, and write nothing.
 
     Raises:
+        FileError: the program that reads a file refuses its new content. Nothing has changed.
         OSError: the disk is full, for example. Nothing has changed.
     """
+    refused = refusals({file.path: file.content for file in files}, [file.path for file in files if file.differs])
+    if refused:
+        raise FileError("; ".join(refused))
+    if check_mode:
+        return
     try:
         for file in files:
             file.stage()

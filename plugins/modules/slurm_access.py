@@ -226,6 +226,7 @@ def present(module: AnsibleModule, change: AccessChange) -> None:
     guarded = [file for file in changes if file.path.startswith(GUARDED)]
     if who != "all" and (guarded or gone):
         refuse(who, params["administrators"], module.check_mode)
+    write(changes, check_mode=True)  # a file that sshd refuses shows before another one changes
     if not module.check_mode:
         write([file for file in changes if file not in guarded])
         if guarded or gone:

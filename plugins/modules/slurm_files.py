@@ -104,8 +104,8 @@ def main() -> None:
         diff += [
             {"before_header": path, "after_header": path, "before": "present\n", "after": "absent\n"} for path in gone
         ]
+        write(files, module.check_mode)
         if not module.check_mode:
-            write(changes)
             for path in gone:
                 os.unlink(path)
             if params["note"]:

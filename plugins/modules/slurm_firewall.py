@@ -161,8 +161,7 @@ def present(module: AnsibleModule) -> None:
     changed = unproven or rules.changes or unit.changes or firewall.state() != params["digest"]
     for remark in others() if changed else []:
         module.warn(remark)
-    if check_mode and os.path.exists(firewall.NFT):
-        firewall.tried(params["rules"])
+    write([rules, unit], check_mode=True)  # rules that nft refuses show before anything changes
     if changed and not check_mode:
         firewall.take_back()  # of a run that was killed
         write([unit])

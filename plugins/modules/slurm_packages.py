@@ -649,8 +649,8 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     if (missing or other) and not any(file.path.startswith(APT_SOURCES) for file in changes):
         # Before anything is changed. Files that give apt another source come first; then apt is asked after them.
         of_the_cluster(module, missing + [deb.path for deb in other], other)
+    write(files, module.check_mode)
     if not module.check_mode:
-        write(changes)
         if stale:
             prepare(module)
         with held_services(module.params["hold_services"]):
