@@ -79,8 +79,6 @@ CHECKS = (
         ("/usr/sbin/nft", "--check", "--file", "%s"),
         r"^%s:|^Error",
     ),
-    # sudo checks a file of sudoers.d by the same rules as the whole.
-    Check("visudo", r"/etc/sudoers\.d/[^/]+", ("/usr/sbin/visudo", "-c", "-f", "%s"), r"^%s:|error"),
 )
 """Every kind of file that one command judges. Units are checked together, by `_refused_units`."""
 
@@ -150,8 +148,8 @@ def refusals(wanted: Mapping[str, bytes], changed: Iterable[str]) -> list[str]:
 
 def _put(path: str, content: bytes) -> None:
     """Write a file of the temporary directory, which root alone can open."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as file:
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o644)) as file:
         file.write(content)
 
 

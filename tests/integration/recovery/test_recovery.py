@@ -191,7 +191,7 @@ def test_a_setting_that_mariadb_does_not_know_leaves_the_database_as_it_is(site:
     started = site.command(DATABASE, "systemctl show -P ActiveEnterTimestamp mariadb")
     for setting, words in (
         ("max_conections: 100", "unknown variable"),
-        ("innodb_buffer_pool_size: much", "Unknown suffix"),
+        ("innodb_buffer_pool_size: nonsense", "Unknown suffix"),
     ):
         for arguments in (["--check"], []):
             variables = f"{{mariadb_settings: {{{setting}}}}}"
