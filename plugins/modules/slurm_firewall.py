@@ -77,7 +77,7 @@ from ipaddress import ip_address, ip_network
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change as firewall
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, noted, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, check, noted, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 
@@ -161,8 +161,7 @@ def present(module: AnsibleModule) -> None:
     changed = unproven or rules.changes or unit.changes or firewall.state() != params["digest"]
     for remark in others() if changed else []:
         module.warn(remark)
-    if check_mode and os.path.exists(firewall.NFT):
-        firewall.tried(params["rules"])
+    check([rules, unit])  # rules that nft refuses show before anything changes
     if changed and not check_mode:
         firewall.take_back()  # of a run that was killed
         write([unit])

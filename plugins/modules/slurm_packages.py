@@ -659,8 +659,8 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
         checked = of_the_cluster(module, targets, other)
     if stale or interrupted:  # apt answers differently afterwards
         checked = None
+    write(files, module.check_mode)
     if not module.check_mode:
-        write(changes)
         if stale:
             prepare(module)
         if directories.differ:

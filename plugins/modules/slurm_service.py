@@ -15,8 +15,9 @@ description:
     handler and a task for the service.
   - Unlike a handler, it does not depend on the run that changed a file. If a run was killed between the change and the
     restart, or a file was changed by hand, the next run restarts the service.
-  - No file is written if one of them is not valid. Each is replaced atomically, and its permissions are never wider
-    than wanted.
+  - No file is written if one of them is not valid. systemd reads units and drop-ins before they replace those on the
+    host, and the programs of other files read these, such as nginx and mariadbd, also in check mode. Each file is
+    replaced atomically, and its permissions are never wider than wanted.
   - A service that has loaded its files is not restarted if the owner or mode of a file had to be corrected, unless
     another user could write to the file. Such a file is replaced, since he may still have it open.
 options:
@@ -186,6 +187,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -245,11 +247,22 @@ def put_away(path: str, directory: str | None) -> None:
         os.unlink(path)
 
 
-def show(module: AnsibleModule, name: str) -> dict[str, str]:
-    """The properties of a unit that this module uses (systemctl(1), show)."""
+def show(module: AnsibleModule, name: str, others: Sequence[str] = ()) -> dict[str, str]:
+    """The properties of a unit that this module uses (systemctl(1), show).
+
+    NeedDaemonReload is `yes` if systemd has to read this unit or one of the others again.
+    """
     wanted = ",".join(["LoadState", "MainPID", "InactiveExitTimestampMonotonic", *made.PROPERTIES])
-    stdout = module.run_command(["systemctl", "show", f"--property={wanted}", name], check_rc=True)[1]
-    return dict(line.split("=", 1) for line in stdout.split("\n") if "=" in line)
+    stdout = module.run_command(["systemctl", "show", f"--property={wanted}", name, *others], check_rc=True)[1]
+    unit = dict(line.split("=", 1) for line in stdout.split("\n\n")[0].split("\n") if "=" in line)
+    if "NeedDaemonReload=yes" in stdout.split("\n"):
+        unit["NeedDaemonReload"] = "yes"
+    return unit
+
+
+def units_of(paths: Sequence[str]) -> list[str]:
+    """The units whose own files these are, without those that have a drop-in only."""
+    return [os.path.basename(path) for path in paths if os.path.dirname(path) == f"{UNITS}system"]
 
 
 def loaded_at(unit: dict[str, str], stamp: str) -> float:
@@ -290,8 +303,6 @@ def plan(name: str, unit: dict[str, str], stale: str, reload: bool) -> tuple[lis
     without a restart.
     """
     actions = []
-    if unit["NeedDaemonReload"] == "yes":
-        actions.append("daemon-reload")
     if unit["UnitFileState"] not in ("enabled", "enabled-runtime", "static", "alias"):
         actions.append("enable")
     if unit["ActiveState"] not in ("active", "reloading"):
@@ -299,6 +310,29 @@ def plan(name: str, unit: dict[str, str], stale: str, reload: bool) -> tuple[lis
     if stale:
         return [*actions, "reload" if reload else "restart"], f"{stale} is newer than what {name} has loaded"
     return actions, ""
+
+
+def read_again(module: AnsibleModule, written: Sequence[str], units: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Let systemd read its units again, if files of them have changed, in this run or before.
+
+    A unit has the state of the file that systemd has read last: one whose former file was bad is `bad-setting` until
+    then, whatever is in its file now.
+
+    Args:
+        written: the paths of files that were written or removed.
+        units: the units whose files the module has, beside the service.
+
+    Returns: the action, done or predicted, if one is necessary, and the state of the service after it.
+    """
+    name = module.params["name"]
+    unit = show(module, name, units)
+    # systemd remembers the directories of drop-ins, and does not always notice a new one.
+    if unit["NeedDaemonReload"] != "yes" and not any(path.startswith(UNITS) for path in written):
+        return [], unit
+    if not module.check_mode:
+        act(module, "daemon-reload", "")
+        unit = show(module, name)
+    return ["daemon-reload"], unit
 
 
 def unreachable(servers: list[str]) -> list[str]:
@@ -362,16 +396,14 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
     taken_over = not there and runs_with(unit.get("MainPID", "0"), params["running_with"])
     if unit["LoadState"] == "masked":
         raise ServiceError(f"somebody has masked this unit, so that it cannot start; run: systemctl unmask {name}")
+    write(files, module.check_mode)
     if not module.check_mode:
-        write(changes)
         for path in surplus:
             put_away(path, params["keep_in"])
 
-    unit = show(module, name)
-    # systemd remembers the directories of drop-ins, and does not always notice a new one.
-    if any(path.startswith(UNITS) for path in [*(file.path for file in changes if file.differs), *surplus]):
-        unit["NeedDaemonReload"] = "yes"
-    if unit["LoadState"] != "loaded":
+    written = [file.path for file in changes if file.differs]
+    reread, unit = read_again(module, [*written, *surplus], units_of([file.path for file in files]))
+    if unit["LoadState"] != "loaded" and not (module.check_mode and reread):
         raise ServiceError(f"systemd reports {unit['LoadState']} for this unit; is its package installed?")
     loaded = [file for file, wanted in zip(files, params["files"]) if wanted["loaded"]]
     stale = ""
@@ -386,6 +418,7 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
     if not module.check_mode:
         for action in actions:
             act(module, action, stamp)
+    actions = reread + actions
     proven = prove(module, params["proof"])
     if not module.check_mode:
         started = made.invocation(show(module, name)) if params["digest"] else ""

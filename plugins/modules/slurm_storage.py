@@ -322,6 +322,7 @@ class Work:
             self.changes += [
                 {"what": unit, "before": "not started at a boot", "after": "enabled"} for unit in self._disabled()
             ]
+        write(changes, check_mode=True)  # a unit that systemd refuses shows before the note changes
         if not self.check:
             self.note(note.INCOMPLETE)  # with what is pending, before the units lose the former text
             write(changes)

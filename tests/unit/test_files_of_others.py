@@ -51,6 +51,7 @@ PLACES: dict[str, str] = {
     "plugins/module_utils/controller/trial_start.py": f"{RANDOM}; it is given to slurm after its files were written",
     "plugins/module_utils/directories.py": "test_directories.py",
     "plugins/module_utils/facts/probe.py": RANDOM,
+    "plugins/module_utils/file_checks.py": RANDOM,
     "plugins/module_utils/files.py": "test_files",
     "plugins/module_utils/firewall_change.py": ROOTS,
     "plugins/module_utils/locks.py": "test_locks",

@@ -5,12 +5,39 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.file_checks import calendar_refusal
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
+from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 
-_CALENDAR = re.compile(r"[A-Za-z0-9*.,:/~+ -]+")
+LONGEST = 200
+"""Characters of a calendar event."""
+
+TIMES = "a time of systemd.time(7), such as daily, 02:30 or Mon..Fri 22:00"
+"""What is allowed, for messages."""
+
+UNREADABLE = "which is no time"
+"""The reason for a text that has not even the parts of a time."""
+
+_WORDS = ("minutely", "hourly", "daily", "monthly", "weekly", "yearly", "annually", "quarterly", "semiannually")
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_DAY = "|".join(f"{day}|{day[:3]}" for day in _DAYS)
+_WEEKDAYS = re.compile(rf"(?:{_DAY})(?:(?:\.\.|-|,)(?:{_DAY}))*,?", re.IGNORECASE)
+_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
+_NUMBERS = re.compile(r"\*|\d[\d.,/*]*")
+_LEAST_AND_MOST = {
+    "year": (1970, 9999),
+    "month": (1, 12),
+    "day": (1, 31),
+    "hour": (0, 23),
+    "minute": (0, 59),
+    "second": (0, 59),
+}
+_ZONES = "/usr/share/zoneinfo"
 
 
 def setting(value: Any) -> str:
@@ -56,9 +83,77 @@ def environment_value(value: Any) -> str:
 def calendar(value: Any) -> str:
     """A time as OnCalendar= has it (systemd.time(7)).
 
+    Its form is checked first, since the control host may have no systemd. Then systemd judges it, if it is there.
+
     Raises:
         ValueError: says what is allowed.
     """
-    if not _CALENDAR.fullmatch(str(value)):
-        raise ValueError("allowed: times as in systemd.time(7), such as daily or 02:30")
-    return str(value)
+    text = one_line(value)
+    if len(text) > LONGEST:
+        raise ValueError(f"a text of {len(text)} characters, allowed: up to {LONGEST}, {TIMES}")
+    if reason := _form_error(text) or calendar_refusal(_without_unknown_zone(text)):
+        raise ValueError(f"{reason}, allowed: {TIMES}")
+    return text
+
+
+def _form_error(text: str) -> str:
+    """Why a text cannot be a calendar event; empty if it can be.
+
+    The order of its parts is that of `calendar_spec_from_string` in `src/shared/calendarspec.c`. What this accepts may
+    still be wrong; what it refuses is.
+    """
+    words = text.split(" ")
+    if not text.isascii() or "" in words:
+        return UNREADABLE
+    if len(words) > 1 and (_ZONE.fullmatch(words[-1]) and not _WEEKDAYS.fullmatch(words[-1])):
+        words.pop()
+    if len(words) == 1 and words[0].lower() in (*_WORDS, "bi-annually", "biannually", "semi-annually", "anually"):
+        return ""
+    if _WEEKDAYS.fullmatch(words[0]):
+        words = words[1:]
+    elif words[0].isalpha() and (near := nearest(words[0], [*_WORDS, *_DAYS])):
+        return f"where {near!r} was probably meant"
+    dates = [word for word in words if ":" not in word]
+    times = [word for word in words if ":" in word]
+    if words != dates + times or len(dates) > 1 or len(times) > 1:
+        return UNREADABLE
+    return next((error for error in (*map(_date_error, dates), *map(_time_error, times)) if error), "")
+
+
+def _date_error(date: str) -> str:
+    """Why a word is no date, such as `*-*-1` or `*-02~01`; `@` and a number are seconds since 1970."""
+    if re.fullmatch(r"@\d+", date):
+        return ""
+    parts = re.split("[-~]", date)
+    if len(parts) not in (2, 3):
+        return f"where {date!r} is neither a date nor a time"
+    return _parts_error(date, dict(zip(("year", "month", "day")[-len(parts) :], parts)))
+
+
+def _time_error(time: str) -> str:
+    """Why a word is no time, such as `02:30`, `*:0/15` or `8..17:00:00`."""
+    parts = time.split(":")
+    if len(parts) not in (2, 3):
+        return f"where {time!r} is no time"
+    seconds = [re.sub(r"(?<=\d)\.\d+", "", part) for part in parts[2:]]
+    return _parts_error(time, dict(zip(("hour", "minute"), parts))) or _parts_error(time, {"second": "".join(seconds)})
+
+
+def _parts_error(word: str, parts: Mapping[str, str]) -> str:
+    """Why the numbers of a date or of a time cannot be; the number after `/` is a step."""
+    for name, part in parts.items():
+        least, most = _LEAST_AND_MOST[name]
+        if part and not _NUMBERS.fullmatch(part):
+            return f"where {word!r} has something else than numbers"
+        for number in re.findall(r"(?<![\d/])\d+", part):
+            short_year = name == "year" and int(number) < 100
+            if len(number) > 4 or not (least <= int(number) <= most or short_year):
+                return f"where {number} is no {name}"
+    return ""
+
+
+def _without_unknown_zone(text: str) -> str:
+    """A calendar event for the systemd of this host, which may have no time zones; then those of the hosts count."""
+    before, _blank, zone = text.rpartition(" ")
+    known = os.path.isdir(_ZONES) or zone.upper() == "UTC" or not before or "/" not in zone or ":" in zone
+    return text if known else before

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from lab import ROOT, Lab, Run, container, podman, with_cluster
 
 DATABASE, CONTROLLER, NODE = "rec-db", "rec-ctl", "rec-node1"
@@ -131,6 +132,75 @@ def test_the_timer_makes_a_backup(site: Lab) -> None:
     before = snapshots(site)
     site.command(CONTROLLER, "systemctl start slurm-backup.service")
     assert snapshots(site)[-1] not in before
+
+
+TIMER = "/etc/systemd/system/slurm-backup.timer"
+
+
+def with_times(site: Lab, directory: Path, times: str) -> Lab:
+    """The lab with other times of the backup."""
+    cluster = {**site.cluster, "backup": {**site.cluster["backup"], "times": times}}
+    path = directory / site.inventory.name
+    path.write_text(yaml.safe_dump(cluster))
+    variables = {"slurm_secrets_dir": str(secrets(site))}
+    (directory / "group_vars").mkdir()
+    (directory / "group_vars/slurm_cluster.yml").write_text(yaml.safe_dump(variables))
+    return Lab(site.scenario, path)
+
+
+def test_a_bad_unit_of_an_earlier_run_is_repaired_by_one_run(site: Lab) -> None:
+    site.command(CONTROLLER, f"sed -i s/^OnCalendar=.*/OnCalendar=nonsense/ {TIMER} && systemctl daemon-reload")
+    assert site.command(CONTROLLER, "systemctl show -P LoadState slurm-backup.timer") == "bad-setting"
+    run = site.playbook("site", "--tags", "backup")
+    assert (run.rc, run.failed) == (0, {})
+    assert site.command(CONTROLLER, "systemctl is-active slurm-backup.timer") == "active"
+    # A run that was killed after it had written the right file.
+    site.command(CONTROLLER, f"cp {TIMER} /root/timer; sed -i s/^OnCalendar=.*/OnCalendar=nonsense/ {TIMER}")
+    site.command(CONTROLLER, f"systemctl daemon-reload && sleep 1 && cp /root/timer {TIMER}")
+    assert site.command(CONTROLLER, "systemctl show -P LoadState slurm-backup.timer") == "bad-setting"
+    check = site.playbook("site", "--check", "--tags", "backup")
+    assert (check.rc, list(check.changed)) == (0, [CONTROLLER])
+    run = site.playbook("site", "--tags", "backup")
+    assert (run.rc, run.failed) == (0, {})
+    assert site.command(CONTROLLER, "systemctl is-active slurm-backup.timer") == "active"
+    assert site.playbook("site", "--tags", "backup").changed == {}
+
+
+def test_a_host_refuses_times_before_it_replaces_its_unit(
+    site: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A control host without systemd, whose place is taken by a program that judges nothing."""
+    program = tmp_path / "bin/systemd-analyze"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    before = site.command(CONTROLLER, f"cat {TIMER}")
+    wrong = with_times(site, tmp_path, "02:00 Mars/Base")
+    for arguments in (["--check"], []):
+        run = wrong.playbook("site", "--tags", "backup", *arguments)
+        assert run.rc != 0
+        assert f"{TIMER} was not written, since systemd refuses it (cluster file, backup: times)" in str(run.failed)
+        assert "OnCalendar=02:00 Mars/Base" in str(run.failed)
+        assert site.command(CONTROLLER, f"cat {TIMER}") == before
+        assert site.command(CONTROLLER, "systemctl is-active slurm-backup.timer") == "active"
+    assert site.playbook("site", "--tags", "backup").changed == {}
+
+
+def test_a_setting_that_mariadb_does_not_know_leaves_the_database_as_it_is(site: Lab) -> None:
+    started = site.command(DATABASE, "systemctl show -P ActiveEnterTimestamp mariadb")
+    for setting, words in (
+        ("max_conections: 100", "unknown variable"),
+        ("innodb_buffer_pool_size: nonsense", "Unknown suffix"),
+    ):
+        for arguments in (["--check"], []):
+            variables = f"{{mariadb_settings: {{{setting}}}}}"
+            run = site.playbook("site", "--tags", "database", "-e", variables, *arguments)
+            assert run.rc != 0
+            assert "was not written, since mariadbd refuses it (variable mariadb_settings)" in str(run.failed)
+            assert words in str(run.failed)
+    assert site.command(DATABASE, "systemctl show -P ActiveEnterTimestamp mariadb") == started
+    assert site.command(DATABASE, "grep -c max_con /etc/mysql/mariadb.conf.d/zz-gpucluster-slurm.cnf", rc=1) == "0"
 
 
 def test_a_state_is_saved_while_slurmctld_is_down(site: Lab) -> None:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change
+from ansible_collections.gpucluster.slurm.plugins.module_utils import file_checks, firewall_change
 from ansible_collections.gpucluster.slurm.plugins.module_utils.access_change import UnprovedError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
 from programs import StandIn
 
 NFT = """
 case "$*" in
-  *--check*) exit "$(cat {root}/refused 2>/dev/null || echo 0)" ;;
+  *--check*) echo "Error: refused"; exit "$(cat {root}/refused 2>/dev/null || echo 0)" ;;
   *list*) cat {root}/kernel 2>/dev/null ;;
   *delete*) rm {root}/kernel ;;
   *) for file; do :; done; cat "$file" >{root}/kernel ;;
@@ -60,6 +60,9 @@ def host(tmp_path: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(firewall_change, "NFT", str(nft))
     for name, path in (("RULES", "firewall.nft"), ("NOTE", "note"), ("PENDING", "note.new"), ("UNITS", "")):
         monkeypatch.setattr(firewall_change, name, str(tmp_path / path))
+    check = next(check for check in file_checks.CHECKS if check.program == "nft")
+    own = check._replace(paths=rf"{tmp_path}/firewall\.nft\.new", command=(str(nft), *check.command[1:]))
+    monkeypatch.setattr(file_checks, "CHECKS", (own,))
     monkeypatch.setattr(firewall_change, "enabled", lambda: True)
     return Host(tmp_path)
 
@@ -110,7 +113,7 @@ def test_the_run_takes_rules_back(host: Host) -> None:
 def test_nothing_stays_of_what_nft_refuses_or_no_timer_watches(host: Host, stand_in: StandIn) -> None:
     host.proved("a\n")
     (host.root / "refused").write_text("1")
-    with pytest.raises(FileError, match="nft refuses the rules"):
+    with pytest.raises(FileError, match=r"firewall\.nft\.new was not written, since nft refuses it: Error: refused"):
         firewall_change.apply("b\n", "other")
     (host.root / "refused").unlink()
     stand_in("systemd-run", "echo no timer >&2; exit 1")

@@ -348,7 +348,7 @@ def test_apt_is_asked_once_unless_its_answer_changes(
             "download": False,
             "slurm_release": None,
         }
-        | {name: [] for name in ("before", "files", "downloads", "hold")}
+        | {name: [] for name in ("before", "files", "directories", "downloads", "hold")}
         | {"stale": False, "hold_services": False},
         check_mode=False,
     )

@@ -38,8 +38,6 @@ def wanted(path: Path, **options: Any) -> dict[str, Any]:
         ({"ActiveState": "inactive"}, "", False, ["start"]),
         ({"ActiveState": "failed", "UnitFileState": "disabled"}, "", False, ["enable", "start"]),
         ({"UnitFileState": "static"}, "", False, []),
-        ({"NeedDaemonReload": "yes"}, "", False, ["daemon-reload"]),
-        ({"NeedDaemonReload": "yes"}, "/etc/unit.d", False, ["daemon-reload", "restart"]),
         ({}, "/etc/key", False, ["restart"]),
         ({}, "/etc/key", True, ["reload"]),
         ({"ActiveState": "inactive"}, "/etc/key", True, ["start"]),
@@ -194,7 +192,37 @@ def test_systemd_is_told_of_drop_ins_and_the_service_runs_on(tmp_path: Path, mon
     for change in ({"files": [new]}, {"absent": [str(tmp_path / "old.conf")]}):
         module = running(False, **change)
         assert slurm_service.run_service(module)["actions"] == ["daemon-reload"]
-        assert module.run_command.call_args.args[0] == ["systemctl", "daemon-reload"]
+        assert ["systemctl", "daemon-reload"] in [call.args[0] for call in module.run_command.call_args_list]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_systemd_reads_a_mended_unit_before_it_is_asked_for_its_state(check: bool) -> None:
+    """The file is right already, and systemd still has the bad one, after a run that was killed."""
+    module = running(check)
+    state = {"LoadState": "bad-setting", "NeedDaemonReload": "yes", "ActiveState": "inactive"}
+
+    def answer(command: list[str], **_options: Any) -> tuple[int, str, str]:
+        if command == ["systemctl", "daemon-reload"]:
+            state.update(LoadState="loaded", NeedDaemonReload="no")
+        unit = {**UNIT, "InactiveExitTimestampMonotonic": "0", **state}
+        return 0, "".join(f"{key}={value}\n" for key, value in unit.items()), ""
+
+    module.run_command.side_effect = answer
+    assert slurm_service.run_service(module)["actions"] == ["daemon-reload", "start"]
+    assert state["LoadState"] == ("bad-setting" if check else "loaded")
+
+
+def test_systemd_reads_a_unit_that_the_service_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service of a timer, whose file was changed by a run that was killed."""
+    monkeypatch.setattr(slurm_service, "UNITS", f"{tmp_path}/")
+    (tmp_path / "system").mkdir()
+    (tmp_path / "system/backup.service").write_text("a")
+    (tmp_path / "system/backup.service").chmod(0o644)
+    module = running(False, files=[wanted(tmp_path / "system/backup.service", content="a", loaded=False)])
+    own = module.run_command.return_value[1]
+    module.run_command.return_value = (0, f"{own}\n{own.replace('NeedDaemonReload=no', 'NeedDaemonReload=yes')}", "")
+    assert slurm_service.run_service(module)["actions"] == ["daemon-reload"]
+    assert module.run_command.call_args_list[1].args[0][-2:] == ["slurmctld", "backup.service"]
 
 
 @pytest.mark.parametrize(("options", "message"), [({"mode": "8"}, "mode: found '8'"), ({"secret": "!"}, "not base64")])

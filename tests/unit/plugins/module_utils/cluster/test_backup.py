@@ -41,7 +41,7 @@ def test_a_site_without_the_key_has_no_backup() -> None:
         ({"target": "sfpt:h:/x"}, "unknown scheme, did you mean 'sftp'?"),
         ({"target": "rest:https://u:p@h/"}, "its variables belong in backup.env"),
         ({"target": "/b", "tims": "daily"}, "backup.tims: unknown key, did you mean 'times'?"),
-        ({"target": "/b", "times": "daily; rm"}, "allowed: times as in systemd.time(7)"),
+        ({"target": "/b", "times": "daily; rm"}, "backup.times: found 'daily; rm', where 'daily;' is neither"),
         ({"target": "/b", "keep": {"dayly": 3}}, "backup.keep.dayly: unknown key, did you mean 'daily'?"),
         ({"target": "/b", "keep": {"daily": 0}}, "backup.keep.daily: found 0, allowed: a whole number from 1"),
         ({"target": "/b", "max_age": "2 days"}, "backup.max_age: found '2 days', allowed: a whole number from 1"),

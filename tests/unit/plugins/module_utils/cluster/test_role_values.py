@@ -45,7 +45,11 @@ def test_the_defaults_can_be_written() -> None:
         ),
         ({"apptainer_cache_dir": "%h/a b"}, "apptainer_cache_dir: found '%h/a b', allowed: an absolute path, or one"),
         ({"registry_dir": "/srv/my images"}, "registry_dir: found '/srv/my images', allowed: an absolute path of"),
-        ({"registry_clean": "daily\nX=1"}, r"registry_clean: found 'daily\nX=1', allowed: times as in systemd.time(7)"),
+        ({"registry_clean": "daily\nX=1"}, "registry_clean: found a newline (character 6), allowed: one line"),
+        (
+            {"registry_clean": "dayly"},
+            "registry_clean: found 'dayly', where 'daily' was probably meant, allowed: a time",
+        ),
         (
             {"registry_upstream_password": "secret\n"},
             "registry_upstream_password: found a newline (character 7), allowed: one line",

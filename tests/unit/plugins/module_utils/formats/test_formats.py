@@ -14,6 +14,7 @@ from functools import partial
 import hard_values
 import pytest
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils import file_checks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb, other, systemd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import directory_for
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import FORMATS, password_errors, written
@@ -21,6 +22,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 with_modprobe = pytest.mark.skipif(not shutil.which("modprobe"), reason="no kmod on this machine")
+with_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd on this machine")
 with_mariadb = pytest.mark.skipif(not shutil.which("my_print_defaults"), reason="no MariaDB client on this machine")
 
 
@@ -129,3 +131,77 @@ def test_directories_of_users(path: str) -> None:
 def test_paths_that_a_shell_would_take_otherwise(path: str) -> None:
     with pytest.raises(ValueError, match="allowed: "):
         directory_for("user")(path)
+
+
+TIMES = [
+    *("daily", "Hourly UTC", "02:30", "2:3:4.5", "Mon", "Mon..Fri 02:30", "Mon-Fri 2:30", "mon,tue *-*-1/2 4:0"),
+    *("*:0/15", "*-*~1", "Mon *-05~07/1", "Sun *-*-8..14 03:00", "8..17:00", "3,4,5:00", "Monday..Friday", "Mon,Wed,"),
+    *("02:00 UTC", "03-05 08:05:40", "biannually", "*:*", "*:*:*", "2099-01-01"),
+]
+
+
+@with_systemd
+@pytest.mark.parametrize("value", TIMES)
+def test_times_of_systemd(value: str) -> None:
+    subprocess.run(["systemd-analyze", "calendar", "--", value], check=True, capture_output=True)
+    assert systemd.calendar(value) == value
+
+
+@pytest.mark.parametrize("value", TIMES)
+def test_times_without_systemd(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_checks, "said", lambda _command: None)
+    assert systemd.calendar(value) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("nonsense", "where 'nonsense' is neither a date nor a time"),
+        ("dayly", "where 'daily' was probably meant"),
+        ("*-*-* 25:00", "where 25 is no hour"),
+        ("*-13-01", "where 13 is no month"),
+        ("02:30:61", "where 61 is no second"),
+        ("0 2 * * *", "which is no time"),
+        ("", "which is no time"),
+        ("-Mon", "where '-Mon' has something else than numbers"),
+        ("--help", "where '--help' has something else than numbers"),
+        ("*-*-* %i", "which is no time"),
+        ("02:00  UTC", "which is no time"),
+        ("02:00\nUnit=x.service", "found a newline"),
+        ("\N{ARABIC-INDIC DIGIT TWO}:00", "which is no time"),
+        ("x" * 10000, "a text of 10000 characters, allowed: up to 200"),
+        ("weekly,daily", "neither a date nor a time"),
+        ("12", "neither a date nor a time"),
+    ],
+)
+def test_what_is_no_time_is_refused_without_systemd(value: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_checks, "said", lambda _command: None)
+    with pytest.raises(ValueError, match=reason) as error:
+        systemd.calendar(value)
+    assert "allowed: " in str(error.value)
+
+
+@with_systemd
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("02:00 Mars/Base", "which systemd cannot read"),
+        ("2:00 PM", "which systemd cannot read"),
+        ("Fri..Mon 1:00", "which systemd cannot read"),
+        ("0/0:00", "which systemd cannot read"),
+        ("*-02-30", "which never comes"),
+        ("2001-01-01", "which never comes"),
+        ("@1700000000", "which never comes"),
+    ],
+)
+def test_what_only_systemd_knows_is_refused_by_it(value: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=rf"{reason}.*, allowed: a time of systemd.time\(7\)"):
+        systemd.calendar(value)
+
+
+@with_systemd
+def test_a_control_host_without_time_zones_leaves_them_to_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(systemd, "_ZONES", "/nowhere")
+    assert systemd.calendar("02:00 Mars/Base") == "02:00 Mars/Base"
+    with pytest.raises(ValueError, match="never comes"):
+        systemd.calendar("*-02-30 Europe/Berlin")
