@@ -28,7 +28,6 @@ options:
       - A checksum of the other options. While nothing of what the module has made changes, the fact C(made) of
         M(gpucluster.slurm.slurm_host_facts) has it for O(note), and the module need not run again.
     type: str
-    default: ""
     version_added: 0.2.0
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files, gpucluster.slurm.directories]
 seealso:
@@ -105,7 +104,7 @@ def main() -> None:
             "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
             "purge": {"type": "path"},
             "note": {"type": "str"},
-            "digest": {"type": "str", "default": ""},
+            "digest": {"type": "str"},
         },
         required_by={"digest": "note"},
         supports_check_mode=True,
@@ -129,7 +128,7 @@ def main() -> None:
                 os.unlink(path)
             if params["note"]:
                 purged = [params["purge"]] if params["purge"] else []
-                made.keep(params["note"], params["digest"], [*(file.path for file in files), *purged])
+                made.keep(params["note"], params["digest"] or "", [*(file.path for file in files), *purged])
     except (FileError, OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     paths = [file.path for file in changes] + gone
