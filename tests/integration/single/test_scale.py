@@ -24,8 +24,8 @@ THERE = "/var/lib/gpucluster-scale"
 ENVIRONMENT = f"SLURM_CONF={THERE}/slurm.conf timeout 60"
 
 SETTINGS: dict[str, Any] = {
-    "StateSaveLocation": THERE,
-    "SlurmdSpoolDir": f"{THERE}/%n",
+    "StateSaveLocation": f"{THERE}/state",
+    "SlurmdSpoolDir": f"{THERE}/spool/%n",
     "SlurmctldPidFile": f"{THERE}/slurmctld.pid",
     "SlurmdPidFile": f"{THERE}/%n.pid",
     "SlurmctldLogFile": f"{THERE}/slurmctld.log",
@@ -95,7 +95,7 @@ def send(lab: Lab, files: dict[str, str]) -> None:
 @pytest.fixture
 def slurmctld(lab: Lab) -> Iterator[str]:
     """The command that starts a slurmctld with the files in the directory; everything is removed afterwards."""
-    lab.command("single", f"install -d -o slurm -m 755 {THERE}")
+    lab.command("single", f"install -d -o slurm -m 755 {THERE} {THERE}/state && mkdir {THERE}/spool")
     unit = "systemd-run --quiet --collect --unit=scale-slurmctld --uid=slurm -p KillSignal=SIGKILL"
     yield f"{unit} slurmctld -D -f {THERE}/slurm.conf"
     lab.command("single", f"systemctl stop 'scale-*'; rm -r {THERE}")
