@@ -14,6 +14,7 @@ description:
     installed.
   - If slurmd is installed, C(slurmd -C) is run, too. Values that differ are returned and reported in a warning; the
     facts are the measured values.
+  - If nvidia-smi fails, or its answer is not understood or lacks a GPU of the driver, there is a warning.
   - CPUs that are offline, and the efficient cores of Intel's hybrid processors, are left out, as Slurm does.
 options:
   sysroot:
@@ -146,7 +147,9 @@ ansible_facts:
               returned: always
               sample: 81920
             numa_node:
-              description: The nearest NUMA node; null if there is none.
+              description:
+                - The nearest NUMA node. If the kernel does not know it, the only NUMA node of the host, or null if it
+                  has several.
               type: int
               returned: always
               sample: 3

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 import xml.etree.ElementTree as ElementTree
 
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -22,6 +23,9 @@ UNKNOWN = {"", "n/a", "none", "0", "0x0", "unknown"}
 LEAST = 6
 """Shorter words are no identifiers, and would be replaced inside of others."""
 
+SALT = secrets.token_bytes(16)
+"""Of one run. Without it, a serial number could be found by trying them all."""
+
 
 def made_up(identifier: str) -> str:
     """Another value of the same form: digits stay digits, hexadecimal letters stay such letters.
@@ -29,7 +33,7 @@ def made_up(identifier: str) -> str:
     Zeros stay, since they are most often padding, and so does the prefix 0x.
     """
     prefix, rest = re.fullmatch(r"(0[xX])?(.*)", identifier, re.DOTALL).groups("")  # type: ignore[union-attr]
-    digest = hashlib.sha256(rest.lower().encode()).digest()
+    digest = hashlib.sha256(SALT + rest.lower().encode()).digest()
     result = []
     for place, character in enumerate(rest):
         number = digest[place % len(digest)]

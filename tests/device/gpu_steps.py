@@ -17,7 +17,7 @@ import recording
 import stand_ins
 from cluster import Cluster, field
 from root import NODE, Root
-from steps import AbsentError, Answer, StepError, Steps
+from steps import AbsentError, Answer, StepError, Steps, wait_for
 
 BROKEN = {
     "lost": (
@@ -33,6 +33,8 @@ BROKEN = {
     "garbage": (0, "\x00\n,,,"),
 }
 """Exit status and words of an nvidia-smi that is broken, by its own words. No real GPU is broken for them."""
+RESUMED = 10
+"""Seconds after which a node that is resumed has to be IDLE."""
 WRAPPER = "/usr/local/sbin/nvidia-smi"
 QUERY = "index,pci.bus_id,name,memory.total,mig.mode.current,driver_version"
 
@@ -357,8 +359,11 @@ class Check:
         finally:
             self.root.inner(WRAPPER).unlink()
         after = self.health()
-        warnings = re.findall(r"'msg': ['\"](.*?)['\"][,}]", str(result.get("warnings") or [{"msg": "no warning"}]))
+        # slurmctld shows a node that is resumed as not responding until slurmd has answered its next ping.
+        responds = wait_for(lambda: self.cluster.state() == "IDLE", RESUMED)
+        warnings = re.findall(r"'msg': ['\"](.*?)['\"][,}]", str(result.get("warnings")))
         words = f"{printed}; node: {node}; facts: {result.get('msg') or warnings}; afterwards: {after[2]}"
-        if status != 1 or "DRAIN" not in node or "DRAIN" in after[2] or after[0]:
+        words += f", then {self.cluster.state()}"
+        if status != 1 or "DRAIN" not in node or "DRAIN" in after[2] or after[0] or not responds or not warnings:
             raise StepError(words)
         return words

@@ -114,7 +114,9 @@ TREES = (
 )
 """Files and directories."""
 PCI = Path("/sys/bus/pci/devices")
-HIDDEN = re.compile(r"/(serial|product_uuid|.*_serial|rom|resource\d+(_wc)?|config|vpd|uevent_helper|keys)$")
+HIDDEN = re.compile(
+    r"/(serial|serial_number|unique_id|product_uuid|.*_serial|rom|resource\d+(_wc)?|config|vpd|uevent_helper|keys)$"
+)
 """Files that identify a machine, are large, or have a meaning for the kernel when they are read."""
 LARGEST = 64 * 1024
 """Bytes that are kept of a file."""
@@ -157,14 +159,15 @@ class Recording:
         return status
 
     def tree(self, path: str) -> None:
-        """Add a file, or all files below a directory. Links stay links."""
+        """Add a file, or what a link leads to, or all files below a directory, where links stay links."""
         for file in walk(path):
             if self.files >= MOST_FILES:
                 return
-            if os.path.islink(file):
-                self.add_link(f"tree{file}", os.readlink(file))
-            elif (text := content(file)) is not None:
+            text = content(file) if file == path or not os.path.islink(file) else None
+            if text is not None:
                 self.add(f"tree{file}", text)
+            elif os.path.islink(file):
+                self.add_link(f"tree{file}", os.readlink(file))
 
     def close(self) -> None:
         """End the archive."""
@@ -192,7 +195,12 @@ def content(path: str) -> str | None:
             return None
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
-            return os.read(descriptor, LARGEST).decode(errors="replace")
+            pieces, size = [], 0
+            # The kernel gives some files in pieces, such as /proc/cpuinfo.
+            while size < LARGEST and (piece := os.read(descriptor, LARGEST - size)):
+                pieces.append(piece)
+                size += len(piece)
+            return b"".join(pieces).decode(errors="replace")
         finally:
             os.close(descriptor)
     except OSError:

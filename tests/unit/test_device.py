@@ -121,6 +121,40 @@ def test_a_recording_reads_small_readable_files_alone(parts: dict[str, ModuleTyp
     assert [content(path) for path in paths] == [None, None, None, "0x10de\n", "1"]
 
 
+def test_a_recording_has_what_a_link_leads_to_and_whole_files(
+    parts: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/etc/os-release is a link, and the kernel gives /proc/cpuinfo in pieces."""
+    (tmp_path / "usr").mkdir()
+    (tmp_path / "usr/os-release").write_text("ID=debian\n")
+    (tmp_path / "os-release").symlink_to("usr/os-release")
+    content = parts["recording"].content
+    pieces = [b"processor: 0\n", b"processor: 1\n", b""]
+    with monkeypatch.context() as patched:
+        patched.setattr(parts["recording"].os, "read", lambda _file, _size: pieces.pop(0))
+        assert content(str(tmp_path / "usr/os-release")) == "processor: 0\nprocessor: 1\n"
+    kept: list[str] = []
+    recording = parts["recording"].Recording.__new__(parts["recording"].Recording)
+    recording.files = 0
+    monkeypatch.setattr(recording, "add", lambda name, text: kept.append(f"{name}: {text}"))
+    recording.tree(str(tmp_path / "os-release"))
+    assert kept == [f"tree{tmp_path}/os-release: ID=debian\n"]
+
+
+def test_a_recording_leaves_out_what_identifies_a_device(parts: dict[str, ModuleType], tmp_path: Path) -> None:
+    for name in ("serial", "serial_number", "product_serial", "board_serial", "product_uuid", "vpd", "unique_id"):
+        (tmp_path / name).write_text("6c-89-7f-0a-0b-2d-b0-48\n")
+        assert parts["recording"].content(str(tmp_path / name)) is None
+
+
+def test_a_made_up_value_cannot_be_guessed_from_all_serial_numbers(parts: dict[str, ModuleType]) -> None:
+    """It differs from one run of the check to the next, so that nobody finds the number by trying them all."""
+    anonymous = parts["anonymous"]
+    first = anonymous.made_up("1653022012345")
+    again = importlib.reload(anonymous)
+    assert again.made_up("1653022012345") != first
+
+
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 

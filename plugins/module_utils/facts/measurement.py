@@ -38,16 +38,33 @@ class MeasurementError(Exception):
     """A machine that cannot be measured, and why."""
 
 
-def ask(module: AnsibleModule, command: str, *arguments: str) -> str:
-    """The output of a command on the host; nothing if it is not installed. A command that fails is a warning."""
+def ask(module: AnsibleModule, command: str, *arguments: str) -> str | None:
+    """The output of a command on the host; None if it is not installed or fails. A command that fails is a warning."""
     path = module.get_bin_path(command, opt_dirs=["/usr/sbin", "/usr/local/sbin", "/opt/slurm/sbin"])
     if path is None:
-        return ""
+        return None
     answer = run([path, *arguments])
     if answer.status:
         module.warn(f"{command}: {answer.words}")
-        return ""
+        return None
     return answer.output
+
+
+def gpu_usage(module: AnsibleModule, tree: Tree) -> dict[str, gpus.Usage]:
+    """What nvidia-smi says of the GPUs, by PCI address. A part that is missing or not understood is a warning."""
+    query, listing = (ask(module, "nvidia-smi", *words) for words in (gpus.QUERY, gpus.LIST))
+    usage = gpus.parse_usage(query or "", listing or "")
+    for words, output in ((gpus.QUERY, query), (gpus.LIST, listing)):
+        command = f"nvidia-smi {' '.join(words)}"
+        if odd := gpus.misunderstood(output or ""):
+            module.warn(f"{command}: found {odd[:200]!r}, which is not understood")
+        if output is not None and words == gpus.QUERY:
+            for address in tree.names(gpus.DRIVER):
+                if address not in usage:
+                    module.warn(f"{command}: no line of the driver's GPU {address}")
+        elif output is not None and not output.strip():
+            module.warn(f"{command}: no GPU")
+    return usage
 
 
 def disk_size(path: str) -> int:
@@ -86,16 +103,15 @@ def measure(
         devices = [path for hostlist in device_files for path in expand(hostlist)]
     except ValueError as error:
         raise MeasurementError(f"device_files: {error}") from None
-    words = parse_node_line(ask(module, "slurmd", "-C") if here else "")
+    said = ask(module, "slurmd", "-C") if here else None
+    words = parse_node_line(said or "")
     try:
         topology = read_topology(tree, slurmd_parameters)
         # slurmd -C does not know the cluster's parameters.
         plain = read_topology(tree) if words and slurmd_parameters else topology
     except TopologyError as error:
         raise MeasurementError(str(error)) from None
-    usage = {}
-    if here and tree.exists(gpus.DRIVER):
-        usage = gpus.parse_usage(ask(module, "nvidia-smi", *gpus.QUERY), ask(module, "nvidia-smi", *gpus.LIST))
+    usage = gpu_usage(module, tree) if here and tree.exists(gpus.DRIVER) else {}
     facts: dict[str, Any] = {
         **topology.numbers,
         "real_memory": read_memory(tree),

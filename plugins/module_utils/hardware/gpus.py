@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, format_list, of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, bits, format_list, of
 
 PCI = "/sys/bus/pci/devices"
 DRIVER = "/proc/driver/nvidia/gpus"
+NODES = "/sys/devices/system/node/online"
 PCI_NAMES = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
 VENDOR = "0x10de"
 CLASSES = ("0x0300", "0x0302")  # VGA compatible and 3D controllers
@@ -22,6 +23,12 @@ LIST = ("-L",)
 CHANGED = "/run/gpucluster-slurm/gpus-changed"
 """Its time says when the host's GPUs have last changed, whatever became of the run that did it. slurmd finds GPUs when
 it starts; role slurmd starts it anew if it is older."""
+
+_ROW = re.compile(r"(\d+), *([0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f]+\.[0-9A-Fa-f]+), *([^,]*)")
+"""A line of the answer to QUERY."""
+_GPU = re.compile(r"GPU (\d+):.*")
+_INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: ([^)]+)\)\s*")
+"""Lines of the answer to LIST."""
 
 # Words of a model that name the maker, a line of products or nothing.
 _PLAIN = {"nvidia", "tesla", "quadro", "geforce", "grid", "graphics", "device", "corporation"}
@@ -83,23 +90,31 @@ def pci_address(text: str) -> str:
     return f"{int(domain, 16):04x}:{rest}"
 
 
+def misunderstood(output: str) -> str:
+    """The first line of an answer of nvidia-smi to QUERY or LIST that has no known form; empty if there is none."""
+    lines = [line for line in output.split("\n") if line.strip()]
+    return next(
+        (line.strip() for line in lines if not any(form.fullmatch(line) for form in (_ROW, _GPU, _INSTANCE))), ""
+    )
+
+
 def parse_usage(query: str, listing: str) -> dict[str, Usage]:
-    """The output of nvidia-smi for QUERY and for LIST, by PCI address. A value that it does not know is None."""
+    """The output of nvidia-smi for QUERY and for LIST, by PCI address. A value that it does not know is None.
+
+    Lines that are not understood are left out (`misunderstood` names the first).
+    """
     mig: dict[str, list[dict[str, str]]] = {}
     instances: list[dict[str, str]] = []
     for line in listing.split("\n"):
-        gpu = re.match(r"GPU (\d+):", line)
-        if gpu:
+        if gpu := _GPU.fullmatch(line):
             instances = mig.setdefault(gpu[1], [])
-        found = re.match(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: ([^)]+)\)", line)
-        if found:
+        if found := _INSTANCE.fullmatch(line):
             instances.append({"profile": found[1], "uuid": found[2]})
     result = {}
     for line in query.split("\n"):
-        words = [word.strip() for word in line.split(",")]
-        if len(words) == 3 and ":" in words[1]:
-            memory = int(words[2]) if words[2].isdigit() else None
-            result[pci_address(words[1])] = Usage(memory, mig.get(words[0], []))
+        if row := _ROW.fullmatch(line):
+            memory = int(row[3]) if row[3].strip().isdigit() else None
+            result[pci_address(row[2])] = Usage(memory, mig.get(row[1], []))
     return result
 
 
@@ -129,6 +144,18 @@ def addresses(tree: Tree) -> list[str]:
     return sorted(found)
 
 
+def numa_node(tree: Tree, address: str) -> int | None:
+    """The NUMA node that is nearest to a PCI device; None if it is not known.
+
+    Where the kernel says -1, as in most virtual machines, it is the machine's only node (`nvidia-smi topo -m`).
+    """
+    node = tree.number(f"{PCI}/{address}/numa_node")
+    if node is not None and node >= 0:
+        return node
+    nodes = list(bits(tree.cpu_list(NODES) or 0))
+    return nodes[0] if len(nodes) == 1 else None
+
+
 def read_gpus(tree: Tree, cores: Sequence[int], usage: dict[str, Usage]) -> list[dict[str, Any]]:
     """The machine's GPUs in the order of their minor numbers, those that no driver has taken last.
 
@@ -144,7 +171,6 @@ def read_gpus(tree: Tree, cores: Sequence[int], usage: dict[str, Usage]) -> list
         )
         minor = driver.get("Device Minor", "").strip()
         model = driver.get("Model", "").strip() or pci_model(tree, address)
-        node = tree.number(f"{PCI}/{address}/numa_node")
         near = tree.cpu_list(f"{PCI}/{address}/local_cpulist") or 0
         known = usage.get(address, Usage())
         gpus.append(
@@ -154,7 +180,7 @@ def read_gpus(tree: Tree, cores: Sequence[int], usage: dict[str, Usage]) -> list
                 "model": model,
                 "type": gres_type(model) if model else None,
                 "memory_mb": known.memory,
-                "numa_node": node if node is not None and node >= 0 else None,
+                "numa_node": numa_node(tree, address),
                 "cores": format_list(of(i for i, core in enumerate(cores) if core & near)),
                 "mig": known.mig,
             }

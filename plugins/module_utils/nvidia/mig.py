@@ -196,7 +196,11 @@ def look(run: Run) -> list[Gpu]:
         if status and not (command == INSTANCES and NONE.search(output)):
             raise MigError(f"nvidia-smi {' '.join(command)}: {output.strip() or f'exit status {status}'}")
         outputs.append(output)
-    return parse(*outputs)
+    gpus = parse(*outputs)
+    if not gpus and outputs[0].strip():
+        found = outputs[0].strip().split("\n")[0]
+        raise MigError(f"nvidia-smi {' '.join(QUERY)}: found {found!r}, which is not understood")
+    return gpus
 
 
 def set_layouts(run: Run, wanted: Sequence[Sequence[Any]], change: bool = True) -> tuple[list[Gpu], list[Gpu]]:

@@ -127,7 +127,10 @@ def test_what_nvidia_smi_says_of_a_broken_driver_is_the_reason(lab: Lab, install
 
 
 def test_a_gpu_that_nvidia_smi_does_not_find_is_missed(lab: Lab, install: Install) -> None:
-    install("/usr/local/bin/nvidia-smi", "echo 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)'")
+    install(
+        "/usr/local/bin/nvidia-smi",
+        "echo 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-0000-0000-0000-000000000000)'",
+    )
     assert checked(lab) == "drained health check gpu: 1 of 2 GPUs"
 
 
@@ -147,9 +150,9 @@ LIST = """test "$1" != -L || printf 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)\
             'case $1 in *ecc*) printf "0, 0\n1, 3\n" ;; esac', "", "uncorrected ECC errors (GPU, count): 1, 3", id="ecc"
         ),
         pytest.param(
-            'case $1 in *rows*) echo "00000000:18:00.0, 1, 0" ;; esac',
+            'case $1 in *rows*) echo "00000000:18:00.0, Yes, No" ;; esac',
             "",
-            "rows of memory to remap (GPU, pending, failed): 00000000:18:00.0, 1, 0",
+            "rows of memory to remap (GPU, pending, failed): 00000000:18:00.0, Yes, No",
             id="rows",
         ),
     ],

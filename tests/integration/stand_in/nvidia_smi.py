@@ -7,6 +7,9 @@ Its GPUs are those of the stand-in for NVML, whose file describes them (nvml.c).
 user guide: instances need MIG mode, MIG mode cannot be disabled while there are instances, and an instance with a
 compute instance cannot be destroyed. A new mode is in force at once, as on an H100. Commands that change something are
 recorded in the file RECORD.
+
+Answers without MIG have the form of a real H200's (tests/unit/test_recorded.py compares them). Those with MIG are by
+the guide. Any other command fails.
 """
 
 from __future__ import annotations
@@ -42,6 +45,44 @@ def change(words: list[str], gpu: dict[str, list[str]]) -> dict[str, list[str]]:
     return {"mig": []} if words[-1] == "1" else {}
 
 
+def rows(words: list[str], known: dict[str, str], switch: str) -> list[str]:
+    """The lines for `--query-SWITCH=FIELD,... --format=csv[,noheader][,nounits]` about one GPU, a heading first.
+
+    Ends as nvidia-smi does for a field that it does not know.
+    """
+    fields = words[0].removeprefix(f"--query-{switch}=").split(",")
+    for field in fields:
+        if field not in known:
+            fail(f'Field "{field}" is not a valid field to query.\n', 2)
+    plain = "nounits" in words[-1]
+    heading = ", ".join(f"{field} [MiB]" if "memory" in field and not plain else field for field in fields)
+    line = ", ".join(known[field].removesuffix(" MiB") if plain else known[field] for field in fields)
+    return [line] if "noheader" in words[-1] else [heading, line]
+
+
+def table(words: list[str], gpus: list[dict[str, str]], switch: str) -> None:
+    """Print the answer to a query about all GPUs."""
+    answers = [rows(words, gpu, switch) for gpu in gpus]
+    print("\n".join(answers[0][:-1] + [answer[-1] for answer in answers]))
+
+
+def described(index: int, name: str, enabled: bool) -> dict[str, str]:
+    """What the queries know of a GPU without errors; values have the form that an H200 with driver 580 gave them."""
+    mode = "Enabled" if enabled else "Disabled"
+    return {
+        "index": str(index),
+        "name": name,
+        "pci.bus_id": f"00000000:{index + 1:02X}:00.0",
+        "gpu_bus_id": f"00000000:{index + 1:02X}:00.0",
+        "memory.total": "81559 MiB",
+        "mig.mode.current": mode,
+        "mig.mode.pending": mode,
+        "ecc.errors.uncorrected.volatile.total": "0",
+        "remapped_rows.pending": "No",
+        "remapped_rows.failure": "No",
+    }
+
+
 def main() -> None:
     words = sys.argv[1:]
     names, gpus = [], []
@@ -51,24 +92,32 @@ def main() -> None:
         # Between two commands instances without compute instances are marked by a word of their own.
         kind = "bare" if instances.startswith("bare") else "mig"
         gpus.append({kind: instances.removeprefix("bare").split()} if mode else {})
-    if words == ["-L"]:
+    if not names:
+        fail("No devices were found", 6)
+    known = [described(i, name, bool(gpus[i])) for i, name in enumerate(names)]
+    if words in (["-L"], ["--list-gpus"]):
         for i, name in enumerate(names):
-            print(f"GPU {i}: {name} (UUID: GPU-{i})")
+            print(f"GPU {i}: {name} (UUID: GPU-00000000-0000-0000-0000-{i:012})")
             for j, profile in enumerate(gpus[i].get("mig", [])):
                 print(f"  MIG {profile}  Device  {j}: (UUID: MIG-{i}-{j + 1})")
-    elif words[0].startswith("--query-gpu=index,pci.bus_id"):
-        print("\n".join(f"{i}, 00000000:{i + 1:02X}:00.0, 81559" for i in range(len(names))))
-    elif words[0].startswith("--query-gpu=index,name"):
-        modes = ["Enabled" if gpu else "Disabled" for gpu in gpus]
-        print("\n".join(f"{i}, {name}, {modes[i]}, {modes[i]}" for i, name in enumerate(names)))
+    elif words and words[0].startswith("--query-gpu="):
+        table(words, known, "gpu")
+    elif words and words[0].startswith("--query-remapped-rows="):
+        table(words, known, "remapped-rows")
+    elif words == ["nvlink", "-s"]:
+        pass
     elif words == ["mig", "-lgi"]:
-        rows = [(i, profile) for i, gpu in enumerate(gpus) for profile in gpu.get("mig", gpu.get("bare", []))]
-        for i, profile in rows:
+        if not any(gpus):
+            fail("No MIG-enabled devices found.", 0)
+        found = [(i, profile) for i, gpu in enumerate(gpus) for profile in gpu.get("mig", gpu.get("bare", []))]
+        for i, profile in found:
             print(f"|   {i}  MIG {profile}          9        1          0:4     |")
-        if not rows:
+        if not found:
             fail("No GPU instances found: Not Found", 6)
     elif "-i" in words:
         index = int(words[words.index("-i") + 1])
+        if index >= len(gpus):
+            fail("No devices were found", 6)
         gpus[index] = change(words, gpus[index])
         lines = list(names)
         for i, gpu in enumerate(gpus):
@@ -77,6 +126,8 @@ def main() -> None:
         GPUS.write_text("\n".join(lines) + "\n")
         with RECORD.open("a") as record:
             print(*words, file=record)
+    else:
+        fail(f"the stand-in for nvidia-smi does not know: {' '.join(words)}", 2)
 
 
 if __name__ == "__main__":

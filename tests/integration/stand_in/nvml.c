@@ -9,8 +9,8 @@
  * A line of the file GPUS describes a GPU: its name, then, if it is in MIG mode, a bar and its MIG instances:
  *     NVIDIA H100 80GB HBM3
  *     NVIDIA H100 80GB HBM3|3g.40gb 1g.10gb
- * GPU n is /dev/nvidian and GPU-n; instance i of it, from 1, is MIG-n-i, with the GPU instance i and its compute
- * instance 0.
+ * GPU n is /dev/nvidian and GPU-00000000-0000-0000-0000-00000000000n; instance i of it, from 1, is MIG-n-i, with the GPU
+ * instance i and its compute instance 0.
  */
 #include <stdio.h>
 #include <string.h>
@@ -49,7 +49,7 @@ int nvmlInit_v2(void)
 
         *gpu = (device){.minor = count, .mig = instances[count]};
         snprintf(gpu->name, sizeof(gpu->name), "%s", name);
-        snprintf(gpu->uuid, sizeof(gpu->uuid), "GPU-%u", count);
+        snprintf(gpu->uuid, sizeof(gpu->uuid), "GPU-00000000-0000-0000-0000-%012u", count);
         while (gpu->instances < MOST && (profile = strtok(NULL, " \n"))) {
             device *mig = &gpu->mig[gpu->instances++];
 

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import measurement
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_topology
 from sysfs import Gpu, Machine
@@ -62,6 +63,52 @@ def test_slurmd_fails(tmp_path: Path) -> None:
     result, module = measured(Path("/"), slurmd=program(tmp_path / "slurmd", "exit 3"))
     assert result["differences"] == []
     assert "exit status 3" in module.warn.call_args[0][0]
+
+
+ROW = "0, 00000000:07:00.0, 81559"
+LISTED = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-11111111-2222-3333-4444-555555555555)"
+QUERIED = " ".join(("nvidia-smi", *gpus.QUERY))
+SHOWN = "no line of the driver's GPU 0000:07:00.0"
+
+
+@pytest.mark.parametrize(
+    ("query", "listing", "warnings"),
+    [
+        pytest.param(ROW, LISTED, [], id="right"),
+        pytest.param(
+            "0, 00000000:07:00.0, [N/A]", f"{LISTED}\n  MIG 1g.10gb     Device  0: (UUID: MIG-1)", [], id="N/A"
+        ),
+        pytest.param(
+            "what, is: this, ,,,",
+            "what",
+            [
+                f"{QUERIED}: found 'what, is: this, ,,,', which is not understood",
+                f"{QUERIED}: {SHOWN}",
+                "nvidia-smi -L: found 'what', which is not understood",
+            ],
+            id="garbage",
+        ),
+        pytest.param("", "", [f"{QUERIED}: {SHOWN}", "nvidia-smi -L: no GPU"], id="nothing"),
+        pytest.param("0, 00000000:08:00.0, 81559", LISTED, [f"{QUERIED}: {SHOWN}"], id="another-gpu"),
+        pytest.param(
+            f"{ROW}\nWARNING: infoROM is corrupted at gpu 0000:07:00.0",
+            LISTED,
+            [f"{QUERIED}: found 'WARNING: infoROM is corrupted at gpu 0000:07:00.0', which is not understood"],
+            id="a-warning-of-its-own",
+        ),
+    ],
+)
+def test_an_answer_of_nvidia_smi_that_is_not_understood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, listing: str, warnings: list[str]
+) -> None:
+    """Although nvidia-smi ends with 0, it is no answer."""
+    monkeypatch.setattr(gpus, "DRIVER", str(tmp_path / "driver"))
+    (tmp_path / "driver/0000:07:00.0").mkdir(parents=True)
+    (tmp_path / "-L").write_text(listing)
+    (tmp_path / "query").write_text(query)
+    script = f"case $1 in -L) cat {tmp_path}/-L ;; *) cat {tmp_path}/query ;; esac"
+    _result, module = measured(Path("/"), None, **{"nvidia-smi": program(tmp_path / "nvidia-smi", script)})
+    assert [call[0][0] for call in module.warn.call_args_list] == warnings
 
 
 def test_slurmd_knows_no_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,17 @@ def test_no_numa_and_no_gpu(tmp_path: Path) -> None:
     assert read_gpus(Tree(str(tmp_path / "empty")), (1,), {}) == []
 
 
+def test_the_only_numa_node_is_the_nearest(tmp_path: Path) -> None:
+    """The kernel says -1 for most GPUs of virtual machines, also where the machine has one NUMA node or several."""
+    for nodes, wanted in ((1, 0), (2, None)):
+        machine = Machine(packages=nodes, nodes=1, gpus=(Gpu("0000:07:00.0", minor=0),))
+        root = machine.write(tmp_path / str(nodes))
+        (root / "sys/bus/pci/devices/0000:07:00.0/numa_node").write_text("-1\n")
+        tree = Tree(str(root))
+        (found,) = read_gpus(tree, read_topology(tree).cores, {})
+        assert found["numa_node"] == wanted
+
+
 def test_what_nvidia_smi_prints() -> None:
     found = parse_usage(QUERY, LISTING)
     assert set(found) == {"0000:07:00.0", "0000:0f:00.0", "10000:0f:00.0"}
@@ -126,6 +137,7 @@ def test_what_nvidia_smi_prints() -> None:
     assert found["0000:0f:00.0"] == Usage(40960, [])
     assert found["10000:0f:00.0"].memory is None
     assert parse_usage("", "") == parse_usage("No devices were found\n", "") == {}
+    assert parse_usage("what, is: this\n0, x:y, 1\n", "") == {}
 
 
 def test_address_of_nvidia_smi() -> None:

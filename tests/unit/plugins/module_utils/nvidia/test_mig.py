@@ -226,6 +226,12 @@ def test_a_driver_that_does_not_answer() -> None:
         mig.look(lambda _command: (18, "Driver/library version mismatch"))
 
 
+def test_an_answer_that_is_not_understood() -> None:
+    """Not that of a host without GPUs: nvidia-smi ends with 6 there."""
+    with pytest.raises(MigError, match=r"nvidia-smi --query-gpu.*: found 'what', which is not understood"):
+        mig.look(lambda _command: (0, "\nwhat\n"))
+
+
 def test_a_command_that_does_nothing_is_noticed() -> None:
     machine = Machine([gpu(0)])
 

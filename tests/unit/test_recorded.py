@@ -1,0 +1,288 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the collection makes of the recorded answers of a real H200 (recorded/README.md); the stand-ins against it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import recordings
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
+    differences,
+    parse_node_line,
+    read_memory,
+    read_topology,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import machine_type
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver, mig
+
+COLLECTION = Path(__file__).parents[2]
+CHECKS = COLLECTION / "roles/slurm_health/files/checks"
+STAND_IN = COLLECTION / "tests/integration/stand_in/nvidia_smi.py"
+VOLATILE_ECC = ("--query-gpu=index,ecc.errors.uncorrected.volatile.total", "--format=csv,noheader")
+ROWS = ("--query-remapped-rows=gpu_bus_id,remapped_rows.pending,remapped_rows.failure", "--format=csv,noheader")
+GPU = {
+    "minor": 0,
+    "pci_address": "0000:00:06.0",
+    "model": "NVIDIA H200",
+    "type": "h200",
+    "memory_mb": 143771,
+    "numa_node": 0,
+    "cores": "0-15",
+    "mig": [],
+}
+
+
+def facts() -> dict[str, Any]:
+    """The fact slurm_hardware of the recorded machine."""
+    tree = recordings.tree()
+    topology = read_topology(tree)
+    usage = gpus.parse_usage(recordings.nvidia_smi(gpus.QUERY)[1], recordings.nvidia_smi(gpus.LIST)[1])
+    return {
+        **topology.numbers,
+        "real_memory": read_memory(tree),
+        "gpus": gpus.read_gpus(tree, topology.cores, usage),
+    }
+
+
+# -- facts -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_gpu() -> None:
+    """Its NUMA node is that of `nvidia-smi topo -m`; the kernel says -1 for it, as in most virtual machines."""
+    assert facts()["gpus"] == [GPU]
+    assert recordings.tree().number(f"{gpus.PCI}/0000:00:06.0/numa_node") == -1
+    row = recordings.nvidia_smi(("topo", "-m"))[1].splitlines()[1]
+    assert row.split("\t")[2:4] == [GPU["cores"], str(GPU["numa_node"])]
+
+
+def test_nothing_of_the_recorded_answers_is_misunderstood() -> None:
+    for words in (gpus.QUERY, gpus.LIST):
+        assert gpus.misunderstood(recordings.nvidia_smi(words)[1]) == ""
+
+
+def test_cpus_and_memory_are_those_of_slurmd() -> None:
+    words = parse_node_line(recordings.slurm("slurmd-C"))
+    assert words == {
+        "cpus": 16,
+        "boards": 1,
+        "sockets_per_board": 1,
+        "cores_per_socket": 16,
+        "threads_per_core": 1,
+        "real_memory": 128887,
+    }
+    assert differences(facts(), words) == []
+
+
+def test_slurm_names_the_gpu_as_the_collection_expects() -> None:
+    detected = gpus.detected_names(facts()["gpus"][0])
+    assert detected == ["nvidia_h200"]
+    assert f" Gres=gpu:{detected[0]}:1\n" in recordings.slurm("slurmd-C")
+
+
+def test_the_driver() -> None:
+    tree = recordings.tree()
+    assert driver.devices(tree) == (["2335"], 0)
+    assert driver.loaded_version(tree) == "580.159.04"
+    assert driver.generation("2335") == "hopper"
+    # The recorded kind is the first of those that the collection would choose.
+    assert driver.kernel_modules(["hopper"])[0] == driver.OPEN
+    assert "Open Kernel Module" in str(tree.text("/proc/driver/nvidia/version"))
+    assert driver.reboot_reasons(driver.loaded_version(tree), "580.159.04", nouveau=False) == []
+
+
+# -- MIG ---------------------------------------------------------------------------------------------------------------
+
+
+def test_mig_that_is_off() -> None:
+    """`nvidia-smi mig -lgi` then ends with 0, and its message is that of no GPU with MIG."""
+    assert recordings.nvidia_smi(mig.INSTANCES) == (0, "No MIG-enabled devices found.\n")
+    assert mig.look(recordings.nvidia_smi) == [mig.Gpu(0, "NVIDIA H200", enabled=False, pending=False, capable=True)]
+    assert mig.set_layouts(recordings.nvidia_smi, [("h200", 1, ())]) == ([], [])
+
+
+def test_profiles_of_an_h200_can_be_declared() -> None:
+    _status, table = recordings.nvidia_smi(("mig", "-lgip"))
+    profiles = re.findall(r"^\|\s+0\s+MIG (\S+)", table, re.MULTILINE)
+    assert {"1g.18gb", "1g.18gb+me", "3g.71gb", "7g.141gb"} <= set(profiles)
+    for profile in profiles:
+        assert mig.layouts([{"name": "gpu", "type": "h200", "mig": {profile: 1}}]) == [("h200", 1, (profile,))]
+
+
+# -- Slurm -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_lines_are_those_that_slurm_accepted() -> None:
+    """The machine type of the facts gives the lines with which slurmctld had the node IDLE with its GPU."""
+    machine, odd = machine_type(facts())
+    assert machine is not None
+    assert (machine, odd) == (
+        {
+            "sockets": 1,
+            "cores_per_socket": 16,
+            "threads_per_core": 1,
+            "real_memory": 128384,
+            "gres": [{"name": "gpu", "type": "h200", "file": "/dev/nvidia0"}],
+        },
+        [],
+    )
+    nodes = [{"hosts": "gpu01", "hardware": "machine", "address": "127.0.0.1"}]
+    written = recordings.slurm("slurm.conf")
+    for name, entry in (
+        ("files", machine["gres"][0]),
+        ("nvml", {"name": "gpu", "type": "h200", "count": 1, "autodetect": "nvml"}),
+        ("nvidia", {"name": "gpu", "type": "h200", "count": 1, "autodetect": "nvidia"}),
+    ):
+        hardware = {"machine": {**machine, "gres": [entry]}}
+        assert render.gres_lines(nodes, hardware) == recordings.slurm(f"gres.conf-{name}")
+        assert render.node_lines(nodes, hardware) in written
+    assert " State=IDLE " in recordings.slurm("show-node")
+    assert " Gres=gpu:h200:1(S:0) " in recordings.slurm("show-node")
+
+
+@pytest.mark.parametrize("name", ["files", "nvml", "nvidia"])
+def test_slurmd_finds_what_the_node_line_declares(name: str) -> None:
+    """`slurmd -G` has the count, type and file of the facts; with AutoDetect it has their cores, too."""
+    gres = re.findall(r"^slurmd: Gres (.*)$", recordings.slurm(f"slurmd-G-{name}"), re.MULTILINE)
+    (found,) = [dict(word.partition("=")[::2] for word in line.split()) for line in gres]
+    (gpu,) = facts()["gpus"]
+    assert (found["Name"], found["Type"], found["Count"]) == ("gpu", gpu["type"], "1")
+    assert found["File"] == f"/dev/nvidia{gpu['minor']}"
+    assert found.get("Cores", gpu["cores"]) == gpu["cores"]
+
+
+# -- health checks -----------------------------------------------------------------------------------------------------
+
+
+def checked(tmp_path: Path, check: str, changed: dict[tuple[str, ...], str] | None = None) -> tuple[int, str]:
+    """Exit status and output of a health check of the recorded machine, some answers of which are changed."""
+    answers: dict[tuple[str, ...], tuple[int, str]] = {
+        words: recordings.nvidia_smi(words) for words in (gpus.LIST, VOLATILE_ECC, ROWS)
+    }
+    answers |= {words: (0, text) for words, text in (changed or {}).items()}
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nstatus, text = {answers!r}[tuple(sys.argv[1:])]\n"
+        "sys.stdout.write(text)\nsys.exit(status)\n"
+    )
+    (tmp_path / "dmesg").write_text("#!/bin/sh\n")
+    for path in tmp_path.iterdir():
+        path.chmod(0o755)
+    machine, _odd = machine_type(facts())
+    assert machine is not None
+    settings = health_environment([{"hosts": "gpu01", "hardware": "m"}], {"m": machine}, {})["gpu01"]
+    assert settings["HEALTH_GPUS"] == "1"
+    # The machine that runs the tests has no /dev/nvidia0.
+    environment = {**settings, "HEALTH_GPU_FILES": "", "HEALTH_XIDS": "79", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", str(CHECKS / check)], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("check", ["gpu", "gpu_errors"])
+def test_a_good_gpu_is_healthy(tmp_path: Path, check: str) -> None:
+    assert checked(tmp_path, check) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("check", "words", "before", "after", "error"),
+    [
+        ("gpu_errors", VOLATILE_ECC, "0, 0\n", "0, 3\n", "uncorrected ECC errors (GPU, count): 0, 3 \n"),
+        (
+            "gpu_errors",
+            ROWS,
+            "No, No",
+            "Yes, No",
+            "rows of memory to remap (GPU, pending, failed): 00000000:00:06.0, Yes, No \n",
+        ),
+        (
+            "gpu_errors",
+            ROWS,
+            "No, No",
+            "No, Yes",
+            "rows of memory to remap (GPU, pending, failed): 00000000:00:06.0, No, Yes \n",
+        ),
+        ("gpu", gpus.LIST, "GPU 0:", "GPU:", "0 of 1 GPUs\n"),
+    ],
+)
+def test_a_recorded_answer_with_an_error_is_noticed(
+    tmp_path: Path, check: str, words: tuple[str, ...], before: str, after: str, error: str
+) -> None:
+    answer = recordings.nvidia_smi(words)[1]
+    assert before in answer
+    assert checked(tmp_path, check, {words: answer.replace(before, after)}) == (1, error)
+
+
+# -- stand-ins ---------------------------------------------------------------------------------------------------------
+
+ASKED: list[tuple[str, ...]] = [
+    gpus.QUERY,
+    gpus.LIST,
+    mig.QUERY,
+    mig.INSTANCES,
+    VOLATILE_ECC,
+    ROWS,
+    ("nvlink", "-s"),
+    ("--query-gpu=no_such_field", "--format=csv"),
+    ("-i", "99", "-q"),
+]
+"""What the collection and tests/device ask, with MIG off, and two wrong questions."""
+
+
+def stand_in(tmp_path: Path, words: tuple[str, ...]) -> tuple[int, str]:
+    """Exit status and output of the stand-in for nvidia-smi with one H200."""
+    (tmp_path / "gpus").write_text("NVIDIA H200\n")
+    done = subprocess.run(
+        [sys.executable, "-I", str(STAND_IN), *words],
+        env={**os.environ, "NVML_STAND_IN": str(tmp_path / "gpus")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+def form(answer: tuple[int, str]) -> tuple[int, str]:
+    """An answer without what differs between two GPUs of one model: PCI address, UUID, memory."""
+    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", answer[1])
+    text = re.sub(r"[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.\d", "ADDRESS", text)
+    return answer[0], re.sub(r"\b\d{5,6}\b", "MEMORY", text)
+
+
+@pytest.mark.parametrize("words", ASKED, ids=" ".join)
+def test_the_stand_in_answers_in_the_form_of_the_real_program(tmp_path: Path, words: tuple[str, ...]) -> None:
+    assert form(stand_in(tmp_path, words)) == form(recordings.nvidia_smi(words))
+
+
+def test_the_stand_in_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    """An answer of success to an unknown question would hide a fault of the one who asks."""
+    for words in (("mig", "-lgo"), ("--no-such-option",)):
+        assert stand_in(tmp_path, words)[0] != 0
+
+
+# -- what is committed -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_recorded_identifies_the_machine() -> None:
+    made_up = {"11111111-2222-3333-4444-555555555555"}
+    for path in sorted(recordings.H200.rglob("*")):
+        text = path.read_text() if path.is_file() else ""
+        assert set(re.findall(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", text, re.IGNORECASE)) <= made_up, path
+        assert re.findall(r"\b(?:[0-9a-f]{2}[:-]){5,7}[0-9a-f]{2}\b", text) == [], path
+        assert set(re.findall(r"\b(?:\d{1,3}\.){3}\d{1,3}\b", text)) <= {"127.0.0.1"}, path
+        assert set(re.findall(r"<serial>(.*)</serial>", text)) <= {"1234567890123"}, path
+    assert "serial_number" not in " ".join(recordings.tree().files)
