@@ -89,6 +89,7 @@ def honest(name: str) -> dict[str, Any]:
         "made": {},
         "users": {},
         "paths": {},
+        "directories": {"differ": {}, "refused": []},
         "free_mib": {},
         "other_addresses": {},
         "files": {},

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
+
 
 def _vouches(access: Any) -> bool:
     """Whether users come from node to node by the key of the host, which ssh-keysign(8) reads with its setuid bit."""
@@ -36,9 +38,15 @@ NEEDING: dict[str, tuple[Callable[[Any], bool], str]] = {
 def errors(variables: Mapping[str, Any]) -> list[str]:
     """The reasons why jobs of this cluster must be able to gain rights, if they cannot.
 
-    variables: `slurm_no_new_privileges` and those of NEEDING, by name. A missing one needs nothing.
+    variables: `slurm_no_new_privileges`, also as a text of the command line, and those of NEEDING, by name. A missing
+        one needs nothing.
     """
-    if not variables.get("slurm_no_new_privileges"):
+    value = variables.get("slurm_no_new_privileges", False)
+    try:
+        wanted = boolean(value)
+    except TypeError:
+        return [f"slurm_no_new_privileges: found {value!r}, allowed: true or false"]
+    if not wanted:
         return []
     reasons = [why for name, (needs, why) in NEEDING.items() if needs(variables.get(name))]
     return [

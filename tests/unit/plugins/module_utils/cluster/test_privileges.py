@@ -27,6 +27,18 @@ def test_a_program_that_would_fail_in_jobs_is_refused(name: str, value: Any, wor
     assert privileges.errors({"slurm_no_new_privileges": False, name: value}) == []
 
 
+@pytest.mark.parametrize("value", ["", "maybe", None, 2, []])
+def test_it_is_true_or_false(value: Any) -> None:
+    (found,) = privileges.errors({"slurm_no_new_privileges": value})
+    assert found == f"slurm_no_new_privileges: found {value!r}, allowed: true or false"
+
+
+@pytest.mark.parametrize("value", ["true", "yes", "1", "True"])
+def test_a_text_of_the_command_line_is_read(value: str) -> None:
+    assert privileges.errors({"slurm_no_new_privileges": value, "apptainer_setuid": True})
+    assert privileges.errors({"slurm_no_new_privileges": "false", "apptainer_setuid": True}) == []
+
+
 def test_other_values_need_nothing() -> None:
     values = {
         "slurm_containers": ["apptainer"],

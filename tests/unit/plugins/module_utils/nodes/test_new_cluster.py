@@ -40,6 +40,7 @@ def host(
         "slurm_version": "",
         "packages": {},
         "paths": {},
+        "directories": {"differ": {}, "refused": []},
         "free_mib": {"/var/lib": 50000},
         **facts,
     }
