@@ -541,7 +541,8 @@ def printed(text: str) -> str:
     # Before memory is used for its values: a list in a list takes 64 bytes.
     if len(text) > TEXT or sum(map(text.count, "[{,")) > TEXT // ITEM:
         return f"An answer with more than {TEXT} characters or {TEXT // ITEM} values"
-    start = re.search(r"^\s*\{", text, re.MULTILINE)
+    # Blanks of one line only: `\s*` would look through all following blank lines again from each of them.
+    start = re.search(r"^[^\S\n]*\{", text, re.MULTILINE)
     if not start:
         return visible(text[:LONGEST])
     try:

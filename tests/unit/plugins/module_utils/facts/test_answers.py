@@ -33,6 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.variable_names import OWN_FACTS, ROLES
+from strange_input import limits
 from sysfs import Gpu, Machine
 
 MODULES = Path(__file__).parents[5] / "plugins/modules"
@@ -521,6 +522,13 @@ def test_what_is_printed_is_visible_before_ansible_reads_it() -> None:
 @pytest.mark.parametrize("text", ["{", "x\n{'a': 1}\x1b", "[" * 5000, '{"a": ' * 5000, "\x1b\n/tmp/x\n", ""])
 def test_what_is_printed_and_no_result_is_visible(text: str) -> None:
     assert printed(text) == visible(text)
+
+
+@pytest.mark.parametrize("text", ["\n", " \n", " ", "\r", "\t\n\n", "{\n", "}\n", '"', "\\", "\x1b[", "9"], ids=ascii)
+def test_much_of_one_text_is_read_once(text: str) -> None:
+    """A search that begins again at each line would take hours for it."""
+    with limits():
+        printed(text * (TEXT // len(text)))
 
 
 def test_what_is_printed_without_end_is_not_read() -> None:
