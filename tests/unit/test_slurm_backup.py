@@ -157,6 +157,7 @@ def test_a_restore_is_unfinished_until_its_daemons_run(
 ) -> None:
     for name in ("CONF", "WORK"):
         monkeypatch.setattr(backup, name, tmp_path)
+    monkeypatch.setattr(backup, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(backup, "LOCKS", tmp_path / "locks")
     monkeypatch.setattr(backup, "UNFINISHED", tmp_path / "unfinished")
     (tmp_path / "settings.json").write_text('{"host": "head"}')

@@ -34,6 +34,7 @@ UNFINISHED = WORK / "restore-unfinished"
 """It is there from the moment when a restore has put data back until its playbook has started the daemons with them."""
 STAGING = WORK / "staging"
 SCRATCH = WORK / "scratch"
+CACHE = Path("/var/cache/gpucluster-slurm/restic")
 LOCKS = Path("/run/gpucluster-slurm/locks")
 """The directory of the collection's locks (`module_utils/locks.py`): root's, since who can open a lock can hold it."""
 DATADIR = Path("/var/lib/mysql")
@@ -414,7 +415,7 @@ class Repository:
             **(environment(given.read_text(encoding="utf-8")) if given.exists() else {}),
             "RESTIC_REPOSITORY": self.target,
             "RESTIC_PASSWORD_FILE": str(CONF / "password"),
-            "RESTIC_CACHE_DIR": "/var/cache/gpucluster-slurm/restic",
+            "RESTIC_CACHE_DIR": str(CACHE),
         }
 
     def run(self, *arguments: str, allowed: Sequence[int] = (0,)) -> str:
@@ -992,6 +993,8 @@ def main(arguments: Sequence[str]) -> int:
         if not settings:
             raise BackupError(f"{CONF / 'settings.json'} is missing; site.yml writes it")
         with alone(LOCKED):
+            # restic would make the directory above it as well, with mode 0700.
+            CACHE.mkdir(mode=0o700, parents=True, exist_ok=True)
             if given.command == "since":
                 result = since(settings, given.seconds, given.next_job_id)
             elif given.command == "restore":

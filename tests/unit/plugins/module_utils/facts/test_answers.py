@@ -528,7 +528,7 @@ def test_what_is_printed_and_no_result_is_visible(text: str) -> None:
 def test_much_of_one_text_is_read_once(text: str) -> None:
     """A search that begins again at each line would take hours for it."""
     with limits():
-        printed(text * (TEXT // len(text)))
+        printed(text * 2**17)
 
 
 def test_what_is_printed_without_end_is_not_read() -> None:
