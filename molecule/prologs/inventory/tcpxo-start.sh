@@ -1,0 +1,1 @@
+../../../inventory/a3mega/tcpxo-start.sh
