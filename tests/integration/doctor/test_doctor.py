@@ -142,7 +142,9 @@ NETWORK = (
     Fault(
         "doc-node5",
         {"slurmd-no-configuration": "slurmd does not start", "controller-unknown": "doc-ctl"},
-        "cp /etc/hosts /root/hosts; sed '/doc-ctl/d' /root/hosts >/etc/hosts; systemctl restart slurmd --no-block",
+        # slurmd resolves the name for some seconds before it says why it does not start.
+        "cp /etc/hosts /root/hosts; sed '/doc-ctl/d' /root/hosts >/etc/hosts; systemctl restart slurmd --no-block; "
+        "timeout 60 sh -c 'until journalctl -u slurmd -n 30 -o cat | grep -q \"failed to load\"; do sleep 1; done'",
         "cat /root/hosts >/etc/hosts; systemctl restart slurmd",
         seen=SILENT,
     ),
