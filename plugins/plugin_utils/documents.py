@@ -41,6 +41,11 @@ def read(file: str, text: bytes) -> Document:
     Raises ModelError for a text that is no YAML, or that stands for more than memory or time would allow.
     """
     try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        raise ModelError([f"{file}: line {line}: is not in UTF-8, allowed: a file in UTF-8"]) from None
+    try:
         loader = SafeLoader(text)
     except yaml.reader.ReaderError as error:
         raise ModelError([f"{file}: {_unreadable(error, text)}"]) from None
@@ -89,8 +94,8 @@ class _Nodes:
         self.file = file
         self.loader = loader
         self.problems: list[tuple[str, str]] = []
-        """Mistakes that YAML accepts, as (key, problem): keys that are given twice, of which YAML uses the last, and
-        times that it reads as numbers (1:00:00 is 3600)."""
+        """Mistakes that YAML accepts, as (key, problem): keys that are given twice, of which YAML uses the last, times
+        that it reads as numbers (1:00:00 is 3600), and numbers that are others than they seem (010 is 8)."""
         self.refused: list[str] = []
         """Values that YAML does not accept, a message for each."""
         self._sizes: dict[int, tuple[int, int]] = {}
@@ -160,7 +165,10 @@ class _Nodes:
             self.problems.append((key, what))
         else:
             try:
-                self.loader.construct_object(node)
+                value = self.loader.construct_object(node)
+                if isinstance(value, (int, float)) and not isinstance(value, bool) and str(value) != node.value:
+                    what = f"found {node.value}, which YAML reads as the number {value}"
+                    self.problems.append((key, f"{what}: write {value}, or a text in quotes"))
             except (ValueError, LookupError, AttributeError, TypeError, OverflowError, yaml.YAMLError):
                 what = f"{found}, which YAML takes for {_SCALARS[node.tag]} and cannot read: write it in quotes"
                 self.refused.append(self._message(node, key, what))

@@ -49,6 +49,33 @@ def test_refused(text: str, problem: str) -> None:
     assert time.process_time() - start < 2
 
 
+OTHERS = {
+    "010": 8,
+    "007": 7,
+    "0x10": 16,
+    "0b11": 3,
+    "1_000": 1000,
+    "+5": 5,
+    "1.10": 1.1,
+    "1.0e+3": 1000.0,
+    ".inf": float("inf"),
+    ".5": 0.5,
+}
+
+
+@pytest.mark.parametrize(("text", "number"), OTHERS.items())
+def test_numbers_that_are_not_what_is_written(text: str, number: float) -> None:
+    what = f"found {text}, which YAML reads as the number {number}: write {number}, or a text in quotes"
+    for key, content in (("a", f"a: {text}"), ("b[1]", f"b: [1, {text}]"), (text, f"{text}: 1")):
+        assert read("f", content.encode()).problems == [(key, what)]
+    assert read("f", f"a: '{text}'".encode()).problems == []
+
+
+@pytest.mark.parametrize("text", ["0", "8", "-1", "1.5", "0.5", "1.0", "08", "1e3", "yes", "2026-01-02", "24.11.5"])
+def test_numbers_that_are_what_is_written(text: str) -> None:
+    assert read("f", f"a: {text}".encode()).problems == []
+
+
 def test_all_values_that_yaml_refuses_are_named() -> None:
     with pytest.raises(ModelError) as error:
         read("f", b"a: 2026-13-45\nb: [1, !!int x]\n")
