@@ -416,7 +416,15 @@ def _check_ports(
     ]
     conf = parts.slurm_conf
     listeners = ports.declared_listeners(
-        parts.controllers, database, registry, nodes, conf, slurmdbd_conf, registry_port, storage.file_servers(mounts)
+        parts.controllers,
+        database,
+        registry,
+        nodes,
+        conf,
+        slurmdbd_conf,
+        registry_port,
+        storage.file_servers(mounts),
+        parts.firewall.get("ssh_port"),
     )
     found = [*ports.collisions(listeners), *ports.different_database_ports(database, conf, slurmdbd_conf)]
     for key, what in found:

@@ -84,6 +84,7 @@ def declared_listeners(
     slurmdbd_conf: Mapping[str, Any] | None,
     registry_port: Any,
     file_servers: Iterable[str] = (),
+    ssh_port: int | None = None,
 ) -> list[Listener]:
     """The listeners of a cluster, by the variables that set their ports.
 
@@ -96,10 +97,13 @@ def declared_listeners(
         slurmdbd_conf: likewise, of slurmdbd.conf; None if it is not known: slurmdbd has the port that slurmctld asks.
         registry_port: None if it is not known.
         file_servers: the hosts that export file systems by NFS.
+        ssh_port: a further port of sshd.
     """
     conf = _by_small_key(slurm_conf)
+    further = [] if ssh_port is None or ssh_port in SSH.ports else [Listener(SSH.key, port_range(str(ssh_port)), None)]
     result = [
         SSH,
+        *further,
         Listener("slurm_conf.SlurmctldPort", port_range(conf.get("slurmctldport", SLURMCTLD)), frozenset(controllers)),
     ]
     if database:

@@ -71,6 +71,18 @@ def test_what_a_site_can_say(firewall: Any) -> None:
             {"ssh": ["any"], "compute_networks": ["any"]},
             "firewall.compute_networks: found ['any'], 'any' is no address",
         ),
+        *(
+            (
+                {"ssh": ["any"], "compute_networks": [place]},
+                f"firewall.compute_networks: found ['{place}'], '{place}' is every address, allowed: networks",
+            )
+            for place in ("0.0.0.0/0", "::/0")
+        ),
+        ({"ssh": ["fe80::1%eth0"]}, "firewall.ssh: found ['fe80::1%eth0'], 'fe80::1%eth0' has an interface, which no"),
+        (
+            {"ssh": ["any"], "ssh_port": 6818},
+            "slurm_conf.SlurmdPort: found '6818' on n1, where ssh is 6818, allowed: another port",
+        ),
         ({"ssh": ["any"], "opens": []}, "firewall.opens: unknown key, did you mean 'open'?"),
         ({"ssh": ["any"], "open": [{"hosts": "login", "ports": "443"}]}, "firewall.open[0].from: missing"),
         (
