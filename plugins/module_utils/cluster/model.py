@@ -41,6 +41,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partition
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import sent_scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, plain, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ports
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import unreadable
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
@@ -489,12 +490,19 @@ def _check_paths(checker: Checker, key: str, settings: Mapping[str, Any], purpos
     """Check paths that daemons write. Slurm takes a relative one from wherever the daemon was started."""
     for name, purpose in purposes.items():
         path = settings.get(name)
-        if path is not None and (error := directory_error(str(path), purpose)):
+        if _readable(path) and (error := directory_error(str(path), purpose)):
             checker.problem(f"{key}.{name}", f"found {shown(path)}, {error}")
+
+
+def _readable(value: Any) -> bool:
+    """Whether a file of Slurm can have a value, so that its meaning is to be checked. The rest has been named."""
+    return value is not None and not isinstance(value, bool) and not unreadable(str(value))
 
 
 def check_log_of_jobs(checker: Checker, slurm_conf: Mapping[str, Any]) -> None:
     """Check JobCompLoc, which logrotate reads as well where it is a file. Other plugins take a name or an address."""
+    if not _readable(slurm_conf.get("JobCompLoc", "")):
+        return
     path = str(slurm_conf.get("JobCompLoc", ""))
     is_file = str(slurm_conf.get("JobCompType", "")).endswith("filetxt")
     if is_file and (error := directory_error(path, "log")):
