@@ -39,6 +39,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED, is_there
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import node_sets, resolver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import sent_scripts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import value_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, plain, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ports
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import unreadable
@@ -267,6 +268,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     _check_ports(checker, parts, database, registry, slurmdbd_conf, variables.get("registry_port"), mounts)
     access.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
     problems.extend(privileges.errors(variables))
+    problems.extend(value_problems({name: variables.get(name) for name in ("slurm_job_user_id", "slurm_user_id")}))
     # The inventory may have hosts of others; the plans need the addresses of login hosts as well.
     known = [*parts.controllers, *expand(database), *expand(registry), *parts.node_hosts]
     firewall_plans.check_hosts(
