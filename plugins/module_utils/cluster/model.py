@@ -429,7 +429,11 @@ def _check_ports(
         storage.file_servers(mounts),
         parts.firewall.get("ssh_port"),
     )
-    found = [*ports.collisions(listeners), *ports.different_database_ports(database, conf, slurmdbd_conf)]
+    found = [
+        *ports.impossible(listeners),
+        *ports.collisions(listeners),
+        *ports.different_database_ports(database, conf, slurmdbd_conf),
+    ]
     for key, what in found:
         checker.problem(key, what)
 
@@ -736,6 +740,9 @@ def _files(checker: Checker, found: dict[str, Any], slurm_conf: Mapping[str, Any
                 job_scripts.script(text)
             except ValueError as error:
                 checker.problem(key, str(error))
+        elif "\0" in text:
+            line = text.count("\n", 0, text.index("\0")) + 1
+            checker.problem(key, f"line {line}: found a NUL, where Slurm ends the text, allowed: a text without it")
     return found
 
 
