@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 import yaml
 from ansible.module_utils.common.yaml import SafeLoader
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError
@@ -165,13 +167,21 @@ class _Nodes:
             self.problems.append((key, what))
         else:
             try:
-                value = self.loader.construct_object(node)
-                if isinstance(value, (int, float)) and not isinstance(value, bool) and str(value) != node.value:
-                    what = f"found {node.value}, which YAML reads as the number {value}"
-                    self.problems.append((key, f"{what}: write {value}, or a text in quotes"))
+                self._number(node, key, self.loader.construct_object(node))
             except (ValueError, LookupError, AttributeError, TypeError, OverflowError, yaml.YAMLError):
                 what = f"{found}, which YAML takes for {_SCALARS[node.tag]} and cannot read: write it in quotes"
                 self.refused.append(self._message(node, key, what))
+
+    def _number(self, node: yaml.ScalarNode, key: str, value: object) -> None:
+        """Note a number that is another one than it seems: a name 010 would be 8."""
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or str(value) == node.value:
+            return
+        if isinstance(value, float) and not isfinite(value):
+            what = f"found {shown(node.value)}, allowed: a number, or a text in quotes"
+            self.refused.append(self._message(node, key, what))
+        else:
+            what = f"found {node.value}, which YAML reads as the number {value}"
+            self.problems.append((key, f"{what}: write {value}, or a text in quotes"))
 
     def _message(self, node: yaml.Node, key: str, what: str) -> str:
         """The message of a problem with a node."""

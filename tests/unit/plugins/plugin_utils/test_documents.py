@@ -21,6 +21,10 @@ REFUSED = {
     "a: 2026-13-45": "line 1: a: found '2026-13-45', which YAML takes for a date and cannot read: write it in quotes",
     "a:\n- 0b_": "line 2: a[0]: found '0b_', which YAML takes for a number and cannot read: write it in quotes",
     "{a: {0x_: 1}}": "line 1: a.0x_: found '0x_', which YAML takes for a number and cannot read: write it in quotes",
+    **{
+        f"a: {text}": f"line 1: a: found '{text}', allowed: a number, or a text in quotes"
+        for text in (".inf", "-.inf", ".NaN")
+    },
     "a: !!bool x": "line 1: a: found 'x', which YAML takes for a boolean and cannot read: write it in quotes",
     "a: !!timestamp x": "line 1: a: found 'x', which YAML takes for a date and cannot read: write it in quotes",
     "a: =": "line 1: a: found '=' with the tag 'tag:yaml.org,2002:value', allowed: no tag; write a text in quotes",
@@ -58,7 +62,6 @@ OTHERS = {
     "+5": 5,
     "1.10": 1.1,
     "1.0e+3": 1000.0,
-    ".inf": float("inf"),
     ".5": 0.5,
 }
 
