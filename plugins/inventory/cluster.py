@@ -489,7 +489,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
     def _document(self, path: str) -> Document:
         """A file of the cluster, decrypted if need be."""
-        return read(Path(path).name, self.loader.get_text_file_contents(path).encode())
+        return read(Path(path).name, self.loader.get_text_file_contents(path).encode(errors="surrogateescape"))
 
     def _measured(self, path: str, measured: str) -> Document | None:
         """The file of measured hardware, if there is one."""

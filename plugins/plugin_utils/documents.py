@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 import yaml
 from ansible.module_utils.common.yaml import SafeLoader
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError
@@ -40,6 +42,11 @@ def read(file: str, text: bytes) -> Document:
 
     Raises ModelError for a text that is no YAML, or that stands for more than memory or time would allow.
     """
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        raise ModelError([f"{file}: line {line}: is not in UTF-8, allowed: a file in UTF-8"]) from None
     try:
         loader = SafeLoader(text)
     except yaml.reader.ReaderError as error:
@@ -89,8 +96,8 @@ class _Nodes:
         self.file = file
         self.loader = loader
         self.problems: list[tuple[str, str]] = []
-        """Mistakes that YAML accepts, as (key, problem): keys that are given twice, of which YAML uses the last, and
-        times that it reads as numbers (1:00:00 is 3600)."""
+        """Mistakes that YAML accepts, as (key, problem): keys that are given twice, of which YAML uses the last, times
+        that it reads as numbers (1:00:00 is 3600), and numbers that are others than they seem (010 is 8)."""
         self.refused: list[str] = []
         """Values that YAML does not accept, a message for each."""
         self._sizes: dict[int, tuple[int, int]] = {}
@@ -160,10 +167,21 @@ class _Nodes:
             self.problems.append((key, what))
         else:
             try:
-                self.loader.construct_object(node)
+                self._number(node, key, self.loader.construct_object(node))
             except (ValueError, LookupError, AttributeError, TypeError, OverflowError, yaml.YAMLError):
                 what = f"{found}, which YAML takes for {_SCALARS[node.tag]} and cannot read: write it in quotes"
                 self.refused.append(self._message(node, key, what))
+
+    def _number(self, node: yaml.ScalarNode, key: str, value: object) -> None:
+        """Note a number that is another one than it seems: a name 010 would be 8."""
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or str(value) == node.value:
+            return
+        if isinstance(value, float) and not isfinite(value):
+            what = f"found {shown(node.value)}, allowed: a number, or a text in quotes"
+            self.refused.append(self._message(node, key, what))
+        else:
+            what = f"found {node.value}, which YAML reads as the number {value}"
+            self.problems.append((key, f"{what}: write {value}, or a text in quotes"))
 
     def _message(self, node: yaml.Node, key: str, what: str) -> str:
         """The message of a problem with a node."""

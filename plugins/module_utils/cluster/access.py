@@ -33,6 +33,7 @@ _SIZE = re.compile(r"([0-9]+)([KMGT]?)")
 _PERCENT = re.compile(r"([0-9]+)%")
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _LEAST_BYTES = 2**28  # a login with Ansible's module, or an editor, in each of a few windows
+_MOST_BYTES = 2**60  # systemd ignores what does not fit into 64 bits
 _LEAST_TASKS = 64
 
 _CONTAINS = ("contain", "x11", "runinjob")
@@ -79,7 +80,8 @@ def _number(least: int, most: int) -> Callable[[str], bool]:
 
 def _memory(value: str) -> bool:
     match = _SIZE.fullmatch(value)
-    return _percent(1, 100)(value) or (match is not None and int(match[1]) * _BYTES[match[2]] >= _LEAST_BYTES)
+    size = int(match[1]) * _BYTES[match[2]] if match else 0
+    return _percent(1, 100)(value) or _LEAST_BYTES <= size <= _MOST_BYTES
 
 
 LIMITS: dict[str, tuple[Callable[[str], bool], str]] = {

@@ -74,6 +74,6 @@ def check(checker: Checker, found: Any) -> dict[str, Any]:
     backup = checker.check(BACKUP, "backup", found)
     if "keep" in backup:
         backup["keep"] = checker.check(KEEP, "backup.keep", backup["keep"])
-        if not backup["keep"]:
+        if not any(value is not None for value in found["keep"].values()):
             checker.problem("backup.keep", f"found {shown(found['keep'])}, allowed: how many backups stay, by interval")
     return backup

@@ -54,7 +54,17 @@ def _network(value: Any) -> str:
     except ValueError as error:
         allowed = "allowed: addresses and networks such as 10.0.0.0/8"
         raise ValueError(f"{shown(value)} is no address or network ({error}), {allowed}") from None
+    if "%" in str(found):
+        raise ValueError(f"{shown(value)} has an interface, which no rule can have, allowed: addresses without one")
     return str(found.network_address) if found.num_addresses == 1 else str(found)
+
+
+def _some_networks(value: Any) -> list[str]:
+    """Networks in which only compute nodes have addresses. All of their ports are open to these."""
+    found = _places([])(value)
+    if every := [place for place in found if place.endswith("/0")]:
+        raise ValueError(f"{shown(every[0])} is every address, allowed: networks of compute nodes such as 10.9.0.0/16")
+    return found
 
 
 def _places(words: Sequence[str]) -> Callable[[Any], list[str]]:
@@ -92,7 +102,7 @@ FIREWALL = Kind(
     own={
         "ssh": {"type": _places([ANY]), "required": True},
         "ssh_port": {"type": up_to(LARGEST)},
-        "compute_networks": {"type": _places([])},
+        "compute_networks": {"type": _some_networks},
         "open": {"type": sequence},
     }
 )

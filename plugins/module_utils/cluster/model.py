@@ -39,8 +39,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED, is_there
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import node_sets, resolver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import sent_scripts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import value_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, plain, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ports
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import unreadable
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
@@ -266,6 +268,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     _check_ports(checker, parts, database, registry, slurmdbd_conf, variables.get("registry_port"), mounts)
     access.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
     problems.extend(privileges.errors(variables))
+    problems.extend(value_problems({name: variables.get(name) for name in ("slurm_job_user_id", "slurm_user_id")}))
     # The inventory may have hosts of others; the plans need the addresses of login hosts as well.
     known = [*parts.controllers, *expand(database), *expand(registry), *parts.node_hosts]
     firewall_plans.check_hosts(
@@ -416,9 +419,21 @@ def _check_ports(
     ]
     conf = parts.slurm_conf
     listeners = ports.declared_listeners(
-        parts.controllers, database, registry, nodes, conf, slurmdbd_conf, registry_port, storage.file_servers(mounts)
+        parts.controllers,
+        database,
+        registry,
+        nodes,
+        conf,
+        slurmdbd_conf,
+        registry_port,
+        storage.file_servers(mounts),
+        parts.firewall.get("ssh_port"),
     )
-    found = [*ports.collisions(listeners), *ports.different_database_ports(database, conf, slurmdbd_conf)]
+    found = [
+        *ports.impossible(listeners),
+        *ports.collisions(listeners),
+        *ports.different_database_ports(database, conf, slurmdbd_conf),
+    ]
     for key, what in found:
         checker.problem(key, what)
 
@@ -481,12 +496,19 @@ def _check_paths(checker: Checker, key: str, settings: Mapping[str, Any], purpos
     """Check paths that daemons write. Slurm takes a relative one from wherever the daemon was started."""
     for name, purpose in purposes.items():
         path = settings.get(name)
-        if path is not None and (error := directory_error(str(path), purpose)):
+        if _readable(path) and (error := directory_error(str(path), purpose)):
             checker.problem(f"{key}.{name}", f"found {shown(path)}, {error}")
+
+
+def _readable(value: Any) -> bool:
+    """Whether a file of Slurm can have a value, so that its meaning is to be checked. The rest has been named."""
+    return value is not None and not isinstance(value, bool) and not unreadable(str(value))
 
 
 def check_log_of_jobs(checker: Checker, slurm_conf: Mapping[str, Any]) -> None:
     """Check JobCompLoc, which logrotate reads as well where it is a file. Other plugins take a name or an address."""
+    if not _readable(slurm_conf.get("JobCompLoc", "")):
+        return
     path = str(slurm_conf.get("JobCompLoc", ""))
     is_file = str(slurm_conf.get("JobCompType", "")).endswith("filetxt")
     if is_file and (error := directory_error(path, "log")):
@@ -718,6 +740,9 @@ def _files(checker: Checker, found: dict[str, Any], slurm_conf: Mapping[str, Any
                 job_scripts.script(text)
             except ValueError as error:
                 checker.problem(key, str(error))
+        elif "\0" in text:
+            line = text.count("\n", 0, text.index("\0")) + 1
+            checker.problem(key, f"line {line}: found a NUL, where Slurm ends the text, allowed: a text without it")
     return found
 
 

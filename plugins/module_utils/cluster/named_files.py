@@ -10,6 +10,7 @@ no package would be copied to each host, where all users can read it.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,6 +27,9 @@ LARGEST_PACKAGE = 2**32
 
 DEB = b"!<arch>\ndebian-binary"
 """How a package begins (deb(5))."""
+
+_KEY = re.compile(rb"^(?:-----BEGIN PGP PUBLIC KEY BLOCK-----|\$ANSIBLE_VAULT;)", re.MULTILINE)
+"""What the key of a repository has, which all users of a host can read."""
 
 ALLOWED = "allowed: a file beside the cluster file or below its directory, or an absolute path"
 
@@ -47,11 +51,11 @@ def name_error(name: Any) -> str:
     return ""
 
 
-def file_error(directory: str, name: Any, *, package: bool = False) -> str:
+def file_error(directory: str, name: Any, *, package: bool = False, key: bool = False) -> str:
     """Why a file cannot be used, as `..., allowed: ...`; empty if it can.
 
     directory: that of the cluster file. A symbolic link may lead out of it, as an absolute path may.
-    package: whether it must be a package of Debian.
+    package: whether it must be a package of Debian. key: whether it must be the key of a repository.
     """
     if error := name_error(name):
         return error
@@ -73,6 +77,8 @@ def file_error(directory: str, name: Any, *, package: bool = False) -> str:
             return f"of {status.st_size} bytes, allowed: up to {largest}"
         if package and os.read(file, len(DEB)) != DEB:
             return "which is no package, allowed: a package of Debian (.deb)"
+        if key and not _KEY.search(os.read(file, status.st_size)):
+            return "which is no public key, allowed: a public key in ASCII armor (.asc)"
     except OSError as failure:
         return f"which cannot be read: {failure.strerror}, allowed: a regular file"
     finally:
@@ -90,7 +96,8 @@ def named_file_errors(variables: Mapping[str, Any], directory: str) -> list[str]
     return [
         f"{key}: found {shown(name)}, {error}"
         for key, name, package in _named(variables)
-        if (error := file_error(directory, name, package=package)) and not _of_another_release(key, directory, name)
+        if (error := file_error(directory, name, package=package, key=not package))
+        and not _of_another_release(key, directory, name)
     ]
 
 
@@ -107,7 +114,7 @@ def _of_another_release(key: str, directory: str, name: Any) -> bool:
 
 
 def _named(variables: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """The files that variables name, as (key, name, whether it is a package)."""
+    """The files that variables name, as (key, name, whether it is a package): packages, and the key of a repository."""
     source = variables.get("slurm_packages")
     if isinstance(source, Mapping):
         yield from _of_entries("slurm_packages.files", source.get("files"))

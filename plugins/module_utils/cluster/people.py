@@ -342,7 +342,7 @@ def _entries(checker: Checker, table: Table, kind: Kind) -> list[dict[str, Any]]
     columns, *rows = table.rows or [[]]
     first, *lines = table.lines or [1]
     names = [*(name for name in kind.own if name != "limits"), *([f"{_LIMIT}NAME"] if "limits" in kind.own else [])]
-    for column in columns:
+    for column in dict.fromkeys(columns):
         if column.startswith(_LIMIT) and "limits" in kind.own:
             try:
                 limits({column.removeprefix(_LIMIT): None})

@@ -32,6 +32,7 @@ _IDS = re.compile(r"[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,254}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CHECK = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_VARIABLE = re.compile(r"(?!ENROOT_)[A-Za-z_][A-Za-z0-9_]*")
 _SETTING = re.compile(r"[a-z0-9_][a-z0-9_./-]*")
 
 
@@ -48,10 +49,40 @@ def _kernel_setting(value: Any) -> str:
 
 
 def _number(value: Any) -> int:
-    """A whole number from 0."""
-    if isinstance(value, bool) or not re.fullmatch("[0-9]+", str(value)):
+    """A whole number from 0, which programs keep in 64 bits."""
+    if isinstance(value, bool) or not re.fullmatch("[0-9]{1,19}", str(value)) or int(value) >= 2**63:
         raise ValueError("allowed: a whole number")
     return int(value)
+
+
+def _from_to(least: int, most: int, allowed: str) -> Check:
+    """A check of a whole number."""
+
+    def check(value: Any) -> None:
+        if isinstance(value, bool) or not re.fullmatch("[0-9]{1,10}", str(value)) or not least <= int(value) <= most:
+            raise ValueError(f"allowed: {allowed}")
+
+    return check
+
+
+def _system_id(value: Any) -> None:
+    """The id of a user of a program, who is not root. 65534 is nobody, and two numbers mean that there is none."""
+    allowed = "an id from 1 to 65533, or from 65536 to 4294967293"
+    _from_to(1, 2**32 - 3, allowed)(value)
+    if int(value) in (65534, 65535):
+        raise ValueError(f"allowed: {allowed}")
+
+
+def _mount_point(value: Any) -> None:
+    """A directory on which something is mounted, in a list with blanks."""
+    if not _word(value).startswith("/") or ".." in str(value).split("/"):
+        raise ValueError("allowed: an absolute path without blanks, '#' and '..', such as /opt/software")
+
+
+def _variable(value: Any) -> None:
+    """The name of an environment variable that is no setting of enroot."""
+    if not _VARIABLE.fullmatch(str(value)):
+        raise ValueError("allowed: letters, digits and '_'; settings of enroot belong in enroot_conf")
 
 
 def _word(value: Any) -> str:
@@ -146,7 +177,9 @@ VALUES: dict[str, Check] = {
     "apptainer_tmp_dir": _optional(directory_for("user")),
     "base_extra_packages": package,
     "base_kernel_settings": _number,
+    "base_munge_user_id": _system_id,
     "base_packages": package,
+    "enroot_cache_days": _number,
     "enroot_cache_dir": directory_for("one_user"),
     "enroot_conf": one_line,
     "enroot_config_dir": directory_for("one_user"),
@@ -170,13 +203,18 @@ VALUES: dict[str, Check] = {
     "pyxis_packages": package_source,
     "registry_clean": _optional(systemd.calendar),
     "registry_dir": directory_for("registry"),
+    "registry_port": _from_to(1, 65535, "a port, from 1 to 65535"),
     "registry_upstream": _optional(url),
     "registry_upstream_password": one_line,
     "registry_upstream_username": one_line,
     "rolling_packages": package,
     "rolling_user": _user,
-    "slurm_health_mounts": _word,
+    "slurm_health_disk_free": _number,
+    "slurm_health_limit": _from_to(1, 50, "seconds from 1 to 50, since slurmd ends the program after 60"),
+    "slurm_health_mounts": _mount_point,
     "slurm_health_own_checks": one_line,
+    "slurm_job_user_id": _system_id,
+    "slurm_user_id": _system_id,
     "slurmdbd_conf": _slurmdbd,
     "validate_mpi": one_line,
     "validate_user": _user,
@@ -186,6 +224,7 @@ VALUES: dict[str, Check] = {
 NAMES: dict[str, Check] = {
     "apptainer_conf": one_line,
     "base_kernel_settings": _kernel_setting,
+    "enroot_environment": _variable,
     "enroot_hooks": _file,
     "slurm_health_own_checks": _check_name,
     "mariadb_settings": mariadb.option_name,

@@ -30,7 +30,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directori
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import setting
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown, without_passwords
 
 WORDS = ("all", "login", "compute", "controllers")
 """Words for the hosts of a mount. They stand for groups of hosts, also where a host has such a name."""
@@ -62,6 +62,8 @@ MARK = "# Managed by gpucluster.slurm (key storage): changes here are overwritte
 _TYPE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WORD = re.compile(r"[!-~]+")
 _OPTION = re.compile(r"[!#-+\--~]+")  # neither blanks nor commas and quotes
+_SECRET = re.compile(r"(?:pass|passwd|password|password2|secret)=")  # mount.cifs(8), mount.ceph(8)
+_BINDS = ("bind", "rbind")
 _NFS_SOURCE = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):/\S*")
 _DEVICE = re.compile(r"/dev/|(?:PART)?(?:UUID|LABEL)=")
 
@@ -111,6 +113,8 @@ def source(value: Any) -> str:
         raise ValueError(f"of {len(str(value))} characters, allowed: up to {LONGEST}")
     if str(value).startswith("-"):  # mount(8) would take it as an option
         raise ValueError("allowed: a text that does not begin with '-'")
+    if without_passwords(str(value)) != str(value):
+        raise ValueError("allowed: a source without a password, which all users of a host could read")
     setting(value)  # What= of a unit
     return text(value)
 
@@ -124,6 +128,8 @@ def options(value: Any) -> list[str]:
         setting(word)  # Options= of a unit
         if len(word) > LONGEST:
             raise ValueError(f"an option of {len(word)} characters, allowed: up to {LONGEST}")
+        if word in ("remount", "move"):
+            raise ValueError(f"{shown(word)} changes a mount that is there, allowed: options of the file system")
         if word.startswith("x-systemd.") or word in ("noauto", "auto"):
             raise ValueError(
                 f"{shown(word)} is for fstab(5), allowed: options of the file system; the unit has the rest"
@@ -209,8 +215,13 @@ def _check_source(checker: Checker, key: str, entry: dict[str, Any], given: Mapp
         )
     if kind in NFS and "source" in entry and not _NFS_SOURCE.fullmatch(entry["source"]):
         checker.problem(f"{key}.source", f"found {shown(entry['source'])}, allowed: SERVER:/PATH")
-    if kind == "none" and "bind" not in entry.get("options", []) and "rbind" not in entry.get("options", []):
+    binds = [word for word in entry.get("options", []) if word in _BINDS]
+    if kind == "none" and not binds:
         checker.problem(f"{key}.type", "found 'none', allowed: with option bind, for a directory of the host itself")
+    elif kind in _BINDS:
+        checker.problem(f"{key}.type", f"found {shown(kind)}, allowed: none, with option {kind}")
+    elif binds and kind not in ("", "none"):  # mount(8) would ignore the type, and bind the source
+        checker.problem(f"{key}.type", f"found {shown(kind)} with option {binds[0]}, allowed: none, or no {binds[0]}")
     if kind == "none" and "source" in entry and (error := directory_error(entry["source"], "bind")):
         checker.problem(f"{key}.source", f"found {shown(entry['source'])}, {error}")
 
@@ -224,6 +235,11 @@ def _check_options(checker: Checker, key: str, entry: dict[str, Any]) -> None:
         checker.problem(
             f"{key}.options", f"found {shown(soft[0])}: {why}; allowed: hard (the default), or {soft[0]} with ro"
         )
+    for word in words:
+        if secret := _SECRET.match(word):  # found: not its value
+            why = f"found {secret[0]}, which is a secret, which all users of a host could read"
+            where = "such as credentials=FILE of cifs or secretfile=FILE of ceph"
+            checker.problem(f"{key}.options", f"{why}, allowed: a file of the hosts with it, {where}")
     for purpose in ("homes", "scratch"):
         if entry.get(purpose) and "ro" in words:
             checker.problem(f"{key}.options", f"found 'ro' with {purpose}, where users write, allowed: no ro")

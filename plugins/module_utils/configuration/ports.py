@@ -46,6 +46,16 @@ def _shown(ports: range) -> str:
     return f"{ports[0]}-{ports[-1]}" if len(ports) > 1 else str(ports[0])
 
 
+def impossible(listeners: Iterable[Listener]) -> Iterator[tuple[str, str]]:
+    """The ports of slurm.conf that cannot be, as key and problem. Slurm cuts off what does not fit into 16 bits.
+
+    The other keys have types.
+    """
+    for key, ports, _hosts in listeners:
+        if key.startswith("slurm_conf.") and ports and (ports[0] < 1 or ports[-1] > LARGEST):
+            yield key, f"found '{_shown(ports)}', allowed: ports from 1 to {LARGEST}"
+
+
 def collisions(listeners: Iterable[Listener]) -> Iterator[tuple[str, str]]:
     """The listeners that have a port of an earlier one on the same host, as key and problem.
 
@@ -84,6 +94,7 @@ def declared_listeners(
     slurmdbd_conf: Mapping[str, Any] | None,
     registry_port: Any,
     file_servers: Iterable[str] = (),
+    ssh_port: int | None = None,
 ) -> list[Listener]:
     """The listeners of a cluster, by the variables that set their ports.
 
@@ -96,6 +107,7 @@ def declared_listeners(
         slurmdbd_conf: likewise, of slurmdbd.conf; None if it is not known: slurmdbd has the port that slurmctld asks.
         registry_port: None if it is not known.
         file_servers: the hosts that export file systems by NFS.
+        ssh_port: a further port of sshd.
     """
     conf = _by_small_key(slurm_conf)
     result = [
@@ -121,6 +133,8 @@ def declared_listeners(
             # A list of ports has one for each host: Port=[7001-7002].
             ports = expand(str(port)) * (1 if "[" in str(port) else len(hosts))
             result += [Listener(key, port_range(one), frozenset({host})) for host, one in zip(hosts, ports)]
+    if ssh_port is not None and ssh_port not in SSH.ports:
+        result.append(Listener("firewall.ssh_port", port_range(str(ssh_port)), None))
     result.append(Listener("slurm_conf.SrunPortRange", port_range(conf.get("srunportrange", "")), None))
     return result
 

@@ -175,10 +175,18 @@ PURPOSES: dict[str, Purpose] = {
         "/shared/slurm",
         below=_OWN_OF_SLURM,
         itself=(*_OWN_OF_SLURM, "/var/spool"),
+        not_itself=_OF_SITES,
         disk="lasting",
     ),
     "spool": Purpose(
-        _ANY, "an absolute path", "/var/spool/slurmd", below=(*_SPOOL, "/run"), kept=_RUN, itself=_SPOOL, disk="node"
+        _ANY,
+        "an absolute path",
+        "/var/spool/slurmd",
+        below=(*_SPOOL, "/run"),
+        kept=_RUN,
+        itself=_SPOOL,
+        not_itself=_OF_SITES,
+        disk="node",
     ),
     # Files that daemons write, slurmd as root.
     "log": Purpose(
@@ -188,7 +196,12 @@ PURPOSES: dict[str, Purpose] = {
         _ANY, "an absolute path", "/run/slurmctld.pid", parts=2, below=(*_SPOOL, "/run", "/var/run"), kept=_RUN
     ),
     "archive": Purpose(
-        _ANY, "an absolute path", "/srv/archive", below=(*_SPOOL, "/tmp", "/var/tmp"), itself=("/tmp", "/var/tmp")
+        _ANY,
+        "an absolute path",
+        "/srv/archive",
+        below=(*_SPOOL, "/tmp", "/var/tmp"),
+        itself=("/tmp", "/var/tmp"),
+        not_itself=_OF_SITES,
     ),
     # slurmd only looks how large its file system is.
     "local": Purpose(

@@ -127,6 +127,15 @@ def test_a_file_of_people_that_is_missing(tmp_path: Path, people: str) -> None:
     assert (result.returncode != 0, result.stderr.count(line)) == (True, 1), result.stderr
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_file_that_is_not_in_utf_8(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "my.cluster.yml"
+    path.write_bytes(f"# J\u00f6rg's cluster\n{GUIDE.read_text()}".encode(encoding))
+    result = playbook(path)
+    line = "my.cluster.yml: line 1: is not in UTF-8, allowed: a file in UTF-8"
+    assert (result.returncode != 0, result.stderr.count(line)) == (True, 1), result.stderr
+
+
 def test_a_wrong_line_and_a_private_key(tmp_path: Path) -> None:
     """No output has the private key."""
     path = tmp_path / "my.cluster.yml"

@@ -21,6 +21,10 @@ REFUSED = {
     "a: 2026-13-45": "line 1: a: found '2026-13-45', which YAML takes for a date and cannot read: write it in quotes",
     "a:\n- 0b_": "line 2: a[0]: found '0b_', which YAML takes for a number and cannot read: write it in quotes",
     "{a: {0x_: 1}}": "line 1: a.0x_: found '0x_', which YAML takes for a number and cannot read: write it in quotes",
+    **{
+        f"a: {text}": f"line 1: a: found '{text}', allowed: a number, or a text in quotes"
+        for text in (".inf", "-.inf", ".NaN")
+    },
     "a: !!bool x": "line 1: a: found 'x', which YAML takes for a boolean and cannot read: write it in quotes",
     "a: !!timestamp x": "line 1: a: found 'x', which YAML takes for a date and cannot read: write it in quotes",
     "a: =": "line 1: a: found '=' with the tag 'tag:yaml.org,2002:value', allowed: no tag; write a text in quotes",
@@ -47,6 +51,32 @@ def test_refused(text: str, problem: str) -> None:
         read("my.cluster.yml", text.encode())
     assert error.value.problems == [f"my.cluster.yml: {problem}"]
     assert time.process_time() - start < 2
+
+
+OTHERS = {
+    "010": 8,
+    "007": 7,
+    "0x10": 16,
+    "0b11": 3,
+    "1_000": 1000,
+    "+5": 5,
+    "1.10": 1.1,
+    "1.0e+3": 1000.0,
+    ".5": 0.5,
+}
+
+
+@pytest.mark.parametrize(("text", "number"), OTHERS.items())
+def test_numbers_that_are_not_what_is_written(text: str, number: float) -> None:
+    what = f"found {text}, which YAML reads as the number {number}: write {number}, or a text in quotes"
+    for key, content in (("a", f"a: {text}"), ("b[1]", f"b: [1, {text}]"), (text, f"{text}: 1")):
+        assert read("f", content.encode()).problems == [(key, what)]
+    assert read("f", f"a: '{text}'".encode()).problems == []
+
+
+@pytest.mark.parametrize("text", ["0", "8", "-1", "1.5", "0.5", "1.0", "08", "1e3", "yes", "2026-01-02", "24.11.5"])
+def test_numbers_that_are_what_is_written(text: str) -> None:
+    assert read("f", f"a: {text}".encode()).problems == []
 
 
 def test_all_values_that_yaml_refuses_are_named() -> None:

@@ -102,6 +102,11 @@ def test_an_access_plan_becomes_the_variable(access: dict[str, Any]) -> None:
             "allowed: MemoryMax, MemoryHigh, TasksMax, CPUQuota, CPUWeight, IOWeight",
         ),
         (
+            {"login_limits": {"MemoryMax": f"{10**9}T"}},  # systemd would ignore it
+            "access.login_limits.MemoryMax: found '1000000000T', allowed: a percentage from 1% to 100%, "
+            "or a size of 256M or more",
+        ),
+        (
             {"login_limits": {"MemoryMax": 25}},
             "access.login_limits.MemoryMax: found 25, allowed: a percentage from 1% to 100%, or a size of 256M or more",
         ),

@@ -71,6 +71,21 @@ def test_what_a_site_can_say(firewall: Any) -> None:
             {"ssh": ["any"], "compute_networks": ["any"]},
             "firewall.compute_networks: found ['any'], 'any' is no address",
         ),
+        *(
+            (
+                {"ssh": ["any"], "compute_networks": [place]},
+                f"firewall.compute_networks: found ['{place}'], '{place}' is every address, allowed: networks",
+            )
+            for place in ("0.0.0.0/0", "::/0")
+        ),
+        ({"ssh": ["fe80::1%eth0"]}, "firewall.ssh: found ['fe80::1%eth0'], 'fe80::1%eth0' has an interface, which no"),
+        *(
+            (
+                {"ssh": ["any"], "ssh_port": port},
+                f"firewall.ssh_port: found '{port}' on {host}, where {name} is {port}, allowed: another port",
+            )
+            for port, host, name in ((6818, "n1", "SlurmdPort"), (6817, "head", "SlurmctldPort"))
+        ),
         ({"ssh": ["any"], "opens": []}, "firewall.opens: unknown key, did you mean 'open'?"),
         ({"ssh": ["any"], "open": [{"hosts": "login", "ports": "443"}]}, "firewall.open[0].from: missing"),
         (
@@ -265,3 +280,21 @@ def test_large_clusters_take_seconds() -> None:
     found = firewall_plans({"ssh": ["any"]}, members, variables)
     assert len(found["hosts"]) == 10008
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SlurmctldPort", 65536),
+        ("SlurmctldPort", "65530-65540"),
+        ("SlurmdPort", 0),
+        ("SlurmdPort", 65536),
+        ("AccountingStoragePort", 0),
+        ("SrunPortRange", "60000-70000"),
+        ("SrunPortRange", "0-9"),
+    ],
+)
+def test_ports_that_cannot_be(name: str, value: Any) -> None:
+    """Slurm cuts off what does not fit into 16 bits."""
+    found = problems({}, slurm_conf={name: value}, database="head")
+    assert found == [f"slurm_conf.{name}: found '{value}', allowed: ports from 1 to 65535"]

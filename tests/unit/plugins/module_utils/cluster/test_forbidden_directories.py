@@ -69,6 +69,29 @@ def test_no_purpose_has_a_directory_of_the_system(purpose: str) -> None:
 
 # -- paths of daemons ------------------------------------------------------------------------------------------------
 
+OF_SITES = ("/home", "/srv", "/opt", "/mnt", "/media")
+
+
+@pytest.mark.parametrize("path", OF_SITES)
+def test_no_daemon_has_a_directory_that_is_for_others_as_well(path: str) -> None:
+    for name in ("StateSaveLocation", "SlurmdSpoolDir"):
+        (found,) = problems(slurm_conf={name: path})
+        assert found.startswith(f"x.cluster.yml: slurm_conf.{name}: found {path!r}, which is for others as well, ")
+        assert problems(slurm_conf={name: f"{path}/slurm"}) == []
+    variables = {"slurm_cluster_name": "x", "slurm_controllers": ["head"]}
+    (error,) = model_errors({**variables, "slurmdbd_conf": {"ArchiveDir": path}}, ["head"])
+    assert error.startswith(f"slurmdbd_conf.ArchiveDir: found {path!r}, which is for others as well, ")
+
+
+@pytest.mark.parametrize("name", ["StateSaveLocation", "SlurmdSpoolDir", "TmpFS", "SlurmdLogFile", "SlurmctldPidFile"])
+@pytest.mark.parametrize("value", [True, "/srv/x\n", "/srv/x\ny"])
+def test_a_wrong_path_is_one_error(name: str, value: Any) -> None:
+    (found,) = problems(slurm_conf={name: value})
+    assert found.startswith(f"x.cluster.yml: slurm_conf.{name}: found {value!r}, ")
+    log = {"JobCompType": "jobcomp/filetxt", "JobCompLoc": value}
+    assert len(problems(slurm_conf=log)) == 1
+
+
 LOGS = ("SlurmctldLogFile", "SlurmdLogFile", "SlurmSchedLogFile")
 PIDS = ("SlurmctldPidFile", "SlurmdPidFile")
 NO_FILES = [

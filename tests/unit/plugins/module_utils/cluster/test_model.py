@@ -461,9 +461,17 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "wrong files": (
         changed(
             slurm_conf={"Prolog": ["first.sh", "/opt/second"]},
-            slurm_files={"topolgy.conf": "", "slurm.conf": "", "mpi.conf": {"a": 1}, "first.sh": "", "second": ""},
+            slurm_files={
+                "topology.conf": "a\nb\0c",
+                "topolgy.conf": "",
+                "slurm.conf": "",
+                "mpi.conf": {"a": 1},
+                "first.sh": "",
+                "second": "",
+            },
         ),
         [
+            "slurm_files.topology.conf: line 2: found a NUL, where Slurm ends the text, allowed: a text without it",
             f"slurm_files.topolgy.conf: unknown file, did you mean 'topology.conf'? allowed: {FILES}",
             "slurm_files.slurm.conf: is derived from slurm_conf: set that",
             "slurm_files.mpi.conf: found {'a': 1}, allowed: the text of the file",

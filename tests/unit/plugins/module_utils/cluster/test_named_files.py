@@ -92,6 +92,26 @@ def test_a_text_is_a_regular_file(tmp_path: Path, kind: str) -> None:
     assert "allowed: " in file_error(str(tmp_path), made(tmp_path, kind))
 
 
+ARMOR = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n"
+
+
+@pytest.mark.parametrize(
+    "content", ["", "root:!:1::::::\n", ARMOR.replace("PUBLIC", "PRIVATE"), f"x {ARMOR}", "\x99\x01"]
+)
+def test_a_key_of_a_repository_is_a_public_key(tmp_path: Path, content: str) -> None:
+    """All users of the hosts can read the key."""
+    (tmp_path / "k.asc").write_text(content)
+    assert named_file_errors({"slurm_packages": {"key": "k.asc"}}, str(tmp_path)) == [
+        "slurm_packages.key: found 'k.asc', which is no public key, allowed: a public key in ASCII armor (.asc)"
+    ]
+
+
+@pytest.mark.parametrize("content", [ARMOR, f"a comment\n{ARMOR}x", "$ANSIBLE_VAULT;1.1;AES256\n", f"\n{ARMOR}"])
+def test_keys_of_repositories(tmp_path: Path, content: str) -> None:
+    (tmp_path / "k.asc").write_text(content)
+    assert named_file_errors({"slurm_packages": {"key": "k.asc"}}, str(tmp_path)) == []
+
+
 def test_files_that_are_right(tmp_path: Path) -> None:
     (tmp_path / "x.deb").write_bytes(DEB + b"   1 0 0")
     (tmp_path / "people.csv").write_text("name,uid\n")

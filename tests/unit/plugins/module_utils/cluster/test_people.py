@@ -238,7 +238,7 @@ USER_KEYS = (
                 + ", ".join([*USER_KEYS[:-1], "limits.NAME"])
             ],
         ),
-        ("name,name,uid\na,b,5001\n", ["line 1: found the column name twice"] * 2),
+        ("name,name,uid\na,b,5001\n", ["line 1: found the column name twice"]),
         ("name,groups\nalice,\n", ["line 1: the column uid is missing"]),
         ("", ["line 1: the column name is missing", "line 1: the column uid is missing"]),
         (

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import role_values
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import value_problems
 
 ROOT = Path(__file__).parents[5]
@@ -45,6 +46,35 @@ def test_the_defaults_can_be_written() -> None:
         ),
         ({"apptainer_cache_dir": "%h/a b"}, "apptainer_cache_dir: found '%h/a b', allowed: an absolute path, or one"),
         ({"registry_dir": "/srv/my images"}, "registry_dir: found '/srv/my images', allowed: an absolute path of"),
+        *(
+            ({name: value}, f"{name}: found {value}, allowed: an id from 1 to 65533, or from 65536 to 4294967293")
+            for name in ("base_munge_user_id", "slurm_job_user_id", "slurm_user_id")
+            for value in (0, -1, 65534, 65535, 4294967294, 10**20, True)
+        ),
+        *(
+            ({"registry_port": value}, f"registry_port: found {value}, allowed: a port, from 1 to 65535")
+            for value in (0, -1, 65536, True)
+        ),
+        *(
+            ({"slurm_health_limit": value}, f"slurm_health_limit: found {value}, allowed: seconds from 1 to 50, since")
+            for value in (0, -1, 51, 60, 10**9)
+        ),
+        *(
+            ({name: -1}, f"{name}: found -1, allowed: a whole number")
+            for name in ("enroot_cache_days", "slurm_health_disk_free")
+        ),
+        (
+            {"base_kernel_settings": {"net.core.somaxconn": 2**63}},
+            "base_kernel_settings.net.core.somaxconn: found 922",
+        ),
+        *(
+            ({"enroot_environment": {name: "x"}}, "enroot_environment: the name ")
+            for name in ("A B", "", "1A", "A=B", "A\nB", "é")
+        ),
+        *(
+            ({"slurm_health_mounts": [path]}, "slurm_health_mounts[0]: found ")
+            for path in ("rel", "~", "/..", "/a/../b", "/a b", "/a\nb", "")
+        ),
         ({"registry_clean": "daily\nX=1"}, "registry_clean: found a newline (character 6), allowed: one line"),
         (
             {"registry_clean": "dayly"},
@@ -93,6 +123,14 @@ def test_the_defaults_can_be_written() -> None:
 def test_a_value_that_its_file_cannot_express(variables: dict[str, Any], problem: str) -> None:
     (found,) = value_problems(variables)
     assert re.match(re.escape(problem), found), found
+
+
+@pytest.mark.parametrize("name", ["slurm_user_id", "slurm_job_user_id"])
+def test_the_model_of_a_cluster_has_no_user_with_the_id_of_root(name: str) -> None:
+    variables = {"slurm_cluster_name": "x", "slurm_controllers": ["head"]}
+    (found,) = model_errors({**variables, name: 0}, ["head"])
+    assert found == f"{name}: found 0, allowed: an id from 1 to 65533, or from 65536 to 4294967293"
+    assert model_errors({**variables, name: 64030}, ["head"]) == []
 
 
 def test_the_content_of_a_secret_is_not_shown() -> None:

@@ -88,6 +88,9 @@ def test_what_may_be_mounted(entry: dict[str, Any]) -> None:
     assert problems(entry) == []
 
 
+SECRET = "which is a secret, which all users of a host could read, allowed: a file of the hosts with it"
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
@@ -124,11 +127,26 @@ def test_what_may_be_mounted(entry: dict[str, Any]) -> None:
         (mount(packages=[{"url": "https://x.org/y.deb"}]), "storage[0].packages[0].sha256: missing"),
         ({"path": "/data", "type": "none", "source": "/srv"}, "storage[0].type: found 'none', allowed: with option"),
         (mount(homes="yes"), "storage[0].homes: found 'yes', allowed: true or false"),
+        *(
+            (mount(type=kind, source=source, options=[word]), f"storage[0].type: found '{kind}' with option {word}")
+            for kind, source in (("xfs", "/etc"), ("auto", "/etc"), ("nfs", "nas:/x"), ("tmpfs", "/root"))
+            for word in ("bind", "rbind")
+        ),
+        *(
+            (mount(options=[word]), f"{word!r} changes a mount that is there, allowed: options of the file system")
+            for word in ("remount", "move")
+        ),
+        (mount(type="bind", source="/srv"), "storage[0].type: found 'bind', allowed: none, with option bind"),
+        (mount(type="cifs", source="//nas/x", options=["username=a", "password=no-secret"]), SECRET),
+        (mount(type="cifs", source="//nas/x", options="pass=no-secret"), SECRET),
+        (mount(type="ceph", source="10.0.0.1:/", options=["name=x", "secret=no-secret"]), SECRET),
+        (mount(type="davfs", source="https://u:no-secret@nas/"), "allowed: a source without a password"),
     ],
 )  # fmt: skip
 def test_what_is_refused(entry: Any, words: str) -> None:
     found = problems(entry)
     assert any(words in problem for problem in found), found
+    assert "no-secret" not in str(found)
 
 
 def test_no_host_has_two_mounts_on_a_path() -> None:
