@@ -38,10 +38,13 @@ def indented(text: str) -> str:
 _PASSWORD = re.compile(r"(//[^/@\s]*?:)[^/@\s]*@")
 """The password of a URL."""
 
+_SECRET = re.compile(r"\b(pass|passwd|password2?|secret)=[^\s,'\"\]]+")
+"""A secret among the options of mount.cifs(8) or mount.ceph(8)."""
+
 
 def without_passwords(text: str) -> str:
-    """A text in which the passwords of URLs are not shown."""
-    return _PASSWORD.sub(r"\1...@", text)
+    """A text in which the passwords of URLs and of mount options are not shown."""
+    return _SECRET.sub(r"\1=...", _PASSWORD.sub(r"\1...@", text))
 
 
 def short(text: str, most: int = SHOWN) -> str:
