@@ -128,7 +128,8 @@ def said(run: subprocess.CompletedProcess[str], host: str) -> str:
 
 OWN = {"gpucluster.slurm.slurm_files": {"note": "", "digest": "", "files": []}}
 OTHER = {"ansible.builtin.command": "true"}
-COPY = {"ansible.builtin.copy": {"content": "x", "dest": "/dev/null"}}
+# The module runs on this machine, and replaces what is there.
+COPY = {"ansible.builtin.copy": {"content": "x", "dest": "{{ inventory_dir }}/copied"}}
 
 
 def leaves_them_out(site: Site, run: subprocess.CompletedProcess[str], words: str) -> None:
