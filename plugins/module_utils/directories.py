@@ -237,7 +237,7 @@ def _groups(owners: Iterable[int]) -> set[int]:
 
 
 class Directories:
-    """Directories of a host beside the wanted ones.
+    """Directories of a host, compared with the wanted ones.
 
     differ: owner, group and mode, or MISSING, of those that are to be made or repaired, by path.
     refused: why nothing may be made or changed, a sentence for each reason.

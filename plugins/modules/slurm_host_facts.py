@@ -346,7 +346,7 @@ ansible_facts:
           returned: always
           sample: {/etc/slurm: "root:root 0755"}
         directories:
-          description: O(directories) beside what the host has.
+          description: O(directories), compared with those of the host.
           type: dict
           returned: always
           contains:

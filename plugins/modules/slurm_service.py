@@ -320,7 +320,7 @@ def read_again(module: AnsibleModule, written: Sequence[str], units: Sequence[st
 
     Args:
         written: the paths of files that were written or removed.
-        units: the units whose files the module has, beside the service.
+        units: the units whose files the module has, in addition to the service.
 
     Returns: the action, done or predicted, if one is necessary, and the state of the service after it.
     """

@@ -140,7 +140,7 @@ def cgroups() -> tuple[str, str]:
 def enter_cgroup() -> None:
     """Move this process into a cgroup of its own, on a machine with v2.
 
-    slurmd refuses a cgroup with processes of another PID namespace, and it makes the cgroups of jobs beside the one of
+    slurmd refuses a cgroup with processes of another PID namespace, and it makes the cgroups of jobs next to the one of
     process 1, below a cgroup without processes (cgroup_v2.c: cgroup_p_setup_scope, _get_init_cg_path). This process is
     number 1 of its namespace.
     """

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Directories of root and of services, beside what an ordinary user with a right to write has put there."""
+"""Directories of root and of services, and what an ordinary user with a right to write has put there."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def mode(path: Path) -> tuple[int, int]:
 
 
 def refused(*wanted: Directory) -> str:
-    """What the look refuses. Nothing may be repaired then."""
+    """What the comparison refuses. Nothing may be repaired then."""
     found = Directories(wanted)
     if found.refused:
         with pytest.raises(DirectoryError):
