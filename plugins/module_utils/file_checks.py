@@ -202,7 +202,7 @@ def _refused_units(paths: Sequence[str], directory: str) -> dict[str, str]:
 
 
 def _unit_of(path: str, directory: str) -> str:
-    """The name of the unit that a file belongs to. The unit of a drop-in is written with it, if it is not new itself."""
+    """The name of the unit that a file belongs to. That of a drop-in is written with it, if it is not new itself."""
     match = _UNIT.fullmatch(path)
     base, own = match.groups() if match else ("", "")
     if own:

@@ -317,7 +317,7 @@ class Check:
         return words
 
     def load(self, name: str) -> str:
-        """A load in a job, or outside of Slurm where no node has become IDLE: its figures are worth having there, too."""
+        """A load in a job, or outside of Slurm where no node has become IDLE."""
         in_job = self.node_serves
         if not in_job and not self.program.exists():
             raise AbsentError("no node has become IDLE, and gpu_load was not built")

@@ -279,6 +279,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     job_scripts.script: {"type": "string", "pattern": "^#!"},
     job_scripts.on_failure: {"enum": [*job_scripts.FAILURES]},
     firewall_plans.port_list: or_list(TEXT),
+    firewall_plans.node_networks: list_of(TEXT, 1),
     firewall_plans.protocol: {"enum": [*firewall_plans.PROTOCOLS]},
 }
 """The schema of each type that is a function."""

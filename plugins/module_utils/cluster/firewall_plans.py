@@ -59,7 +59,7 @@ def _network(value: Any) -> str:
     return str(found.network_address) if found.num_addresses == 1 else str(found)
 
 
-def _some_networks(value: Any) -> list[str]:
+def node_networks(value: Any) -> list[str]:
     """Networks in which only compute nodes have addresses. All of their ports are open to these."""
     found = _places([])(value)
     if every := [place for place in found if place.endswith("/0")]:
@@ -102,7 +102,7 @@ FIREWALL = Kind(
     own={
         "ssh": {"type": _places([ANY]), "required": True},
         "ssh_port": {"type": up_to(LARGEST)},
-        "compute_networks": {"type": _some_networks},
+        "compute_networks": {"type": node_networks},
         "open": {"type": sequence},
     }
 )
