@@ -232,7 +232,7 @@ def gpu_directories() -> list[str]:
 
 def file_name(words: str) -> str:
     """A name for the output of a command: letters, digits, points and hyphens."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-")[:80] or "plain"
+    return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-")[:80].rstrip("-.") or "plain"
 
 
 def learn_names(steps: Steps, machine: Machine) -> None:

@@ -28,7 +28,7 @@ def answer(directory: str, name: str) -> tuple[int, str]:
 def nvidia_smi(words: tuple[str, ...]) -> tuple[int, str]:
     """Exit status and output of nvidia-smi with these arguments. Raises FileNotFoundError for others than recorded."""
     # The names that tests/device/recording.py gives (`file_name`).
-    return answer("nvidia-smi", re.sub(r"[^A-Za-z0-9.]+", "-", " ".join(words)).strip("-")[:80] or "plain")
+    return answer("nvidia-smi", re.sub(r"[^A-Za-z0-9.]+", "-", " ".join(words)).strip("-")[:80].rstrip("-.") or "plain")
 
 
 def slurm(name: str) -> str:

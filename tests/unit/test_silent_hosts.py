@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -65,6 +64,15 @@ def play(task: dict[str, Any], limit: int = LIMIT) -> list[dict[str, Any]]:
     ]
 
 
+MEASURED = """import resource, subprocess, sys
+status = subprocess.run(sys.argv[2:], check=False).returncode
+with open(sys.argv[1], "w") as file:
+    file.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(status)
+"""
+"""Runs a command, and writes the largest memory of its processes in KiB to a file."""
+
+
 class Site:
     """A cluster of hosts behind a stand-in for ssh: `head` is honest, and the others are as a test wants."""
 
@@ -93,8 +101,9 @@ class Site:
         if not isinstance(playbook, str):
             (self.directory / "play.yml").write_text(yaml.safe_dump(playbook))
             playbook = str(self.directory / "play.yml")
+        command = [str(Path(sys.executable).parent / "ansible-playbook"), playbook, "-i", "x.cluster.yml", *arguments]
         return subprocess.run(
-            [str(Path(sys.executable).parent / "ansible-playbook"), playbook, "-i", "x.cluster.yml", *arguments],
+            [sys.executable, "-c", MEASURED, str(self.directory / "memory"), *command],
             env={
                 **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
                 "ANSIBLE_CONFIG": str(self.directory / "ansible.cfg"),
@@ -165,7 +174,7 @@ def test_loud_hosts_are_left_out_and_named(tmp_path: Path, task: dict[str, Any],
     leaves_them_out(
         site, run, f"The host has answered one command with more than {most} MiB, so that the answer was cut"
     )
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 300_000
+    assert int((site.directory / "memory").read_text()) < 300_000
 
 
 @pytest.mark.once

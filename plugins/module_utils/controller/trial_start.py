@@ -70,6 +70,11 @@ class TrialError(Exception):
     """The message of a slurmctld that did not start."""
 
 
+STATE = "gpucluster-trial-state"
+PID_FILE = "gpucluster-trial-pid"
+"""Names that a site's own files in the directory of slurm.conf do not have."""
+
+
 def trial_conf(text: str, directory: str) -> str:
     """slurm.conf for a second slurmctld, which must not reach any node: it knows no jobs, so it could end all of them.
 
@@ -79,8 +84,8 @@ def trial_conf(text: str, directory: str) -> str:
         free.bind(("", 0))
         port = free.getsockname()[1]
     result = [
-        f"StateSaveLocation={directory}/state",
-        f"SlurmctldPidFile={directory}/pid",
+        f"StateSaveLocation={directory}/{STATE}",
+        f"SlurmctldPidFile={directory}/{PID_FILE}",
         f"SlurmctldPort={port}",
         "MailProg=/bin/true",
     ]
@@ -113,8 +118,8 @@ def try_out(directory: str, user: str) -> None:
         text = trial_conf(file.read(), directory)
     with open(path, "w", encoding="utf-8", opener=opener(0o644)) as file:
         file.write(text)
-    os.mkdir(os.path.join(directory, "state"), mode=0o700)
-    shutil.chown(os.path.join(directory, "state"), user, user)
+    os.mkdir(os.path.join(directory, STATE), mode=0o700)
+    shutil.chown(os.path.join(directory, STATE), user, user)
     shutil.chown(directory, user, user)
     command = ["timeout", "--signal=KILL", str(PATIENCE), "slurmctld", "-D", "-c", "-f", path]
     said: list[str] = []

@@ -63,7 +63,10 @@ PartitionName=p Nodes=ALL QOS=high AllowQos=high,normal
 
 def test_the_second_slurmctld_reaches_nothing_and_runs_nothing() -> None:
     found = trial_conf(CONF, "/run/x").splitlines()
-    assert found[:2] == ["StateSaveLocation=/run/x/state", "SlurmctldPidFile=/run/x/pid"]
+    assert found[:2] == [
+        "StateSaveLocation=/run/x/gpucluster-trial-state",
+        "SlurmctldPidFile=/run/x/gpucluster-trial-pid",
+    ]
     assert [line for line in found[4:] if line] == [
         "ClusterName=demo",
         "KillWait=30",
