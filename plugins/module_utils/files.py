@@ -91,7 +91,7 @@ class File:
         """Raises FileError for a symbolic link of another user: it would be followed, and lead to any file of root."""
         try:
             status = os.lstat(self.path)
-        except OSError:  # what is wrong shows when the file is opened
+        except OSError:  # opening the file reports it
             return
         if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
             raise FileError(

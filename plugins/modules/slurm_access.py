@@ -89,7 +89,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     FileError,
     check,
     from_options,
-    write,
+    replace,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import processes, served_steps
 
@@ -229,7 +229,7 @@ def present(module: AnsibleModule, change: AccessChange) -> None:
         refuse(who, params["administrators"], module.check_mode)
     check(changes)  # a file that sshd refuses shows before another one changes
     if not module.check_mode:
-        write([file for file in changes if file not in guarded])
+        replace([file for file in changes if file not in guarded])
         if guarded or gone:
             change.apply(guarded, gone)
     module.exit_json(

@@ -77,7 +77,7 @@ from ipaddress import ip_address, ip_network
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change as firewall
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, check, noted, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, check, noted, replace
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 
@@ -164,11 +164,11 @@ def present(module: AnsibleModule) -> None:
     check([rules, unit])  # rules that nft refuses show before anything changes
     if changed and not check_mode:
         firewall.take_back()  # of a run that was killed
-        write([unit])
+        replace([unit])
         if unproven:
             firewall.apply(params["rules"], params["digest"])
         else:
-            write([rules])
+            replace([rules])
             firewall.keep(params["digest"])
     module.exit_json(
         changed=changed,
