@@ -49,7 +49,7 @@ from typing import Any
 
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
-from ansible.template import trust_as_template
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import render
 
 
 class LookupModule(LookupBase):
@@ -66,7 +66,4 @@ class LookupModule(LookupBase):
         path = self.find_file_in_search_path(variables, "templates", name)
         if not path:
             raise AnsibleLookupError(f"{name}: there is no such template")
-        text = trust_as_template(self._loader.get_text_file_contents(path))
-        # As in Ansible's own lookup and its module template.
-        rendered = templar.template(text, escape_backslashes=False, overrides={"trim_blocks": True})
-        return "" if rendered is None else str(rendered)  # of a template without any output
+        return render(templar, self._loader, path)

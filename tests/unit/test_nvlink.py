@@ -38,10 +38,7 @@ def run(directory: Path, task: dict[str, Any], **variables: Any) -> tuple[int, s
     play = {
         "hosts": "gb01",
         "gather_facts": False,
-        "tasks": [
-            {"ansible.builtin.import_role": {"name": "gpucluster.slurm.slurm", "rolespec_validate": False}},
-            task,
-        ],
+        "tasks": [task],
     }
     (directory / "play.yml").write_text(yaml.safe_dump([play]))
     done = subprocess.run(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ansible.template import Templar, trust_as_template
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import PROFILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import MOST_SECONDS
+from plain_host import cluster
 
 ROOT = Path(__file__).parents[2]
 ROLES = sorted(path for path in (ROOT / "roles").iterdir() if path.is_dir())
@@ -28,14 +30,16 @@ def load(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_argument_specs_equal_the_defaults(role: Path) -> None:
-    options = load(role / "meta/argument_specs.yml")["argument_specs"]["main"].get("options", {})
+    options = load(role / "meta/argument_specs.yml")["argument_specs"]
+    options = (options.get("main") or options["variables"]).get("options", {})
     specified = {name: option["default"] for name, option in options.items() if "default" in option}
     assert specified == load(role / "defaults/main.yml")
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_every_option_is_required_or_has_a_default(role: Path) -> None:
-    options = load(role / "meta/argument_specs.yml")["argument_specs"]["main"].get("options", {})
+    options = load(role / "meta/argument_specs.yml")["argument_specs"]
+    options = (options.get("main") or options["variables"]).get("options", {})
     assert [name for name, option in options.items() if bool(option.get("required")) == ("default" in option)] == []
 
 
@@ -59,7 +63,7 @@ def test_slurmdbd_uses_the_versions_of_ip_of_the_other_daemons(
 
 
 def test_the_model_knows_the_profiles_of_the_roles() -> None:
-    options = load(ROOT / "roles/slurm/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    options = load(ROOT / "roles/slurm/meta/argument_specs.yml")["argument_specs"]["variables"]["options"]
     assert options["slurm_profile"]["choices"] == [*PROFILES]
     assert [*load(ROOT / "roles/slurm/vars/main/profiles.yml")["__slurm_profiles"]] == [*PROFILES]
 
@@ -144,6 +148,12 @@ def test_a_check_shows_a_service_also_where_another_package_is_missing(
     )
 
     def is_left_out(packages: list[str]) -> bool:
+        if "gpucluster.slurm.decision" in condition:
+            rules = import_module(f"ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.{role}")
+            # A host that has only what its role needs.
+            name = "login" if role == "slurm_client" else "n1"
+            host = cluster(slurm_packages=source)[name].say(packages=dict.fromkeys(packages, "1"))
+            return bool(rules.lacks_package(host))
         variables = {name: trusted(value) for name, value in shared.items()} | {
             "ansible_check_mode": True,
             "slurm_packages": source,

@@ -22,7 +22,7 @@ def specs() -> dict[str, Any]:
     """The options of all roles by name."""
     found: dict[str, Any] = {}
     for path in ROOT.glob("roles/*/meta/argument_specs.yml"):
-        found |= yaml.safe_load(path.read_text())["argument_specs"].get("main", {}).get("options", {})
+        found |= yaml.safe_load(path.read_text())["argument_specs"].popitem()[1].get("options", {})
     return found
 
 

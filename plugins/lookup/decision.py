@@ -1,0 +1,74 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lookup `decision`."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: decision
+short_description: Ask a rule of this collection about a host
+version_added: 0.3.0
+author: gpucluster.slurm contributors (!UNKNOWN)
+description:
+  - For the roles of this collection. It calls a function of C(plugins/module_utils/decisions), which decides in Python
+    what a role does on this host.
+  - Rules and their results can change with every release.
+options:
+  _terms:
+    description: A file of C(decisions) and a function in it, such as V(munge.service).
+    type: list
+    elements: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Run munge with its key
+  gpucluster.slurm.slurm_service:
+    name: munge
+    files: "{{ munge_wanted.files }}"
+    digest: "{{ munge_wanted.digest }}"
+  vars:
+    munge_wanted: "{{ lookup('gpucluster.slurm.decision', 'munge.service') }}"
+"""
+
+RETURN = r"""
+_raw:
+  description: What each rule has decided.
+  type: list
+  elements: raw
+"""
+
+from dataclasses import asdict, is_dataclass
+from importlib import import_module
+from typing import Any
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost
+
+PACKAGE = "ansible_collections.gpucluster.slurm.plugins.module_utils.decisions"
+
+
+class LookupModule(LookupBase):
+    """Asks rules."""
+
+    def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[Any]:
+        """Return what each rule decides, given further arguments of the rule.
+
+        Raises:
+            AnsibleLookupError: a value of the user is wrong.
+        """
+        host = TemplatedHost(variables or {}, self._templar, self._loader)
+        return [ask(host, str(term), kwargs) for term in terms]
+
+
+def ask(host: TemplatedHost, term: str, arguments: dict[str, Any]) -> Any:
+    """What one rule decides."""
+    file, _point, name = term.partition(".")
+    rule = getattr(import_module(f"{PACKAGE}.{file}"), name)
+    try:
+        result = rule(host, **arguments)
+    except (ValueError, TypeError) as error:
+        raise AnsibleLookupError(str(error)) from error
+    return asdict(result) if is_dataclass(result) and not isinstance(result, type) else result

@@ -1,0 +1,170 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What follows from the variables of a cluster for all its hosts, for several roles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_plans
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import LIB_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import SOURCES, PackageSource
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+SRUN_PORTS = "60001-63000"
+"""The ports on which srun listens. Without a range, a firewall between the hosts could not have a rule for them."""
+
+SLURMCTLD_PORT = "6817"
+
+GROUP_ROLES: Mapping[str, tuple[str, ...]] = {
+    "slurm_cluster": ("munge",),
+    "slurm_database": ("mariadb", "slurmdbd"),
+    "slurm_controller": ("slurmctld",),
+    "slurm_compute": ("slurmd",),
+    "slurm_login": ("slurm_client",),
+    "slurm_registry": ("registry",),
+}
+"""The roles of site.yml for the hosts of each group, so that one call installs all packages of a host."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a profile changes (docs/admin/strict.md)."""
+
+    slurm_conf: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults, which a site's own slurm_conf overrides."""
+    slurmdbd_conf: Mapping[str, Any] = field(default_factory=dict)
+    slurmctld_parameters: tuple[str, ...] = ()
+    """Words of SlurmctldParameters, added to those of a site."""
+    job_user: str = "root"
+    """Who submits the jobs by which the collection checks the cluster."""
+    logs: str = "0755"
+    """The mode of the directory of the logs. The file in which slurmctld notes all jobs is there, and slurmctld gives
+    it the mode 0644 at each start (src/plugins/jobcomp/filetxt)."""
+
+
+PRIVATE = ["accounts", "events", "jobs", "reservations", "usage", "users"]
+
+PROFILES: Mapping[str, Profile] = {
+    "standard": Profile(),
+    "strict": Profile(
+        slurm_conf={
+            "PrivateData": PRIVATE,
+            "DisableRootJobs": True,
+            # The limits of a login are no limits of a job. Slurm reads one of the two parameters only.
+            "PropagateResourceLimits": "NONE",
+            "PropagateResourceLimitsExcept": None,
+            "CommunicationParameters": ["NoCtldInAddrAny", "NoInAddrAny"],
+        },
+        slurmdbd_conf={"PrivateData": PRIVATE},
+        # Root of any host that has the munge key could set a trigger as SlurmUser, and slurmctld would run its program.
+        slurmctld_parameters=("disable_triggers",),
+        job_user="slurm-check",
+        logs="0750",
+    ),
+}
+
+
+def profile(host: RunHost) -> Profile:
+    """The profile of the cluster."""
+    return PROFILES[host["slurm_profile"]]
+
+
+def slurm_user(host: RunHost) -> str:
+    """The user of slurmctld, who owns its files.
+
+    slurm_conf can name another one, as a cluster that was taken over has it; without the parameter, Slurm uses root.
+    """
+    conf = host["slurm_conf"]
+    return str(conf["SlurmUser"] or "root") if "SlurmUser" in conf else "slurm"
+
+
+def state_directory(host: RunHost) -> str:
+    """StateSaveLocation."""
+    return str(host["slurm_conf"].get("StateSaveLocation", f"{LIB_DIR}/slurmctld"))
+
+
+def state_mark(host: RunHost) -> str:
+    """The file that slurmctld makes when it serves a cluster for the first time."""
+    return f"{state_directory(host)}/clustername"
+
+
+def is_controller(host: RunHost) -> bool:
+    """Whether this host is one of the controllers."""
+    return host.name in host["slurm_controllers"]
+
+
+def serving_controller(host: RunHost) -> str:
+    """The controller for all questions and changes.
+
+    It is the serving one, if this run has found it, or else the primary. A role that is used alone, without a
+    controller, asks the host itself.
+    """
+    return str(host.get("__slurm_serving_controller") or [*host["slurm_controllers"], host.name][0])
+
+
+def serves(host: RunHost) -> bool:
+    """Whether this host is the serving controller."""
+    return host.name == serving_controller(host)
+
+
+def conf_servers(host: RunHost) -> list[str]:
+    """Servers from which a daemon or client without its own configuration fetches it, as HOST:PORT.
+
+    That is "configless" (slurm.conf(5), enable_configless). SlurmctldPort may be a range: the first port serves.
+    """
+    port = str(host["slurm_conf"].get("SlurmctldPort", SLURMCTLD_PORT)).partition("-")[0]
+    return [f"{controller}:{port}" for controller in host["slurm_controllers"]]
+
+
+def cluster_members(host: RunHost) -> dict[str, list[str]]:
+    """The hosts that words in `hosts` of an entry of slurm_storage stand for."""
+    groups = host["groups"]
+    return {
+        "all": list(groups.get("slurm_cluster", groups["all"])),
+        "login": host.members("slurm_login"),
+        "compute": host.members("slurm_compute"),
+        "controllers": list(host["slurm_controllers"]),
+    }
+
+
+def all_storage_plans(host: RunHost) -> dict[str, Any]:
+    """What each host does for the storage (cluster/storage.py)."""
+    return storage_plans(
+        host["slurm_storage"], cluster_members(host), host.get("slurm_people") or {}, host["slurm_addresses"]
+    )
+
+
+def scratch(host: RunHost) -> str:
+    """The file system of jobs' temporary files among the storage; empty without one."""
+    return next((str(entry["path"]) for entry in host["slurm_storage"] if entry.get("scratch")), "")
+
+
+def tmp_fs(host: RunHost) -> str:
+    """Slurm's TmpFS."""
+    return str(host["slurm_conf"].get("TmpFS") or scratch(host) or "/tmp")
+
+
+def backup_hosts(host: RunHost) -> list[str]:
+    """The hosts that make backups: each of them saves what it holds."""
+    hosts = [host["slurm_database"], *host["slurm_controllers"]] if host["slurm_backup"] else []
+    return list(dict.fromkeys(host for host in hosts if host))
+
+
+def mail_password_file(host: RunHost) -> str:
+    """The file on the control host that has the password of the relay of mails."""
+    return f"{host['slurm_secrets_dir']}/mail_password"
+
+
+def submit_host(host: RunHost) -> str:
+    """The host on which jobs are submitted: the first login host or controller that the run has reached."""
+    reached = host["groups"].get("slurm_needs_validation")
+    return str((reached or [*host.members("slurm_login"), *host["slurm_controllers"]])[0])
+
+
+def source(host: RunHost) -> PackageSource:
+    """Where Slurm's packages come from."""
+    return SOURCES["distribution" if host["slurm_packages"] == "distribution" else "schedmd"]

@@ -1,0 +1,84 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role munge."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    serves,
+    serving_controller,
+    state_mark,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+ENCODE = ["munge", "--no-input", "--ttl=120", "--restrict-uid=0"]
+"""The command that makes a credential."""
+
+DECODE = ["unmunge", "--no-output"]
+
+
+@dataclass(frozen=True)
+class Service:
+    """Options of slurm_service for munge."""
+
+    files: list[dict[str, Any]]
+    digest: str
+    proof: dict[str, Any] | None
+    """The controller makes a credential, and every other host decodes it. A host without a controller decodes its own
+    credential. Without a credential there is nothing to decode, and the run fails with the error of the controller."""
+
+
+def service(host: RunHost) -> Service:
+    """How munge runs on this host."""
+    files = key_files(host)
+    return Service(files, digest(host), {"command": ENCODE} if serves(host) else decoding(host))
+
+
+def key_files(host: RunHost) -> list[dict[str, Any]]:
+    """The key, in base64, since it has arbitrary bytes.
+
+    Raises:
+        ValueError: the control host has no key. In check mode it may not exist yet.
+    """
+    path = host["munge_key_file"]
+    key = host.content(path)
+    if key is None and not host.check_mode:
+        raise ValueError(f"munge_key_file: {path} is missing")
+    secret = base64.b64encode(key or b"").decode()
+    return [{"path": "/etc/munge/munge.key", "secret": secret, "owner": "munge", "mode": "0400"}]
+
+
+def digest(host: RunHost) -> str:
+    """The checksum of the options, by which a host is known to be as the last run has left it (SHA-256)."""
+    return hashlib.sha256(json.dumps(key_files(host)).encode()).hexdigest()
+
+
+def decoding(host: RunHost) -> dict[str, Any] | None:
+    """The proof that a host decodes a credential of the controller."""
+    controller = serving_controller(host)
+    if controller in host.all_play_hosts:
+        credential = (host.of(controller).get("__munge_encoded") or {}).get("proof", "")
+    else:
+        credential = (host.get("__munge_credential") or {}).get("stdout", "")
+    return {"command": DECODE, "stdin": credential} if credential else None
+
+
+def cluster_runs(host: RunHost) -> bool:
+    """Whether the controller has served a cluster, which keeps its key."""
+    asked = host.get("__munge_cluster") or {}
+    if "stat" in asked:
+        return bool(asked["stat"]["exists"])
+    return state_mark(host) in host.of(serving_controller(host)).facts["files"]
+
+
+def lacks_package(host: RunHost) -> bool:
+    """Whether the host lacks the packages, so that check mode has nothing to compare."""
+    return any(package not in host.facts["packages"] for package in DISTRIBUTION_PACKAGES["munge"])

@@ -1,0 +1,135 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Differences between distributions, package sources and releases of Slurm (docs/design/platforms.md).
+
+The three choices are independent of each other. A host that is not in these tables is refused (decisions/platform.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+DISTRIBUTIONS = ("debian 12", "debian 13", "ubuntu 22.04", "ubuntu 24.04", "ubuntu 26.04")
+"""ID and VERSION_ID of /etc/os-release."""
+
+DISTRIBUTION_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "munge": ("munge",),
+    "mariadb": ("mariadb-server", "python3-pymysql"),
+    "registry": ("docker-registry", "nginx"),
+    "logs": ("logrotate",),
+    "completion": ("bash-completion",),
+    "backup": ("restic",),
+    "mail": ("msmtp", "ca-certificates"),
+    "firewall": ("nftables",),
+}
+"""Packages by purpose. They have the same names in all distributions."""
+
+PENALISING = ("debian 13", "ubuntu 26.04")
+"""Distributions whose sshd refuses an address for a while after several failed logins (PerSourcePenalties, OpenSSH
+9.8)."""
+
+BROKEN_PACKAGES: Mapping[str, tuple[str, ...]] = {"debian 12": ("slurm-wlm-nvml-plugin",)}
+"""Packages of Slurm's plugins that apt cannot install on a distribution, because they need a version of Slurm that a
+security update has replaced."""
+
+
+@dataclass(frozen=True)
+class PackageSource:
+    """Where Slurm's packages come from."""
+
+    name: str
+    title: str
+    """Its name in messages."""
+    packages: Mapping[str, tuple[str, ...]]
+    """Names by purpose. All of SchedMD's packages depend on slurm-smd; as files, it has to be named with them."""
+    units: Mapping[str, str]
+    """The packages that have the units of daemons. A host with such a package shows in check mode what a run would
+    change on the daemon, whatever other packages it lacks."""
+    plugins: Mapping[str, tuple[str, ...]]
+    """Names by the word of AutoDetect that needs them; these packages have versions of their own."""
+    version: str
+    """The package on which all others depend in its own version, so that its version is theirs."""
+    hold: tuple[str, ...]
+    """The source packages whose packages apt must not change."""
+    rotates: bool
+    """Whether the packages of the daemons rotate their logs."""
+
+
+SOURCES: Mapping[str, PackageSource] = {
+    "distribution": PackageSource(
+        name="distribution",
+        title="the distribution",
+        packages={
+            "slurmctld": ("slurmctld", "slurm-client"),
+            "slurmd": ("slurmd", "slurm-client"),
+            "slurmdbd": ("slurmdbd", "slurm-client"),
+            "slurm_client": ("slurm-client",),
+            "sackd": ("sackd",),
+            "adopt": ("libpam-slurm-adopt",),
+        },
+        units={"slurmd": "slurmd", "sackd": "sackd"},
+        plugins={"nvml": ("slurm-wlm-nvml-plugin",)},
+        version="slurm-wlm-basic-plugins",
+        hold=("slurm-wlm", "slurm-wlm-contrib"),
+        rotates=True,
+    ),
+    "schedmd": PackageSource(
+        name="schedmd",
+        title="SchedMD",
+        packages={
+            "slurmctld": ("slurm-smd", "slurm-smd-slurmctld", "slurm-smd-client"),
+            "slurmd": ("slurm-smd", "slurm-smd-slurmd", "slurm-smd-client"),
+            "slurmdbd": ("slurm-smd", "slurm-smd-slurmdbd", "slurm-smd-client"),
+            "slurm_client": ("slurm-smd", "slurm-smd-client"),
+            "sackd": ("slurm-smd", "slurm-smd-sackd"),
+            "adopt": ("slurm-smd", "slurm-smd-libpam-slurm-adopt"),
+        },
+        units={"slurmd": "slurm-smd-slurmd", "sackd": "slurm-smd-sackd"},
+        plugins={"nvml": ()},
+        version="slurm-smd",
+        hold=("slurm-smd",),
+        rotates=False,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Release:
+    """What differs between releases of Slurm."""
+
+    sackd: bool
+    """Whether Slurm has this daemon, which fetches the configuration for hosts without slurmctld and slurmd. It came
+    together with its packages, of Debian, of Ubuntu and of SchedMD."""
+    sends_scripts: bool
+    """Whether slurmctld sends a prolog and an epilog to the nodes."""
+    run_dirs: Mapping[str, str]
+    """Directories in which the daemons can write their PID files (RuntimeDirectory of the units; older units make no
+    directories)."""
+    autodetect: tuple[str, ...]
+    """Methods by which slurmd can find GPUs (gres.conf(5)); with another word it would find none."""
+    private_tmp: Mapping[str, str]
+    """The parameters with which each job has a /tmp of its own (job_container.conf(5))."""
+
+
+OLD_RUN_DIRS = {"slurmctld": "/run", "slurmd": "/run", "slurmdbd": "/run"}
+RUN_DIRS = {"slurmctld": "/run/slurmctld", "slurmd": "/run/slurm", "slurmdbd": "/run/slurmdbd"}
+JOB_CONTAINER = {"JobContainerType": "job_container/tmpfs"}
+NAMESPACES = {"NamespaceType": "namespace/tmpfs"}
+WITH_NRT = ("nrt", "nvml", "oneapi", "rsmi")
+WITH_NVIDIA = ("nrt", "nvidia", "nvml", "oneapi", "rsmi")
+
+RELEASES: Mapping[str, Release] = {
+    "22.05": Release(False, False, OLD_RUN_DIRS, ("nvml", "oneapi", "rsmi"), JOB_CONTAINER),
+    "23.02": Release(False, False, OLD_RUN_DIRS, ("nvml", "oneapi", "rsmi"), JOB_CONTAINER),
+    "23.11": Release(True, True, RUN_DIRS, WITH_NRT, JOB_CONTAINER),
+    "24.05": Release(True, True, RUN_DIRS, WITH_NRT, JOB_CONTAINER),
+    "24.11": Release(True, True, RUN_DIRS, WITH_NVIDIA, JOB_CONTAINER),
+    "25.05": Release(True, True, RUN_DIRS, WITH_NVIDIA, JOB_CONTAINER),
+    "25.11": Release(True, True, RUN_DIRS, WITH_NVIDIA, NAMESPACES),
+    "26.05": Release(True, True, RUN_DIRS, WITH_NVIDIA, NAMESPACES),
+}
+"""In the order of time. Releases compare as texts."""
+
+NEWEST = max(RELEASES)

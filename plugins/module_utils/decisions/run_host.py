@@ -1,0 +1,79 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the decisions of a run may know: a `RunHost`. Nothing in this package imports Ansible."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+
+class RunHost(Mapping[str, Any]):
+    """A host of a run: its variables by name, and what the control host can tell about it.
+
+    In a run it is a `TemplatedHost` (plugin_utils), in unit tests a `PlainHost` (tests/unit/plain_host.py).
+    """
+
+    @abstractmethod
+    def of(self, name: str) -> RunHost:
+        """Another host of the inventory, without the variables of the role that runs."""
+
+    @abstractmethod
+    def text(self, role: str, template: str, **variables: Any) -> str:
+        """The text of a template of a role, rendered with the variables of this host and further ones."""
+
+    @abstractmethod
+    def content(self, path: str) -> bytes | None:
+        """The content of a file on the control host, decrypted where ansible-vault encrypts it; None without one."""
+
+    @abstractmethod
+    def option(self, role: str, name: str) -> Any:
+        """A variable of a role: that of this host, or else the default of the role."""
+
+    @property
+    def name(self) -> str:
+        """The name of the host in the inventory."""
+        return str(self["inventory_hostname"])
+
+    @property
+    def check_mode(self) -> bool:
+        """Whether this run changes nothing."""
+        return bool(self.get("ansible_check_mode"))
+
+    @property
+    def play_hosts(self) -> list[str]:
+        """The hosts of this play that have not failed."""
+        return list(self["ansible_play_hosts"])
+
+    @property
+    def all_play_hosts(self) -> list[str]:
+        """The hosts of this play, also those that have failed or were not reached."""
+        return list(self["ansible_play_hosts_all"])
+
+    def members(self, group: str) -> list[str]:
+        """The hosts of a group, in the order of the inventory; none without the group."""
+        return list(self["groups"].get(group) or [])
+
+    def within(self, *groups: str) -> bool:
+        """Whether this host is in one of the groups."""
+        return any(group in groups for group in self["group_names"])
+
+    def answer(self) -> dict[str, Any] | None:
+        """The result of slurm_host_facts on this host; None before it has answered."""
+        look = self.get("__slurm_look") or {}
+        return look if "slurm_host" in (look.get("ansible_facts") or {}) else None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts of this host (`slurm_host` of the module slurm_host_facts).
+
+        Raises:
+            LookupError: the host has not answered.
+        """
+        answer = self.answer()
+        if answer is None:
+            raise LookupError(f"{self.name} has not answered slurm_host_facts")
+        facts: dict[str, Any] = answer["ansible_facts"]["slurm_host"]
+        return facts

@@ -1,0 +1,103 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host of a run as the decisions see it (module_utils/decisions), from Ansible's variables and templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.errors import AnsibleError
+from ansible.template import trust_as_template
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+ROLES = Path(__file__).parents[2] / "roles"
+
+
+@cache
+def role_defaults(role: str) -> dict[str, Any]:
+    """The defaults of a role, as its file has them."""
+    return yaml.safe_load((ROLES / role / "defaults/main.yml").read_text(encoding="utf-8")) or {}
+
+
+class TemplatedHost(RunHost):
+    """A host of a run. A variable is templated when it is read for the first time."""
+
+    def __init__(self, variables: Mapping[str, Any], templar: Any, loader: Any) -> None:
+        self._variables, self._templar, self._loader = variables, templar, loader
+        self._read: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._read:
+            value = self._variables[name]
+            self._read[name] = value if name == "hostvars" else plain(self._templar.template(value))
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._variables)
+
+    def __len__(self) -> int:
+        return len(self._variables)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._variables
+
+    def of(self, name: str) -> TemplatedHost:
+        """Another host of the inventory, without the variables of the role that runs."""
+        if name == self.name:
+            return self
+        hostvars = self._variables["hostvars"]
+        if name not in hostvars:
+            raise LookupError(f"{name} is no host of the inventory")
+        variables = {**hostvars.raw_get(name), "hostvars": hostvars}
+        for shared in ("ansible_play_hosts", "ansible_play_hosts_all", "ansible_check_mode"):
+            if shared in self._variables:
+                variables[shared] = self._variables[shared]
+        return TemplatedHost(variables, self._templar.copy_with_new_env(available_variables=variables), self._loader)
+
+    def text(self, role: str, template: str, **variables: Any) -> str:
+        """The text of a template of a role, rendered with the variables of this host and further ones."""
+        known = {**self._variables, **variables}
+        templar = self._templar.copy_with_new_env(available_variables=known)
+        path = ROLES / role / "templates" / template
+        return render(templar, self._loader, str(path))
+
+    def content(self, path: str) -> bytes | None:
+        """The content of a file on the control host, decrypted where ansible-vault encrypts it; None without one."""
+        if not Path(path).exists():
+            return None
+        try:
+            # Decrypted if need be, into a file that is removed below, or by Ansible at its end.
+            real = self._loader.get_real_file(path)
+            content = Path(real).read_bytes()
+            self._loader.cleanup_tmp_file(real)
+        except OSError as error:
+            raise AnsibleError(f"{path}: {error}") from error
+        return content
+
+    def option(self, role: str, name: str) -> Any:
+        """A variable of a role: that of this host, or else the default of the role."""
+        if name in self._variables:
+            return self[name]
+        return plain(self._templar.template(trusted(role_defaults(role)[name])))
+
+
+def trusted(value: Any) -> Any:
+    """A value of a file of this collection, whose texts may be templates."""
+    if isinstance(value, str):
+        return trust_as_template(value)
+    if isinstance(value, dict):
+        return {key: trusted(element) for key, element in value.items()}
+    return [trusted(element) for element in value] if isinstance(value, list) else value
+
+
+def render(templar: Any, loader: Any, path: str) -> str:
+    """The text of a template file, as Ansible's own lookup and its module template render it."""
+    text = trust_as_template(loader.get_text_file_contents(path))
+    rendered = templar.template(text, escape_backslashes=False, overrides={"trim_blocks": True})
+    return "" if rendered is None else str(rendered)  # of a template without any output

@@ -1,0 +1,123 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host for unit tests of decisions: plain variables instead of Ansible's, and names instead of rendered texts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from standing_hosts import honest
+
+ROLES = Path(__file__).parents[2] / "roles"
+
+CLUSTER: dict[str, Any] = {
+    "slurm_cluster_name": "x",
+    "slurm_cluster_dir": "/cluster",
+    "slurm_secrets_dir": "/cluster/secrets/x",
+    "slurm_controllers": ["head"],
+    "slurm_database": "head",
+    "slurm_registry": "",
+    "slurm_addresses": [],
+    "slurm_hardware_types": {"m": {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 2000}},
+    "slurm_nodes": [{"hosts": "n[1-2]", "hardware": "m"}],
+    "slurm_partitions": [{"name": "all", "nodes": "n[1-2]"}],
+    "slurm_packages": "distribution",
+    "slurm_conf": {},
+    "slurm_cgroup_conf": {},
+    "slurm_files": {},
+    "slurm_people": {},
+    "slurm_plugstack": [],
+    "slurm_containers": [],
+    "slurm_storage": [],
+    "slurm_access": {},
+    "slurm_backup": {},
+    "slurm_mail": {},
+    "slurm_prologs": [],
+    "slurm_epilogs": [],
+    "slurm_private_tmp": "",
+    "slurm_profile": "standard",
+    "slurm_job_user_id": 965,
+    "slurm_no_new_privileges": False,
+    "slurm_firewall": {},
+    "slurm_user_id": 64030,
+    "slurm_take_over": False,
+}
+GROUPS = {
+    "all": ["head", "login", "n1", "n2"],
+    "slurm_cluster": ["head", "login", "n1", "n2"],
+    "slurm_controller": ["head"],
+    "slurm_database": ["head"],
+    "slurm_login": ["login"],
+    "slurm_compute": ["n1", "n2"],
+}
+
+
+class PlainHost(RunHost):
+    """A host with these variables. Hosts of one cluster share `hosts`."""
+
+    def __init__(self, variables: Mapping[str, Any], files: Mapping[str, bytes] | None = None) -> None:
+        self._variables = dict(variables)
+        self.files = files or {}
+        self.hosts: dict[str, PlainHost] = {self.name: self}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._variables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._variables)
+
+    def __len__(self) -> int:
+        return len(self._variables)
+
+    def of(self, name: str) -> PlainHost:
+        """Another host of the cluster."""
+        return self.hosts[name]
+
+    def text(self, role: str, template: str, **variables: Any) -> str:
+        """A word for the text that a run would render."""
+        return f"{role}/{template} {sorted(variables.items())}"
+
+    def content(self, path: str) -> bytes | None:
+        """One of the files that the test has given."""
+        return self.files.get(path)
+
+    def option(self, role: str, name: str) -> Any:
+        """A variable, or the default of the role if that is no template."""
+        if name in self._variables:
+            return self[name]
+        return yaml.safe_load((ROLES / role / "defaults/main.yml").read_text())[name]
+
+    def set(self, **variables: Any) -> PlainHost:
+        """Set variables of this host; return it."""
+        self._variables |= variables
+        return self
+
+    def say(self, **facts: Any) -> PlainHost:
+        """Set facts that this host has said; return it."""
+        self.facts.update(facts)
+        return self
+
+
+def cluster(files: Mapping[str, bytes] | None = None, **variables: Any) -> dict[str, PlainHost]:
+    """The hosts of a small cluster, all with an honest answer: head, login, n1 and n2."""
+    hosts = {}
+    for name in GROUPS["all"]:
+        own = {
+            "inventory_hostname": name,
+            "groups": GROUPS,
+            "group_names": sorted(group for group, members in GROUPS.items() if name in members and group != "all"),
+            "ansible_play_hosts": GROUPS["all"],
+            "ansible_play_hosts_all": GROUPS["all"],
+            "ansible_check_mode": False,
+            "__slurm_look": honest(name)["slurm_host_facts"],
+        }
+        hosts[name] = PlainHost(copy.deepcopy(CLUSTER | own | variables), files)
+    for host in hosts.values():
+        host.hosts = hosts
+    return hosts
