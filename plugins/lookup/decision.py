@@ -41,11 +41,15 @@ _raw:
 
 from dataclasses import asdict, is_dataclass
 from importlib import import_module
+from multiprocessing import parent_process
 from typing import Any
 
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost
+
+ANSWERS: dict[tuple[str, str, str], Any] = {}
+"""The answers that this process has had, by host, rule and arguments."""
 
 PACKAGE = "ansible_collections.gpucluster.slurm.plugins.module_utils.decisions"
 
@@ -60,7 +64,16 @@ class LookupModule(LookupBase):
             AnsibleLookupError: a value of the user is wrong.
         """
         host = TemplatedHost(variables or {}, self._templar, self._loader)
-        return [ask(host, str(term), kwargs) for term in terms]
+        return [self._answer(host, str(term), kwargs) for term in terms]
+
+    def _answer(self, host: TemplatedHost, term: str, arguments: dict[str, Any]) -> Any:
+        """What a rule decides. The options of a task may ask for it several times, and each task has its process."""
+        if parent_process() is None:
+            return ask(host, term, arguments)
+        key = (host.name, term, repr(arguments))
+        if key not in ANSWERS:
+            ANSWERS[key] = ask(host, term, arguments)
+        return ANSWERS[key]
 
 
 def ask(host: TemplatedHost, term: str, arguments: dict[str, Any]) -> Any:

@@ -15,6 +15,16 @@ description:
   - It changes nothing on the host, with one exception. If apt has no package lists, or with O(update_lists), the module
     downloads them to find out the release of Slurm.
 options:
+  purpose:
+    description:
+      - For the roles of this collection, instead of the other options. The control host derives from the variables of
+        the host what they have to know.
+      - With V(site) and V(lists), it also decides what the host needs, and puts it into groups C(slurm_needs_STAGE).
+        With V(lists), apt downloads its lists of packages first. V(role) is for a role that is used alone, V(cluster)
+        only finds out whether the host belongs to another cluster.
+    type: str
+    choices: ["", site, lists, role, cluster]
+    default: ""
   packages:
     description: Packages to look for, by name.
     type: list
@@ -590,6 +600,7 @@ def main() -> None:
     text = {"type": "str", "required": True}
     module = AnsibleModule(
         argument_spec={
+            "purpose": {"type": "str", "default": "", "choices": ["", "site", "lists", "role", "cluster"]},
             "packages": names,
             "slurm_package": {"type": "str", "default": "slurm-wlm-basic-plugins"},
             "update_lists": {"type": "bool", "default": False},

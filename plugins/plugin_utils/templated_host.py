@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import fcntl
+import json
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.template import trust_as_template
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import shared
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 ROLES = Path(__file__).parents[2] / "roles"
@@ -25,18 +29,47 @@ def role_defaults(role: str) -> dict[str, Any]:
     return yaml.safe_load((ROLES / role / "defaults/main.yml").read_text(encoding="utf-8")) or {}
 
 
+RUN = ("ansible_play_hosts", "ansible_play_hosts_all", "ansible_check_mode", "ansible_run_tags", "__slurm_upgrades")
+"""Variables of a run, which are not among those of another host."""
+
+
+def once(name: str, compute: Callable[[], Any]) -> Any:
+    """A value of types that JSON has, which the first process of this run that asks for it computes for all.
+
+    Ansible has a process for each task of a host, and a directory for a run, which it removes at its end.
+    """
+    with open(Path(constants.DEFAULT_LOCAL_TMP) / f"gpucluster-{name}.json", "a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        text = file.read()
+        if not text:
+            text = json.dumps(compute())
+            file.write(text)
+        return json.loads(text)
+
+
 class TemplatedHost(RunHost):
     """A host of a run. A variable is templated when it is read for the first time."""
 
-    def __init__(self, variables: Mapping[str, Any], templar: Any, loader: Any) -> None:
-        self._variables, self._templar, self._loader = variables, templar, loader
+    def __init__(
+        self, variables: Mapping[str, Any], templar: Any, loader: Any, further: Mapping[str, Any] | None = None
+    ) -> None:
+        self._further = further or {}
+        self._variables = {**variables, **self._further}
+        self._templar = templar.copy_with_new_env(available_variables=self._variables)
+        self._loader = loader
         self._read: dict[str, Any] = {}
+        self._shared: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._read:
-            value = self._variables[name]
-            self._read[name] = value if name == "hostvars" else plain(self._templar.template(value))
+            self._read[name] = plain(self._templar.template(self._raw(name)))
         return self._read[name]
+
+    def _raw(self, name: str) -> Any:
+        if name not in self._variables and name in role_defaults("slurm"):
+            return trusted(role_defaults("slurm")[name])
+        return self._variables[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._variables)
@@ -55,10 +88,19 @@ class TemplatedHost(RunHost):
         if name not in hostvars:
             raise LookupError(f"{name} is no host of the inventory")
         variables = {**hostvars.raw_get(name), "hostvars": hostvars}
-        for shared in ("ansible_play_hosts", "ansible_play_hosts_all", "ansible_check_mode"):
-            if shared in self._variables:
-                variables[shared] = self._variables[shared]
-        return TemplatedHost(variables, self._templar.copy_with_new_env(available_variables=variables), self._loader)
+        variables |= {run: self._variables[run] for run in RUN if run in self._variables}
+        return TemplatedHost(variables, self._templar, self._loader, self._further)
+
+    def extended(self, **variables: Any) -> TemplatedHost:
+        """The same host with further variables, which all hosts reached from it have."""
+        return TemplatedHost(self._variables, self._templar, self._loader, {**self._further, **variables})
+
+    def shared(self, name: str) -> Any:
+        """What a function of decisions/shared.py says for all hosts of the cluster."""
+        if name not in self._shared:
+            # Of one host, so that it does not depend on which of them asks first.
+            self._shared[name] = once(name, lambda: getattr(shared, name)(self.of(self.all_play_hosts[0])))
+        return self._shared[name]
 
     def text(self, role: str, template: str, **variables: Any) -> str:
         """The text of a template of a role, rendered with the variables of this host and further ones."""

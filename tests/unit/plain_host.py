@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import shared
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from standing_hosts import honest
 
@@ -93,6 +94,17 @@ class PlainHost(RunHost):
             return self[name]
         return yaml.safe_load((ROLES / role / "defaults/main.yml").read_text())[name]
 
+    def extended(self, **variables: Any) -> PlainHost:
+        """The same host with further variables, which all hosts reached from it have."""
+        hosts = {name: PlainHost({**host, **variables}, host.files) for name, host in self.hosts.items()}
+        for host in hosts.values():
+            host.hosts = hosts
+        return hosts[self.name]
+
+    def shared(self, name: str) -> Any:
+        """What a function of decisions/shared.py says for all hosts of the cluster."""
+        return getattr(shared, name)(self)
+
     def set(self, **variables: Any) -> PlainHost:
         """Set variables of this host; return it."""
         self._variables |= variables
@@ -115,6 +127,7 @@ def cluster(files: Mapping[str, bytes] | None = None, **variables: Any) -> dict[
             "ansible_play_hosts": GROUPS["all"],
             "ansible_play_hosts_all": GROUPS["all"],
             "ansible_check_mode": False,
+            "ansible_run_tags": ["all"],
             "__slurm_look": honest(name)["slurm_host_facts"],
         }
         hosts[name] = PlainHost(copy.deepcopy(CLUSTER | own | variables), files)

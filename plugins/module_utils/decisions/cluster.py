@@ -103,7 +103,8 @@ def serving_controller(host: RunHost) -> str:
     It is the serving one, if this run has found it, or else the primary. A role that is used alone, without a
     controller, asks the host itself.
     """
-    return str(host.get("__slurm_serving_controller") or [*host["slurm_controllers"], host.name][0])
+    found = (host.get("__slurm_run") or {}).get("serving_controller")
+    return str(found or [*host["slurm_controllers"], host.name][0])
 
 
 def serves(host: RunHost) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,13 +43,18 @@ def service(host: RunHost) -> Service:
     return Service(files, digest(host), {"command": ENCODE} if serves(host) else decoding(host))
 
 
+def key_path(host: RunHost) -> str:
+    """The file on the control host that has the key."""
+    return str(host.option("munge", "munge_key_file"))
+
+
 def key_files(host: RunHost) -> list[dict[str, Any]]:
     """The key, in base64, since it has arbitrary bytes.
 
     Raises:
         ValueError: the control host has no key. In check mode it may not exist yet.
     """
-    path = host["munge_key_file"]
+    path = key_path(host)
     key = host.content(path)
     if key is None and not host.check_mode:
         raise ValueError(f"munge_key_file: {path} is missing")
@@ -77,6 +83,27 @@ def cluster_runs(host: RunHost) -> bool:
     if "stat" in asked:
         return bool(asked["stat"]["exists"])
     return state_mark(host) in host.of(serving_controller(host)).facts["files"]
+
+
+def hosts_with_work(host: RunHost, answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The hosts on which munge is not as the last run has left it, in the order of the answers.
+
+    With them, the controller is one of them, whose credential proves them. Without a key on the control host, all are.
+
+    Args:
+        host: any host.
+        answers: by host, the answer to slurm_host_facts with the stages that follow from it.
+    """
+    wanted = digest(host) if host.content(key_path(host)) is not None else None
+    changed = {
+        name
+        for name, answer in answers.items()
+        if wanted is None
+        or answer["ansible_facts"]["slurm_host"]["made"].get("munge") != wanted
+        or "preparation" in answer["stages"]
+    }
+    changed |= {serving_controller(host)} if changed else set()
+    return [name for name in answers if name in changed]
 
 
 def lacks_package(host: RunHost) -> bool:

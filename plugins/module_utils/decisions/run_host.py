@@ -9,6 +9,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+TRUE_WORDS = ("1", "on", "t", "true", "y", "yes")
+
 
 class RunHost(Mapping[str, Any]):
     """A host of a run: its variables by name, and what the control host can tell about it.
@@ -29,8 +31,21 @@ class RunHost(Mapping[str, Any]):
         """The content of a file on the control host, decrypted where ansible-vault encrypts it; None without one."""
 
     @abstractmethod
+    def extended(self, **variables: Any) -> RunHost:
+        """The same host with further variables, which all hosts reached from it have."""
+
+    @abstractmethod
     def option(self, role: str, name: str) -> Any:
         """A variable of a role: that of this host, or else the default of the role."""
+
+    @abstractmethod
+    def shared(self, name: str) -> Any:
+        """What a function of decisions/shared.py says for all hosts of the cluster."""
+
+    def flag(self, role: str, name: str) -> bool:
+        """A variable of a role that is on or off. With `-e` it is a word, as Ansible's filter `bool` reads it."""
+        value = self.option(role, name)
+        return value.lower() in TRUE_WORDS if isinstance(value, str) else bool(value)
 
     @property
     def name(self) -> str:

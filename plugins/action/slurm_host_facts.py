@@ -1,0 +1,65 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The control host's side of slurm_host_facts (meta/runtime.yml): what to ask a host, and what it needs.
+
+It decides in the process of the task, beside those of other hosts, and puts the host into the groups of the stages that
+have work there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.action.host_clock import ActionModule as WithClock
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import questions, requirements, stages
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost
+
+QUESTIONS: Mapping[str, Callable[[TemplatedHost], dict[str, Any]]] = {
+    "site": questions.questions,
+    "lists": lambda host: questions.questions(host, update_lists=True),
+    "role": questions.role_questions,
+    "cluster": questions.cluster_questions,
+}
+"""By the option `purpose` of the module."""
+
+
+class ActionModule(WithClock):
+    """The module, and the decisions that follow from the answer."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run the module and return its result, for site.yml with the `objections` and `stages` of the host."""
+        variables, purpose = task_vars or {}, self._task.args.pop("purpose", "")
+        if purpose:
+            self._task.args = QUESTIONS[purpose](TemplatedHost(variables, self._templar, self._loader))
+        result = super().run(tmp, task_vars)
+        if purpose not in ("site", "lists") or "slurm_host" not in result.get("ansible_facts", {}):
+            return result
+        host = TemplatedHost({**variables, "__slurm_look": result}, self._templar, self._loader)
+        decided = {"objections": requirements.objections(host), "stages": stages.stages(host)}
+        return {**self._grouped(decided["stages"], variables), **result, **decided}
+
+    def _grouped(self, needed: list[str], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Put the host into the groups of these stages, as the module group_by does it in this release of Ansible.
+
+        Hosts with the same stages are in one group, which has the groups of its stages as parents: Ansible walks
+        through all groups for each host that joins one.
+        """
+        if not needed:
+            return {}
+        digest = hashlib.sha256(" ".join(needed).encode()).hexdigest()
+        task = self._task.copy()
+        task.args = {"key": f"slurm_work_{digest[:12]}", "parents": [f"slurm_needs_{stage}" for stage in needed]}
+        action = self._shared_loader_obj.action_loader.get(
+            "ansible.builtin.group_by",
+            task=task,
+            connection=self._connection,
+            play_context=self._play_context,
+            loader=self._loader,
+            templar=self._templar,
+            shared_loader_obj=self._shared_loader_obj,
+        )
+        grouped: dict[str, Any] = action.run(task_vars=task_vars)
+        return {name: value for name, value in grouped.items() if name in ("add_group", "parent_groups")}

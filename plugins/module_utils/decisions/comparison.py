@@ -1,0 +1,277 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What only the answers of all hosts together tell: the serving controller, refusals, and the work of some stages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import files_version
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import release_order
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, munge, stages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    serving_controller,
+    state_directory,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.questions import asked_controllers
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_others import cluster_objections
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import directory_hosts
+
+MOST_SECONDS = 30
+"""Clocks of the hosts differ by less. munge refuses credentials between clocks that differ by 300 s."""
+
+NODE_LINE = re.compile(r"NodeName=(\S+)")
+
+Answer = Mapping[str, Any]
+"""A result of the module slurm_host_facts, with what the control host has added to it."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome, for all hosts of the run."""
+
+    stop: str
+    """Why the run must not go on; empty if it may."""
+    remarks: list[str]
+    serving_controller: str
+    """The controller that serves; the primary one if none has said so."""
+    release_order: dict[str, Any]
+    """The release of the cluster, and the hosts that do not fit it (configuration/release_order.py)."""
+    open_questions: list[str]
+    """What has to be asked before the hosts can be judged: `nodes`, `release`, `lists`."""
+    refused: dict[str, list[str]]
+    """Why hosts are left out."""
+    work: list[dict[str, Any]]
+    """Hosts with the groups of stages that have work there, in addition to those that each host's own answer told."""
+    directory_users: list[str]
+    directory_answers: dict[str, Any]
+    """How hosts know the users of a directory, if they do not agree."""
+
+
+def compare(host: RunHost) -> Comparison:
+    """Compare the answers of all hosts of this play."""
+    answers = all_answers(host)
+    serving = serving_of(host, answers)
+    host = host.extended(__slurm_run={"serving_controller": serving or host["slurm_controllers"][0]})
+    stop = other_cluster(host, answers) or unreached_controller(host)
+    order = releases(host, answers)
+    refused = {} if stop else refusals(host, answers, order)
+    suitable = {name: answer for name, answer in answers.items() if name not in refused}
+    directory = differing_directory_answers(host, suitable)
+    return Comparison(
+        stop=stop or serving_releases(host, order),
+        remarks=left_out(host),
+        serving_controller=serving_controller(host),
+        release_order=order,
+        open_questions=open_questions(host, order),
+        refused=refused,
+        work=[*work(host, suitable, directory), *({"name": name, "groups": ["slurm_refused"]} for name in refused)],
+        directory_users=host.shared("policy_users") if directory else [],
+        directory_answers=directory,
+    )
+
+
+def all_answers(host: RunHost) -> dict[str, Answer]:
+    """The answers of the hosts that were reached, in the order of the play."""
+    found = {name: host.of(name).answer() for name in host.play_hosts}
+    return {name: answer for name, answer in found.items() if answer is not None}
+
+
+def facts_of(answers: Mapping[str, Answer], name: str) -> dict[str, Any]:
+    """One fact of all hosts, by host."""
+    return {host: answer["ansible_facts"]["slurm_host"][name] for host, answer in answers.items()}
+
+
+def unreached(host: RunHost) -> list[str]:
+    """The hosts that have not answered."""
+    return sorted(set(host.all_play_hosts) - set(host.play_hosts), key=str.lower)
+
+
+def left_out(host: RunHost) -> list[str]:
+    """Hosts that were not reached, for a person."""
+    away = unreached(host)
+    return [f"Not reached, and left out of this run: {fold(away)}"] if away else []
+
+
+def other_cluster(host: RunHost, answers: Mapping[str, Answer]) -> str:
+    """Why the run must not touch these hosts: they belong to another cluster.
+
+    Such a host would lose its munge key and its configuration. The run stops for all hosts: with the wrong cluster
+    file, the others would get the key and the names of a cluster that they do not belong to.
+    """
+    return "\n".join(other_cluster_lines(host, facts_of(answers, "clusters")))
+
+
+def other_cluster_lines(host: RunHost, clusters: Mapping[str, Any]) -> list[str]:
+    """The same for the fact `clusters` of these hosts."""
+    return cluster_objections(
+        clusters,
+        cluster=host["slurm_cluster_name"],
+        controllers=host["slurm_controllers"],
+        database=host["slurm_database"],
+        state_directory=state_directory(host),
+        adopted=host.content(munge.key_path(host)) is not None,
+    )
+
+
+def serving_of(host: RunHost, answers: Mapping[str, Answer]) -> str:
+    """The controller that serves. Another one than the primary serves after a takeover. Empty if none has said so."""
+    asked = [name for name in asked_controllers(host) if name in answers]
+    said = (answers[name]["ansible_facts"]["slurm_host"]["serving_controller"] for name in asked)
+    return next((name for name in said if name in host["slurm_controllers"]), "")
+
+
+def unreached_controller(host: RunHost) -> str:
+    """Why the run stops without its controller.
+
+    With --tags base and people the other hosts get everything that needs no controller.
+    """
+    controller = serving_controller(host)
+    if controller not in unreached(host) or {*host["ansible_run_tags"]} <= {"base", "people"}:
+        return ""
+    return (
+        f"Nothing was changed: {controller}, the controller that serves, was not reached, and the other hosts depend "
+        "on it. Run again when it is there, or with --tags base or people, which do not need it."
+    )
+
+
+def releases(host: RunHost, answers: Mapping[str, Answer]) -> dict[str, Any]:
+    """The release of the cluster, and the hosts that do not fit it.
+
+    A controller outside of this run counts if it was asked. A run of upgrade.yml brings the hosts to another release,
+    so there is nothing to compare.
+    """
+    if host.get("__slurm_upgrades"):
+        return release_order({}, host["slurm_controllers"], host["slurm_database"])
+    found = facts_of(answers, "slurm")
+    asked = (host.get("__base_controller") or {}).get("ansible_facts")
+    if asked:
+        found[serving_controller(host)] = asked["slurm_host"]["slurm"]
+    return release_order(
+        found,
+        host["slurm_controllers"],
+        host["slurm_database"],
+        files_version(host["slurm_packages"]),
+        host.get("__base_known_release") or {},
+    )
+
+
+def serving_releases(host: RunHost, order: Mapping[str, Any]) -> str:
+    """Why the run stops for the release of a controller or the database. The other hosts depend on these.
+
+    apt's lists may be old: it downloads them before a host is refused.
+    """
+    errors = order["serving_errors"]
+    if not errors or not host.get("__base_asked_again"):
+        return ""
+    return f"Nothing was changed. {'; '.join(f'{name}: {error}' for name, error in errors.items())}"
+
+
+def needs_node_lines(host: RunHost) -> bool:
+    """Whether the configuration in force has to be asked for its nodes.
+
+    slurmd starts only if it has its node. The controllers, which write it, are not in this run.
+    """
+    without = not {*host["slurm_controllers"]} & {*host.all_play_hosts}
+    nodes = {*host.members("slurm_compute")} & {*host.play_hosts}
+    return without and bool(nodes) and bool({*host["ansible_run_tags"]} & {"all", "compute"})
+
+
+def open_questions(host: RunHost, order: Mapping[str, Any]) -> list[str]:
+    """What has to be asked before the hosts can be judged."""
+    if host.get("__base_asked_again"):
+        return []
+    questions = ["nodes"] if needs_node_lines(host) else []
+    questions += ["controller"] if order["unasked"] else []
+    questions += ["lists"] if order["unasked"] or order["errors"] else []
+    return questions
+
+
+def refusals(host: RunHost, answers: Mapping[str, Answer], order: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Why hosts are left out: what their own answers told, and what the comparison tells."""
+    clocks, known = wrong_clocks(host, answers), known_nodes(host)
+    found = {}
+    for name, answer in answers.items():
+        texts = list(answer["objections"])
+        texts += [clocks[name]] if name in clocks else []
+        texts += [order["errors"][name]] if name in order["errors"] else []
+        if known is not None and name in host.members("slurm_compute") and name not in known:
+            texts.append(
+                f"slurm.conf on {serving_controller(host)} does not have this node, so slurmd would not start; the "
+                f"controllers have to be in the run, since they write slurm.conf: --limit {name},slurm_controller, or "
+                "no --limit"
+            )
+        if texts:
+            found[name] = texts
+    return found
+
+
+def known_nodes(host: RunHost) -> set[str] | None:
+    """The nodes of the configuration in force; None if it was not asked."""
+    lines = (host.get("__base_node_lines") or {}).get("stdout_lines")
+    if lines is None or not needs_node_lines(host):
+        return None
+    names = (NODE_LINE.match(line) for line in lines)
+    return {node for match in names if match for node in expand(match[1])}
+
+
+def wrong_clocks(host: RunHost, answers: Mapping[str, Answer]) -> dict[str, str]:
+    """Hosts whose clock differs from that of the first controller of the run.
+
+    The control host's clock may be wrong itself. Without a controller it is the reference.
+    """
+    reference = next((name for name in host["slurm_controllers"] if name in answers), "")
+    zero = float(answers[reference]["clock_offset"]) if reference else 0.0
+    texts = {}
+    for name, answer in answers.items():
+        offset = float(answer["clock_offset"]) - zero
+        if abs(offset) >= MOST_SECONDS:
+            texts[name] = (
+                f"the clock is {round(abs(offset))} s {'ahead of' if offset > 0 else 'behind'} that of "
+                f"{reference or 'the control host'}, allowed: less than {MOST_SECONDS} s, since munge refuses "
+                "credentials between clocks that differ by 300 s; correct the clock, and its synchronization "
+                "(timedatectl, chronyc tracking)"
+            )
+    return texts
+
+
+def differing_directory_answers(host: RunHost, answers: Mapping[str, Answer]) -> dict[str, Any]:
+    """How the hosts know the users of a directory; empty without one."""
+    if host["slurm_people"].get("source") != "directory" or not host.shared("policy_users"):
+        return {}
+    return facts_of(answers, "directory")
+
+
+def access_hosts(host: RunHost, answers: Mapping[str, Answer]) -> list[str]:
+    """The hosts whose files of access differ."""
+    if not host["slurm_access"]:
+        return []
+    digests = access.text_digests(host.shared("access_texts"))
+    return [name for name in answers if access.differs(host.of(name), digests)]
+
+
+def work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The hosts on which stages have work that only the comparison tells."""
+    groups: dict[str, list[str]] = {name: [] for name in answers}
+    controller = serving_controller(host)
+    if controller in answers:
+        serving = host.of(controller)
+        groups[controller] += [name for name, needs in stages.STAGES_OF_CONTROLLER.items() if needs(serving)]
+    submitting = [*host.members("slurm_login"), *host["slurm_controllers"]]
+    for name in [name for name in submitting if name in answers][:1]:
+        groups[name].append("validation")
+    for name in directory_hosts(directory) if directory else []:
+        groups[name].append("directory")
+    for name in access_hosts(host, answers):
+        groups[name].append("access")
+    for name in munge.hosts_with_work(host, answers):
+        groups[name].append("munge")
+    for name, found in groups.items():
+        if found:
+            yield {"name": name, "groups": [f"slurm_needs_{stage}" for stage in found]}

@@ -1,0 +1,205 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How role base prepares a host: users, directories, /etc/hosts, packages, the clock and settings of the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    access,
+    firewall,
+    host_directories,
+    kernel,
+    upkeep,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    GROUP_ROLES,
+    backup_hosts,
+    is_controller,
+    profile,
+    source,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import Installation, installation
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import (
+    platform,
+    plugins,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.shared import digest
+
+USERS_FILE = "/etc/sysusers.d/gpucluster-slurm.conf"
+DIRECTORIES_FILE = "/etc/tmpfiles.d/gpucluster-slurm.conf"
+SYSCTL = ["/usr/lib/systemd/systemd-sysctl", kernel.FILE]
+
+
+def service_users(host: RunHost) -> list[str]:
+    """The users of services, and that of the collection's own jobs."""
+    return ["munge", "slurm", *([profile(host).job_user] if profile(host).job_user != "root" else [])]
+
+
+def hosts_marker(host: RunHost) -> str:
+    """The marker of the cluster's part of /etc/hosts."""
+    return f"# {{mark}} gpucluster.slurm {host['slurm_cluster_name']}"
+
+
+def role_packages(host: RunHost) -> list[str]:
+    """The packages of the roles of this host's groups. SchedMD's packages do not depend on logrotate."""
+    names: list[str] = []
+    for group, roles in GROUP_ROLES.items():
+        for role in roles if host.within(group) else ():
+            names += packages_of_role(host, role)
+    return list(dict.fromkeys(names))
+
+
+def packages_of_role(host: RunHost, role: str) -> list[str]:
+    """The packages of one role."""
+    if role in DISTRIBUTION_PACKAGES:
+        return list(DISTRIBUTION_PACKAGES[role])
+    names = list(source(host).packages[role])
+    if role == "slurm_client":
+        return names + (list(source(host).packages["sackd"]) if wants_sackd(host) else [])
+    return names + list(DISTRIBUTION_PACKAGES["logs"])
+
+
+def wants_sackd(host: RunHost) -> bool:
+    """Whether sackd fetches the configuration, since the host has it neither from slurmctld nor from slurmd."""
+    return not host.within("slurm_controller", "slurm_compute") and platform(host).sackd
+
+
+def own_packages(host: RunHost) -> list[str]:
+    """The packages that variables of role base name."""
+    return [*host["base_packages"], *host["base_extra_packages"]]
+
+
+def wanted_packages(host: RunHost) -> list[str]:
+    """All packages that the preparation installs."""
+    backup = DISTRIBUTION_PACKAGES["backup"] if host.name in backup_hosts(host) else ()
+    mail = DISTRIBUTION_PACKAGES["mail"] if host["slurm_mail"] and is_controller(host) else ()
+    return [
+        *own_packages(host),
+        *time_packages(host),
+        *plugins(host),
+        *access.packages(host),
+        *backup,
+        *mail,
+        *firewall.packages(host),
+    ]
+
+
+def wants_time(host: RunHost) -> bool:
+    """Whether the clock of the host is to be synchronized.
+
+    A container has the clock of its host. If another service synchronizes the clock, it stays as it is.
+    """
+    service, clocks = host["base_time_service"], host.facts["clocks"]
+    needed = service != "" and host.facts["container"] == "none"
+    return needed and (not clocks or clocks.get(service, True) is False)
+
+
+def time_packages(host: RunHost) -> list[str]:
+    """The package of the time service, if the host lacks it."""
+    missing = wants_time(host) and host["base_time_service"] not in host.facts["clocks"]
+    return [host["base_time_service"]] if missing else []
+
+
+def lacks_users(host: RunHost) -> bool:
+    """Whether a user of a service is missing."""
+    return len(host.facts["users"]) < len(service_users(host))
+
+
+def wants_directories(host: RunHost) -> bool:
+    """Whether users or directories are missing or different."""
+    files, wanted = host.facts["files"], host.shared("digests")
+    return (
+        lacks_users(host)
+        or bool(host.facts["directories"]["differ"])
+        or files.get(USERS_FILE) != wanted["users"]
+        or files.get(DIRECTORIES_FILE) != wanted["directories"]
+    )
+
+
+def wants_packages(host: RunHost) -> bool:
+    """Whether packages are missing, or an installation was interrupted."""
+    packages = host.facts["packages"]
+    return bool(host.facts["interrupted"]) or any(name not in packages for name in wanted_packages(host))
+
+
+def wants_hold(host: RunHost, wanted: Installation) -> bool:
+    """Whether a package of Slurm is not held, or the source of the packages is to be changed."""
+    return bool(host.facts["unheld"]) or wanted.changed
+
+
+def wants_hosts(host: RunHost) -> bool:
+    """Whether the cluster's part of /etc/hosts is different."""
+    return host.flag("base", "base_manage_hosts_file") and host.facts["part"] != host.shared("digests")["hosts"]
+
+
+def wants_upkeep(host: RunHost) -> bool:
+    """Whether a file of another program is missing or different."""
+    return any(host.facts["files"].get(path) != digest(text) for path, text in upkeep.files(host).items())
+
+
+def wants_kernel(host: RunHost) -> bool:
+    """Whether settings of the kernel are too small, or their file is different."""
+    wanted = kernel.kernel(host)
+    return bool(wanted.low) or (wanted.text != "" and host.facts["files"].get(kernel.FILE) != digest(wanted.text))
+
+
+def is_needed(host: RunHost) -> bool:
+    """Whether the host is to be prepared."""
+    return (
+        wants_directories(host)
+        or wants_packages(host)
+        or wants_hold(host, installation(host, wanted_packages(host)))
+        or wants_hosts(host)
+        or wants_time(host)
+        or wants_upkeep(host)
+        or wants_kernel(host)
+    )
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Options of the module slurm_packages."""
+
+    files: list[dict[str, Any]]
+    before: list[list[str]]
+    """Makes the users before the packages, because the packages would make them with other ids."""
+    directories: list[dict[str, Any]]
+    stale: bool
+    installation: Installation
+    time_service: bool
+    """Whether the time service is to be started."""
+
+
+def preparation(host: RunHost) -> Preparation:
+    """How this host is prepared."""
+    settings, wanted = kernel.kernel(host), installation(host, wanted_packages(host))
+    files: list[dict[str, Any]] = [
+        {"path": USERS_FILE, "content": host.shared("users_text")},
+        {"path": DIRECTORIES_FILE, "content": host.shared("directories_text")},
+    ]
+    if host.flag("base", "base_manage_hosts_file"):
+        files.append({"path": "/etc/hosts", "marker": hosts_marker(host), "content": host.shared("hosts_text")})
+    files += wanted.files
+    files += [{"path": path, "content": text} for path, text in upkeep.files(host).items()]
+    files += [{"path": kernel.FILE, "content": settings.text}] if settings.text else []
+    return Preparation(
+        files=files,
+        before=[["systemd-sysusers", USERS_FILE], *([SYSCTL] if settings.text else [])],
+        directories=host_directories.directories(host),
+        stale=lacks_users(host) or wants_kernel(host),
+        installation=wanted,
+        # In check mode a package that is missing would have been installed before.
+        time_service=wants_time(host) and not (host.check_mode and bool(time_packages(host))),
+    )
+
+
+def held_versions(host: RunHost) -> list[str]:
+    """The versions of the packages that this run has set on hold."""
+    installed = [host.of(name).get("__slurm_installed") or {} for name in host.play_hosts]
+    return list(dict.fromkeys(version for entry in installed for version in (entry.get("held") or {}).values()))

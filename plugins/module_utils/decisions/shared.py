@@ -1,0 +1,130 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is the same for all hosts of a cluster. A run computes each of these functions once (`RunHost.shared`)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
+    autodetect_hosts,
+    host_addresses,
+    mig_gres,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, firewall, scripts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import all_storage_plans, profile
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host_directories import made_at_boot
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import JOB_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+
+def digest(text: str) -> str:
+    """The checksum of a text, as hosts say it of their files (SHA-256)."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def hosts_text(host: RunHost) -> str:
+    """The cluster's part of /etc/hosts."""
+    return host.text("base", "hosts.j2", addresses=host_addresses(host["slurm_addresses"]))
+
+
+def users_text(host: RunHost) -> str:
+    """The users of services, and that of the collection's own jobs (sysusers.d(5))."""
+    return host.text(
+        "base",
+        "sysusers.conf.j2",
+        munge_id=host.option("base", "base_munge_user_id"),
+        slurm_id=host["slurm_user_id"],
+        job_user=profile(host).job_user,
+        job_user_id=host["slurm_job_user_id"],
+        job_dir=JOB_DIR,
+    )
+
+
+def directories_text(host: RunHost) -> str:
+    """The directories that are made at each boot (tmpfiles.d(5))."""
+    return host.text("base", "tmpfiles.conf.j2", directories=made_at_boot(host))
+
+
+def digests(host: RunHost) -> dict[str, str]:
+    """The checksums of these texts."""
+    return {
+        "hosts": digest(host.shared("hosts_text")),
+        "users": digest(host.shared("users_text")),
+        "directories": digest(host.shared("directories_text")),
+    }
+
+
+def people_plan(host: RunHost) -> str:
+    """The plan of people, as JSON; empty if their accounts are not made by the collection."""
+    people = host["slurm_people"]
+    return json.dumps(people) if people.get("source") == "list" else ""
+
+
+def people_digest(host: RunHost) -> str:
+    """The checksum of the plan of people; empty without one."""
+    plan = host.shared("people_plan")
+    return digest(plan) if plan else ""
+
+
+def policy_users(host: RunHost) -> list[str]:
+    """Users of the policy who are not among the people, and so have to exist on hosts that Slurm asks for them."""
+    controllers = host["slurm_controllers"]
+    listed = host.of(controllers[0]).get("slurm_accounting_users") if controllers else None
+    people = {user["name"] for user in host["slurm_people"].get("users", [])}
+    names = [str(user.get("name") or "") for user in listed or []]
+    return sorted(dict.fromkeys(name for name in names if name and name not in people), key=str.lower)
+
+
+def storage_plans(host: RunHost) -> dict[str, Any]:
+    """What each host does for the storage: the different `plans`, and the index of its plan for each of the `hosts`."""
+    return all_storage_plans(host)
+
+
+def nvml_hosts(host: RunHost) -> list[str]:
+    """The hosts whose slurmd finds its GPUs by NVML."""
+    return autodetect_hosts(host["slurm_nodes"], host["slurm_hardware_types"], "nvml")
+
+
+def mig_hosts(host: RunHost) -> list[str]:
+    """The nodes with MIG instances."""
+    return list(mig_gres(host["slurm_nodes"], host["slurm_hardware_types"]))
+
+
+def gres(host: RunHost) -> list[dict[str, Any]]:
+    """The generic resources of all machine types."""
+    return [entry for machine in host["slurm_hardware_types"].values() for entry in machine.get("gres") or []]
+
+
+def autodetect(host: RunHost) -> list[str]:
+    """The methods of AutoDetect that machine types have."""
+    return list(dict.fromkeys(str(entry["autodetect"]) for entry in host.shared("gres") if "autodetect" in entry))
+
+
+def device_files(host: RunHost) -> list[str]:
+    """The device files of all machine types, which are few; a selection for each host would cost time for each host."""
+    return list(dict.fromkeys(entry["file"] for entry in host.shared("gres") if "file" in entry))
+
+
+def site_scripts(host: RunHost) -> dict[str, str]:
+    """The scripts of the site that hosts run, by the words that messages have for them."""
+    return scripts.site_scripts(host)
+
+
+def firewall_plans(host: RunHost) -> dict[str, Any]:
+    """The different plans of the firewall, and the index of its plan for each host."""
+    return firewall.plans(host)
+
+
+def firewall_digests(host: RunHost) -> dict[str, str]:
+    """The checksum of the plan of each host that has a firewall."""
+    plans = host.shared("firewall_plans")
+    return {name: plans["plans"][index]["digest"] for name, index in plans["hosts"].items()}
+
+
+def access_texts(host: RunHost) -> dict[str, str]:
+    """The texts of the files that decide who logs in where. They have the keys of all hosts that have answered."""
+    return access.texts(host)

@@ -1,0 +1,162 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stages of site.yml that have work on a host, as far as its own answer tells.
+
+The work of other stages follows from the answers of all hosts (comparison.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preparation
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    backup_hosts,
+    is_controller,
+    serves,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import installation
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
+    CONF_DIR,
+    NVIDIA_FILES,
+    SLURMD_SETTINGS,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import units_package
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+POLICY = ("limits", "qos", "accounts", "users", "reservations")
+"""Variables of the policy, behind slurm_accounting_."""
+
+
+def needs_people(host: RunHost) -> bool:
+    """The accounts of the host are not those of the plan."""
+    return host.shared("people_digest") not in ("", host.facts["people"])
+
+
+def needs_copied_packages(host: RunHost) -> bool:
+    """Missing packages are files on the control host."""
+    files = isinstance(host["slurm_packages"], dict) and "files" in host["slurm_packages"]
+    return files and bool(installation(host, preparation.wanted_packages(host)).copied)
+
+
+def needs_node_files(host: RunHost) -> bool:
+    """slurmd of the node was started by other hands, and may read files of its own."""
+    files = host.facts["files"]
+    started = f"{CONF_DIR}/slurm.conf" in files or units_package(host, "slurmd") in host.facts["packages"]
+    return runs_jobs(host) and SLURMD_SETTINGS not in files and started
+
+
+def needs_mig(host: RunHost) -> bool:
+    """The node has MIG instances in the cluster file."""
+    return host.name in host.shared("mig_hosts")
+
+
+def needs_driver(host: RunHost) -> bool:
+    """The node has NVIDIA GPUs, or settings of their driver."""
+    has_gpus = bool(host.get("nvidia_driver_gpus")) or (
+        host.facts["nvidia_gpus"] > 0 and host.facts["container"] == "none"
+    )
+    settings = ("nvidia_driver_kernel_modules", "nvidia_driver_module_options", "nvidia_driver_imex_nodes")
+    return runs_jobs(host) and (
+        (host.flag("nvidia_driver", "nvidia_driver_manage") and has_gpus)
+        or any(path in host.facts["files"] for path in NVIDIA_FILES)
+        or any(host.get(name) for name in settings)
+    )
+
+
+def needs_container_plugins(host: RunHost) -> bool:
+    """Users of the host start jobs in containers, or run there."""
+    return has_users(host) and bool(container_plugins(host))
+
+
+def needs_container_plugins_everywhere(host: RunHost) -> bool:
+    """The configuration of the controller names the plugins for all hosts."""
+    return serves(host) and bool(container_plugins(host))
+
+
+def needs_containers(host: RunHost) -> bool:
+    """Users of the host have containers."""
+    return has_users(host) and bool(host["slurm_containers"])
+
+
+def needs_storage(host: RunHost) -> bool:
+    """The mounts of the host differ. A host that the storage has left still has its note."""
+    plan = storage_plan(host)
+    return host.facts["storage"] != plan.get("digest", "") and not plan.get("exports")
+
+
+def needs_file_server(host: RunHost) -> bool:
+    """The exports of the host differ."""
+    plan = storage_plan(host)
+    return host.facts["storage"] != plan.get("digest", "") and bool(plan.get("exports"))
+
+
+def needs_firewall_rules(host: RunHost) -> bool:
+    """The rules of the host differ. A host that had a firewall before still has its note."""
+    plans = host.shared("firewall_digests")
+    return bool(host.facts["firewall"] != plans.get(host.name, ""))
+
+
+def needs_shared_state(host: RunHost) -> bool:
+    """The host is one of several controllers, which have one state directory."""
+    return is_controller(host) and len(host["slurm_controllers"]) > 1
+
+
+def needs_policy(host: RunHost) -> bool:
+    """The cluster has a policy for accounting, which the serving controller has."""
+    return serves(host) and any(host.get(f"slurm_accounting_{name}") for name in POLICY)
+
+
+def runs_jobs(host: RunHost) -> bool:
+    """Whether the host is a compute node."""
+    return host.within("slurm_compute")
+
+
+def has_users(host: RunHost) -> bool:
+    """Whether users work on the host, in jobs or after a login."""
+    return host.within("slurm_compute", "slurm_login")
+
+
+def container_plugins(host: RunHost) -> list[str]:
+    """The parts of containers that the configuration of Slurm names."""
+    return [name for name in host["slurm_containers"] if name in ("enroot", "pyxis")]
+
+
+def storage_plan(host: RunHost) -> dict[str, object]:
+    """What this host does for the storage; empty if that is nothing."""
+    plans = host.shared("storage_plans")
+    index = plans["hosts"].get(host.name)
+    plan: dict[str, object] = {} if index is None else plans["plans"][index]
+    return plan
+
+
+STAGES: Mapping[str, Callable[[RunHost], bool]] = {
+    "preparation": preparation.is_needed,
+    "people": needs_people,
+    "packages": preparation.wants_packages,
+    "copied_packages": needs_copied_packages,
+    "node_files": needs_node_files,
+    "mig": needs_mig,
+    "driver": needs_driver,
+    "container_plugins": needs_container_plugins,
+    "containers": needs_containers,
+    "storage": needs_storage,
+    "file_server": needs_file_server,
+    "backup": lambda host: host.name in backup_hosts(host),
+    "firewall": lambda host: host.facts["ufw"] is not None,
+    "firewall_rules": needs_firewall_rules,
+    "shared_state": needs_shared_state,
+}
+"""By the name of the group: slurm_needs_NAME."""
+
+STAGES_OF_CONTROLLER: Mapping[str, Callable[[RunHost], bool]] = {
+    "container_plugins_everywhere": needs_container_plugins_everywhere,
+    "policy": needs_policy,
+}
+"""Stages of the serving controller, which is known when all hosts have answered."""
+
+
+def stages(host: RunHost) -> list[str]:
+    """The stages with work on this host."""
+    return [name for name, needs in STAGES.items() if needs(host)]
