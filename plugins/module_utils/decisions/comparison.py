@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ class Comparison:
     release_order: dict[str, Any]
     """The release of the cluster, and the hosts that do not fit it (configuration/release_order.py)."""
     open_questions: list[str]
-    """What has to be asked before the hosts can be judged: `nodes`, `release`, `lists`."""
+    """What has to be asked before the hosts can be judged: `nodes`, `controller`, `lists`."""
     refused: dict[str, list[str]]
     """Why hosts are left out."""
     work: list[dict[str, Any]]
@@ -57,24 +57,36 @@ class Comparison:
 def compare(host: RunHost) -> Comparison:
     """Compare the answers of all hosts of this play."""
     answers = all_answers(host)
-    serving = serving_of(host, answers)
-    host = host.extended(__slurm_run={"serving_controller": serving or host["slurm_controllers"][0]})
-    stop = other_cluster(host, answers) or unreached_controller(host)
+    host = host.extended(__slurm_run={"serving_controller": serving_of(host, answers) or primary(host)})
     order = releases(host, answers)
-    refused = {} if stop else refusals(host, answers, order)
+    stop = other_cluster(host, answers) or unreached_controller(host) or serving_releases(host, order)
+    refused = refusals(host, answers, order)
     suitable = {name: answer for name, answer in answers.items() if name not in refused}
     directory = differing_directory_answers(host, suitable)
+    questions = [] if stop else open_questions(host, order)
+    remarks = left_out(host)
+    if questions:
+        groups = {host.name: ["slurm_open_questions"]}
+    else:
+        groups = work(host, suitable, directory)
+        if stop or remarks or refused:
+            groups.setdefault(host.name, []).append("slurm_judgement")
     return Comparison(
-        stop=stop or serving_releases(host, order),
-        remarks=left_out(host),
+        stop=stop,
+        remarks=remarks,
         serving_controller=serving_controller(host),
         release_order=order,
-        open_questions=open_questions(host, order),
+        open_questions=questions,
         refused=refused,
-        work=[*work(host, suitable, directory), *({"name": name, "groups": ["slurm_refused"]} for name in refused)],
+        work=[{"name": name, "groups": names} for name, names in groups.items() if names],
         directory_users=host.shared("policy_users") if directory else [],
         directory_answers=directory,
     )
+
+
+def primary(host: RunHost) -> str:
+    """The primary controller; empty without one."""
+    return next(iter(host["slurm_controllers"]), "")
 
 
 def all_answers(host: RunHost) -> dict[str, Answer]:
@@ -256,8 +268,8 @@ def access_hosts(host: RunHost, answers: Mapping[str, Answer]) -> list[str]:
     return [name for name in answers if access.differs(host.of(name), digests)]
 
 
-def work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The hosts on which stages have work that only the comparison tells."""
+def work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The groups of stages that have work on each host, as only the comparison tells."""
     groups: dict[str, list[str]] = {name: [] for name in answers}
     controller = serving_controller(host)
     if controller in answers:
@@ -272,6 +284,4 @@ def work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, A
         groups[name].append("access")
     for name in munge.hosts_with_work(host, answers):
         groups[name].append("munge")
-    for name, found in groups.items():
-        if found:
-            yield {"name": name, "groups": [f"slurm_needs_{stage}" for stage in found]}
+    return {name: [f"slurm_needs_{stage}" for stage in found] for name, found in groups.items() if found}
