@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import host_directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import (
     Directories,
     Directory,
@@ -23,6 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.directories impor
     from_options,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import probe
+from plain_host import cluster
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(os.geteuid() != 0, reason="a second user can be had by root only")]
 
@@ -331,12 +332,7 @@ def test_the_fact(place: Path) -> None:
 
 def test_the_table_has_every_directory_that_code_makes() -> None:
     """A directory below the collection's own that is in no row would not be compared."""
-    rows = (ROOT / "roles/base/vars/main/directories.yml").read_text()
-    shared = yaml.safe_load((ROOT / "roles/slurm/vars/main/main.yml").read_text())
-    for name in ("__slurm_kept_dir", "__slurm_scripts_dir", "__slurm_upgrade_dir", "__slurm_pyxis_dir"):
-        value = shared[name].replace("{{ __slurm_kept_dir }}", shared["__slurm_kept_dir"])
-        rows = rows.replace(f"{{{{ {name} }}}}", value)
-    listed = set(re.findall(r'path: "?([^",}]+?)"?,', rows))
+    listed = {entry["path"] for entry in host_directories.directories(cluster(slurm_profile="strict")["head"])}
     sources = [*ROOT.glob("plugins/**/*.py"), *ROOT.glob("roles/*/files/*.py")]
     own = re.compile(r'"(/(?:etc|run|var/lib|var/cache)/(?:gpucluster-slurm|ssh/people)[a-zA-Z/._-]*)"')
     used = {path for source in sources for path in own.findall(source.read_text())}

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import kernel as rules
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preparation
+from plain_host import PlainHost, cluster
 
-VARS = Path(__file__).parents[2] / "roles/base/vars/main/kernel.yml"
 FILE = "/etc/sysctl.d/60-gpucluster-slurm.conf"
 HEAD = "# Managed by gpucluster.slurm: changes here are overwritten.\n"
 WANTED = {"net.core.somaxconn": 4096, "net.ipv4.tcp_max_syn_backlog": "4096"}
@@ -21,19 +20,23 @@ TEXT = f"{HEAD}net.core.somaxconn = 4096\n"
 LINES = f"{TEXT}net.ipv4.tcp_max_syn_backlog = 4096\n"
 
 
-def templated(name: str, **variables: Any) -> Any:
-    """A variable of the role."""
-    loader = DataLoader()
-    own = loader.load_from_file(str(VARS), trusted_as_template=True)
-    others = {"base_kernel_settings": {}, "groups": {}, **variables}
-    return Templar(loader, variables={**own, **others}).template(trust_as_template("{{ " + name + " }}"))
+def host(hosts: int = 1, settings: dict[str, Any] | None = None, **facts: Any) -> PlainHost:
+    """A host of a cluster with so many hosts, with the settings of the site."""
+    groups = {"slurm_cluster": [f"n{number}" for number in range(hosts)], "all": ["n1"]}
+    return cluster(groups=groups, base_kernel_settings=settings or {})["n1"].say(**facts)
+
+
+def written(there: PlainHost) -> list[dict[str, str]]:
+    """The file that the host gets, as an entry of the module."""
+    text = rules.kernel(there).text
+    return [{"path": FILE, "content": text}] if text else []
 
 
 @pytest.mark.parametrize(
     ("hosts", "somaxconn", "neighbours"), [(1, None, None), (255, None, None), (256, 4096, 16384), (1024, 8192, 65536)]
 )
 def test_large_clusters_have_larger_values(hosts: int, somaxconn: int | None, neighbours: int | None) -> None:
-    found = templated("__base_kernel_settings", groups={"slurm_cluster": [f"n{number}" for number in range(hosts)]})
+    found = rules.wanted_settings(host(hosts))
     assert found.get("net.core.somaxconn") == somaxconn
     assert found.get("net.ipv4.neigh.default.gc_thresh3") == neighbours
     assert bool(found) == ("fs.file-max" in found)
@@ -41,11 +44,9 @@ def test_large_clusters_have_larger_values(hosts: int, somaxconn: int | None, ne
 
 def test_a_site_replaces_values_adds_some_and_takes_some_away() -> None:
     own = {"net.core.somaxconn": 30000, "fs.file-max": 0, "vm.max_map_count": 262144}
-    hosts = {"slurm_cluster": ["n"] * 300}
-    found = templated("__base_kernel_settings", groups=hosts, base_kernel_settings=own)
+    found = rules.wanted_settings(host(300, own))
     assert own.items() <= found.items()
-    host = {"kernel": dict.fromkeys(found, 1), "files": {}, "container": "none"}
-    text = templated("__base_kernel_text", groups=hosts, base_kernel_settings=own, __slurm_host=host)
+    text = rules.kernel(host(300, own, kernel=dict.fromkeys(found, 1))).text
     assert "net.core.somaxconn = 30000\n" in text
     assert "fs.file-max" not in text
 
@@ -71,21 +72,18 @@ def test_values_are_raised_and_none_is_lowered(
     kernel: tuple[int, int], noted: str | None, container: str, content: str | None, wants: bool
 ) -> None:
     files = {} if noted is None else {FILE: sha256(noted.encode()).hexdigest()}
-    host = {"kernel": dict(zip(WANTED, kernel)), "files": files, "container": container}
-    variables = {"base_kernel_settings": WANTED, "__slurm_host": host}
-    written = [{"path": FILE, "content": content}] if content is not None else []
-    assert templated("__base_kernel_files", **variables) == written
-    assert templated("__base_wants_kernel", **variables) is wants
+    there = host(settings=WANTED, kernel=dict(zip(WANTED, kernel)), files=files, container=container)
+    assert written(there) == ([{"path": FILE, "content": content}] if content is not None else [])
+    assert preparation.wants_kernel(there) is wants
 
 
 @pytest.mark.parametrize(("container", "unknown"), [("none", ["net.missing"]), ("podman", [])])
 def test_a_setting_that_the_kernel_does_not_have_is_named(container: str, unknown: list[str]) -> None:
-    host = {"kernel": {"net.core.somaxconn": 4096}, "container": container}
     settings = {"net.missing": 1, "net.core.somaxconn": 1}
-    assert templated("__base_kernel_unknown", base_kernel_settings=settings, __slurm_host=host) == unknown
+    there = host(settings=settings, kernel={"net.core.somaxconn": 4096}, container=container)
+    assert rules.kernel(there).unknown == unknown
 
 
 def test_without_settings_there_is_no_file() -> None:
-    variables = {"__slurm_host": {"kernel": {}, "files": {}, "container": "none"}}
-    assert templated("__base_kernel_files", **variables) == []
-    assert templated("__base_wants_kernel", **variables) is False
+    assert written(host()) == []
+    assert preparation.wants_kernel(host()) is False

@@ -32,12 +32,20 @@ STAYS = (
     "/etc/systemd/system/user-.slice.d/50-gpucluster-slurm.conf",
 )
 
+PATH = r"/(?:etc|usr/local)/[A-Za-z0-9_./@-]*gpucluster[A-Za-z0-9_./@-]*"
+
 PATHS = sorted(
     {
         path
         for file in ROOT.glob("roles/*/*/**/*.yml")
         if file.relative_to(ROOT).parts[1] not in (*SERVERS, "remove_nodes")
-        for path in re.findall(r"/(?:etc|usr/local)/[A-Za-z0-9_./@-]*gpucluster[A-Za-z0-9_./@-]*", file.read_text())
+        for path in re.findall(PATH, file.read_text())
+    }
+    | {
+        path
+        for file in ROOT.glob("plugins/module_utils/decisions/*.py")
+        if file.stem not in (*SERVERS, "remove_nodes", "host_directories")
+        for path in re.findall(PATH, file.read_text())
     }
 )
 

@@ -16,6 +16,12 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import PROFILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import comparison
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    PROFILES as PROFILES_OF_DECISIONS,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import RELEASES as PLATFORM_RELEASES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import SOURCES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import MOST_SECONDS
 from plain_host import cluster
 
@@ -65,11 +71,11 @@ def test_slurmdbd_uses_the_versions_of_ip_of_the_other_daemons(
 def test_the_model_knows_the_profiles_of_the_roles() -> None:
     options = load(ROOT / "roles/slurm/meta/argument_specs.yml")["argument_specs"]["variables"]["options"]
     assert options["slurm_profile"]["choices"] == [*PROFILES]
-    assert [*load(ROOT / "roles/slurm/vars/main/profiles.yml")["__slurm_profiles"]] == [*PROFILES]
+    assert [*PROFILES_OF_DECISIONS] == [*PROFILES]
 
 
 def test_new_and_site_refuse_the_same_clocks() -> None:
-    assert load(ROOT / "roles/base/vars/main/main.yml")["__base_most_seconds"] == MOST_SECONDS
+    assert comparison.MOST_SECONDS == MOST_SECONDS
 
 
 def tasks_of(tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -100,18 +106,12 @@ def test_tasks_have_options_of_their_modules(role: Path) -> None:
                     assert {*(arguments or {})} <= options, f"{path}: {task['name']}"
 
 
-PLATFORMS = load(ROOT / "roles/slurm/vars/main/platforms.yml")
-
-
-@pytest.mark.parametrize("table", ["__slurm_package_sources", "__slurm_releases"])
-def test_rows_of_a_table_of_platforms_have_the_same_columns(table: str) -> None:
-    rows = PLATFORMS[table].values()
-    assert len({frozenset(row) for row in rows}) == 1
-    assert len({frozenset(row.get("packages", [])) for row in rows}) == 1
+def test_package_sources_have_packages_for_the_same_purposes() -> None:
+    assert len({frozenset(source.packages) for source in SOURCES.values()}) == 1
 
 
 def test_platforms_have_the_releases_of_the_parameter_tables() -> None:
-    assert [*PLATFORMS["__slurm_releases"]] == [*RELEASES]
+    assert [*PLATFORM_RELEASES] == [*RELEASES]
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)

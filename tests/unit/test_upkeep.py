@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preparation, upkeep
+from plain_host import PlainHost, cluster
 
-VARS = Path(__file__).parents[2] / "roles/base/vars/main/upkeep.yml"
 HEAD = "Managed by gpucluster.slurm: changes here are overwritten.\n"
 CLOUD, RESTARTS, UPGRADES = (
     "/etc/cloud/cloud.cfg.d/99-gpucluster-slurm.cfg",
@@ -22,20 +20,14 @@ CLOUD, RESTARTS, UPGRADES = (
 )
 
 
-def templated(name: str, host: dict[str, Any], **variables: Any) -> Any:
-    """A variable of the role on a host with these facts."""
-    loader = DataLoader()
-    facts = {"nvidia_gpus": 0, "files": {}, "cloud_init": {"own_name": False}, **host}
-    others = {"base_manage_hosts_file": True, "__base_runs_jobs": True, **variables}
-    own = loader.load_from_file(str(VARS), trusted_as_template=True)
-    templar = Templar(loader, variables={**own, **others, "__slurm_host": facts})
-    return templar.template(trust_as_template("{{ " + name + " }}"))
+def host(name: str = "n1", manage: bool = True, **facts: Any) -> PlainHost:
+    """A host with these facts: n1 is a compute node."""
+    return cluster(base_manage_hosts_file=manage)[name].say(**{"nvidia_gpus": 0, **facts})
 
 
-def files(*packages: str, **variables: Any) -> dict[str, str]:
-    host: dict[str, Any] = {name: variables.pop(name) for name in ("nvidia_gpus", "cloud_init") if name in variables}
-    found = templated("__base_upkeep_files", {"packages": dict.fromkeys(packages, "1"), **host}, **variables)
-    return dict(found)
+def files(*packages: str, **options: Any) -> dict[str, str]:
+    """The files of a host with these packages."""
+    return upkeep.files(host(packages=dict.fromkeys(packages, "1"), **options))
 
 
 @pytest.mark.parametrize(
@@ -43,8 +35,8 @@ def files(*packages: str, **variables: Any) -> dict[str, str]:
     [
         ({}, "manage_etc_hosts: false\n"),
         ({"cloud_init": {"own_name": True}}, "manage_etc_hosts: false\npreserve_hostname: true\n"),
-        ({"cloud_init": {"own_name": True}, "base_manage_hosts_file": False}, "preserve_hostname: true\n"),
-        ({"base_manage_hosts_file": False}, ""),
+        ({"cloud_init": {"own_name": True}, "manage": False}, "preserve_hostname: true\n"),
+        ({"manage": False}, ""),
     ],
 )
 def test_cloud_init_changes_neither_hosts_nor_a_name_of_the_site(variables: dict[str, Any], lines: str) -> None:
@@ -62,7 +54,7 @@ def test_cloud_init_changes_neither_hosts_nor_a_name_of_the_site(variables: dict
                 'Unattended-Upgrade::Package-Blacklist { "linux-"; "(lib)?nvidia-"; "libcuda"; };',
             ],
         ),
-        ({"nvidia_gpus": 8, "__base_runs_jobs": False}, []),
+        ({"nvidia_gpus": 8, "name": "login"}, []),
     ],
 )
 def test_unattended_upgrades_end_no_job(variables: dict[str, Any], lines: list[str]) -> None:
@@ -78,8 +70,8 @@ def test_only_programs_that_are_there_get_a_file() -> None:
 
 def test_a_host_with_the_files_needs_nothing() -> None:
     there = {path: sha256(text.encode()).hexdigest() for path, text in files("needrestart", "cloud-init").items()}
-    host = {"packages": {"needrestart": "3.6", "cloud-init": "24.4"}}
-    assert templated("__base_wants_upkeep", {**host, "files": there}) is False
-    assert templated("__base_wants_upkeep", {**host, "files": {**there, RESTARTS: "0" * 64}}) is True
-    assert templated("__base_wants_upkeep", host) is True
-    assert templated("__base_wants_upkeep", {"packages": {}}) is False
+    packages = {"needrestart": "3.6", "cloud-init": "24.4"}
+    assert preparation.wants_upkeep(host(packages=packages, files=there)) is False
+    assert preparation.wants_upkeep(host(packages=packages, files={**there, RESTARTS: "0" * 64})) is True
+    assert preparation.wants_upkeep(host(packages=packages)) is True
+    assert preparation.wants_upkeep(host()) is False

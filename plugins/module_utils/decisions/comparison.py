@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import files_version
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import release_order
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, munge, stages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, munge, platform, stages
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     serving_controller,
     state_directory,
@@ -33,7 +33,7 @@ Answer = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class HostComparison:
     """The outcome, for all hosts of the run."""
 
     stop: str
@@ -54,7 +54,7 @@ class Comparison:
     """How hosts know the users of a directory, if they do not agree."""
 
 
-def compare(host: RunHost) -> Comparison:
+def compare(host: RunHost) -> HostComparison:
     """Compare the answers of all hosts of this play."""
     answers = all_answers(host)
     host = host.extended(__slurm_run={"serving_controller": serving_of(host, answers) or primary(host)})
@@ -71,7 +71,7 @@ def compare(host: RunHost) -> Comparison:
         groups = work(host, suitable, directory)
         if stop or remarks or refused:
             groups.setdefault(host.name, []).append("slurm_judgement")
-    return Comparison(
+    return HostComparison(
         stop=stop,
         remarks=remarks,
         serving_controller=serving_controller(host),
@@ -130,6 +130,22 @@ def other_cluster_lines(host: RunHost, clusters: Mapping[str, Any]) -> list[str]
         state_directory=state_directory(host),
         adopted=host.content(munge.key_path(host)) is not None,
     )
+
+
+def other_cluster_of_play(host: RunHost) -> list[str]:
+    """The same in playbooks without the tasks of role base, for the hosts of the play that were reached."""
+    found = {}
+    for name in host.play_hosts:
+        facts = (host.of(name).get("__slurm_cluster_look") or {}).get("ansible_facts") or {}
+        if "slurm_host" in facts:
+            found[name] = facts["slurm_host"]["clusters"]
+    return other_cluster_lines(host, found)
+
+
+def objections_of_role(host: RunHost) -> list[str]:
+    """Why a role that is used without role base refuses the host."""
+    others = other_cluster_lines(host, {host.name: host.facts["clusters"]})
+    return others or platform.objections(host)
 
 
 def serving_of(host: RunHost, answers: Mapping[str, Answer]) -> str:
