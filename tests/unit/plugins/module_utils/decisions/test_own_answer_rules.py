@@ -1,0 +1,154 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which stages have work on a host, and why a host is refused, by its own answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preparation, requirements, stages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.shared import digest
+from plain_host import PlainHost, cluster
+
+BASE = {
+    "base_packages": ["munge"],
+    "base_extra_packages": [],
+    "base_time_service": "systemd-timesyncd",
+    "base_manage_hosts_file": True,
+    "base_kernel_settings": {},
+    "base_munge_user_id": 966,
+}
+
+
+def host(name: str = "n1", **variables: Any) -> PlainHost:
+    """A host that has all that role base prepares."""
+    found = cluster(**{**BASE, **variables})[name]
+    texts = found.shared("digests")
+    return found.say(
+        packages={"munge": "1"},
+        users={"munge": 966, "slurm": 64030},
+        files={preparation.USERS_FILE: texts["users"], preparation.DIRECTORIES_FILE: texts["directories"]},
+        part=texts["hosts"],
+        clocks={"systemd-timesyncd": True},
+        nvidia_gpus=0,
+    )
+
+
+def test_a_prepared_host_needs_nothing() -> None:
+    assert stages.stages(host()) == []
+    assert requirements.objections(host()) == []
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"packages": {}},
+        {"users": {"munge": 966}},
+        {"files": {}},
+        {"part": "0" * 64},
+        {"clocks": {}},
+        {"clocks": {"systemd-timesyncd": False}},
+        {"interrupted": True},
+        {"unheld": ["slurmd"]},
+        {"directories": {"differ": {"/var/log/slurm": "root:root 0777"}, "refused": []}},
+    ],
+    ids=str,
+)
+def test_a_host_that_lacks_something_is_prepared(facts: dict[str, Any]) -> None:
+    assert "preparation" in stages.stages(host().say(**facts))
+
+
+def test_a_clock_that_something_else_synchronizes_stays() -> None:
+    assert not preparation.wants_time(host().say(clocks={"chrony": True}))
+    assert not preparation.wants_time(host().say(clocks={}, container="podman"))
+    assert not preparation.wants_time(host(base_time_service="").say(clocks={}))
+    assert preparation.time_packages(host().say(clocks={})) == ["systemd-timesyncd"]
+    assert preparation.time_packages(host().say(clocks={"systemd-timesyncd": False})) == []
+
+
+def test_words_switch_the_hosts_file_off() -> None:
+    there = host(base_manage_hosts_file="no").say(part="0" * 64)
+    assert stages.stages(there) == []
+    assert [entry["path"] for entry in preparation.preparation(there).files] == [
+        preparation.USERS_FILE,
+        preparation.DIRECTORIES_FILE,
+    ]
+
+
+def test_files_of_packages_are_copied_where_they_are_missing() -> None:
+    files = {"files": [{"file": "slurm-smd_25.11.2-1_amd64.deb"}]}
+    there = host(slurm_packages=files, base_packages=["munge", "slurm-smd"])
+    assert "copied_packages" in stages.stages(there)
+    assert "copied_packages" not in stages.stages(there.say(packages={"munge": "1", "slurm-smd": "25.11.2-1"}))
+
+
+@pytest.mark.parametrize(
+    ("variables", "facts", "stage"),
+    [
+        ({"slurm_people": {"source": "list", "users": []}}, {}, "people"),
+        ({}, {"nvidia_gpus": 1}, "driver"),
+        ({"nvidia_driver_module_options": {"nvidia": {"x": 1}}}, {}, "driver"),
+        ({"slurm_containers": ["apptainer"]}, {}, "containers"),
+        ({"slurm_containers": ["enroot", "pyxis"]}, {}, "container_plugins"),
+        ({}, {"storage": "0" * 64}, "storage"),
+        ({}, {"firewall": "0" * 64}, "firewall_rules"),
+        ({}, {"ufw": ["22"]}, "firewall"),
+    ],
+)
+def test_stages_of_a_node(variables: dict[str, Any], facts: dict[str, Any], stage: str) -> None:
+    assert stage in stages.stages(host(**variables).say(**facts))
+    assert stage not in stages.stages(host())
+
+
+def test_a_container_has_no_driver_of_its_own() -> None:
+    assert "driver" not in stages.stages(host().say(nvidia_gpus=1, container="podman"))
+    assert "driver" not in stages.stages(host("login").say(nvidia_gpus=1))
+    assert "driver" not in stages.stages(host(nvidia_driver_manage="false").say(nvidia_gpus=1))
+
+
+def test_a_node_of_other_hands_shows_its_files() -> None:
+    there = host()
+    files = {**there.facts["files"], "/etc/slurm/slurm.conf": digest("x")}
+    assert "node_files" in stages.stages(there.say(files=files))
+    settings = {"/etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf": digest("y")}
+    assert "node_files" not in stages.stages(there.say(files={**files, **settings}))
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"hostname": "other.example.org"}, "the host name is other.example.org, and the name in the inventory is n1"),
+        (
+            {"users": {"munge": 966, "slurm": 1}},
+            "the user slurm has id 1 here and 64030 in this cluster",
+        ),
+        ({"other_addresses": {"head": "127.0.1.1"}}, "/etc/hosts has a line 127.0.1.1 head, and in this cluster"),
+        ({"directories": {"differ": {}, "refused": ["a", "b"]}}, "a; b"),
+        ({"free_mib": {"/var/log/slurm": 63, "/x": 64}}, "in /var/log/slurm 63 MiB are free, allowed: 64 or more"),
+    ],
+)
+def test_unsuitable_hosts_are_told_why(facts: dict[str, Any], text: str) -> None:
+    addresses = [{"hosts": "head", "address": "10.0.0.1"}]
+    (objection,) = requirements.objections(host(slurm_addresses=addresses).say(**facts))
+    assert text in objection
+
+
+def test_a_name_may_have_a_domain() -> None:
+    assert requirements.objections(host().say(hostname="n1.example.org")) == []
+
+
+def test_settings_that_the_kernel_does_not_have() -> None:
+    (objection,) = requirements.objections(host(base_kernel_settings={"net.x": 1}))
+    assert objection.startswith("base_kernel_settings: found net.x, allowed:")
+
+
+def test_an_old_slurm_finds_no_gpu_and_sends_no_script() -> None:
+    gres = [{"name": "gpu", "autodetect": "nvidia"}]
+    machine = {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 2000, "gres": gres}
+    script = [{"name": "a", "script": "#!/bin/sh\n"}]
+    there = host("head", slurm_hardware_types={"m": machine}, slurm_prologs=script).say(slurm_version="22.05.8")
+    first, second = requirements.objections(there)
+    assert first == "Slurm 22.05 knows autodetect nvml, oneapi, rsmi, and the machine types have nvidia"
+    assert second.startswith("Slurm 22.05 does not send prologs and epilogs")
