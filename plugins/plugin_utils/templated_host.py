@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from ansible.errors import AnsibleError
+from ansible.module_utils.common.yaml import SafeLoader
 from ansible.template import trust_as_template
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -23,6 +24,14 @@ ROLES = Path(__file__).parents[2] / "roles"
 def role_defaults(role: str) -> dict[str, Any]:
     """The defaults of a role, as its file has them."""
     return yaml.safe_load((ROLES / role / "defaults/main.yml").read_text(encoding="utf-8")) or {}
+
+
+@cache
+def role_options(role: str) -> dict[str, Any]:
+    """The options in the argument spec of a role, by name."""
+    specs = yaml.load((ROLES / role / "meta/argument_specs.yml").read_text(encoding="utf-8"), SafeLoader)
+    options: dict[str, Any] = specs["argument_specs"]["main"]["options"]
+    return options
 
 
 class TemplatedHost(RunHost):
@@ -85,6 +94,10 @@ class TemplatedHost(RunHost):
         if name in self._variables:
             return self[name]
         return plain(self._templar.template(trusted(role_defaults(role)[name])))
+
+    def argument_options(self, role: str) -> dict[str, Any]:
+        """The options in the argument spec of a role, by name."""
+        return role_options(role)
 
 
 def trusted(value: Any) -> Any:

@@ -93,6 +93,11 @@ class PlainHost(RunHost):
             return self[name]
         return yaml.safe_load((ROLES / role / "defaults/main.yml").read_text())[name]
 
+    def argument_options(self, role: str) -> dict[str, Any]:
+        """The options in the argument spec of a role, by name."""
+        specs = yaml.safe_load((ROLES / role / "meta/argument_specs.yml").read_text())
+        return dict(specs["argument_specs"]["main"]["options"])
+
     def set(self, **variables: Any) -> PlainHost:
         """Set variables of this host; return it."""
         self._variables |= variables
