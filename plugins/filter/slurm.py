@@ -25,22 +25,16 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access im
     login_limits,
     trusted_hosts,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.chosen_directories import chosen_directories
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall import firewall_remark
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts, script_remarks
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import named_file_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import (
     files_version,
     package_entries,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people import complete
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import (
-    program_errors,
     programs,
-    script_errors,
     site_scripts,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
@@ -53,7 +47,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     partition_lines,
     slurm_conf,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_plans, storage_remark
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import release_order
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
@@ -61,7 +55,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.diagnosis import diagnosis
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_others import cluster_objections
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import password_errors, written
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import (
     container_jobs,
@@ -70,10 +64,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation i
     validation_table,
     warm_up_jobs,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import choice_errors, new_cluster
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import (
     directory_differences,
     directory_hosts,
@@ -89,18 +81,15 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "adopted": adopted,
     "adoption_controller": adoption_controller,
     "adoption_errors": adoption_errors,
-    "argument_errors": argument_errors,
     "cluster_objections": cluster_objections,
     "container_jobs": container_jobs,
     "diagnosis": diagnosis,
     "chosen_directories": chosen_directories,
     "directory_differences": directory_differences,
     "directory_hosts": directory_hosts,
-    "discovered_hardware": discover,
     "exempt_networks": exempt_networks,
     "files_version": files_version,
     "firewall_plans": firewall_plans,
-    "firewall_remark": firewall_remark,
     "gres_lines": gres_lines,
     "health_environment": health_environment,
     "host_addresses": host_addresses,
@@ -113,8 +102,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "login_limits": login_limits,
     "autodetect_hosts": autodetect_hosts,
     "mig_gres": mig_gres,
-    "model_errors": model_errors,
-    "named_file_errors": named_file_errors,
     "nearest": nearest,
     "new_cluster": new_cluster,
     "new_cluster_errors": choice_errors,
@@ -124,20 +111,14 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "note_digests": note_digests,
     "package_entries": package_entries,
     "partition_lines": partition_lines,
-    "password_errors": password_errors,
     "people": complete,
     "plugstack_lines": plugstack_lines,
-    "program_errors": program_errors,
     "programs": programs,
-    "registration": check_registration,
     "release_order": release_order,
-    "script_errors": script_errors,
-    "script_remarks": script_remarks,
     "site_scripts": site_scripts,
     "slurm_conf": slurm_conf,
     "state_directory_errors": state_directory_errors,
     "storage_plans": storage_plans,
-    "storage_remark": storage_remark,
     "trusted_hosts": trusted_hosts,
     "unsettled": unsettled,
     "upgrade_plan": upgrade_plan,

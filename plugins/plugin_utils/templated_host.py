@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from ansible import constants
 from ansible.errors import AnsibleError
+from ansible.module_utils.common.yaml import SafeLoader
 from ansible.template import trust_as_template
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import shared
@@ -46,6 +47,14 @@ def once(name: str, compute: Callable[[], Any]) -> Any:
             text = json.dumps(compute())
             file.write(text)
         return json.loads(text)
+
+
+@cache
+def role_options(role: str) -> dict[str, Any]:
+    """The options in the argument spec of a role, by name."""
+    specs = yaml.load((ROLES / role / "meta/argument_specs.yml").read_text(encoding="utf-8"), SafeLoader)
+    options: dict[str, Any] = specs["argument_specs"]["main"]["options"]
+    return options
 
 
 class TemplatedHost(RunHost):
@@ -127,6 +136,10 @@ class TemplatedHost(RunHost):
         if name in self._variables:
             return self[name]
         return plain(self._templar.template(trusted(role_defaults(role)[name])))
+
+    def argument_options(self, role: str) -> dict[str, Any]:
+        """The options in the argument spec of a role, by name."""
+        return role_options(role)
 
 
 def trusted(value: Any) -> Any:

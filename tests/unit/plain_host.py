@@ -105,6 +105,11 @@ class PlainHost(RunHost):
         """What a function of decisions/shared.py says for all hosts of the cluster."""
         return getattr(shared, name)(self)
 
+    def argument_options(self, role: str) -> dict[str, Any]:
+        """The options in the argument spec of a role, by name."""
+        specs = yaml.safe_load((ROLES / role / "meta/argument_specs.yml").read_text())
+        return dict(specs["argument_specs"]["main"]["options"])
+
     def set(self, **variables: Any) -> PlainHost:
         """Set variables of this host; return it."""
         self._variables |= variables

@@ -46,6 +46,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, cross_check, whole
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import MESSAGE, PROBLEMS, visible
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 from hypothesis import strategies as st
@@ -323,11 +325,9 @@ def check_answer(example: tuple[Any, Mapping[str, Any]]) -> None:
     nodes = [node for node in variables["slurm_nodes"] if node["hardware"] != "detected"]
     hosts = [host for node in nodes for host in expand(node["hosts"])][:5]
     measured = dict.fromkeys(hosts, facts)
-    FILTERS["registration"](measured, nodes, variables["slurm_hardware_types"], variables["slurm_conf"])
-    found = FILTERS["discovered_hardware"](measured, {}, hosts, [], variables["slurm_nodes"])
-    assert (
-        FILTERS["discovered_hardware"](measured, found, hosts, [], variables["slurm_nodes"])["nodes"] == found["nodes"]
-    )
+    check_registration(measured, nodes, variables["slurm_hardware_types"], variables["slurm_conf"])
+    found = discover(measured, {}, hosts, [], variables["slurm_nodes"])
+    assert discover(measured, found, hosts, [], variables["slurm_nodes"])["nodes"] == found["nodes"]
 
 
 # -- configuration ---------------------------------------------------------------------------------------------------

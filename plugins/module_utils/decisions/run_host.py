@@ -47,6 +47,10 @@ class RunHost(Mapping[str, Any]):
         value = self.option(role, name)
         return value.lower() in TRUE_WORDS if isinstance(value, str) else bool(value)
 
+    @abstractmethod
+    def argument_options(self, role: str) -> dict[str, Any]:
+        """The options in the argument spec of a role, by name."""
+
     @property
     def name(self) -> str:
         """The name of the host in the inventory."""

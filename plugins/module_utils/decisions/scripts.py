@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The scripts of a site that hosts run."""
+"""The scripts of a site that hosts run: those of slurm.conf, of jobs and of health checks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,31 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_hos
 
 def site_scripts(host: RunHost) -> dict[str, str]:
     """The scripts of the site that hosts run, by the words that messages have for them."""
+    checks = {name: script_text(host, path) for name, path in own_checks(host).items()}
     return programs.site_scripts(
-        host["slurm_conf"], host["slurm_files"], host["slurm_prologs"], host["slurm_epilogs"], own_checks(host)
+        host["slurm_conf"], host["slurm_files"], host["slurm_prologs"], host["slurm_epilogs"], checks
     )
 
 
 def own_checks(host: RunHost) -> dict[str, str]:
-    """The health checks of the site by name: those of all nodes, as role slurm_health makes them once."""
+    """The files of the own health checks of the site by name, if slurmd runs the program of role slurm_health.
+
+    They are those of all nodes, as role slurm_health makes them once.
+    """
     if host["slurm_conf"].get("HealthCheckProgram", HEALTH_PROGRAM) != HEALTH_PROGRAM:
         return {}
-    first = (host.members("slurm_compute") or [host.name])[0]
-    paths = host.of(first).get("slurm_health_own_checks") or {}
-    return {name: (host.content(path) or b"").decode(errors="replace") for name, path in paths.items()}
+    first = next(iter(host.members("slurm_compute")), host.name)
+    checks: dict[str, str] = host.of(first).get("slurm_health_own_checks", {})
+    return checks
+
+
+def script_text(host: RunHost, path: str) -> str:
+    """The text of a script on the control host. Bytes that are not UTF-8 are surrogates in it.
+
+    Raises:
+        ValueError: there is no such file.
+    """
+    content = host.content(path)
+    if content is None:
+        raise ValueError(f"slurm_health_own_checks: {path} is missing")
+    return content.decode(errors="surrogateescape")

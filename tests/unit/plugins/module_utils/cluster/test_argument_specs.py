@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preflight import ROLES
 
 ROOT = Path(__file__).parents[5]
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -56,7 +57,6 @@ def test_each_role_is_checked_for_the_hosts_of_its_group() -> None:
 
 def test_preflight_checks_every_role_of_the_playbooks() -> None:
     """Ansible checks no role in a stage: it has no specs for other tasks than main, and stages switch those off."""
-    checked = yaml.safe_load((ROOT / "roles/preflight/vars/main.yml").read_text())["__preflight_roles"]
     stages = [play for path in ROOT.glob("playbooks/stages/*.yml") for play in yaml.safe_load(path.read_text())]
     included = [
         role
@@ -66,12 +66,11 @@ def test_preflight_checks_every_role_of_the_playbooks() -> None:
         if (role := task.get(f"ansible.builtin.{action}"))
     ]
     # Preflight checks the variables of role slurm by importing it, and has none of its own. Doctor has no preflight.
-    assert {role["name"].rpartition(".")[2] for role in included} == {*checked, "slurm", "preflight", "doctor"}
+    assert {role["name"].rpartition(".")[2] for role in included} == {*ROLES, "slurm", "preflight", "doctor"}
     assert all("tasks_from" in role or not role.get("rolespec_validate", True) for role in included)
 
 
 def test_no_option_of_these_roles_is_required() -> None:
-    checked = yaml.safe_load((ROOT / "roles/preflight/vars/main.yml").read_text())["__preflight_roles"]
-    for role in checked:
+    for role in ROLES:
         specs = yaml.safe_load((ROOT / f"roles/{role}/meta/argument_specs.yml").read_text())["argument_specs"]
         assert not [name for name, option in specs["main"]["options"].items() if option.get("required")]

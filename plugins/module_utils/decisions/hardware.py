@@ -1,0 +1,129 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import program_errors, programs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import tmp_fs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts import site_scripts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
+
+WITH_PROGRAMS = ("slurm_compute", "slurm_controller", "slurm_login")
+"""Groups of hosts on which Slurm runs programs of slurm.conf."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Options with which a compute node is measured as its slurmd measures it."""
+
+    slurmd_parameters: list[Any]
+    device_files: list[str]
+    """Those of all machine types, which are few; a selection for each host would cost time for each host."""
+    tmp_fs: str
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What the measured hardware means for Slurm, a line for each finding."""
+
+    odd: list[str]
+    """Differences that Slurm accepts."""
+    refused: list[str]
+    """Differences for which Slurm refuses nodes, and programs that it could not run."""
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The content of the hardware file."""
+
+    hardware: dict[str, Any]
+    nodes: list[dict[str, Any]]
+    remarks: list[str]
+
+
+def measurement(host: RunHost) -> Measurement:
+    """How a compute node is measured."""
+    parameters = host["slurm_conf"].get("SlurmdParameters", [])
+    if not isinstance(parameters, list):
+        parameters = [parameters]
+    entries = [entry for machine in host["slurm_hardware_types"].values() for entry in machine.get("gres") or []]
+    return Measurement(
+        slurmd_parameters=[parameter for parameter in parameters if parameter is not None],
+        device_files=list(dict.fromkeys(entry["file"] for entry in entries if "file" in entry)),
+        tmp_fs=tmp_fs(host),
+    )
+
+
+def registration(host: RunHost) -> Registration:
+    """Whether Slurm accepts the compute nodes of this play, and can run its programs on all hosts."""
+    names = dict.fromkeys([*host.members("slurm_cluster"), *host.play_hosts])
+    answers = {name: host.of(name).get("ansible_facts") or {} for name in names}
+    return registration_errors(host, answers, measured_hosts(host))
+
+
+def registration_errors(
+    cluster: RunHost, answers: Mapping[str, Mapping[str, Any]], measured: Iterable[str]
+) -> Registration:
+    """What the answers of hosts mean for Slurm.
+
+    The first job would drain a node without its prolog, so missing programs of slurm.conf are refused as well.
+
+    Args:
+        cluster: any host, for the shared variables and the groups.
+        answers: the facts `slurm_host` and `slurm_hardware` of each host that has answered, by name. The run does not
+            ask the hosts that it leaves out.
+        measured: the hosts whose hardware counts.
+    """
+    conf, scripts = cluster["slurm_conf"], site_scripts(cluster)
+    machines = {name: answers[name]["slurm_hardware"] for name in measured}
+    found = check_registration(machines, cluster["slurm_nodes"], cluster["slurm_hardware_types"], conf)
+    looked: dict[str, Any] = {}
+    if scripts or programs(conf, WITH_PROGRAMS):
+        facts = {name: answers.get(name, {}).get("slurm_host") or {} for name in cluster.members("slurm_cluster")}
+        looked = {name: own for name, own in facts.items() if "programs" in own}
+    unprepared = cluster.members("slurm_needs_packages")
+    return Registration(found["odd"], found["refused"] + program_errors(conf, looked, unprepared, scripts))
+
+
+def measured_hosts(host: RunHost) -> list[str]:
+    """The hosts of this play whose hardware is known.
+
+    Hosts that could not be reached have left the play already. In check mode the GPUs of hosts that role nvidia_mig
+    would have changed are not known.
+    """
+    unknown = host.get("nvidia_mig_pending", []) if host.check_mode else []
+    return sorted((name for name in host.play_hosts if name not in unknown), key=str.lower)
+
+
+def discovery(host: RunHost, known: Mapping[str, Any]) -> Discovery:
+    """The hardware file, brought up to date.
+
+    Args:
+        host: any measured host.
+        known: the file as it is; empty if there is none.
+    """
+    declared = host["slurm_hardware_types"].keys() - (known.get("hardware") or {})
+    found = discover(
+        {name: host.of(name)["ansible_facts"]["slurm_hardware"] for name in measured_hosts(host)},
+        known,
+        host.members("slurm_compute"),
+        declared,
+        host["slurm_nodes"],
+        host.flag("hardware", "hardware_remove_gres"),
+    )
+    return Discovery(found["hardware"], found["nodes"], found["notes"] + not_measured(host))
+
+
+def not_measured(host: RunHost) -> list[str]:
+    """The remark about hosts that were not reached."""
+    names = sorted((name for name in host.all_play_hosts if name not in host.play_hosts), key=str.lower)
+    return [f"Not measured, with the entry that they had: {fold(names)}"] if names else []

@@ -1,0 +1,328 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role preflight: the variables of the cluster, and what the files of the control host must have for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall import firewall_remark
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import script_remarks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import named_file_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import package_entries
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import script_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
+    gres_lines,
+    node_lines,
+    partition_lines,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_remark
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    GROUP_ROLES,
+    SRUN_PORTS,
+    backup_hosts,
+    cluster_members,
+    mail_password_file,
+    source,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts import site_scripts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import password_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+
+ROLES: Mapping[str, str] = {
+    "base": "slurm_cluster",
+    "munge": "slurm_cluster",
+    "mariadb": "slurm_database",
+    "slurmdbd": "slurm_database",
+    "slurmctld": "slurm_controller",
+    "hardware": "slurm_compute",
+    "nvidia_driver": "slurm_compute",
+    "nvidia_mig": "slurm_compute",
+    "slurm_health": "slurm_compute",
+    "slurmd": "slurm_compute",
+    "slurm_client": "slurm_login",
+    "slurm_accounting": "slurm_controller",
+    "slurm_upgrade": "slurm_cluster",
+    "rolling": "slurm_cluster",
+    "remove_nodes": "slurm_cluster",
+    "enroot": "slurm_cluster",
+    "pyxis": "slurm_cluster",
+    "people": "slurm_cluster",
+    "storage": "slurm_cluster",
+    "nfs_server": "slurm_cluster",
+    "access": "slurm_cluster",
+    "backup": "slurm_cluster",
+    "firewall": "slurm_cluster",
+    "apptainer": "slurm_cluster",
+    "job_tools": "slurm_cluster",
+    "registry": "slurm_cluster",
+    "validate": "slurm_cluster",
+}
+"""Roles with their own variables, and the group on which site.yml runs each. validate runs on one of several hosts.
+
+The playbooks skip the argument specs of these roles, because each check would be a task on each host.
+"""
+
+SHARED = (
+    "slurm_cluster_name",
+    "slurm_controllers",
+    "slurm_database",
+    "slurm_registry",
+    "slurm_addresses",
+    "slurm_hardware_types",
+    "slurm_nodes",
+    "slurm_partitions",
+    "slurm_conf",
+    "slurm_cgroup_conf",
+    "slurm_files",
+    "slurm_packages",
+    "slurm_people",
+    "slurm_job_user_id",
+    "slurm_user_id",
+    "slurm_storage",
+    "slurm_access",
+    "slurm_backup",
+    "slurm_mail",
+    "slurm_prologs",
+    "slurm_epilogs",
+    "slurm_private_tmp",
+    "slurm_plugstack",
+    "slurm_profile",
+    "slurm_containers",
+    "slurm_no_new_privileges",
+    "slurm_firewall",
+    "slurm_secrets_dir",
+)
+"""Shared variables that the rules of the cluster file are about."""
+
+POLICY = ("limits", "qos", "accounts", "users")
+"""Parts of the policy with which Slurm enforces something. It takes every job where nothing is enforced (role
+slurmctld)."""
+
+OLDEST_ANSIBLE = (2, 19)
+
+# -- the variables ---------------------------------------------------------------------------------------------------
+
+
+def variable_errors(host: RunHost) -> list[str]:
+    """The errors in the variables of all hosts.
+
+    The rules of the cluster file also hold for variables from other sources.
+    """
+    groups = host["groups"]
+    names = dict.fromkeys(name for group in ROLES.values() for name in groups.get(group, ()))
+    options = {role: host.argument_options(role) for role in ROLES}
+    wrong = argument_errors({name: host.of(name) for name in names}, ROLES, groups, options)
+    return wrong + model_errors(model(host), groups["all"])
+
+
+def model(host: RunHost) -> dict[str, Any]:
+    """The variables that the rules of the cluster file are about, by name.
+
+    Those of roles are the ones of the hosts that use them: the policy is a variable of the controllers, and directories
+    and ports must differ from those of other programs on a host.
+    """
+    controller = first_of(host, host["slurm_controllers"])
+    compute = first_of(host, host.members("slurm_compute"))
+    database = first_of(host, [host["slurm_database"]])
+    registry = first_of(host, [host["slurm_registry"]])
+    defaults = {name: option.get("default") for name, option in host.argument_options("registry").items()}
+    return {
+        **{name: host[name] for name in SHARED},
+        "apptainer_setuid": compute.flag("apptainer", "apptainer_setuid") if compute else False,
+        "apptainer_fakeroot_uids": own_value(compute, "apptainer_fakeroot_uids", []),
+        "slurm_accounting_limits": own_value(controller, "slurm_accounting_limits", {}),
+        "slurm_accounting_qos": own_value(controller, "slurm_accounting_qos", []),
+        "slurm_accounting_accounts": own_value(controller, "slurm_accounting_accounts", []),
+        "slurm_accounting_users": own_value(controller, "slurm_accounting_users", []),
+        "slurm_accounting_reservations": own_value(controller, "slurm_accounting_reservations", []),
+        "slurm_accounting_purge": own_value(controller, "slurm_accounting_purge", False),
+        "registry_dir": own_value(registry, "registry_dir", defaults["registry_dir"]) if host["slurm_registry"] else "",
+        "slurmdbd_conf": own_value(database, "slurmdbd_conf", {}),
+        "registry_port": own_value(registry, "registry_port", defaults["registry_port"]),
+    }
+
+
+def first_of(host: RunHost, names: Iterable[str]) -> RunHost | None:
+    """The first of these hosts; None without one, and for a name that is no host of the inventory."""
+    first = next(iter(names), "")
+    return host.of(first) if first in host["groups"]["all"] else None
+
+
+def own_value(host: RunHost | None, name: str, default: Any) -> Any:
+    """The variable of a host if it has one."""
+    return default if host is None else host.get(name, default)
+
+
+# -- the model -------------------------------------------------------------------------------------------------------
+
+
+def objections(host: RunHost) -> list[str]:
+    """Why a cluster with these variables cannot run, each with the way out; the variables have been checked before."""
+    return list(_objections(host)) or line_errors(host)
+
+
+def _objections(host: RunHost) -> Iterator[str]:
+    ansible = host["ansible_version"]
+    if (ansible["major"], ansible["minor"]) < OLDEST_ANSIBLE:
+        yield f"ansible-core {ansible['full']} is too old; this collection needs 2.19 or later"
+    yield from inventory_objections(host)
+    tools = host["slurm_containers"]
+    if "pyxis" in tools and "enroot" not in tools:
+        yield "slurm_containers has pyxis without enroot, which runs its containers"
+    if "job_tools" in tools and "pyxis" not in tools:
+        yield "slurm_containers has job_tools without pyxis, whose options the tools use"
+    if lacking := lacking_packages(host):
+        yield f"slurm_packages.files lacks packages that this cluster needs: {', '.join(lacking)}"
+    yield from joined(
+        named_file_errors(
+            {name: host[name] for name in ("slurm_packages", "slurm_storage")}, str(host["slurm_cluster_dir"])
+        )
+    )
+    mail, file = host["slurm_mail"], mail_password_file(host)
+    if "user" in mail and host.content(file) is None:
+        yield (
+            f"slurm_mail has user {mail['user']}, and {file} is missing: put the password of the relay there (mode "
+            "0600; ansible-vault may encrypt it)"
+        )
+    yield from joined(stored_password_errors(host))
+    yield from joined(script_errors(site_scripts(host)))
+    if not host["slurm_partitions"]:
+        yield "slurm_partitions is empty, and a job needs a partition to run in (cluster file, partitions)"
+    nodes = {name for entry in host["slurm_nodes"] for name in expand(entry["hosts"])}
+    if undeclared := without(host.members("slurm_compute"), nodes):
+        names = ", ".join(sorted(undeclared, key=str.lower))
+        yield f"in the group slurm_compute, but in no entry of slurm_nodes: {names}"
+
+
+def inventory_objections(host: RunHost) -> Iterator[str]:
+    """Hosts of the shared variables that the inventory lacks."""
+    known = host["groups"]["all"]
+    if unknown := without(host["slurm_controllers"], known):
+        yield f"slurm_controllers has {', '.join(unknown)}, which is no host of the inventory"
+    for name in ("slurm_database", "slurm_registry"):
+        if host[name] and host[name] not in known:
+            yield f"{name} is {host[name]}, which is no host of the inventory"
+
+
+def joined(errors: Iterable[str]) -> Iterator[str]:
+    """Errors of one kind as one objection."""
+    if text := "; ".join(errors):
+        yield text
+
+
+def without(names: Iterable[str], others: Iterable[str]) -> list[str]:
+    """The names that are not among others, each once."""
+    left_out = set(others)
+    return [name for name in dict.fromkeys(names) if name not in left_out]
+
+
+def lacking_packages(host: RunHost) -> list[str]:
+    """With packages that are files: those that the cluster needs and the files lack."""
+    if not has_files(host):
+        return []
+    packages = source(host).packages
+    purposes = [role for group, roles in GROUP_ROLES.items() if group in host["groups"] for role in roles]
+    purposes = [role for role in purposes if role in packages]
+    purposes += ["sackd"] if has_sackd(host) else []
+    purposes += ["adopt"] if adopts(host) else []
+    needed = [package for purpose in purposes for package in packages[purpose]]
+    return [entry["name"] for entry in package_entries(needed, host["slurm_packages"], []) if "name" in entry]
+
+
+def has_sackd(host: RunHost) -> bool:
+    """Whether a login host has neither slurmctld nor slurmd, so that sackd fetches its configuration."""
+    others = [*host.members("slurm_controller"), *host.members("slurm_compute")]
+    return bool(without(host.members("slurm_login"), others))
+
+
+def adopts(host: RunHost) -> bool:
+    """Whether sshd of a compute node asks Slurm for the job of a user (pam_slurm_adopt)."""
+    access = host["slurm_access"]
+    if not access or access.get("compute", "job") != "job":
+        return False
+    others = [*host.members("slurm_login"), *host["slurm_controllers"], host["slurm_database"]]
+    return bool(without(host.members("slurm_compute"), others))
+
+
+def stored_password_errors(host: RunHost) -> list[str]:
+    """Passwords that their files on the hosts cannot express. The texts name a character of a password at most."""
+    forms = {}
+    if host["slurm_database"]:
+        own = f"{host['slurm_secrets_dir']}/slurmdbd_storage_pass"
+        forms[own_value(first_of(host, [host["slurm_database"]]), "slurmdbd_storage_pass_file", own)] = "slurm"
+    if "user" in host["slurm_mail"]:
+        forms[mail_password_file(host)] = "line"
+    found = {path: content for path in forms if (content := host.content(path)) is not None}
+    passwords = {path: content.decode(errors="surrogateescape").rstrip() for path, content in found.items()}
+    return password_errors(passwords, forms)
+
+
+def line_errors(host: RunHost) -> list[str]:
+    """What Slurm would refuse in the lines of its files, as these say before a host gets them."""
+    nodes, hardware = host["slurm_nodes"], host["slurm_hardware_types"]
+    try:
+        node_lines(nodes, hardware)
+        gres_lines(nodes, hardware)
+        partition_lines(host["slurm_partitions"], nodes, hardware, host["slurm_conf"])
+        plugstack_lines(host["slurm_plugstack"])
+    except (TypeError, ValueError) as error:
+        return [str(error)]
+    return []
+
+
+# -- remarks ---------------------------------------------------------------------------------------------------------
+
+
+def remarks(host: RunHost) -> list[str]:
+    """What a person should know about the variables of a cluster that can run."""
+    return list(_remarks(host))
+
+
+def _remarks(host: RunHost) -> Iterator[str]:
+    yield from suspended_remarks(host)
+    if remark := storage_remark(host["slurm_storage"], cluster_members(host), host["slurm_people"]):
+        yield remark
+    target, hosts = host["slurm_backup"].get("target", ""), backup_hosts(host)
+    if target.startswith("/") and len(hosts) > 1:
+        yield (
+            f"slurm_backup.target is the directory {target}: {fold(hosts)} need the same file system there, which is "
+            "lost with none of them"
+        )
+    yield from script_remarks(host["slurm_prologs"], host["slurm_epilogs"])
+
+
+def suspended_remarks(host: RunHost) -> Iterator[str]:
+    """Where Slurm does not keep out users who are suspended."""
+    users = host["slurm_people"].get("users", [])
+    suspended = ", ".join(user["name"] for user in users if user.get("state") == "suspended")
+    if not suspended:
+        return
+    controller = first_of(host, host["slurm_controllers"])
+    if not any(own_value(controller, f"slurm_accounting_{part}", None) for part in POLICY):
+        yield f"Slurm cannot refuse jobs of suspended users, since it has no policy for accounting: {suspended}"
+    kinds = host["slurm_conf"].get("AuthAltTypes") or []
+    # No command of Slurm takes a token (JWT) back.
+    if "auth/jwt" in ",".join(map(str, kinds if isinstance(kinds, list) else [kinds])).lower():
+        yield (
+            "AuthAltTypes has auth/jwt: tokens of suspended users are valid until they expire, or until jwt_key is "
+            f"replaced: {suspended}"
+        )
+
+
+def closed_ports(host: RunHost) -> list[str]:
+    """Lines about hosts of this play whose active firewall does not open the ports of Slurm; empty without any.
+
+    slurm.conf has the collection's range of ports for srun unless the site sets another one.
+    """
+    opened = {name: host.of(name).facts["ufw"] for name in host.play_hosts}
+    conf = {"SrunPortRange": SRUN_PORTS, **host["slurm_conf"]}
+    remark = firewall_remark(opened, model(host) | {"slurm_conf": conf})
+    return remark.split("\n") if remark else []

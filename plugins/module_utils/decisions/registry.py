@@ -1,0 +1,167 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role registry."""
+
+from __future__ import annotations
+
+import base64
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+File = dict[str, str]
+"""A file of the module slurm_service."""
+
+CONF_DIR = "/etc/docker/registry"
+FRONT_CONF = "/etc/nginx/conf.d/gpucluster-registry.conf"
+UNIT_SETTINGS = "/etc/systemd/system/docker-registry.service.d/gpucluster-slurm.conf"
+CLEAN_UNIT = "/etc/systemd/system/gpucluster-registry-clean"
+TRUSTED = "/usr/local/share/ca-certificates/gpucluster-registry.crt"
+
+BEHIND = "127.0.0.1:5051"
+"""docker-registry answers on this address; nginx passes the requests of the clients to it."""
+
+FORMATS = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+"""The formats of images."""
+
+
+@dataclass(frozen=True)
+class Authority:
+    """How a host trusts the authority that has signed the registry's certificate."""
+
+    files: list[File]
+    trust: str
+    """A command for the shell, which says `trusted` if it changes something. update-ca-certificates writes all trusted
+    certificates into one file, which is newer than each of them."""
+
+
+def objections(host: RunHost) -> list[str]:
+    """What is wrong with the files of the control host that the options of the role name."""
+    return list(_objections(host))
+
+
+def _objections(host: RunHost) -> Iterator[str]:
+    certificate, key, authority = (host[f"registry_{name}"] for name in ("certificate", "key", "ca"))
+    tls = host.flag("registry", "registry_tls")
+    if tls and not Path(certificate).is_file():
+        yield (
+            f"registry_certificate: found {certificate or 'nothing'}, allowed: a file on the control host; or "
+            "registry_tls: false for a registry without TLS"
+        )
+    if tls and not Path(key).is_file():
+        yield f"registry_key: found {key or 'nothing'}, allowed: a file on the control host"
+    elif tls:
+        mode = f"{stat.S_IMODE(Path(key).stat().st_mode):o}"
+        if not re.fullmatch("[0-7]00", mode):
+            yield f"registry_key: found {key} with mode {mode}, allowed: 600 or 400"
+    if authority and not Path(authority).is_file():
+        yield f"registry_ca: found {authority}, allowed: a file on the control host"
+
+
+def url(host: RunHost) -> str:
+    """The address of the registry for its clients."""
+    scheme = "https" if host.flag("registry", "registry_tls") else "http"
+    return f"{scheme}://{host['registry_name']}:{host['registry_port']}"
+
+
+def authority(host: RunHost) -> Authority:
+    """How a host trusts registry_ca."""
+    return Authority(
+        files=[{"path": TRUSTED, "content": control_file(host, "registry_ca").decode(errors="surrogateescape")}],
+        trust=(
+            "umask 022\n"
+            f"test /etc/ssl/certs/ca-certificates.crt -nt {TRUSTED} ||\n"
+            "  { update-ca-certificates && echo trusted; }\n"
+        ),
+    )
+
+
+def control_file(host: RunHost, option: str) -> bytes:
+    """The content of the file on the control host that an option of the role names.
+
+    Raises:
+        ValueError: there is no such file.
+    """
+    content = host.content(host[option])
+    if content is None:
+        raise ValueError(f"{option}: {host[option]} is missing")
+    return content
+
+
+def packages(_host: RunHost) -> list[str]:
+    """The packages of the registry."""
+    return list(DISTRIBUTION_PACKAGES["registry"])
+
+
+def lacks_package(host: RunHost) -> bool:
+    """Whether the host lacks the registry, so that check mode has nothing to compare."""
+    return not has_package(host, "docker-registry")
+
+
+def files(host: RunHost) -> list[File]:
+    """The configuration of docker-registry."""
+    upstream = host.text("registry", "upstream.env.j2").encode(errors="surrogateescape")
+    return [
+        {"path": f"{CONF_DIR}/config.yml", "content": host.text("registry", "config.yml.j2", address=BEHIND)},
+        {"path": UNIT_SETTINGS, "content": host.text("registry", "docker-registry.service.j2", directory=CONF_DIR)},
+        {"path": f"{CONF_DIR}/upstream.env", "secret": base64.b64encode(upstream).decode(), "mode": "0400"},
+    ]
+
+
+def front_files(host: RunHost) -> list[File]:
+    """The configuration of nginx in front of docker-registry."""
+    tls = host.flag("registry", "registry_tls")
+    text = host.text(
+        "registry",
+        "front.conf.j2",
+        address=BEHIND,
+        directory=CONF_DIR,
+        formats=", ".join(FORMATS),
+        listen=listening(host),
+        tls=tls,
+    )
+    return [{"path": FRONT_CONF, "content": text}, *(tls_files(host) if tls else [])]
+
+
+def listening(host: RunHost) -> str:
+    """Where nginx listens (its parameter `listen`).
+
+    The kernel may have no IPv6, and nginx would end with an error if its configuration listened there.
+    """
+    addresses = host_addresses(host["slurm_addresses"], [host["registry_name"]])
+    with_ipv6 = any(":" in entry["address"] for entry in addresses)
+    return f"[::]:{host['registry_port']} ipv6only=off" if with_ipv6 else str(host["registry_port"])
+
+
+def tls_files(host: RunHost) -> list[File]:
+    """The certificate and its key."""
+    certificate = control_file(host, "registry_certificate").decode(errors="surrogateescape")
+    key = base64.b64encode(control_file(host, "registry_key")).decode()
+    return [
+        {"path": f"{CONF_DIR}/tls.crt", "content": certificate},
+        {"path": f"{CONF_DIR}/tls.key", "secret": key, "mode": "0400"},
+    ]
+
+
+def cleaning_files(host: RunHost) -> list[File]:
+    """The timer that cleans up on schedule, and its service."""
+    return [
+        {
+            "path": f"{CLEAN_UNIT}.service",
+            "content": host.text("registry", "clean.service.j2", configuration=f"{CONF_DIR}/config.yml"),
+        },
+        {"path": f"{CLEAN_UNIT}.timer", "content": host.text("registry", "clean.timer.j2")},
+    ]

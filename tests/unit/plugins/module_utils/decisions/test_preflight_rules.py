@@ -1,0 +1,202 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role preflight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preflight
+from plain_host import PlainHost, cluster
+
+STORAGE_PASS = "/cluster/secrets/x/slurmdbd_storage_pass"
+MAIL_PASS = "/cluster/secrets/x/mail_password"
+ANSIBLE = {"full": "2.19.4", "major": 2, "minor": 19, "revision": 4}
+SUSPENDED = {
+    "groups": [],
+    "users": [
+        {"name": "ann", "state": "present", "home": "/home/ann"},
+        {"name": "bob", "state": "suspended", "home": "/home/bob"},
+        {"name": "eve", "state": "suspended", "home": "/home/eve"},
+    ],
+}
+
+
+def head(files: dict[str, bytes] | None = None, **variables: Any) -> PlainHost:
+    """The controller of a small cluster with these variables."""
+    return cluster(files, **{"ansible_version": ANSIBLE, "slurm_secrets_dir": "/cluster/secrets/x", **variables})[
+        "head"
+    ]
+
+
+def test_a_right_cluster_has_no_errors_and_no_objections() -> None:
+    assert preflight.variable_errors(head()) == []
+    assert preflight.objections(head()) == []
+    assert preflight.remarks(head()) == []
+
+
+def test_errors_of_roles_precede_those_of_the_cluster_file() -> None:
+    hosts = cluster(ansible_version=ANSIBLE, slurm_nodes=[{"hosts": "n[1-2]", "hardware": "a"}])
+    for name in ("n1", "n2"):
+        hosts[name].set(slurm_health_limit="x")
+    first, second, *others = preflight.variable_errors(hosts["head"])
+    assert first.startswith("n[1-2]: argument 'slurm_health_limit' is of type")
+    assert second.startswith("n[1-2]: slurm_health_limit: found 'x', allowed: seconds")
+    assert others == ["slurm_nodes[0].hardware: found 'a', unknown machine type, allowed: m, detected"]
+
+
+def test_the_policy_is_that_of_the_first_controller() -> None:
+    hosts = cluster(ansible_version=ANSIBLE)
+    hosts["n1"].set(slurm_accounting_users=[{"name": "ann"}])
+    assert preflight.model(hosts["login"])["slurm_accounting_users"] == []
+    hosts["head"].set(slurm_accounting_users=[{"name": "bob"}])
+    assert preflight.model(hosts["login"])["slurm_accounting_users"] == [{"name": "bob"}]
+
+
+def test_the_registry_has_its_default_directory_and_port() -> None:
+    found = preflight.model(head(slurm_registry="login"))
+    assert (found["registry_dir"], found["registry_port"]) == ("/var/lib/docker-registry", 5000)
+    hosts = cluster(ansible_version=ANSIBLE, slurm_registry="login")
+    hosts["login"].set(registry_dir="/images", registry_port=443)
+    found = preflight.model(hosts["head"])
+    assert (found["registry_dir"], found["registry_port"]) == ("/images", 443)
+    assert preflight.model(head())["registry_dir"] == ""
+
+
+@pytest.mark.parametrize(
+    ("variables", "objection"),
+    [
+        (
+            {"ansible_version": {"full": "2.18.1", "major": 2, "minor": 18, "revision": 1}},
+            "ansible-core 2.18.1 is too old; this collection needs 2.19 or later",
+        ),
+        (
+            {"slurm_controllers": ["head", "other", "another"]},
+            "slurm_controllers has other, another, which is no host of the inventory",
+        ),
+        ({"slurm_database": "other"}, "slurm_database is other, which is no host of the inventory"),
+        ({"slurm_registry": "other"}, "slurm_registry is other, which is no host of the inventory"),
+        (
+            {"slurm_containers": ["pyxis"]},
+            "slurm_containers has pyxis without enroot, which runs its containers",
+        ),
+        (
+            {"slurm_containers": ["enroot", "job_tools"]},
+            "slurm_containers has job_tools without pyxis, whose options the tools use",
+        ),
+        (
+            {"slurm_mail": {"relay": "mail:25", "user": "slurm"}},
+            f"slurm_mail has user slurm, and {MAIL_PASS} is missing: put the password of the relay there (mode 0600; "
+            "ansible-vault may encrypt it)",
+        ),
+        (
+            {"slurm_prologs": [{"name": "a", "script": "#!/bin/sh\r\n"}]},
+            "prologs: a: line 1: found '#!/bin/sh\\r', which ends with a carriage return",
+        ),
+        (
+            {"slurm_partitions": []},
+            "slurm_partitions is empty, and a job needs a partition to run in (cluster file, partitions)",
+        ),
+        (
+            {"slurm_nodes": [{"hosts": "n2", "hardware": "m"}]},
+            "in the group slurm_compute, but in no entry of slurm_nodes: n1",
+        ),
+    ],
+)
+def test_objections_name_the_way_out(variables: dict[str, Any], objection: str) -> None:
+    (found,) = preflight.objections(head(**variables))
+    assert found.startswith(objection)
+
+
+def test_all_objections_are_named_at_once() -> None:
+    found = preflight.objections(head(slurm_controllers=["x"], slurm_database="y", slurm_partitions=[]))
+    assert [text.partition(" ")[0] for text in found] == ["slurm_controllers", "slurm_database", "slurm_partitions"]
+
+
+def test_lines_that_slurm_would_refuse_are_an_objection() -> None:
+    (found,) = preflight.objections(head(slurm_hardware_types={}))
+    assert found == "n[1-2]: unknown hardware 'm', known: none"
+
+
+def test_passwords_are_not_shown() -> None:
+    found = preflight.objections(
+        head(
+            {STORAGE_PASS: b"geheim\n#2\n", MAIL_PASS: b"geheim\nzwei"},
+            slurm_mail={"relay": "mail:25", "user": "slurm"},
+        )
+    )
+    assert found[0].startswith(f"{STORAGE_PASS}: found a newline")
+    assert f"; {MAIL_PASS}: found a newline" in found[0]
+    assert "geheim" not in found[0]
+    assert preflight.objections(head({STORAGE_PASS: b"right\n"})) == []
+
+
+def test_the_password_of_the_database_may_be_in_another_file() -> None:
+    hosts = cluster({"/other": b""}, ansible_version=ANSIBLE, slurm_secrets_dir="/cluster/secrets/x")
+    hosts["head"].set(slurmdbd_storage_pass_file="/other")
+    assert preflight.objections(hosts["n1"]) == ["/other: found nothing, allowed: a password"]
+
+
+def test_packages_that_are_files_must_be_those_that_the_cluster_needs() -> None:
+    names = ["slurm-smd", "slurm-smd-client", "slurm-smd-slurmctld", "slurm-smd-slurmd"]
+    packages = {"files": [{"file": f"{name}_25.05.4-1_amd64.deb"} for name in names]}
+    assert preflight.lacking_packages(head(slurm_packages=packages)) == ["slurm-smd-slurmdbd", "slurm-smd-sackd"]
+    found = preflight.lacking_packages(head(slurm_packages=packages, slurm_access={"login": "all"}))
+    assert found[-1] == "slurm-smd-libpam-slurm-adopt"
+    found = preflight.lacking_packages(head(slurm_packages=packages, slurm_access={"compute": "all"}))
+    assert found == ["slurm-smd-slurmdbd", "slurm-smd-sackd"]
+    assert preflight.lacking_packages(head()) == []
+
+
+def test_slurm_takes_jobs_of_suspended_users_without_a_policy() -> None:
+    shared = [{"path": "/home", "type": "nfs", "server": "head", "homes": True}]
+    host = head(slurm_people=SUSPENDED, slurm_storage=shared)
+    assert preflight.remarks(host) == [
+        "Slurm cannot refuse jobs of suspended users, since it has no policy for accounting: bob, eve"
+    ]
+    assert preflight.remarks(host.set(slurm_accounting_qos=[{"name": "high"}])) == []
+
+
+@pytest.mark.parametrize("kinds", ["auth/jwt", ["auth/jwt"], "AUTH/JWT,auth/x"])
+def test_a_token_of_a_suspended_user_stays_valid(kinds: Any) -> None:
+    host = head(slurm_people=SUSPENDED, slurm_conf={"AuthAltTypes": kinds}, slurm_accounting_qos=[{"name": "high"}])
+    assert [*preflight.suspended_remarks(host)] == [
+        "AuthAltTypes has auth/jwt: tokens of suspended users are valid until they expire, or until jwt_key is "
+        "replaced: bob, eve"
+    ]
+
+
+def test_remarks_about_storage_backups_and_scripts_follow() -> None:
+    people = {"groups": [], "users": [{"name": "ann", "state": "present", "home": "/home/ann"}]}
+    found = preflight.remarks(
+        head(
+            slurm_people=people,
+            slurm_backup={"target": "/backup"},
+            slurm_database="login",
+            slurm_prologs=[{"name": "a", "script": "#!/bin/sh\nsqueue\n"}],
+        )
+    )
+    assert found[0].startswith("The homes of ann are not on storage")
+    assert found[1] == (
+        "slurm_backup.target is the directory /backup: login,head need the same file system there, which is lost with "
+        "none of them"
+    )
+    assert found[2].startswith("prologs: the script a names squeue.")
+
+
+def test_a_backup_elsewhere_needs_no_file_system() -> None:
+    assert preflight.remarks(head(slurm_backup={"target": "s3:x"}, slurm_database="login")) == []
+    assert preflight.remarks(head(slurm_backup={"target": "/backup"})) == []
+
+
+def test_closed_ports_are_those_of_hosts_with_an_active_firewall() -> None:
+    hosts = cluster(ansible_version=ANSIBLE)
+    assert preflight.closed_ports(hosts["head"]) == []
+    hosts["n1"].say(ufw=["22"])
+    found = preflight.closed_ports(hosts["head"])
+    assert found[0].startswith("The firewall ufw is active")
+    assert found[1] == "n1: ufw allow proto tcp from NETWORK to any port 6818,60001:63000"
+    hosts["n1"].set(slurm_conf={"SrunPortRange": "50000-50100"})
+    assert preflight.closed_ports(hosts["n1"])[1].endswith(" 6818,50000:50100")

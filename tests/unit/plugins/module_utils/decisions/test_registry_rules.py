@@ -1,0 +1,111 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role registry."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import registry
+from plain_host import PlainHost, cluster
+
+DEFAULTS = {
+    "registry_name": "login",
+    "registry_port": 5000,
+    "registry_tls": True,
+    "registry_certificate": "",
+    "registry_key": "",
+    "registry_ca": "",
+}
+FILES = {"/tls.crt": b"certificate\xff\n", "/tls.key": b"key\n", "/ca.crt": b"authority\n"}
+TLS = {"registry_certificate": "/tls.crt", "registry_key": "/tls.key", "registry_ca": "/ca.crt"}
+
+
+def host(files: dict[str, bytes] | None = None, **options: Any) -> PlainHost:
+    """The host of the registry with these options."""
+    return cluster(files, **{**DEFAULTS, **options})["login"]
+
+
+def test_a_registry_with_tls_needs_its_files() -> None:
+    assert registry.objections(host()) == [
+        "registry_certificate: found nothing, allowed: a file on the control host; or registry_tls: false for a "
+        "registry without TLS",
+        "registry_key: found nothing, allowed: a file on the control host",
+    ]
+    for off in (False, "false", "no"):
+        assert registry.objections(host(registry_tls=off)) == []
+
+
+def test_files_must_be_files(tmp_path: Path) -> None:
+    found = registry.objections(
+        host(registry_certificate=str(tmp_path), registry_key="/missing", registry_ca=str(tmp_path))
+    )
+    assert [text.partition(", ")[0] for text in found] == [
+        f"registry_certificate: found {tmp_path}",
+        "registry_key: found /missing",
+        f"registry_ca: found {tmp_path}",
+    ]
+
+
+@pytest.mark.parametrize(("mode", "shown"), [(0o600, ""), (0o400, ""), (0o640, "640"), (0o4600, "4600")])
+def test_only_its_owner_may_read_the_key(tmp_path: Path, mode: int, shown: str) -> None:
+    key = tmp_path / "tls.key"
+    key.touch()
+    key.chmod(mode)
+    link = tmp_path / "link"
+    link.symlink_to(key)
+    objection = f"registry_key: found {link} with mode {shown}, allowed: 600 or 400"
+    found = registry.objections(host(registry_certificate=str(key), registry_key=str(link)))
+    assert found == ([objection] if shown else [])
+
+
+def test_the_address_has_the_scheme() -> None:
+    assert registry.url(host()) == "https://login:5000"
+    assert registry.url(host(registry_tls=False, registry_name="images", registry_port=80)) == "http://images:80"
+
+
+def test_nginx_listens_with_ipv6_where_the_registry_has_such_an_address() -> None:
+    assert registry.listening(host()) == "5000"
+    addresses = [{"hosts": "login", "address": "10.0.0.1"}, {"hosts": "n1", "address": "fd00::2"}]
+    assert registry.listening(host(slurm_addresses=addresses)) == "5000"
+    addresses.append({"hosts": "login", "address": "fd00::1"})
+    assert registry.listening(host(slurm_addresses=addresses)) == "[::]:5000 ipv6only=off"
+
+
+def test_the_key_is_a_secret_with_its_bytes() -> None:
+    front, certificate, key = registry.front_files(host(FILES, **TLS))
+    assert front["path"] == "/etc/nginx/conf.d/gpucluster-registry.conf"
+    assert certificate["content"].encode(errors="surrogateescape") == FILES["/tls.crt"]
+    assert (base64.b64decode(key["secret"]), key["mode"]) == (b"key\n", "0400")
+    assert len(registry.front_files(host(FILES, **TLS, registry_tls=False))) == 1
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(ValueError, match=r"registry_certificate: /tls\.crt is missing"):
+        registry.front_files(host(**TLS))
+
+
+def test_the_password_of_the_upstream_is_a_secret() -> None:
+    secrets = {file["path"] for file in registry.files(host()) if "secret" in file}
+    assert secrets == {"/etc/docker/registry/upstream.env"}
+
+
+def test_a_host_trusts_the_authority_once(tmp_path: Path) -> None:
+    authority = registry.authority(host(FILES, **TLS))
+    assert authority.files == [{"path": registry.TRUSTED, "content": "authority\n"}]
+    all_trusted, own = tmp_path / "all.crt", tmp_path / "own.crt"
+    command = authority.trust.replace("/etc/ssl/certs/ca-certificates.crt", str(all_trusted))
+    command = command.replace(registry.TRUSTED, str(own)).replace("update-ca-certificates", f"touch {all_trusted}")
+    own.touch()
+    said = [subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout for _ in "12"]
+    assert said == ["trusted\n", ""]
+
+
+def test_check_mode_has_nothing_to_compare_without_the_registry() -> None:
+    assert registry.lacks_package(host())
+    assert not registry.lacks_package(host().say(packages={"docker-registry": "2.8"}))
