@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_files import node_file_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.survey import (
     adopted,
     adoption_controller,
@@ -29,7 +28,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.chosen_directories import chosen_directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall import firewall_remark
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts, script_remarks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import script_remarks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import named_file_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import (
@@ -49,7 +48,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     host_addresses,
     mig_gres,
     node_lines,
-    node_parameters,
     partition_lines,
     slurm_conf,
 )
@@ -58,7 +56,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import release_order
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.diagnosis import diagnosis
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_others import cluster_objections
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import password_errors, written
@@ -107,7 +104,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "host_lines": host_lines,
     "hostlist": fold,
     "hostnames": expand,
-    "job_scripts": job_scripts,
     "known_hosts": known_hosts,
     "limit_answers": limit_answers,
     "login_limits": login_limits,
@@ -118,9 +114,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "nearest": nearest,
     "new_cluster": new_cluster,
     "new_cluster_errors": choice_errors,
-    "node_file_errors": node_file_errors,
     "node_lines": node_lines,
-    "node_parameters": node_parameters,
     "note_digests": note_digests,
     "package_entries": package_entries,
     "partition_lines": partition_lines,
@@ -135,7 +129,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "script_remarks": script_remarks,
     "site_scripts": site_scripts,
     "slurm_conf": slurm_conf,
-    "state_directory_errors": state_directory_errors,
     "storage_plans": storage_plans,
     "storage_remark": storage_remark,
     "trusted_hosts": trusted_hosts,
