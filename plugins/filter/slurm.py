@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_files import node_file_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.survey import (
     adopted,
     adoption_controller,
@@ -27,7 +26,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.chosen_directories import chosen_directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import (
     files_version,
     package_entries,
@@ -43,7 +41,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     host_addresses,
     mig_gres,
     node_lines,
-    node_parameters,
     partition_lines,
     slurm_conf,
 )
@@ -52,7 +49,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import release_order
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.diagnosis import diagnosis
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_others import cluster_objections
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
@@ -96,7 +92,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "host_lines": host_lines,
     "hostlist": fold,
     "hostnames": expand,
-    "job_scripts": job_scripts,
     "known_hosts": known_hosts,
     "limit_answers": limit_answers,
     "login_limits": login_limits,
@@ -105,9 +100,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "nearest": nearest,
     "new_cluster": new_cluster,
     "new_cluster_errors": choice_errors,
-    "node_file_errors": node_file_errors,
     "node_lines": node_lines,
-    "node_parameters": node_parameters,
     "note_digests": note_digests,
     "package_entries": package_entries,
     "partition_lines": partition_lines,
@@ -117,7 +110,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "release_order": release_order,
     "site_scripts": site_scripts,
     "slurm_conf": slurm_conf,
-    "state_directory_errors": state_directory_errors,
     "storage_plans": storage_plans,
     "trusted_hosts": trusted_hosts,
     "unsettled": unsettled,

@@ -12,7 +12,7 @@ version_added: 0.2.0
 description:
   - Returns the mount of a directory, and shows whether several hosts have the same directory. Each host writes its own
     file (O(write)), then looks for the files of the other hosts (O(see)), and then removes its own (O(remove)). The
-    filter P(gpucluster.slurm.state_directory_errors#filter) checks the answers.
+    role checks the answers.
   - It has the rights of the user that runs slurmctld, since an NFS server may map root to nobody.
   - In check mode nothing is written. Then hosts can only be compared by the directory's inode. It is equal on all hosts
     that share a file system, but can also be equal by chance, so that only a real run is a proof.
@@ -46,8 +46,6 @@ options:
     default: []
 extends_documentation_fragment: [gpucluster.slurm.reading]
 seealso:
-  - plugin: gpucluster.slurm.state_directory_errors
-    plugin_type: filter
   - ref: gpucluster.slurm.slurmctld <ansible_collections.gpucluster.slurm.slurmctld_role>
     description: The role that proves it on each run.
 """

@@ -33,7 +33,9 @@ init_plugin_loader()
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import changes, read  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import JobPlacement, steps, table  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, cross_check  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_conf  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost  # noqa: E402
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -111,16 +113,11 @@ def rendered(inventory: Path) -> tuple[float, float]:
     manager = VariableManager(loader, hosts)
     variables = manager.get_vars(host=hosts.get_host("head"))
     variables["hostvars"] = HostVars(hosts, manager, loader)
-    for role in ("slurm", "slurmctld"):
-        defaults = loader.load_from_file(str(ROOT / "roles" / role / "defaults/main.yml"), trusted_as_template=True)
-        variables = {**(defaults or {}), **variables}
-        # A file, or a folder of files.
-        for path in (ROOT / "roles" / role / "vars").glob("**/*.yml"):
-            variables |= loader.load_from_file(str(path), trusted_as_template=True)
+    defaults = loader.load_from_file(str(ROOT / "roles/slurm/defaults/main.yml"), trusted_as_template=True)
+    variables = {**defaults, **variables}
     templar = Templar(loader, variables=variables)
-    template = trust_as_template((ROOT / "roles/slurmctld/templates/slurm.conf.j2").read_text())
-    ours = seconds(lambda: templar.template(template))
-    nodes = lines(templar.template(template))
+    ours = seconds(lambda: slurm_conf.text(TemplatedHost(variables, templar, loader)))
+    nodes = lines(slurm_conf.text(TemplatedHost(variables, templar, loader)))
     for name, fields in nodes.items():
         manager.set_nonpersistent_facts(name, fields)
     loop = seconds(lambda: templar.template(trust_as_template(LOOP)))

@@ -22,6 +22,12 @@ import yaml
 from ansible.module_utils import basic
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_defaults import (
+    ACCOUNTING,
+    CGROUP_CONF,
+    SLURM_CONF,
+    fixed,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import machine_type
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
@@ -37,11 +43,6 @@ def variables(path: str) -> dict[str, Any]:
     """The variables of a role, as they are written."""
     loaded: dict[str, Any] = yaml.safe_load((COLLECTION / "roles" / path).read_text())
     return loaded
-
-
-def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a mapping that are no templates."""
-    return {key: value for key, value in values.items() if "{{" not in str(value)}
 
 
 def facts(_given: Any) -> Any:
@@ -103,7 +104,6 @@ def configure(given: Any) -> Any:
         raise ValueError("; ".join(odd))
     hardware = {"machine": with_autodetect(machine, given["autodetect"])}
     nodes = [{"hosts": given["node"], "hardware": "machine", "address": "127.0.0.1"}]
-    role = variables("slurmctld/vars/main.yml")
     own: dict[str, Any] = {
         "StateSaveLocation": "/var/lib/slurm/slurmctld",
         "SlurmdSpoolDir": "/var/lib/slurm/slurmd",
@@ -116,7 +116,7 @@ def configure(given: Any) -> Any:
         # `check` starts the health check itself.
         "HealthCheckInterval": 0,
     }
-    cgroup_conf = plain(role["__slurmctld_cgroup_conf_defaults"])
+    cgroup_conf = fixed(CGROUP_CONF)
     if not given["cgroups"]:
         own |= {
             "ProctrackType": "proctrack/linuxproc",
@@ -132,12 +132,12 @@ def configure(given: Any) -> Any:
         cgroup_conf |= {"CgroupPlugin": "cgroup/v1"}
     accounting = {}
     if given["database"]:
-        accounting = {**plain(role["__slurmctld_conf_accounting"]), "AccountingStorageHost": given["node"]}
+        accounting = {**fixed(ACCOUNTING), "AccountingStorageHost": given["node"]}
         accounting["AccountingStorageTRES"] = "gres/gpu"
     head = {"ClusterName": "device", "SlurmctldHost": f"{given['node']}(127.0.0.1)"}
     files = {
         "slurm.conf": render.slurm_conf(
-            head, plain(role["__slurmctld_conf_defaults"]), render.node_parameters(nodes, hardware), accounting, own
+            head, fixed(SLURM_CONF), render.node_parameters(nodes, hardware), accounting, own
         )
         + render.node_lines(nodes, hardware)
         + render.partition_lines([{"name": "main", "nodes": "ALL", "default": True}], nodes, hardware, {}),

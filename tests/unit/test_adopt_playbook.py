@@ -16,6 +16,11 @@ import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.survey import adopted
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_defaults import (
+    CGROUP_CONF,
+    SLURM_CONF,
+    fixed,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,15 +45,11 @@ FILES = {
 POLICY = {"limits": {"MaxWall": "1-0"}, "accounts": [{"name": "a", "Description": "it's: {{ x }}"}], "qos": []}
 
 
-DEFAULTS = {"slurm.conf": "__slurmctld_conf_defaults", "cgroup.conf": "__slurmctld_cgroup_conf_defaults"}
-
-
 def found() -> dict[str, Any]:
     """What the controller has answered, evaluated."""
     files = {"files": FILES, "version": "24.11.5", "user_id": 64030, "package": "slurmctld"}
     hosts: dict[str, Any] = {"ctl": {"__adopt_files": files, "__adopt_accounting": {"policy": POLICY}}}
-    role = yaml.safe_load((ROOT / "roles/slurmctld/vars/main.yml").read_text())
-    values = {file: role[name] for file, name in DEFAULTS.items()}
+    values = {"slurm.conf": fixed(SLURM_CONF), "cgroup.conf": fixed(CGROUP_CONF)}
     return adopted(hosts, ["ctl"], "ctl", values)
 
 

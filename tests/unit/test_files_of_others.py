@@ -501,11 +501,8 @@ def test_log_of_slurm(place: Place, kind: str, name: str) -> None:
     os.chown(place.open, USER, USER)
     place.open.chmod(0o755)
     environment = jinja2.Environment(trim_blocks=True)
-    environment.filters["gpucluster.slurm.written"] = lambda value, _format: value
-    text = environment.from_string((ROLES / "slurmctld/templates/logrotate.j2").read_text()).render(
-        slurm_conf={"JobCompLoc": f"{place.open}/job_completions"},
-        __slurmctld_conf_defaults={},
-    )
+    template = environment.from_string((ROLES / "slurmctld/templates/logrotate.j2").read_text())
+    text = template.render(path=f"{place.open}/job_completions")
     (place.path / "conf").write_text(text)
     if name != "job_completions":
         place.user(f"echo x >{place.open}/job_completions")

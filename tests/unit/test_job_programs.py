@@ -39,9 +39,8 @@ def _programs(stand_in: StandIn, tmp_path: Path) -> None:
 def run(tmp_path: Path, stage: str, entries: list[dict[str, Any]], **job: str | None) -> int:
     """Run the program of a stage for a job; return its exit status. The variables of `job` are None to be missing."""
     environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
-    environment.filters["gpucluster.slurm.job_scripts"] = job_scripts
     template = environment.from_string((TEMPLATES / "job_script.sh.j2").read_text())
-    text = template.render(stage=stage, scripts=entries, slurm_nodes=NODES)
+    text = template.render(stage=stage, scripts=job_scripts(entries, NODES))
     for path, own in (("/var/lib/gpucluster-slurm", f"{tmp_path}/lib"), ("PATH=", f"PATH={os.environ['PATH']}:")):
         assert path in text
         text = text.replace(path, own)
@@ -174,14 +173,8 @@ def test_a_mail_without_variables_has_its_subject(mail: ModuleType) -> None:
 )
 def test_the_sender_is_in_the_settings_of_msmtp(mail: ModuleType, more: dict[str, str], lines: list[str]) -> None:
     environment = jinja2.Environment(trim_blocks=True)
-    environment.filters |= {
-        "regex_replace": lambda text, *_of: text.rpartition(":")[0],
-        "regex_search": lambda *_of: "25",
-    }
     template = environment.from_string((TEMPLATES / "msmtprc.j2").read_text())
-    text = template.render(
-        slurm_mail={"relay": "m:25", "sender": "slurm@x.org", **more}, __slurmctld_mail_password="/p"
-    )
+    text = template.render(host="m", port=25, slurm_mail={"sender": "slurm@x.org", **more}, password_file="/p")
     assert mail.sender_in(text) == "slurm@x.org"
     assert {*lines} <= {*text.splitlines()}
     assert ("tls on" in text) == (more["tls"] != "none")

@@ -34,7 +34,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
     model_errors,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people import read_table
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import HARDWARE_KEYS, NODE_KEYS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
+    HARDWARE_KEYS,
+    NODE_KEYS,
+    node_parameters,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     ConfigurationError,
@@ -131,7 +135,7 @@ def check_lines(cluster: DeclaredCluster) -> None:
     known = [node for node in variables["slurm_nodes"] if node["hardware"] != "detected"]
     hardware, settings = variables["slurm_hardware_types"], variables["slurm_conf"]
     files = {
-        "slurm.conf": FILTERS["slurm_conf"](settings, FILTERS["node_parameters"](known, hardware))
+        "slurm.conf": FILTERS["slurm_conf"](settings, node_parameters(known, hardware))
         + FILTERS["node_lines"](known, hardware)
         + FILTERS["partition_lines"](variables["slurm_partitions"]),
         "cgroup.conf": FILTERS["slurm_conf"](variables["slurm_cgroup_conf"]),

@@ -104,7 +104,7 @@ def adopted(
         hostvars: the results that the roles new_cluster (its task file look) and adopt have registered.
         hosts: the hosts in the order of the inventory.
         controller: the host whose files were read.
-        defaults: the values that the collection sets by itself, by file and parameter; templates are texts.
+        defaults: the values that the collection sets by itself, by file and parameter; None for those that differ.
 
     Returns:
         `cluster`: the content of the file. `table`: lines about the hosts. `errors`: why the file is not valid.
@@ -200,8 +200,8 @@ def _facts(found: Mapping[str, Any], name: str) -> Any:
 
 def _recommended(key: str, defaults: Mapping[str, Mapping[str, Any]]) -> str:
     """The value that the collection would set. Some follow from other parts of the cluster file."""
-    value = next((values[key] for values in defaults.values() if key in values), "{{")
-    if "{{" in str(value):
+    value = next((values[key] for values in defaults.values() if key in values), None)
+    if value is None:
         return "a value that follows from this file"
     return ",".join(value) if isinstance(value, list) else str(value)
 

@@ -21,7 +21,7 @@ NodeName=c[1-2] CPUs=8 RealMemory=1000 State=CLOUD
 PartitionName=p Nodes=ALL Default=YES
 """
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "slurm.conf": {"KillWait": 30, "TmpFS": "{{ scratch }}"},
+    "slurm.conf": {"KillWait": 30, "TmpFS": None},
     "cgroup.conf": {"ConstrainCores": True},
 }
 CHOICES = {"adopt_dir": "/", "adopt_controller": "", "adopt_conf": ""}

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
-from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +13,13 @@ import pytest
 import yaml
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
+from ansible.template import Templar
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, cross_check, whole
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_files
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster
 
 ROOT = Path(__file__).parents[5]
@@ -105,19 +105,10 @@ def written(path: Path) -> dict[str, str]:
     manager = VariableManager(loader, inventory)
     variables = manager.get_vars(host=inventory.get_host(inventory.groups["slurm_controller"].get_hosts()[0].name))
     variables["hostvars"] = HostVars(inventory, manager, loader)
-    for role in ("slurm", "slurmctld"):
-        # A file, or a folder of files.
-        defaults, internals = (
-            [loader.load_from_file(str(path), trusted_as_template=True) for path in (ROOT / f"roles/{role}").glob(kind)]
-            for kind in ("defaults/main.yml", "vars/**/*.yml")
-        )
-        variables = reduce(or_, [*defaults, variables, *internals])
-    templar = Templar(loader, variables=variables | {"__slurmctld_release": "24.11"})
-    templates = ROOT / "roles/slurmctld/templates"
-    return dict.fromkeys(("slurm-prolog", "slurm-epilog"), "#!/bin/bash\n") | {
-        name: templar.template(trust_as_template((templates / f"{name}.j2").read_text()))
-        for name in ("slurm.conf", "gres.conf", "cgroup.conf", "job_container.conf")
-    }
+    defaults = loader.load_from_file(str(ROOT / "roles/slurm/defaults/main.yml"), trusted_as_template=True)
+    variables = {**defaults, **variables}
+    host = TemplatedHost(variables, Templar(loader, variables=variables), loader)
+    return slurm_files.files(host, "24.11") | dict.fromkeys(("slurm-prolog", "slurm-epilog"), "#!/bin/bash\n")
 
 
 def quiet(files: dict[str, str]) -> bool:

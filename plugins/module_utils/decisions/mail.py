@@ -1,0 +1,81 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Slurm's mails. slurmctld starts the program, as the user slurm, for each mail."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    mail_password_file,
+    serves,
+    slurm_user,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF, MAIL_PROGRAM
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+SETTINGS = "/etc/gpucluster-slurm/mail/msmtprc"
+PASSWORD = "/etc/gpucluster-slurm/mail/password"
+
+PROGRAM = Path(__file__).parents[3] / "roles/slurmctld/files/mail.py"
+
+REMARK = "Slurm sends no mail: --mail-type has no effect until slurm_mail names a relay (cluster file, key mail)."
+
+
+def has_password(host: RunHost) -> bool:
+    """Whether the controllers log in to the relay."""
+    return "user" in host["slurm_mail"]
+
+
+def files(host: RunHost) -> list[dict[str, Any]]:
+    """The program, its settings and the password, for slurm_service; empty without slurm_mail."""
+    if not host["slurm_mail"]:
+        return []
+    program = host.text("slurmctld", "mail.py.j2", program=PROGRAM.read_text(encoding="utf-8").rstrip())
+    made = [
+        {"path": MAIL_PROGRAM, "content": program, "mode": "0755", "loaded": False},
+        {"path": SETTINGS, "content": settings(host), "loaded": False},
+    ]
+    return [*made, password(host)] if has_password(host) else made
+
+
+def absent(host: RunHost) -> list[str]:
+    """Those of the files that the cluster does not have."""
+    if not host["slurm_mail"]:
+        return [MAIL_PROGRAM, SETTINGS, PASSWORD]
+    return [] if has_password(host) else [PASSWORD]
+
+
+def settings(host: RunHost) -> str:
+    """The settings of msmtp. The relay is HOST:PORT, with an IPv6 address in brackets."""
+    relay = str(host["slurm_mail"]["relay"])
+    name = re.sub(r"[\]\[]", "", re.sub(":[0-9]+$", "", relay))
+    port = re.search("[0-9]+$", relay)
+    return host.text("slurmctld", "msmtprc.j2", host=name, port=port[0] if port else "", password_file=PASSWORD)
+
+
+def password(host: RunHost) -> dict[str, Any]:
+    """The password of the relay.
+
+    Raises:
+        ValueError: the control host does not have it.
+    """
+    path = mail_password_file(host)
+    content = host.content(path)
+    if content is None:
+        raise ValueError(f"slurm_mail: {path} is missing")
+    secret = base64.b64encode(content).decode()
+    return {"path": PASSWORD, "secret": secret, "owner": slurm_user(host), "mode": "0400", "loaded": False}
+
+
+def remarks(host: RunHost) -> list[str]:
+    """Said by the run that installs the controller, or that leaves Slurm without mail."""
+    if not serves(host) or host["slurm_mail"] or "MailProg" in host["slurm_conf"]:
+        return []
+    plan = (host.get("__slurmctld_config") or {}).get("plan") or []
+    changed = any(line["what"] == "slurm.conf MailProg" for line in plan)
+    return [REMARK] if changed or KEPT_CONF not in host.facts["files"] else []

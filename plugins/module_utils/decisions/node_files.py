@@ -1,0 +1,48 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Own files of nodes whose slurmd was started by other hands.
+
+From the take-over on, slurmd of such a node fetches the files of the cluster, so that what its own files alone say
+would be lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_files import node_file_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import serving_controller
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import slurm_version
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_files import files
+
+
+def files_of_controller(_host: RunHost) -> list[str]:
+    """slurm.conf of the controller as it was before it was taken over, and that in force, as an empty text."""
+    return [f"{KEPT_DIR}/found/slurm.conf", ""]
+
+
+def are_in_play(host: RunHost) -> bool:
+    """Whether nodes of this play have files of their own, or have not answered."""
+    own = (host.of(name).get("__slurmctld_own") or {} for name in host.play_hosts)
+    return any(answer.get("files", True) for answer in own)
+
+
+def to_fetch(host: RunHost) -> dict[str, str]:
+    """The files that the nodes will fetch. A controller that this run does not change keeps its files."""
+    if host.of(serving_controller(host)).answer() and {"all", "controller"} & {*host["ansible_run_tags"]}:
+        return files(host)
+    return dict(host["__slurmctld_of_cluster"]["results"][1].get("files") or {})
+
+
+def objections(host: RunHost) -> list[str]:
+    """Why this node cannot be taken over as it is."""
+    answers: list[dict[str, Any]] = [
+        answer for answer in host["__slurmctld_of_cluster"]["results"] if "files" in answer
+    ]
+    first = answers[0] if answers else {"files": {}, "version": slurm_version(host)}
+    return node_file_errors(
+        host["__slurmctld_own"], host.name, first["files"], host["__slurmctld_fetched"], first["version"]
+    )

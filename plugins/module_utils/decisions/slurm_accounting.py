@@ -1,0 +1,72 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role slurm_accounting, and what its policy means for slurm.conf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import validation_jobs
+
+POLICY = ("slurm_accounting_limits", "slurm_accounting_qos", "slurm_accounting_accounts", "slurm_accounting_users")
+
+
+def has_policy(host: RunHost) -> bool:
+    """Whether there is anything to apply. An empty policy with purge would remove everything."""
+    return any(host.option("slurm_accounting", name) for name in POLICY)
+
+
+def preempts(host: RunHost) -> bool:
+    """Whether jobs of a QOS preempt those of another one."""
+    qos = host.option("slurm_accounting", "slurm_accounting_qos")
+    return any(isinstance(entry, dict) and "Preempt" in entry for entry in qos)
+
+
+def users(host: RunHost) -> list[dict[str, Any]]:
+    """The users of the policy, and the user of role validate.
+
+    Some partitions allow some accounts only. Role validate runs jobs of its user there, too, so that user gets these
+    accounts. Slurm knows root without them.
+    """
+    given: list[dict[str, Any]] = host["slurm_accounting_users"]
+    user, accounts = profile(host).job_user, accounts_of_jobs(host)
+    if user in [entry.get("name") for entry in given] or not (accounts or user != "root"):
+        return given
+    return [*given, {"name": user, "DefaultAccount": "root", "accounts": accounts}]
+
+
+def accounts_of_jobs(host: RunHost) -> list[str]:
+    """The accounts that the jobs of role validate need."""
+    jobs = validation_jobs(
+        host["slurm_partitions"],
+        host["slurm_nodes"],
+        host["slurm_hardware_types"],
+        host["slurm_conf"],
+        host["slurm_cgroup_conf"],
+    )
+    # Slurm compares names without case.
+    accounts: dict[str, str] = {}
+    for job in jobs:
+        if "account" in job:
+            accounts.setdefault(str(job["account"]).lower(), job["account"])
+    return [*accounts.values()]
+
+
+def reservations(host: RunHost) -> list[dict[str, Any]]:
+    """Options of the module slurm_reservation for each reservation; `state` only if it is given."""
+    options = []
+    for entry in host["slurm_accounting_reservations"]:
+        parameters = {key: value for key, value in entry.items() if key not in ("name", "state")}
+        state = {"state": entry["state"]} if "state" in entry else {}
+        options.append({"name": entry["name"], "parameters": parameters, **state})
+    return options
+
+
+def report(host: RunHost) -> list[str]:
+    """Lines about the changes and about what stays; empty without any."""
+    done = host.get("__slurm_accounting_run") or {}
+    lines = [*(done.get("table") or []), *(f"stays: {kept}" for kept in done.get("kept") or [])]
+    return ["This changes:", *lines] if lines else []

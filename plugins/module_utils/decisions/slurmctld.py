@@ -1,0 +1,251 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role slurmctld: slurmctld with its configuration on the controllers."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import mail, slurm_files, state_directory
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    serves,
+    serving_controller,
+    source,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
+    CONF_DIR,
+    KEPT_CONF,
+    KEPT_DIR,
+    KEPT_LIST,
+    KEPT_SLURMD,
+    LOG_DIR,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+
+
+@dataclass(frozen=True)
+class WantedConfiguration:
+    """Options of slurm_config on the serving controller."""
+
+    files: dict[str, str]
+    hosts: str
+    """The hosts of the cluster, as a hostlist."""
+    leaving: str
+    """The nodes that leave it, as a hostlist."""
+    digest: str
+
+
+@dataclass(frozen=True)
+class SlurmctldService:
+    """Options of slurm_service for slurmctld."""
+
+    files: list[dict[str, Any]]
+    absent: list[str]
+    digest: str
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Nodes that have tried a change that restarts slurmd."""
+
+    nodes: list[str]
+    failed: bool
+    """Whether it has failed on one of them."""
+
+
+def lacks_package(host: RunHost) -> bool:
+    """Whether the host lacks slurmctld or Slurm's commands, so that check mode has nothing to compare."""
+    return not has_package(host, *source(host).packages["slurmctld"])
+
+
+def configuration(host: RunHost) -> WantedConfiguration:
+    """The wanted configuration."""
+    files, hosts = slurm_files.files(host), hosts_of_cluster(host)
+    return WantedConfiguration(files, hosts, fold(host.members("slurm_leaving")), digest_of_files(host, files))
+
+
+def hosts_of_cluster(host: RunHost) -> str:
+    """All hosts of the cluster, as a hostlist."""
+    return fold(host.members("slurm_cluster"))
+
+
+def configuration_changes(host: RunHost) -> bool:
+    """Whether the files in force are not the wanted ones. A first configuration has nothing to lose."""
+    found = host.facts["files"]
+    if KEPT_CONF not in found:
+        return False
+    return bool(found.get(KEPT_LIST, "") != slurm_files.checksum(slurm_files.listed(slurm_files.files(host))))
+
+
+def service(host: RunHost) -> SlurmctldService:
+    """How slurmctld runs on this controller.
+
+    The other controllers get the files in force, never files that were refused.
+    """
+    return SlurmctldService(service_files(host), absent_files(host), service_digest(host))
+
+
+def service_files(host: RunHost) -> list[dict[str, Any]]:
+    """The files of the service. The serving controller has its configuration from slurm_config already."""
+    return [
+        *unit_files(host),
+        *mail.files(host),
+        *([state_directory.unit_file(host)] if state_directory.is_shared(host) else []),
+        *([] if serves(host) else standby_files(host)),
+    ]
+
+
+def unit_files(host: RunHost) -> list[dict[str, Any]]:
+    """The rotation of the list of jobs, and the unit's settings.
+
+    These are for the next failure, and systemd takes them while slurmctld runs.
+    """
+    several = state_directory.is_shared(host)
+    jobs = str(host["slurm_conf"].get("JobCompLoc") or f"{LOG_DIR}/job_completions")
+    path = written(jobs, "logrotate") if jobs.startswith("/") else ""
+    return [
+        {
+            "path": "/etc/logrotate.d/gpucluster-slurm",
+            "content": host.text("slurmctld", "logrotate.j2", path=path),
+            "loaded": False,
+        },
+        {
+            "path": "/etc/systemd/system/slurmctld.service.d/gpucluster-slurm.conf",
+            "content": host.text("slurmctld", "slurmctld.service.j2", several=several),
+            "loaded": False,
+        },
+    ]
+
+
+def absent_files(host: RunHost) -> list[str]:
+    """The files that the service does not have, in one order, since the checksum of the options depends on it."""
+    unit = [] if state_directory.is_shared(host) else [state_directory.UNIT]
+    return [*absent_configuration(host), *unit, *mail.absent(host)]
+
+
+def result(host: RunHost) -> dict[str, Any]:
+    """The result of slurm_config on the serving controller; empty if it has none."""
+    return dict(host.of(serving_controller(host)).get("__slurmctld_config") or {})
+
+
+def knows_configuration(host: RunHost) -> bool:
+    """Whether the files in force on the serving controller are known; not if that has failed."""
+    return bool(result(host).get("in_force"))
+
+
+def can_run(host: RunHost) -> bool:
+    """Whether slurmctld can run with the files in force.
+
+    In check mode, slurm_config would have started it on the serving controller before.
+    """
+    started = host.check_mode and serves(host) and "start" in result(host)["actions"]
+    return knows_configuration(host) and not started
+
+
+def absent_configuration(host: RunHost) -> list[str]:
+    """Files of Slurm that the site does not have, on a controller that does not serve."""
+    return [] if serves(host) else [f"{CONF_DIR}/{name}" for name in result(host).get("absent") or []]
+
+
+def standby_files(host: RunHost) -> list[dict[str, Any]]:
+    """The files in force for a controller that does not serve.
+
+    It has the copies of slurm_config as well, which it needs when it serves.
+    """
+    known = result(host)
+    kept = {"mode": "0600", "loaded": False}
+    return [
+        *in_force(known, CONF_DIR),
+        *(entry | kept for entry in in_force(known, f"{KEPT_DIR}/good")),
+        {"path": KEPT_SLURMD, "loaded": False, "content": known["read_at_start"]},
+        {"path": KEPT_LIST, "loaded": False, "content": known["listed"]},
+    ]
+
+
+def in_force(known: dict[str, Any], directory: str) -> list[dict[str, Any]]:
+    """The files in force for a directory: texts, and others in base64."""
+    kinds = (("content", known.get("in_force")), ("secret", known.get("in_force_bytes")))
+    return [
+        {"path": f"{directory}/{name}", kind: value} for kind, values in kinds for name, value in (values or {}).items()
+    ]
+
+
+def digests(host: RunHost) -> dict[str, str]:
+    """The checksums of the options of both modules, by the names of their notes on the controller.
+
+    For a cluster with one controller: with several, the files of the others follow from those in force, which are known
+    after slurm_config has run.
+    """
+    return {"slurmctld": service_digest(host), "slurmctld_config": configuration_digest(host)}
+
+
+def configuration_digest(host: RunHost) -> str:
+    """The checksum of the options of slurm_config."""
+    return digest_of_files(host, slurm_files.files(host))
+
+
+def digest_of_files(host: RunHost, files: Mapping[str, str]) -> str:
+    """The checksum of the options of slurm_config with these files."""
+    cleaned = host.option("slurmctld", "slurmctld_cleaned_hosts")
+    return digest([slurm_files.listed(files), hosts_of_cluster(host), cleaned])
+
+
+def service_digest(host: RunHost) -> str:
+    """The checksum of the options of slurm_service.
+
+    The password of the relay is short: without a salt, the checksum on the host would help to guess it.
+    """
+    key = host.content(f"{host['slurm_secrets_dir']}/munge.key") if mail.has_password(host) else None
+    return digest([service_files(host), absent_files(host), base64.b64encode(key or b"").decode()])
+
+
+def digest(options: Iterable[Any]) -> str:
+    """The checksum of options by which a host is known to be as the last run has left it (SHA-256)."""
+    return hashlib.sha256(json.dumps([*options]).encode()).hexdigest()
+
+
+def report(host: RunHost) -> list[str]:
+    """Lines about the change of the configuration; empty if there is nothing to say."""
+    done = host.get("__slurmctld_config") or {}
+    table, remarks = done.get("table") or [], [*(done.get("remarks") or []), *mail.remarks(host)]
+    if not table and not remarks:
+        return []
+    return [*(["This changes:", *table] if table else ["Remarks:"]), *remarks]
+
+
+def has_report(host: RunHost) -> bool:
+    """Whether the change has lines to show, belongs to the plan of the run, or is to be tried."""
+    done = host.get("__slurmctld_config") or {}
+    return bool(report(host) or done.get("plan") or done.get("unproven"))
+
+
+def trial_nodes(host: RunHost) -> list[str]:
+    """The nodes that try a change which restarts slurmd: the first one of each kind that this run has reached."""
+    nodes = {*host.members("slurm_compute")}
+    kinds = (expand(kind) for kind in (host.get("__slurmctld_config") or {}).get("unproven") or [])
+    firsts = (
+        next((name for name in kind if name in nodes and host.of(name).answer() is not None), None) for kind in kinds
+    )
+    return [name for name in firsts if name is not None]
+
+
+def trial(host: RunHost) -> Trial:
+    """What the nodes that have tried the change say."""
+    answers = {name: host.of(name) for name in host.members("slurm_needs_trial")}
+    tried = {name: answer["__slurmd_trial"] for name, answer in answers.items() if "__slurmd_trial" in answer}
+    return Trial([*tried], any(tried.values()))
+
+
+def needs_former(host: RunHost) -> list[str]:
+    """The nodes that need their former settings: after a failure all that have tried the change."""
+    done = trial(host)
+    return done.nodes if done.failed else []

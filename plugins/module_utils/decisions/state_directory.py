@@ -1,0 +1,76 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state directory of several controllers, which has to be one directory.
+
+Each controller writes a file into it, and looks for the files of the others (roles/slurmctld/tasks/state.yml).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import state_directory
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written as written_as
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+
+UNIT = "/etc/systemd/system/slurmctld.service.d/gpucluster-slurm-state.conf"
+"""Prevents the start of slurmctld while the directory is not mounted. It takes effect at the next start."""
+
+
+def is_shared(host: RunHost) -> bool:
+    """Whether several controllers share the directory."""
+    return len(host["slurm_controllers"]) > 1
+
+
+def unit_file(host: RunHost) -> dict[str, Any]:
+    """The file UNIT for slurm_service."""
+    mount = host["__slurmctld_state"]["mount"]
+    content = host.text(
+        "slurmctld",
+        "state.conf.j2",
+        directory=state_directory(host),
+        mounts_for=written_as(mount["guard"], "systemd_quoted"),
+        mount_point=written_as(mount["guard"], "systemd"),
+        automount=mount["automount"],
+    )
+    return {"path": UNIT, "content": content, "loaded": False}
+
+
+def is_to_be_proved(host: RunHost) -> bool:
+    """Whether stage plan could not prove that the controllers have one directory, because it was missing."""
+    answer = host.get("__slurmctld_state")
+    return is_shared(host) and (answer is None or (answer["file"] == "" and not host.check_mode))
+
+
+def written(host: RunHost) -> dict[str, dict[str, Any]]:
+    """The answers of the controllers in this run that were to write a file, by host."""
+    here = [name for name in host["slurm_controllers"] if name in host.play_hosts]
+    return {name: host.of(name)["__slurmctld_state"] for name in here}
+
+
+def files_of_others(host: RunHost) -> list[str]:
+    """The files of the other controllers, which this one looks for."""
+    return [answer["file"] for name, answer in written(host).items() if name != host.name and answer["file"]]
+
+
+def objections(host: RunHost) -> list[str]:
+    """Why the controllers cannot keep their state there; empty if they can, as far as it was shown."""
+    answers = written(host)
+    seen = {name: host.of(name)["__slurmctld_state_seen"] for name, answer in answers.items() if answer["file"]}
+    return state_directory_errors(answers, seen, state_directory(host))
+
+
+def missing_proof(host: RunHost) -> str:
+    """What was not proven; empty if all was. A host that is down must not prevent repairs of the others."""
+    away = [name for name in host["slurm_controllers"] if name not in host.play_hosts]
+    reasons = [f"Not in this run: {fold(away)}"] if away else []
+    if host.check_mode:
+        reasons.append("Check mode writes no file there and has only compared mounts and inodes")
+    if not reasons:
+        return ""
+    controllers = fold(host["slurm_controllers"])
+    what = f"Not proven: that {state_directory(host)} is one directory on {controllers}."
+    return f"{what} {'. '.join(reasons)}."
