@@ -46,19 +46,6 @@ CALLS: dict[str, tuple[str, Any]] = {
         "(nodes | gpucluster.slurm.health_environment(hardware, {})).n1.HEALTH_GPUS",
         "2",
     ),
-    "state_directory_errors": (
-        "{'h1': {'error': 'Stale file handle'}} | gpucluster.slurm.state_directory_errors({}, '/shared')",
-        ["slurm_conf.StateSaveLocation: found /shared, which slurm cannot use on h1: Stale file handle"],
-    "argument_errors": (
-        "{'n1': {'a': 2}, 'n2': {'a': [1]}}"
-        " | gpucluster.slurm.argument_errors({'role': 'g'}, {'g': ['n1']}, {'role': {'a': {'choices': [1]}}})",
-        ["n1: value of a must be one of: 1, got: 2"],
-    ),
-    "model_errors": (
-        "{'slurm_cluster_name': 'c', 'slurm_controllers': ['n1'], 'slurm_nodes': nodes}"
-        " | gpucluster.slurm.model_errors(['n1'])",
-        ["slurm_nodes[0].hardware: found 'a', unknown machine type, allowed: detected"],
-    ),
     "nearest": ("'ENROOT_ALOW' | gpucluster.slurm.nearest(['OTHER', 'ENROOT_ALLOW'])", "ENROOT_ALLOW"),
     "host_addresses": (
         "nodes | gpucluster.slurm.host_addresses(hosts=['n2'])",
