@@ -1,0 +1,163 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role access: which files of the plan in slurm_access a host has, and whether it has them.
+
+The texts are equal for all hosts, so they are made once (`texts`), and the other functions get them or their digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access import access_parts, login_limits
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR, SCRIPTS_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import (
+    DISTRIBUTION_PACKAGES,
+    PENALISING,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+PATHS: Mapping[str, str] = {
+    "known_hosts": "/etc/ssh/ssh_known_hosts2",
+    "client": "/etc/ssh/ssh_config.d/gpucluster-slurm-access.conf",
+    "shosts": "/etc/ssh/shosts.equiv",
+    "administrators": "/etc/security/gpucluster-slurm-access.conf",
+    "sshd": "/etc/ssh/sshd_config.d/10-gpucluster-slurm-access.conf",
+    "sshd_of_jobs": "/etc/ssh/sshd_config.d/10-gpucluster-slurm-access.conf",
+    "penalties": "/etc/ssh/sshd_config.d/10-gpucluster-slurm-penalties.conf",
+    "limits": "/etc/systemd/system/user-.slice.d/50-gpucluster-slurm.conf",
+    "shared_limits": "/etc/systemd/system/user-.slice.d/50-gpucluster-slurm.conf",
+    "message": "/etc/profile.d/gpucluster-slurm.sh",
+    "message_program": f"{SCRIPTS_DIR}/login-message",
+}
+"""The files by the names that `access_parts` gives to hosts. Two names with one path are two texts for it."""
+
+UNPROVED = f"{KEPT_DIR}/access/undo"
+"""Here if another run was killed before a new connection had proved its change."""
+
+
+@dataclass(frozen=True)
+class AccessOptions:
+    """Options of the module slurm_access."""
+
+    who: str
+    administrators: list[str]
+    files: list[dict[str, str]]
+    absent: list[str]
+
+
+def paths() -> list[str]:
+    """The paths of all files that a host may have."""
+    return list(dict.fromkeys(PATHS.values()))
+
+
+def compared_files(host: RunHost) -> list[str]:
+    """The files whose digests tell whether a host is as it should be (module slurm_host_facts); none without a plan."""
+    return [*paths(), UNPROVED] if host["slurm_access"] else []
+
+
+def packages(host: RunHost) -> list[str]:
+    """The packages that the host needs."""
+    if not host["slurm_access"]:
+        return []
+    adopt = source(host).packages["adopt"] if parts(host)["who"] == "job" else ()
+    completion = DISTRIBUTION_PACKAGES["completion"] if host.within("slurm_login") else ()
+    return [*adopt, *completion]
+
+
+# -- for all hosts ----------------------------------------------------------------------------------------------------
+
+
+def texts(host: RunHost) -> dict[str, str]:
+    """The texts of the files by name, for all hosts; without those that have nothing to say.
+
+    The controllers keep the keys of hosts that are not in this run, so that without a controller the file of known
+    hosts stays as it is: its text is not among these.
+    """
+    access = host["slurm_access"]
+    if not access:
+        return {}
+    found = {
+        "client": host.text("access", "client.conf.j2"),
+        "shosts": host.text("access", "shosts.equiv.j2"),
+        "administrators": host.text("access", "access.conf.j2"),
+        "sshd": host.text("access", "sshd.conf.j2", jobs=False),
+        "sshd_of_jobs": host.text("access", "sshd.conf.j2", jobs=True),
+        "penalties": host.text("access", "penalties.conf.j2"),
+        "limits": host.text("access", "slice.conf.j2", limits=login_limits(access)),
+        "shared_limits": host.text("access", "slice.conf.j2", limits=login_limits(access, shared=True)),
+        "message": host.text("access", "profile.sh.j2", __slurm_access_paths=PATHS),
+        "message_program": host.text("access", "login-message.sh.j2"),
+    }
+    keepers = [controller for controller in host["slurm_controllers"] if controller in host.play_hosts]
+    if keepers:
+        found["known_hosts"] = host.text(
+            "access", "known_hosts.j2", __slurm_access_keepers=keepers, __slurm_access_keys=host_keys(host)
+        )
+    return {name: text for name, text in found.items() if text}
+
+
+def host_keys(host: RunHost) -> dict[str, str]:
+    """The public key of each host of this play; empty for a host that has not answered."""
+    keys = {}
+    for name in host.play_hosts:
+        answer = host.of(name).answer()
+        keys[name] = str(answer["ansible_facts"]["slurm_host"].get("host_key", "")) if answer else ""
+    return keys
+
+
+def text_digests(rendered: Mapping[str, str]) -> dict[str, str]:
+    """The checksums of the texts by name (SHA-256), for the rules of one host."""
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in rendered.items()}
+
+
+# -- for one host -----------------------------------------------------------------------------------------------------
+
+
+def parts(host: RunHost) -> dict[str, Any]:
+    """The names of the files that the host has (`files`), and who passes its sshd (`who`)."""
+    return access_parts(host["slurm_access"], host["group_names"])
+
+
+def names(host: RunHost, rendered: Collection[str]) -> list[str]:
+    """The names of the files that the host gets, of those that have a text."""
+    left_out = () if host.facts["distribution"] in PENALISING else ("penalties",)
+    return [name for name in parts(host)["files"] if name in rendered and name not in left_out]
+
+
+def wanted_files(host: RunHost, digests: Mapping[str, str]) -> dict[str, str]:
+    """The digests of the files that the host gets, by path."""
+    return {PATHS[name]: digests[name] for name in names(host, digests)}
+
+
+def differs(host: RunHost, digests: Mapping[str, str]) -> bool:
+    """Whether the host lacks something, or has too much.
+
+    A file known_hosts or shosts.equiv that is not wanted may be the site's own.
+    """
+    if not host["slurm_access"]:
+        return False
+    wanted = wanted_files(host, digests)
+    own = {*wanted} | ({*compared_files(host)} - {PATHS["known_hosts"], PATHS["shosts"]})
+    present = {path: digest for path, digest in host.facts["files"].items() if path in own}
+    return bool(host.facts["sshd"] != parts(host)["who"] or present != wanted)
+
+
+def options(host: RunHost, rendered: Mapping[str, str]) -> AccessOptions:
+    """What the module slurm_access does on the host.
+
+    In a run without a controller, the file of known hosts stays as it is.
+    """
+    files = [{"path": PATHS[name], "content": rendered[name]} for name in names(host, rendered)]
+    stay = {*(file["path"] for file in files), PATHS["known_hosts"]}
+    return AccessOptions(
+        who=parts(host)["who"],
+        administrators=host["slurm_access"].get("administrators", []),
+        files=files,
+        absent=[path for path in paths() if path not in stay],
+    )

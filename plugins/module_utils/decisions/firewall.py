@@ -1,0 +1,87 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role firewall: the plan of each host, and what its module gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import SRUN_PORTS, cluster_members
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+TEMPLATES = Path(__file__).parents[3] / "roles/firewall/templates"
+RULES, UNIT = "rules.nft.j2", "firewall.service.j2"
+
+
+@dataclass(frozen=True)
+class FirewallOptions:
+    """Options of the module slurm_firewall. A host without a plan loses its rules."""
+
+    rules: str
+    unit: str
+    digest: str
+    ssh: list[str]
+    ssh_port: int | None
+
+
+def packages(host: RunHost) -> list[str]:
+    """The packages that the host needs."""
+    return list(DISTRIBUTION_PACKAGES["firewall"]) if host["slurm_firewall"] else []
+
+
+def plans(host: RunHost) -> dict[str, Any]:
+    """The different `plans` of rules, and the index of its plan for each of the `hosts`; none without slurm_firewall.
+
+    Raises:
+        ValueError: a host has no IP address.
+    """
+    return firewall_plans(host["slurm_firewall"], cluster_members(host), _variables(host), _layout())
+
+
+def plan(host: RunHost, plans: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan of this host; empty if it has no firewall."""
+    if host.name not in plans["hosts"]:
+        return {}
+    found: dict[str, Any] = plans["plans"][plans["hosts"][host.name]]
+    return found
+
+
+def options(host: RunHost) -> FirewallOptions:
+    """What the module slurm_firewall does on the host.
+
+    The look at the hosts has made the plans once for all of them; a role that is used alone makes them.
+    """
+    found = plan(host, host.get("__slurm_firewall_plans") or plans(host))
+    if not found:
+        return FirewallOptions("", "", "", [], None)
+    return FirewallOptions(
+        # The template has this name for the plan: a name of another kind would change the digests of all hosts.
+        rules=host.text("firewall", RULES, __slurm_firewall_plan=found),
+        unit=host.text("firewall", UNIT),
+        digest=found["digest"],
+        ssh=found["ssh"],
+        ssh_port=found["ssh_port"],
+    )
+
+
+def _variables(host: RunHost) -> dict[str, Any]:
+    """The variables from which the ports of listeners follow. Those of a role are the variables of its host."""
+    database, registry = host["slurm_database"], host["slurm_registry"]
+    shared = ("slurm_controllers", "slurm_database", "slurm_registry", "slurm_addresses", "slurm_nodes")
+    return {
+        **{name: host[name] for name in (*shared, "slurm_storage")},
+        "slurm_conf": {"SrunPortRange": SRUN_PORTS, **host["slurm_conf"]},
+        "slurmdbd_conf": host.of(database).get("slurmdbd_conf", {}) if database else {},
+        "registry_port": host.of(registry).option("registry", "registry_port") if registry else None,
+    }
+
+
+def _layout() -> str:
+    """The templates of the rules and of their unit: another template makes another table."""
+    return " ".join((TEMPLATES / name).read_text(encoding="utf-8").rstrip() for name in (RULES, UNIT))
