@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import SRUN_PORTS, cluster_members
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
-TEMPLATES = Path(__file__).parents[3] / "roles/firewall/templates"
 RULES, UNIT = "rules.nft.j2", "firewall.service.j2"
 
 
@@ -84,4 +83,4 @@ def _variables(host: RunHost) -> dict[str, Any]:
 
 def _layout() -> str:
     """The templates of the rules and of their unit: another template makes another table."""
-    return " ".join((TEMPLATES / name).read_text(encoding="utf-8").rstrip() for name in (RULES, UNIT))
+    return " ".join(role_file("firewall", f"templates/{name}") for name in (RULES, UNIT))
