@@ -63,10 +63,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import choice_errors, new_cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import (
-    directory_differences,
     directory_hosts,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.remarks import host_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import note_digests, unsettled, variables_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import limit_answers
@@ -81,7 +79,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "container_jobs": container_jobs,
     "diagnosis": diagnosis,
     "chosen_directories": chosen_directories,
-    "directory_differences": directory_differences,
     "directory_hosts": directory_hosts,
     "exempt_networks": exempt_networks,
     "files_version": files_version,
@@ -89,7 +86,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "gres_lines": gres_lines,
     "health_environment": health_environment,
     "host_addresses": host_addresses,
-    "host_lines": host_lines,
     "hostlist": fold,
     "hostnames": expand,
     "known_hosts": known_hosts,

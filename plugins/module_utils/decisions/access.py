@@ -42,7 +42,7 @@ UNPROVED = f"{KEPT_DIR}/access/undo"
 
 
 @dataclass(frozen=True)
-class Options:
+class AccessOptions:
     """Options of the module slurm_access."""
 
     who: str
@@ -148,14 +148,14 @@ def differs(host: RunHost, digests: Mapping[str, str]) -> bool:
     return bool(host.facts["sshd"] != parts(host)["who"] or present != wanted)
 
 
-def options(host: RunHost, rendered: Mapping[str, str]) -> Options:
+def options(host: RunHost, rendered: Mapping[str, str]) -> AccessOptions:
     """What the module slurm_access does on the host.
 
     In a run without a controller, the file of known hosts stays as it is.
     """
     files = [{"path": PATHS[name], "content": rendered[name]} for name in names(host, rendered)]
     stay = {*(file["path"] for file in files), PATHS["known_hosts"]}
-    return Options(
+    return AccessOptions(
         who=parts(host)["who"],
         administrators=host["slurm_access"].get("administrators", []),
         files=files,

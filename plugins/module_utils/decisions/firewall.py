@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import SRUN_PORTS, cluster_members
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
-TEMPLATES = Path(__file__).parents[3] / "roles/firewall/templates"
 RULES, UNIT = "rules.nft.j2", "firewall.service.j2"
 
 
 @dataclass(frozen=True)
-class Options:
+class FirewallOptions:
     """Options of the module slurm_firewall. A host without a plan loses its rules."""
 
     rules: str
@@ -52,15 +51,15 @@ def plan(host: RunHost, plans: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def options(host: RunHost) -> Options:
+def options(host: RunHost) -> FirewallOptions:
     """What the module slurm_firewall does on the host.
 
     The look at the hosts has made the plans once for all of them; a role that is used alone makes them.
     """
     found = plan(host, host.get("__slurm_firewall_plans") or plans(host))
     if not found:
-        return Options("", "", "", [], None)
-    return Options(
+        return FirewallOptions("", "", "", [], None)
+    return FirewallOptions(
         # The template has this name for the plan: a name of another kind would change the digests of all hosts.
         rules=host.text("firewall", RULES, __slurm_firewall_plan=found),
         unit=host.text("firewall", UNIT),
@@ -84,4 +83,4 @@ def _variables(host: RunHost) -> dict[str, Any]:
 
 def _layout() -> str:
     """The templates of the rules and of their unit: another template makes another table."""
-    return " ".join((TEMPLATES / name).read_text(encoding="utf-8").rstrip() for name in (RULES, UNIT))
+    return " ".join(role_file("firewall", f"templates/{name}") for name in (RULES, UNIT))

@@ -1,0 +1,171 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role backup: what a host saves, and what it says about that. Those of a restore are in restore.py."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.control_files import archive
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    is_controller,
+    source,
+    state_directory,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import LIB_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+DIRECTORY = "/etc/gpucluster-slurm/backup"
+PROGRAM = "/usr/local/sbin/slurm-backup"
+ENVIRONMENT = f"{DIRECTORY}/environment"
+
+KEPT = {"daily": 7, "weekly": 5, "monthly": 12}
+"""The numbers of backups that a site keeps by default."""
+
+
+@dataclass(frozen=True)
+class BackupService:
+    """Options of slurm_service for the timer of the backup."""
+
+    files: list[dict[str, Any]]
+    absent: list[str]
+
+
+def packages(_host: RunHost) -> list[str]:
+    """The packages that the host needs."""
+    return list(DISTRIBUTION_PACKAGES["backup"])
+
+
+def service(host: RunHost) -> BackupService:
+    """How the host makes its backups."""
+    files = [*settings_files(host), *(control_files(host) if is_controller(host) else [])]
+    return BackupService(files, [] if _environment(host) else [ENVIRONMENT])
+
+
+def settings_files(host: RunHost) -> list[dict[str, Any]]:
+    """The program, its timer and its settings, with which a host can also read the backup."""
+    return [
+        {"path": "/etc/systemd/system/slurm-backup.timer", "content": host.text("backup", "timer.j2")},
+        {
+            "path": "/etc/systemd/system/slurm-backup.service",
+            "content": host.text("backup", "service.j2", program=PROGRAM),
+            "loaded": False,
+        },
+        {"path": PROGRAM, "content": program(), "mode": "0755", "loaded": False},
+        {
+            "path": f"{DIRECTORY}/settings.json",
+            "content": json.dumps(settings(host), indent=4, sort_keys=True),
+            "mode": "0600",
+            "loaded": False,
+        },
+        {"path": f"{DIRECTORY}/password", "secret": password(host), "mode": "0600", "loaded": False},
+        *_environment(host),
+    ]
+
+
+def program() -> str:
+    """The program slurm-backup."""
+    return f"#!/usr/bin/python3 -I\n{MANAGED}\n{role_file('backup', 'files/slurm_backup.py')}\n"
+
+
+def settings(host: RunHost) -> dict[str, Any]:
+    """What this host saves, and where. Values of a role that runs on another host are that host's variables."""
+    database, controllers = host["slurm_database"], host["slurm_controllers"]
+    return {
+        "cluster": host["slurm_cluster_name"],
+        "host": host.name,
+        "target": host["slurm_backup"]["target"],
+        "keep": host["slurm_backup"].get("keep", KEPT),
+        "database": _slurmdbd_conf(host, "StorageLoc", "slurm_acct_db"),
+        "archive": _slurmdbd_conf(host, "ArchiveDir", f"{LIB_DIR}/archive"),
+        "state": state_directory(host) if is_controller(host) else "",
+        "controllers": controllers,
+        "slurm_package": source(host).version,
+        # One host removes what is older than the site keeps.
+        "prunes": host.name == (database or controllers[0]),
+    }
+
+
+def _slurmdbd_conf(host: RunHost, key: str, default: str) -> Any:
+    """A parameter of slurmdbd.conf on the host of the database; empty on other hosts."""
+    if host.name != host["slurm_database"]:
+        return ""
+    return (host.get("slurmdbd_conf") or {}).get(key, default)
+
+
+def password(host: RunHost) -> str:
+    """The key of the backup in base64.
+
+    Raises:
+        ValueError: the control host has no key. In check mode it may not exist yet.
+    """
+    path = host["backup_password_file"]
+    key = host.content(path)
+    if key is None and not host.check_mode:
+        raise ValueError(f"backup_password_file: {path} is missing")
+    return base64.b64encode(key or b"").decode()
+
+
+def known_password(host: RunHost) -> str:
+    """The key of the backup that a host of this play has; empty if none has it.
+
+    A control host without the key, such as another administrator's, gets it from there.
+    """
+    for name in host.play_hosts:
+        content = (host.of(name).get("__backup_present") or {}).get("content")
+        if content is not None:
+            return base64.b64decode(content).decode().strip()
+    return ""
+
+
+def control_files(host: RunHost) -> list[dict[str, Any]]:
+    """What the control host has of the cluster, as one archive. Encrypted files stay encrypted."""
+    packed = archive(host["slurm_cluster_dir"], host["slurm_cluster_name"], host["slurm_secrets_dir"])
+    secret = base64.b64encode(packed).decode()
+    return [{"path": f"{DIRECTORY}/control.tar", "secret": secret, "mode": "0600", "loaded": False}]
+
+
+def _environment(host: RunHost) -> list[dict[str, Any]]:
+    """Variables for restic, if the site has any."""
+    content = host.content(host["backup_environment_file"])
+    if content is None:
+        return []
+    secret = base64.b64encode(content).decode()
+    return [{"path": ENVIRONMENT, "secret": secret, "mode": "0600", "loaded": False}]
+
+
+# -- a backup that is made now ----------------------------------------------------------------------------------------
+
+
+def saved_parts(host: RunHost) -> list[str]:
+    """What the host would save, in words."""
+    wanted = settings(host)
+    parts = []
+    if host.name == host["slurm_database"]:
+        parts += [f"the database {wanted['database']}", f"the archive {wanted['archive']}"]
+    if is_controller(host):
+        parts.append(f"the state in {wanted['state']}, the configuration and the files of the control host")
+    return parts
+
+
+def results(host: RunHost) -> list[dict[str, Any]]:
+    """What `slurm-backup run` and `slurm-backup verify` said on the hosts of this play."""
+    found = []
+    for name in host.play_hosts:
+        made = (host.of(name).get("__backup_made") or {}).get("stdout")
+        if made is not None:
+            proved = (host.of(name).get("__backup_proved") or {}).get("stdout", '{"verified": []}')
+            found.append({**json.loads(made), **json.loads(proved)})
+    return found
+
+
+def table(host: RunHost) -> list[str]:
+    """The table of these results, in lines."""
+    return [line for line in host.text("backup", "table.j2", results=results(host)).split("\n") if line]

@@ -1,0 +1,209 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of a restore (role backup): what is lost, what is put back, and which jobs that concerns.
+
+The hosts with data have looked into the backup and for their data (`slurm-backup look`), and compute nodes have named
+their jobs. All rules read these answers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.backup import PROGRAM
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import backup_hosts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+
+
+def primary(host: RunHost) -> str:
+    """The controller whose state is put back."""
+    return str(host["slurm_controllers"][0])
+
+
+def _printed(host: RunHost, name: str, result: str) -> dict[str, Any]:
+    """What slurm-backup printed on a host; empty if it did not run there, or if the cluster has no such host."""
+    printed = (host.of(name).get(result) or {}).get("stdout") if name else None
+    found: dict[str, Any] = json.loads(printed or "{}")
+    return found
+
+
+# -- what is lost -----------------------------------------------------------------------------------------------------
+
+
+def _answers(host: RunHost) -> dict[str, dict[str, Any]]:
+    """What was found out about each part, by part."""
+    return {
+        "database": _printed(host, host["slurm_database"], "__backup_look"),
+        "controller": _printed(host, primary(host), "__backup_look"),
+    }
+
+
+def parts(host: RunHost) -> list[str]:
+    """The parts that are lost, and are put back."""
+    return [part for part, answer in _answers(host).items() if "present" in answer and not answer["present"][part]]
+
+
+def puts_database(host: RunHost) -> bool:
+    """Whether the database is put back."""
+    return "database" in parts(host)
+
+
+def puts_state(host: RunHost) -> bool:
+    """Whether the state of slurmctld is put back."""
+    return "controller" in parts(host)
+
+
+def puts_state_here(host: RunHost) -> bool:
+    """Whether it is put back on this host."""
+    return host.name == primary(host) and puts_state(host)
+
+
+def backups(host: RunHost) -> dict[str, dict[str, Any]]:
+    """The last backup of each part."""
+    answers = _answers(host)
+    found: dict[str, dict[str, Any]] = (answers["controller"] or answers["database"])["backups"]
+    return found
+
+
+def lacks_secrets(host: RunHost) -> bool:
+    """Whether the control host lacks the secrets of the cluster, and the backup has them."""
+    return "controller" in backups(host) and host.content(f"{host['slurm_secrets_dir']}/munge.key") is None
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def reading_objection(host: RunHost) -> str:
+    """Why the backup cannot be read; empty if it can."""
+    missing = [name for name in backup_hosts(host) if name not in host.play_hosts]
+    if missing:
+        return f"Nothing was changed. These hosts have to take part, bare or not: {', '.join(missing)}"
+    if not host["slurm_backup"]:
+        return "slurm_backup is empty: name the target of the backup (cluster file, backup: target)"
+    path = host["backup_password_file"]
+    if host.content(path) is None:
+        return f"{path} is missing: put your copy of the key of the backup there"
+    return ""
+
+
+def objection(host: RunHost) -> str:
+    """Why nothing can be put back; empty if something can."""
+    wanted, answers = parts(host), _answers(host)
+    # A restore was killed after it had put data back, and before its daemons ran with them.
+    continues = any(answer.get("unfinished") for answer in answers.values())
+    if not wanted and not continues:
+        database = f"{host['slurm_database']} has the database, " if host["slurm_database"] else ""
+        state = f"{primary(host)} has the state of slurmctld"
+        return f"Nothing is lost: {database}{state}. What is there is never overwritten."
+    unsaved = [part for part in wanted if part not in backups(host)]
+    if unsaved:
+        return f"{host['slurm_backup']['target']} has no backup of: {', '.join(unsaved)}"
+    return ""
+
+
+def lost_jobs_objection(host: RunHost) -> str:
+    """The jobs that slurmctld would end, because the backup does not have them as running; empty without any."""
+    jobs = compared_jobs(host)
+    lost = "; ".join(f"{job} on {', '.join(nodes)}" for job, nodes in jobs.get("lost", {}).items())
+    if not lost:
+        return ""
+    return (
+        f"Nothing was changed. The backup of {jobs.get('time', '')} does not have these jobs as running, so slurmctld "
+        f"would end them: {lost}. Wait for their end, or accept it with -e backup_end_jobs=true."
+    )
+
+
+# -- what is put back -------------------------------------------------------------------------------------------------
+
+
+def release(host: RunHost) -> dict[str, str]:
+    """The latest version of Slurm that the parts are of, for the comparison of releases; empty if it is not known."""
+    saved = backups(host)
+    known = sorted(saved[part]["slurm"] for part in parts(host) if saved[part].get("slurm"))
+    return {"release": known[-1], "source": f"the backup in {host['slurm_backup']['target']}"} if known else {}
+
+
+def announcement(host: RunHost) -> list[str]:
+    """What is put back, and what happened between the backup and the loss, in words."""
+    saved = backups(host)
+    wanted = [f"from the backup: {part}, {saved[part]['time']}" for part in parts(host)]
+    return (wanted or ["all data are back; a restore that was ended goes on"]) + events(host)
+
+
+def events(host: RunHost) -> list[str]:
+    """What happened between the backup and the loss, in words."""
+    words = [*compared_jobs(host).get("words", []), *_later_jobs(host).get("words", [])]
+    known = running_jobs(host)
+    unasked = [name for name in host.members("slurm_compute") if name not in known]
+    if unasked and puts_state(host):
+        words.append(f"not reached, so that their jobs are unknown: {fold(unasked)}")
+    return words
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def running_jobs(host: RunHost) -> dict[str, Any]:
+    """The jobs of each compute node that has answered."""
+    found = {}
+    for name in host.members("slurm_compute"):
+        facts = (host.of(name).get("__backup_steps") or {}).get("ansible_facts")
+        if facts is not None:
+            found[name] = facts["slurm_host"]["jobs"]
+    return found
+
+
+def compared_jobs(host: RunHost) -> dict[str, Any]:
+    """How these jobs differ from those of the backup (`slurm-backup jobs`)."""
+    return _printed(host, primary(host), "__backup_compared")
+
+
+def _later_jobs(host: RunHost) -> dict[str, Any]:
+    """The jobs that the database has since the backup of the state (`slurm-backup since`)."""
+    return _printed(host, host["slurm_database"], "__backup_since_read")
+
+
+def later_jobs_command(host: RunHost) -> list[str]:
+    """The command that finds them."""
+    seconds, number = backups(host)["controller"]["seconds"], compared_jobs(host)["next_job_id"]
+    return [PROGRAM, "since", str(seconds), str(number)]
+
+
+def least_job_id(host: RunHost) -> int:
+    """The least number of the next job, so that no number is used twice."""
+    highest = (int(jobs.get("highest", 0)) for jobs in (compared_jobs(host), _later_jobs(host)))
+    return 1 + max(highest)
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+def restored_parts(host: RunHost) -> list[dict[str, Any]]:
+    """What each restore said. A host that has both parts restores them in two tasks."""
+    found = [
+        _printed(host, host["slurm_database"], "__backup_restored_database"),
+        _printed(host, primary(host), "__backup_restored_state"),
+    ]
+    return [part for part in found if part]
+
+
+def result(host: RunHost) -> dict[str, Any]:
+    """What was restored, for the statistics of the run."""
+    return {"parts": restored_parts(host), "jobs": compared_jobs(host), "since": _later_jobs(host)}
+
+
+def report(host: RunHost) -> list[str]:
+    """What was restored, in words."""
+    words = [part["words"] for part in restored_parts(host)] + events(host)
+    # sacctmgr writes a title and a question around the jobs.
+    runaway = re.findall("(?m)^([0-9_+]+)[|]", (host.get("__backup_runaway") or {}).get("stdout", ""))
+    if runaway:
+        words.append(
+            "jobs that the database has as running and slurmctld does not know (sacctmgr show runawayjobs ends them): "
+            + ", ".join(runaway)
+        )
+    return words

@@ -1,0 +1,88 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role people."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import people
+from plain_host import PlainHost, cluster
+
+PLAN: dict[str, Any] = {
+    "source": "list",
+    "groups": [],
+    "users": [
+        {"name": "ann", "state": "present", "jobs": "end"},
+        {"name": "bob", "state": "suspended", "jobs": "end"},
+        {"name": "eve", "state": "suspended", "jobs": "keep"},
+    ],
+}
+
+
+def hosts_with(**variables: Any) -> dict[str, PlainHost]:
+    hosts: dict[str, PlainHost] = cluster(**{"slurm_people": PLAN, **variables})
+    return hosts
+
+
+def test_the_plan_is_that_of_the_look() -> None:
+    hosts = hosts_with()
+    assert json.loads(people.plan(hosts["n1"])) == PLAN
+    assert people.plan(hosts["n1"].set(__slurm_people_plan="{}")) == "{}"
+
+
+def test_conflicts_name_their_hosts_and_the_way_out() -> None:
+    hosts = hosts_with()
+    assert people.conflicts(hosts["head"]) == []
+    for name in ("n1", "n2"):
+        hosts[name].set(__people_compared={"conflicts": ["uid 5001 of user ann is that of bob here"]})
+    hosts["login"].set(__people_compared={"unreachable": True})
+    assert people.conflicts(hosts["head"]) == ["n[1-2]: uid 5001 of user ann is that of bob here", people.WAY_OUT]
+
+
+def test_hosts_that_have_failed_are_not_asked_for_remarks() -> None:
+    hosts = hosts_with(ansible_play_hosts=["n1"])
+    hosts["n1"].set(__people_applied={"remarks": ["the home of bob stays"]})
+    hosts["n2"].set(__people_applied={"remarks": ["another one"]})
+    assert people.remarks(hosts["n1"]) == ["n1: the home of bob stays"]
+
+
+def test_jobs_of_a_suspended_user_end_if_the_plan_says_so() -> None:
+    assert people.users_whose_jobs_end(hosts_with()["n1"]) == ["bob"]
+    assert people.users_whose_jobs_end(hosts_with(slurm_people={})["n1"]) == []
+
+
+def directory(**unknown: int | None) -> dict[str, PlainHost]:
+    """Hosts that have given an answer each."""
+    answers = {name: {"checksum": name, "unknown": count} for name, count in unknown.items()}
+    return hosts_with(
+        __slurm_directory_answers=answers, __slurm_directory_users=["Ann", "bob"], ansible_play_hosts=[*answers]
+    )
+
+
+def test_a_directory_is_asked_in_small_letters_where_it_has_answered() -> None:
+    hosts = directory(n1=0, n2=None)
+    assert people.question(hosts["n1"])[-3:] == ["--", "ann", "bob"]
+    assert people.answers(hosts["n1"])
+    assert not people.answers(hosts["n2"])
+    assert people.unknown_users(hosts["n1"])[-1] == "n2: the directory did not answer, so ids were not compared"
+
+
+def test_ids_of_a_directory_that_differ_are_refused() -> None:
+    hosts = directory(n1=0, n2=0)
+    hosts["n1"].set(__people_ids={"stdout": "ann:x:5001:5001::/:/bin/sh\nbob:x:5002:5002::/:/bin/sh"})
+    hosts["n2"].set(__people_ids={"stdout": "ann:x:5001:5001::/:/bin/sh\nbob:x:5003:5002::/:/bin/sh"})
+    found = people.other_ids(hosts["n1"])
+    assert found[0].startswith("user bob has uid 500")
+    assert found[1:] == [people.DIRECTORY_WAY_OUT]
+    assert people.unknown_users(hosts["n1"]) == []
+
+
+def test_equal_ids_of_a_directory_are_right() -> None:
+    hosts = directory(n1=0, n2=0)
+    for name in ("n1", "n2"):
+        hosts[name].set(__people_ids={"stdout": "ann:x:5001:5001::/:/bin/sh"})
+    assert people.other_ids(hosts["n1"]) == []
+    assert people.unknown_users(hosts["n1"]) == ["n[1-2]: users of the policy who do not exist: bob"]

@@ -1,0 +1,177 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of a restore (role backup)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import restore
+from plain_host import PlainHost, cluster
+
+KEY = "/cluster/secrets/x/backup_password"
+SAVED = {
+    "database": {"time": "2026-11-01 02:00", "slurm": "24.11.5"},
+    "controller": {"time": "2026-11-02 02:00", "slurm": "25.05.1", "seconds": 1777},
+}
+
+
+def printed(**values: Any) -> dict[str, str]:
+    """A result of a command that prints JSON."""
+    return {"stdout": json.dumps(values)}
+
+
+def hosts_with(
+    lost: tuple[str, ...] = ("database", "controller"), backups: dict[str, Any] | None = None, **variables: Any
+) -> dict[str, PlainHost]:
+    """A database on login, a controller on head, and what they found."""
+    shared = {"slurm_database": "login", "slurm_backup": {"target": "/srv/b"}, "backup_password_file": KEY}
+    hosts: dict[str, PlainHost] = cluster({KEY: b"key"}, **{**shared, **variables})
+    saved = SAVED if backups is None else backups
+    for name in ("head", "login"):
+        present = {part: part not in lost for part in ("database", "controller")}
+        hosts[name].set(__backup_look=printed(present=present, backups=saved))
+    return hosts
+
+
+def test_a_restore_needs_its_hosts_a_target_and_the_key() -> None:
+    assert restore.reading_objection(hosts_with()["head"]) == ""
+    found = restore.reading_objection(hosts_with(ansible_play_hosts=["head"])["head"])
+    assert found == "Nothing was changed. These hosts have to take part, bare or not: login"
+    assert restore.reading_objection(hosts_with(slurm_backup={})["head"]).startswith("slurm_backup is empty: name")
+    found = restore.reading_objection(hosts_with(backup_password_file="/cluster/other")["head"])
+    assert found == "/cluster/other is missing: put your copy of the key of the backup there"
+
+
+@pytest.mark.parametrize(
+    ("lost", "parts"),
+    [
+        ((), []),
+        (("database",), ["database"]),
+        (("controller",), ["controller"]),
+        (("controller", "database"), ["database", "controller"]),
+    ],
+)
+def test_only_what_is_lost_is_put_back(lost: tuple[str, ...], parts: list[str]) -> None:
+    host = hosts_with(lost)["head"]
+    assert restore.parts(host) == parts
+    assert restore.puts_database(host) == ("database" in lost)
+    assert restore.puts_state(host) == restore.puts_state_here(host) == ("controller" in lost)
+
+
+def test_the_state_is_put_back_on_the_first_controller() -> None:
+    hosts = hosts_with(slurm_controllers=["head", "n1"])
+    assert [name for name in hosts if restore.puts_state_here(hosts[name])] == ["head"]
+
+
+def test_what_is_there_is_never_overwritten() -> None:
+    assert restore.objection(hosts_with(())["n1"]) == (
+        "Nothing is lost: login has the database, head has the state of slurmctld. What is there is never overwritten."
+    )
+    assert restore.objection(hosts_with((), slurm_database="")["n1"]).startswith("Nothing is lost: head has the state")
+    assert restore.objection(hosts_with()["n1"]) == ""
+
+
+def test_a_restore_that_was_ended_goes_on() -> None:
+    hosts = hosts_with(())
+    hosts["login"].set(__backup_look=printed(present={"database": True}, backups=SAVED, unfinished=True))
+    assert restore.objection(hosts["head"]) == ""
+    assert restore.announcement(hosts["head"]) == ["all data are back; a restore that was ended goes on"]
+
+
+def test_a_part_without_a_backup_is_named() -> None:
+    host = hosts_with(backups={"controller": SAVED["controller"]})["head"]
+    assert restore.objection(host) == "/srv/b has no backup of: database"
+
+
+def test_secrets_come_back_with_the_state_of_a_controller() -> None:
+    hosts = hosts_with()
+    assert restore.lacks_secrets(hosts["head"])
+    hosts["head"].files = {"/cluster/secrets/x/munge.key": b"key"}
+    assert not restore.lacks_secrets(hosts["head"])
+    assert not restore.lacks_secrets(hosts_with(backups={"database": SAVED["database"]})["head"])
+
+
+def test_the_release_is_the_latest_one_of_the_parts() -> None:
+    assert restore.release(hosts_with()["head"]) == {"release": "25.05.1", "source": "the backup in /srv/b"}
+    assert restore.release(hosts_with(("database",))["head"])["release"] == "24.11.5"
+    assert restore.release(hosts_with(())["head"]) == {}
+    unknown = {part: {"time": "t", "slurm": ""} for part in SAVED}
+    assert restore.release(hosts_with(backups=unknown)["head"]) == {}
+
+
+def test_jobs_are_those_of_nodes_that_answered() -> None:
+    hosts = hosts_with()
+    hosts["n1"].set(__backup_steps={"ansible_facts": {"slurm_host": {"jobs": ["7"]}}})
+    hosts["n2"].set(__backup_steps={"unreachable": True})
+    assert restore.running_jobs(hosts["head"]) == {"n1": ["7"]}
+    assert restore.events(hosts["head"]) == ["not reached, so that their jobs are unknown: n2"]
+
+
+def test_without_a_lost_state_nothing_is_said_about_nodes() -> None:
+    assert restore.events(hosts_with(("database",))["head"]) == []
+
+
+def test_what_is_put_back_is_said_with_what_happened_since() -> None:
+    hosts = hosts_with()
+    for name in ("n1", "n2"):
+        hosts[name].set(__backup_steps={"ansible_facts": {"slurm_host": {"jobs": []}}})
+    hosts["head"].set(__backup_compared=printed(words=["job 7 goes on"]))
+    hosts["login"].set(__backup_since_read=printed(words=["3 jobs since then"]))
+    assert restore.announcement(hosts["n1"]) == [
+        "from the backup: database, 2026-11-01 02:00",
+        "from the backup: controller, 2026-11-02 02:00",
+        "job 7 goes on",
+        "3 jobs since then",
+    ]
+
+
+def test_a_restore_that_ends_jobs_names_them() -> None:
+    hosts = hosts_with()
+    assert restore.lost_jobs_objection(hosts["head"]) == ""
+    hosts["head"].set(__backup_compared=printed(time="02:00", lost={"7": ["n1", "n2"], "8": ["n1"]}))
+    assert restore.lost_jobs_objection(hosts["login"]) == (
+        "Nothing was changed. The backup of 02:00 does not have these jobs as running, so slurmctld would end them: "
+        "7 on n1, n2; 8 on n1. Wait for their end, or accept it with -e backup_end_jobs=true."
+    )
+
+
+def test_no_job_number_is_used_twice() -> None:
+    hosts = hosts_with()
+    assert restore.least_job_id(hosts["head"]) == 1
+    hosts["head"].set(__backup_compared=printed(highest=20, next_job_id=15))
+    assert restore.least_job_id(hosts["head"]) == 21
+    hosts["login"].set(__backup_since_read=printed(highest=30))
+    assert restore.least_job_id(hosts["head"]) == 31
+    assert restore.later_jobs_command(hosts["login"]) == ["/usr/local/sbin/slurm-backup", "since", "1777", "15"]
+
+
+def test_the_end_says_what_was_restored() -> None:
+    hosts = hosts_with()
+    hosts["login"].set(__backup_restored_database=printed(words="the database is back"))
+    hosts["head"].set(
+        __backup_restored_state=printed(words="the state is back"),
+        __backup_runaway={"stdout": "ID|Name|User\n7|a|ann\n8_1|b|bob\nfix them? (y/n)"},
+    )
+    for name in ("n1", "n2"):
+        hosts[name].set(__backup_steps={"ansible_facts": {"slurm_host": {"jobs": []}}})
+    assert restore.report(hosts["head"]) == [
+        "the database is back",
+        "the state is back",
+        "jobs that the database has as running and slurmctld does not know (sacctmgr show runawayjobs ends them): "
+        "7, 8_1",
+    ]
+    assert [part["words"] for part in restore.result(hosts["head"])["parts"]] == [
+        "the database is back",
+        "the state is back",
+    ]
+
+
+def test_a_cluster_without_a_database_restores_its_state() -> None:
+    hosts = hosts_with(("controller",), slurm_database="")
+    hosts["head"].set(__backup_restored_state=printed(words="the state is back"))
+    assert restore.objection(hosts["head"]) == ""
+    assert len(restore.restored_parts(hosts["head"])) == 1

@@ -1,0 +1,64 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of roles storage and nfs_server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nfs_server, storage
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import all_storage_plans
+from plain_host import PlainHost, cluster
+
+SCRATCH = {"path": "/data", "type": "lustre", "source": "mds@tcp:/data", "hosts": "compute"}
+SERVED = {"path": "/srv/share", "type": "nfs", "server": "head", "export": "/srv/share", "hosts": "all"}
+ADDRESSES = [
+    {"hosts": "head", "address": "10.0.1.1"},
+    {"hosts": "login", "address": "10.0.1.2"},
+    {"hosts": "n[1-2]", "address": "10.0.0.[1-2]"},
+]
+
+
+def hosts_with(*entries: dict[str, Any]) -> dict[str, PlainHost]:
+    hosts: dict[str, PlainHost] = cluster(slurm_storage=[*entries], slurm_addresses=ADDRESSES)
+    return hosts
+
+
+def test_a_host_without_storage_loses_what_it_had() -> None:
+    host = hosts_with(SCRATCH)["login"]
+    assert storage.options(host) == storage.StorageOptions("", [], {}, [], [], [])
+    assert storage.packages(host) == []
+
+
+def test_a_host_mounts_what_its_plan_has() -> None:
+    hosts = hosts_with(SCRATCH)
+    found = storage.options(hosts["n1"])
+    assert [mount["path"] for mount in found.mounts] == ["/data"]
+    assert found.digest == storage.plan(hosts["n1"], all_storage_plans(hosts["head"]))["digest"]
+
+
+def test_the_plans_of_the_look_are_used() -> None:
+    hosts = hosts_with(SCRATCH)
+    hosts["n1"].set(__slurm_storage_plans=all_storage_plans(hosts["head"]), slurm_storage=[])
+    assert storage.options(hosts["n1"]).mounts
+
+
+def test_packages_are_names_with_versions_or_files() -> None:
+    packages = [{"name": "lustre-client=2.15"}, {"file": "own.deb"}, {"name": "tools:amd64"}]
+    host = hosts_with({**SCRATCH, "packages": packages})["n1"]
+    assert [*packages] == storage.packages(host)
+    assert storage.copied_packages(host) == ["own.deb"]
+    assert storage.options(host).packages == ["lustre-client", "tools"]
+
+
+def test_a_server_exports_to_the_hosts_that_mount() -> None:
+    hosts = hosts_with(SERVED)
+    (exports,) = nfs_server.exports(hosts["head"])
+    assert exports["path"] == "/etc/exports.d/gpucluster-slurm.exports"
+    assert "10.0.0.1" in exports["content"]
+    (settings,) = nfs_server.settings(hosts["head"])
+    assert settings["path"] == "/etc/nfs.conf.d/gpucluster-slurm.conf"
+    assert "[nfsd]" in settings["content"]
+    assert nfs_server.lacks_package(hosts["head"])
+    assert not nfs_server.lacks_package(hosts["head"].say(packages={"nfs-kernel-server": "1"}))
