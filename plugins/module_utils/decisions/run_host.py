@@ -9,6 +9,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+TRUE_WORDS = ("1", "on", "t", "true", "y", "yes")
+
 
 class RunHost(Mapping[str, Any]):
     """A host of a run: its variables by name, and what the control host can tell about it.
@@ -31,6 +33,11 @@ class RunHost(Mapping[str, Any]):
     @abstractmethod
     def option(self, role: str, name: str) -> Any:
         """A variable of a role: that of this host, or else the default of the role."""
+
+    def flag(self, role: str, name: str) -> bool:
+        """A variable of a role that is on or off. With `-e` it is a word, as Ansible's filter `bool` reads it."""
+        value = self.option(role, name)
+        return value.lower() in TRUE_WORDS if isinstance(value, str) else bool(value)
 
     @property
     def name(self) -> str:
