@@ -64,7 +64,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_ot
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import password_errors, written
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import (
-    container_jobs,
     validation_jobs,
     validation_summary,
     validation_table,
@@ -80,7 +79,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory 
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.remarks import host_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import note_digests, unsettled, variables_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import limit_answers
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
@@ -91,7 +89,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "adoption_errors": adoption_errors,
     "argument_errors": argument_errors,
     "cluster_objections": cluster_objections,
-    "container_jobs": container_jobs,
     "diagnosis": diagnosis,
     "chosen_directories": chosen_directories,
     "directory_differences": directory_differences,
@@ -115,7 +112,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "mig_gres": mig_gres,
     "model_errors": model_errors,
     "named_file_errors": named_file_errors,
-    "nearest": nearest,
     "new_cluster": new_cluster,
     "new_cluster_errors": choice_errors,
     "node_file_errors": node_file_errors,

@@ -64,7 +64,6 @@ CALLS: dict[str, tuple[str, Any]] = {
         "{'h1': {'error': 'Stale file handle'}} | gpucluster.slurm.state_directory_errors({}, '/shared')",
         ["slurm_conf.StateSaveLocation: found /shared, which slurm cannot use on h1: Stale file handle"],
     ),
-    "nearest": ("'ENROOT_ALOW' | gpucluster.slurm.nearest(['OTHER', 'ENROOT_ALLOW'])", "ENROOT_ALLOW"),
     "host_addresses": (
         "nodes | gpucluster.slurm.host_addresses(hosts=['n2'])",
         [{"name": "n2", "address": "10.0.0.2"}],
