@@ -54,7 +54,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_ot
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import (
-    container_jobs,
     validation_jobs,
     validation_summary,
     validation_table,
@@ -66,7 +65,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory 
     directory_hosts,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import note_digests, unsettled, variables_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import limit_answers
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
@@ -76,7 +74,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "adoption_controller": adoption_controller,
     "adoption_errors": adoption_errors,
     "cluster_objections": cluster_objections,
-    "container_jobs": container_jobs,
     "diagnosis": diagnosis,
     "chosen_directories": chosen_directories,
     "directory_hosts": directory_hosts,
@@ -93,7 +90,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "login_limits": login_limits,
     "autodetect_hosts": autodetect_hosts,
     "mig_gres": mig_gres,
-    "nearest": nearest,
     "new_cluster": new_cluster,
     "new_cluster_errors": choice_errors,
     "node_lines": node_lines,

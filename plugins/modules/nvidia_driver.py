@@ -19,7 +19,7 @@ description:
   - Nothing is done on a host without an NVIDIA GPU, nor in a container, which uses the driver of its host; see O(gpus).
 options:
   platforms:
-    description: The packages of each platform and source, as role C(nvidia_driver) has them in C(vars/main.yml).
+    description: The packages of each platform and source, as C(module_utils/nvidia/platforms.py) has them.
     type: dict
     required: true
   source:
@@ -82,7 +82,7 @@ author:
 EXAMPLES = r"""
 - name: Install the driver that the platform has for the host's GPUs
   gpucluster.slurm.nvidia_driver:
-    platforms: "{{ __nvidia_driver_platforms }}"
+    platforms: "{{ lookup('gpucluster.slurm.decision', 'nvidia_driver.platforms') }}"
   register: driver
 
 - name: Show why a reboot is necessary

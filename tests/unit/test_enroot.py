@@ -16,8 +16,8 @@ from typing import Any
 
 import jinja2
 import pytest
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.enroot import unknown_settings
+from plain_host import cluster
 
 ROLE = Path(__file__).parents[2] / "roles/enroot"
 FILES = ROLE / "files"
@@ -196,7 +196,7 @@ def test_what_a_job_has_not_completed_is_removed(tmp_path: Path) -> None:
         (cache / name).touch()
         os.utime(cache / name, (time.time() - (age if name != "used" else 1) * 86400, time.time() - age * 86400))
     program_of(tmp_path, "enroot", f"test $1 = remove && rmdir {data}/$3")
-    variables = {"__enroot_path_of_user": {"data": data, "cache": cache}, "enroot_cache_days": 30}
+    variables = {"data": data, "cache": cache, "days": 30}
     script = jinja2.Template((ROLE / "templates/clean.sh.j2").read_text()).render(variables)
     script = script.replace("/run/gpucluster-slurm/enroot", str(jobs))
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -288,7 +288,4 @@ esac
     ],
 )
 def test_settings_of_enroot_and_of_its_next_release_are_taken(settings: dict[str, Any], unknown: list[str]) -> None:
-    loader = DataLoader()
-    own = loader.load_from_file(str(ROLE / "vars/main.yml"), trusted_as_template=True)
-    templar = Templar(loader, variables={**own, "enroot_conf": settings})
-    assert templar.template(trust_as_template("{{ __enroot_unknown }}")) == unknown
+    assert unknown_settings(cluster(enroot_conf=settings)["n1"]) == unknown

@@ -24,6 +24,7 @@ from types import ModuleType
 import jinja2
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils import locks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import enroot
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import homes
 from programs import ROLES, StandIn, load
@@ -422,13 +423,13 @@ def script_of_enroot(name: str, place: Place, cleaned: bool = True) -> str:
     """A script of enroot with its directories in this place."""
     environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string((ROLES / f"enroot/templates/{name}.sh.j2").read_text())
-    directory = f"{place.open}/%U"
+    directory = enroot.for_root(f"{place.open}/%U")
     text = template.render(
-        lookup=lambda _kind, file: (ROLES / "enroot/files" / file).read_text(),
-        __enroot_made=[directory],
-        __enroot_cleaned=[directory] if cleaned else [],
-        enroot_temp_dir=directory,
-        __slurm_scripts_dir="/nonexistent",
+        lock=enroot.lock(),
+        directories=[directory],
+        cleaned=[directory] if cleaned else [],
+        temp=directory,
+        scripts_dir="/nonexistent",
     )
     assert "/run/gpucluster-slurm" in text
     text = text.replace("/run/gpucluster-slurm", f"{place.path}/run").replace("PATH=/", f"PATH={os.environ['PATH']}:/")

@@ -102,8 +102,7 @@ def test_a_wrong_domain_is_refused(tmp_path: Path, nodes: str, error: str) -> No
 
 
 def test_the_domain_has_the_addresses_of_its_hosts(tmp_path: Path) -> None:
-    template = str(ROOT / "roles/nvidia_driver/templates/nodes_config.cfg.j2")
-    show = {"ansible.builtin.debug": {"msg": f"{{{{ lookup('gpucluster.slurm.rendered', '{template}') }}}}"}}
+    show = {"ansible.builtin.debug": {"msg": "{{ lookup('gpucluster.slurm.decision', 'nvidia_driver.domain_text') }}"}}
     block = {"block": [step("modules"), show]}
     rc, output, results = run(tmp_path, block, nvidia_driver_imex_nodes="gb[01-03]")
     assert rc == 0, output

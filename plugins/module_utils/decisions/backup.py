@@ -19,7 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import LIB_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import stripped_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 DIRECTORY = "/etc/gpucluster-slurm/backup"
@@ -72,7 +72,7 @@ def settings_files(host: RunHost) -> list[dict[str, Any]]:
 
 def program() -> str:
     """The program slurm-backup."""
-    return f"#!/usr/bin/python3 -I\n{MANAGED}\n{role_file('backup', 'files/slurm_backup.py')}\n"
+    return f"#!/usr/bin/python3 -I\n{MANAGED}\n{stripped_file('backup', 'files/slurm_backup.py')}\n"
 
 
 def settings(host: RunHost) -> dict[str, Any]:

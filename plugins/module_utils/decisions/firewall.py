@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import SRUN_PORTS, cluster_members
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import stripped_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 RULES, UNIT = "rules.nft.j2", "firewall.service.j2"
@@ -83,4 +83,4 @@ def _variables(host: RunHost) -> dict[str, Any]:
 
 def _layout() -> str:
     """The templates of the rules and of their unit: another template makes another table."""
-    return " ".join(role_file("firewall", f"templates/{name}") for name in (RULES, UNIT))
+    return " ".join(stripped_file("firewall", f"templates/{name}") for name in (RULES, UNIT))

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """NVIDIA's driver: the one that a machine needs, its packages, and checks that the installed one is complete.
 
-Everything here is a function of what was read: of PCI ids, of apt's files and words, of a table of platforms (role
-nvidia_driver, `vars/main.yml`).
+Everything here is a function of what was read: of PCI ids, of apt's files and words, of a table of platforms
+(`nvidia/platforms.py`).
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def choose(
     """The packages for GPUs of these generations.
 
     Args:
-        platforms: what each platform has, by name ("debian 13") and source (role nvidia_driver, `vars/main.yml`).
+        platforms: what each platform has, by name ("debian 13") and source (`nvidia/platforms.py`).
         platform: distribution and release of the machine.
         options: `source`; `branch`, empty for the first one that fits; `modules`, `auto` or a kind; `display`; `cuda`.
         generations: one or more.

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver
-from lab import ROOT, Lab, Run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.platforms import driver_platforms
+from lab import Lab, Run
 
 HOST = "login1"
-PLATFORMS = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/main.yml").read_text())["__nvidia_driver_platforms"]
+PLATFORMS = driver_platforms()
 
 
 @pytest.fixture

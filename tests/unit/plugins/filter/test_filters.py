@@ -46,7 +46,6 @@ CALLS: dict[str, tuple[str, Any]] = {
         "(nodes | gpucluster.slurm.health_environment(hardware, {})).n1.HEALTH_GPUS",
         "2",
     ),
-    "nearest": ("'ENROOT_ALOW' | gpucluster.slurm.nearest(['OTHER', 'ENROOT_ALLOW'])", "ENROOT_ALLOW"),
     "host_addresses": (
         "nodes | gpucluster.slurm.host_addresses(hosts=['n2'])",
         [{"name": "n2", "address": "10.0.0.2"}],

@@ -9,8 +9,9 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nvidia_driver, nvidia_mig
+from plain_host import cluster
 
 ROOT = Path(__file__).parents[4]
 
@@ -46,15 +47,9 @@ def test_the_health_check_has_the_same_words() -> None:
     assert f'APPENDED = "{drains.APPENDED}"' in program
 
 
-@pytest.mark.parametrize(
-    ("role", "variable", "reason"),
-    [
-        ("nvidia_mig", "__nvidia_mig_reason", drains.MIG),
-        ("nvidia_driver", "__nvidia_driver_reason", drains.DRIVER),
-    ],
-)
-def test_roles_have_the_same_reasons(role: str, variable: str, reason: str) -> None:
-    assert yaml.safe_load((ROOT / f"roles/{role}/vars/main.yml").read_text())[variable] == reason
+def test_roles_drain_with_these_reasons() -> None:
+    host = cluster()["n1"]
+    assert (nvidia_mig.drain_reason(host), nvidia_driver.drain_reason(host)) == (drains.MIG, drains.DRIVER)
 
 
 def test_the_documentation_has_the_same_table() -> None:

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.driver import DriverError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.platforms import driver_platforms
 from ansible_collections.gpucluster.slurm.plugins.modules import nvidia_driver
 
-ROLE = Path(__file__).parents[4] / "roles/nvidia_driver"
-PLATFORMS = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__nvidia_driver_platforms"]
+PLATFORMS = driver_platforms()
 VERSION = "550.163.01"
 PACKAGES = ["libcuda1", "libnvidia-cfg1", "libnvidia-ml1", "nvidia-smi", "nvidia-open-kernel-dkms"]
 MADISON = "".join(f"{name} | {VERSION}-2 | http://mirror/debian trixie/non-free amd64 Packages\n" for name in PACKAGES)

@@ -16,9 +16,10 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver as nvidia
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.driver import DriverError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.platforms import driver_platforms
 
 ROLE = Path(__file__).parents[5] / "roles/nvidia_driver"
-PLATFORMS = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__nvidia_driver_platforms"]
+PLATFORMS = driver_platforms()
 OPTIONS = {"source": "distribution", "branch": "", "modules": "auto", "display": False, "cuda": False}
 KERNEL = "6.12.117+deb13-amd64"
 

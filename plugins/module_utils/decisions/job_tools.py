@@ -1,0 +1,29 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role job_tools."""
+
+from __future__ import annotations
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import (
+    plain_file,
+    program,
+    role_file,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+
+def files(host: RunHost) -> list[dict[str, str]]:
+    """The commands, their defaults, and their completion in bash."""
+    config_dir = host.option("enroot", "enroot_config_dir")
+    conf = host.text("job_tools", "job-tools.conf.j2", config_dir=config_dir)
+    login = "#!/usr/bin/python3\n" + role_file("job_tools", "nvcrlogin.py")
+    return [
+        plain_file("/etc/gpucluster-slurm/job-tools.conf", conf),
+        plain_file(f"{SCRIPTS_DIR}/job-tools.sh", role_file("job_tools", "job-tools.sh")),
+        program("/usr/local/bin/sbuild.sh", role_file("job_tools", "sbuild.sh")),
+        program("/usr/local/bin/srun.sh", role_file("job_tools", "srun.sh")),
+        program("/usr/local/bin/nvcrlogin", login),
+        plain_file("/etc/bash_completion.d/gpucluster-job-tools", role_file("job_tools", "completion.bash")),
+    ]
