@@ -148,11 +148,12 @@ def differs(host: RunHost, digests: Mapping[str, str]) -> bool:
     return bool(host.facts["sshd"] != parts(host)["who"] or present != wanted)
 
 
-def options(host: RunHost, rendered: Mapping[str, str]) -> AccessOptions:
+def options(host: RunHost) -> AccessOptions:
     """What the module slurm_access does on the host.
 
     In a run without a controller, the file of known hosts stays as it is.
     """
+    rendered = host.shared("access_texts")
     files = [{"path": PATHS[name], "content": rendered[name]} for name in names(host, rendered)]
     stay = {*(file["path"] for file in files), PATHS["known_hosts"]}
     return AccessOptions(

@@ -52,11 +52,8 @@ def plan(host: RunHost, plans: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def options(host: RunHost) -> FirewallOptions:
-    """What the module slurm_firewall does on the host.
-
-    The look at the hosts has made the plans once for all of them; a role that is used alone makes them.
-    """
-    found = plan(host, host.get("__slurm_firewall_plans") or plans(host))
+    """What the module slurm_firewall does on the host."""
+    found = plan(host, host.shared("firewall_plans"))
     if not found:
         return FirewallOptions("", "", "", [], None)
     return FirewallOptions(

@@ -42,7 +42,7 @@ def objections(host: RunHost) -> list[str]:
     answers: list[dict[str, Any]] = [
         answer for answer in host["__slurmctld_of_cluster"]["results"] if "files" in answer
     ]
-    first = answers[0] if answers else {"files": {}, "version": slurm_version(host)}
+    first: dict[str, Any] = answers[0] if answers else {"files": {}, "version": slurm_version(host)}
     return node_file_errors(
         host["__slurmctld_own"], host.name, first["files"], host["__slurmctld_fetched"], first["version"]
     )

@@ -19,13 +19,8 @@ DIRECTORY_WAY_OUT = (
 
 
 def plan(host: RunHost) -> str:
-    """The plan as one text.
-
-    The look at the hosts has made it once for all of them; a role that is used alone makes it.
-    """
-    if "__slurm_people_plan" in host:
-        return str(host["__slurm_people_plan"])
-    return json.dumps(host["slurm_people"])
+    """The plan as one text."""
+    return str(host.shared("people_plan") or json.dumps(host["slurm_people"]))
 
 
 def conflicts(host: RunHost) -> list[str]:
@@ -55,12 +50,12 @@ def users_whose_jobs_end(host: RunHost) -> list[str]:
 
 def answers(host: RunHost) -> bool:
     """Whether the directory has answered on this host. One that did not answer is not asked again."""
-    return host["__slurm_directory_answers"][host.name]["unknown"] is not None
+    return host["__slurm_run"]["directory_answers"][host.name]["unknown"] is not None
 
 
 def question(host: RunHost) -> list[str]:
     """The command that asks for the ids of the users of the directory."""
-    return ["timeout", "20", "getent", "passwd", "--", *lowered(host["__slurm_directory_users"])]
+    return ["timeout", "20", "getent", "passwd", "--", *lowered(host["__slurm_run"]["directory_users"])]
 
 
 def unknown_users(host: RunHost) -> list[str]:
@@ -76,4 +71,5 @@ def other_ids(host: RunHost) -> list[str]:
 
 def _differences(host: RunHost) -> dict[str, list[str]]:
     said = {name: (host.of(name).get("__people_ids") or {}).get("stdout", "") for name in host.play_hosts}
-    return directory_differences(host["__slurm_directory_answers"], said, host["__slurm_directory_users"])
+    run = host["__slurm_run"]
+    return directory_differences(run["directory_answers"], said, run["directory_users"])

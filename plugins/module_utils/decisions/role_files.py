@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-ROLES = Path(__file__).parents[3] / "roles"
+COLLECTION = Path(__file__).parents[3]
+ROLES = COLLECTION / "roles"
 
 
 def role_file(role: str, name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preparation
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preparation, storage
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     backup_hosts,
     is_controller,
@@ -82,13 +82,13 @@ def needs_containers(host: RunHost) -> bool:
 
 def needs_storage(host: RunHost) -> bool:
     """The mounts of the host differ. A host that the storage has left still has its note."""
-    plan = storage_plan(host)
+    plan = storage.own_plan(host)
     return host.facts["storage"] != plan.get("digest", "") and not plan.get("exports")
 
 
 def needs_file_server(host: RunHost) -> bool:
     """The exports of the host differ."""
-    plan = storage_plan(host)
+    plan = storage.own_plan(host)
     return host.facts["storage"] != plan.get("digest", "") and bool(plan.get("exports"))
 
 
@@ -121,14 +121,6 @@ def has_users(host: RunHost) -> bool:
 def container_plugins(host: RunHost) -> list[str]:
     """The parts of containers that the configuration of Slurm names."""
     return [name for name in host["slurm_containers"] if name in ("enroot", "pyxis")]
-
-
-def storage_plan(host: RunHost) -> dict[str, object]:
-    """What this host does for the storage; empty if that is nothing."""
-    plans = host.shared("storage_plans")
-    index = plans["hosts"].get(host.name)
-    plan: dict[str, object] = {} if index is None else plans["plans"][index]
-    return plan
 
 
 STAGES: Mapping[str, Callable[[RunHost], bool]] = {

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import all_storage_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 
@@ -36,11 +35,8 @@ def plan(host: RunHost, plans: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def own_plan(host: RunHost) -> dict[str, Any]:
-    """What this host does.
-
-    The look at the hosts has made the plans once for all of them; a role that is used alone makes them.
-    """
-    return plan(host, host.get("__slurm_storage_plans") or all_storage_plans(host))
+    """What this host does."""
+    return plan(host, host.shared("storage_plans"))
 
 
 def packages(host: RunHost) -> list[dict[str, str]]:

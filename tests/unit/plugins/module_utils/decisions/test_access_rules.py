@@ -31,7 +31,7 @@ def test_without_a_plan_a_host_has_nothing_to_do() -> None:
 
 def test_a_compute_node_lets_users_with_jobs_in() -> None:
     hosts = hosts_with({"administrators": ["ops"]})
-    found = access.options(hosts["n1"], access.texts(hosts["head"]))
+    found = access.options(hosts["n1"])
     assert (found.who, found.administrators) == ("job", ["ops"])
     assert [file["path"] for file in found.files] == [
         "/etc/ssh/ssh_known_hosts2",
@@ -47,7 +47,7 @@ def test_a_compute_node_lets_users_with_jobs_in() -> None:
 
 def test_a_login_host_has_limits_and_a_message() -> None:
     hosts = hosts_with(HOST_BASED)
-    found = access.options(hosts["login"], access.texts(hosts["head"]))
+    found = access.options(hosts["login"])
     content = {file["path"]: file["content"] for file in found.files}
     assert found.who == "all"
     assert "{'TasksMax': '400'}" in content[SLICE]
@@ -58,7 +58,7 @@ def test_a_login_host_has_limits_and_a_message() -> None:
 def test_a_login_host_with_a_further_task_has_half_of_the_limits() -> None:
     hosts = hosts_with(HOST_BASED)
     hosts["login"].set(group_names=["slurm_controller", "slurm_login"])
-    found = access.options(hosts["login"], access.texts(hosts["head"]))
+    found = access.options(hosts["login"])
     assert "{'TasksMax': '200'}" in next(file["content"] for file in found.files if file["path"] == SLICE)
 
 
@@ -68,23 +68,23 @@ def test_an_older_sshd_has_no_penalties() -> None:
     assert "penalties" in access.names(hosts["n1"], rendered)
     hosts["n1"].say(distribution="debian 12")
     assert "penalties" not in access.names(hosts["n1"], rendered)
-    assert PENALTIES in access.options(hosts["n1"], rendered).absent
+    assert PENALTIES in access.options(hosts["n1"]).absent
 
 
 def test_without_a_controller_the_file_of_known_hosts_stays() -> None:
     hosts = hosts_with({"compute": "all"}, ansible_play_hosts=["n1", "n2"])
     rendered = access.texts(hosts["n1"])
     assert "known_hosts" not in rendered
-    found = access.options(hosts["n1"], rendered)
+    found = access.options(hosts["n1"])
     assert found.files == []
     assert "/etc/ssh/ssh_known_hosts2" not in found.absent
 
 
 def test_a_text_that_says_nothing_is_no_file() -> None:
     hosts = hosts_with({"compute": "job"})
-    rendered = {**access.texts(hosts["head"])}
+    rendered = access.texts(hosts["head"])
     del rendered["penalties"]
-    assert PENALTIES in access.options(hosts["n1"], rendered).absent
+    assert "penalties" not in access.names(hosts["n1"], rendered)
 
 
 def test_keys_are_those_of_hosts_that_have_answered() -> None:

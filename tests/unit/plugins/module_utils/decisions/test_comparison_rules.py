@@ -29,7 +29,7 @@ def hosts_of(found: comparison.HostComparison, group: str) -> list[str]:
 
 def run(**variables: Any) -> dict[str, PlainHost]:
     """A cluster whose control host has the munge key, and whose hosts need nothing by their own answers."""
-    hosts = cluster({KEY: b"key"}, munge_key_file=KEY, base_manage_hosts_file=True, **variables)
+    hosts: dict[str, PlainHost] = cluster({KEY: b"key"}, munge_key_file=KEY, base_manage_hosts_file=True, **variables)
     for host in hosts.values():
         host["__slurm_look"].update(objections=[], stages=[])
     return hosts

@@ -48,11 +48,10 @@ def test_a_host_has_the_rules_of_its_plan() -> None:
     assert firewall.packages(hosts["n1"]) == ["nftables"]
 
 
-def test_the_plans_of_the_look_are_used() -> None:
+def test_a_host_gets_its_plan() -> None:
     hosts = hosts_with()
     plans = firewall.plans(hosts["head"])
-    found = firewall.options(hosts["n1"].set(__slurm_firewall_plans=plans, slurm_addresses=[]))
-    assert found.digest == firewall.plan(hosts["n1"], plans)["digest"]
+    assert firewall.options(hosts["n1"]).digest == firewall.plan(hosts["n1"], plans)["digest"]
 
 
 def test_a_host_without_an_address_is_refused() -> None:

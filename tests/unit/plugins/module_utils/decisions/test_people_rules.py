@@ -27,10 +27,9 @@ def hosts_with(**variables: Any) -> dict[str, PlainHost]:
     return hosts
 
 
-def test_the_plan_is_that_of_the_look() -> None:
+def test_the_plan_is_one_text() -> None:
     hosts = hosts_with()
     assert json.loads(people.plan(hosts["n1"])) == PLAN
-    assert people.plan(hosts["n1"].set(__slurm_people_plan="{}")) == "{}"
 
 
 def test_conflicts_name_their_hosts_and_the_way_out() -> None:
@@ -58,7 +57,7 @@ def directory(**unknown: int | None) -> dict[str, PlainHost]:
     """Hosts that have given an answer each."""
     answers = {name: {"checksum": name, "unknown": count} for name, count in unknown.items()}
     return hosts_with(
-        __slurm_directory_answers=answers, __slurm_directory_users=["Ann", "bob"], ansible_play_hosts=[*answers]
+        __slurm_run={"directory_answers": answers, "directory_users": ["Ann", "bob"]}, ansible_play_hosts=[*answers]
     )
 
 

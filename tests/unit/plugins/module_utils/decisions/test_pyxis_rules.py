@@ -24,7 +24,7 @@ OTHER = {"name": "pyxis/m", "nodes": "n1", "ok": False}
 
 def hosts(**variables: Any) -> dict[str, PlainHost]:
     """A cluster whose hosts have the package of pyxis."""
-    found = cluster(**OPTIONS | variables)
+    found: dict[str, PlainHost] = cluster(**OPTIONS | variables)
     for host in found.values():
         host.set(__slurm_packages_run={"plugins": [{"path": "/usr/lib/spank_pyxis.so", "sha256": "new"}]})
     return found

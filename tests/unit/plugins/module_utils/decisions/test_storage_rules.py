@@ -38,10 +38,8 @@ def test_a_host_mounts_what_its_plan_has() -> None:
     assert found.digest == storage.plan(hosts["n1"], all_storage_plans(hosts["head"]))["digest"]
 
 
-def test_the_plans_of_the_look_are_used() -> None:
-    hosts = hosts_with(SCRATCH)
-    hosts["n1"].set(__slurm_storage_plans=all_storage_plans(hosts["head"]), slurm_storage=[])
-    assert storage.options(hosts["n1"]).mounts
+def test_a_host_gets_its_plan() -> None:
+    assert storage.options(hosts_with(SCRATCH)["n1"]).mounts
 
 
 def test_packages_are_names_with_versions_or_files() -> None:
