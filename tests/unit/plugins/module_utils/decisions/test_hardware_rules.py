@@ -27,7 +27,9 @@ MACHINE = {
 
 def answered(play: list[str], **variables: Any) -> dict[str, PlainHost]:
     """The hosts of a small cluster, whose facts Ansible has; those of the play are n1 and n2."""
-    hosts = cluster(**{"ansible_play_hosts": play, "ansible_play_hosts_all": ["n1", "n2"], **variables})
+    hosts: dict[str, PlainHost] = cluster(
+        **{"ansible_play_hosts": play, "ansible_play_hosts_all": ["n1", "n2"], **variables}
+    )
     for host in hosts.values():
         host.set(ansible_facts={"slurm_host": host.facts, "slurm_hardware": dict(MACHINE)})
     return hosts

@@ -23,7 +23,7 @@ DEFAULTS = {
     "registry_ca": "",
 }
 FILES = {"/tls.crt": b"certificate\xff\n", "/tls.key": b"key\n", "/ca.crt": b"authority\n"}
-TLS = {"registry_certificate": "/tls.crt", "registry_key": "/tls.key", "registry_ca": "/ca.crt"}
+TLS: dict[str, Any] = {"registry_certificate": "/tls.crt", "registry_key": "/tls.key", "registry_ca": "/ca.crt"}
 
 
 def host(files: dict[str, bytes] | None = None, **options: Any) -> PlainHost:

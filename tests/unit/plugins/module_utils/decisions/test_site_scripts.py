@@ -16,7 +16,7 @@ CHECK = "#!/bin/sh\n"
 
 def hosts(**variables: Any) -> dict[str, PlainHost]:
     """The hosts of a small cluster, where compute nodes have a check of the site."""
-    found = cluster({"/checks/disk": b"#!/bin/sh\n"}, **variables)
+    found: dict[str, PlainHost] = cluster({"/checks/disk": b"#!/bin/sh\n"}, **variables)
     found["n1"].set(slurm_health_own_checks={"disk": "/checks/disk"})
     return found
 
