@@ -9,7 +9,6 @@ import base64
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
@@ -36,16 +35,6 @@ FORMATS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 """The formats of images."""
-
-
-@dataclass(frozen=True)
-class Authority:
-    """How a host trusts the authority that has signed the registry's certificate."""
-
-    files: list[File]
-    trust: str
-    """A command for the shell, which says `trusted` if it changes something. update-ca-certificates writes all trusted
-    certificates into one file, which is newer than each of them."""
 
 
 def objections(host: RunHost) -> list[str]:
@@ -77,16 +66,9 @@ def url(host: RunHost) -> str:
     return f"{scheme}://{host['registry_name']}:{host['registry_port']}"
 
 
-def authority(host: RunHost) -> Authority:
-    """How a host trusts registry_ca."""
-    return Authority(
-        files=[{"path": TRUSTED, "content": control_file(host, "registry_ca").decode(errors="surrogateescape")}],
-        trust=(
-            "umask 022\n"
-            f"test /etc/ssl/certs/ca-certificates.crt -nt {TRUSTED} ||\n"
-            "  { update-ca-certificates && echo trusted; }\n"
-        ),
-    )
+def authority_file(host: RunHost) -> File:
+    """The certificate of the authority that has signed that of the registry, for hosts that do not trust it yet."""
+    return {"path": TRUSTED, "content": control_file(host, "registry_ca").decode(errors="surrogateescape")}
 
 
 def control_file(host: RunHost, option: str) -> bytes:
