@@ -9,8 +9,6 @@ would be lost.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_files import node_file_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import serving_controller
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR
@@ -39,10 +37,7 @@ def to_fetch(host: RunHost) -> dict[str, str]:
 
 def objections(host: RunHost) -> list[str]:
     """Why this node cannot be taken over as it is."""
-    answers: list[dict[str, Any]] = [
-        answer for answer in host["__slurmctld_of_cluster"]["results"] if "files" in answer
-    ]
-    first: dict[str, Any] = answers[0] if answers else {"files": {}, "version": slurm_version(host)}
-    return node_file_errors(
-        host["__slurmctld_own"], host.name, first["files"], host["__slurmctld_fetched"], first["version"]
-    )
+    answers = [answer for answer in host["__slurmctld_of_cluster"]["results"] if "files" in answer]
+    before: dict[str, str] = answers[0]["files"] if answers else {}
+    version = answers[0]["version"] if answers else slurm_version(host)
+    return node_file_errors(host["__slurmctld_own"], host.name, before, host["__slurmctld_fetched"], version)

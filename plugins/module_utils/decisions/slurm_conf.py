@@ -133,7 +133,7 @@ def distinct(found: Iterable[str]) -> list[str]:
 
 
 def text_with_qos(host: RunHost) -> str:
-    """slurm.conf if it names a QOS, which has to exist before slurmctld starts; else an empty text."""
+    """slurm.conf if it can name a QOS, which has to exist before slurmctld starts; else an empty text."""
     if not host["slurm_database"]:
         return ""
     conf = text(host)

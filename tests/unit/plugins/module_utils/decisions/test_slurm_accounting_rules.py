@@ -1,0 +1,59 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role slurm_accounting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_accounting
+from plain_host import PlainHost, cluster
+
+PARTITIONS = [
+    {"name": "all", "nodes": "n[1-2]", "default": True},
+    {"name": "physics", "nodes": "n1", "AllowAccounts": "Physics"},
+    {"name": "other", "nodes": "n2", "AllowAccounts": "physics"},
+]
+
+
+def head(**variables: Any) -> PlainHost:
+    """The controller of a cluster with these variables."""
+    return cluster(**{"slurm_accounting_users": [], "slurm_partitions": PARTITIONS, **variables})["head"]
+
+
+def test_the_user_of_the_jobs_gets_the_accounts_that_partitions_ask_for() -> None:
+    assert slurm_accounting.users(head()) == [{"name": "root", "DefaultAccount": "root", "accounts": ["Physics"]}]
+    assert slurm_accounting.users(head(slurm_partitions=PARTITIONS[:1])) == []
+
+
+def test_a_user_of_the_policy_stays_as_it_is() -> None:
+    given = [{"name": "root", "DefaultAccount": "x"}]
+    assert slurm_accounting.users(head(slurm_accounting_users=given)) == given
+
+
+def test_slurm_does_not_know_another_user_than_root() -> None:
+    found = slurm_accounting.users(head(slurm_profile="strict", slurm_partitions=PARTITIONS[:1]))
+    assert found == [{"name": "slurm-check", "DefaultAccount": "root", "accounts": []}]
+
+
+def test_an_empty_policy_is_none() -> None:
+    assert not slurm_accounting.has_policy(head())
+    assert slurm_accounting.has_policy(head(slurm_accounting_limits={"MaxWall": 1}))
+
+
+def test_a_reservation_has_parameters_and_perhaps_a_state() -> None:
+    given = [{"name": "a", "Nodes": "n1"}, {"name": "b", "state": "absent"}]
+    assert slurm_accounting.reservations(head(slurm_accounting_reservations=given)) == [
+        {"name": "a", "parameters": {"Nodes": "n1"}},
+        {"name": "b", "parameters": {}, "state": "absent"},
+    ]
+
+
+def test_a_report_names_what_stays() -> None:
+    assert slurm_accounting.report(head()) == []
+    assert slurm_accounting.report(head(__slurm_accounting_run={"table": ["t"], "kept": ["k"]})) == [
+        "This changes:",
+        "t",
+        "stays: k",
+    ]

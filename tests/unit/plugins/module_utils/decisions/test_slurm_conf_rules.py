@@ -1,0 +1,165 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of slurm.conf and the other files of Slurm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf as lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_conf, slurm_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_defaults import recommended
+from plain_host import PlainHost, cluster
+
+SCRIPT = [{"name": "a", "script": "#!/bin/sh\n"}]
+
+
+def head(**variables: Any) -> PlainHost:
+    """The controller of a cluster with these variables."""
+    return cluster(**variables)["head"]
+
+
+def parameters(host: PlainHost, release: str = "24.11") -> dict[str, str]:
+    """The parameters of slurm.conf before the nodes, as Slurm reads them."""
+    text = lines(*slurm_conf.layers(host, release))
+    return {name: value for name, _equals, value in (line.partition("=") for line in text.splitlines())}
+
+
+def test_a_site_overrides_every_default_but_configless_mode() -> None:
+    own = {"killwait": 60, "RebootProgram": None, "SlurmctldParameters": ["idle_on_node_suspend"]}
+    found = parameters(head(slurm_conf=own))
+    assert found["KillWait"] == "60"
+    assert "RebootProgram" not in found
+    assert found["SlurmctldParameters"] == "enable_configless,idle_on_node_suspend"
+
+
+def test_a_site_overrides_a_profile_which_adds_its_words() -> None:
+    found = parameters(head(slurm_profile="strict", slurm_conf={"DisableRootJobs": False}))
+    assert found["DisableRootJobs"] == "NO"
+    assert found["SlurmctldParameters"] == "enable_configless,disable_triggers"
+    assert parameters(head(slurm_profile="strict"), "23.02")["SlurmctldParameters"] == "enable_configless"
+
+
+def test_a_word_is_there_once_in_any_case() -> None:
+    found = parameters(head(slurm_conf={"SlurmctldParameters": "Enable_Configless,a,A"}))
+    assert found["SlurmctldParameters"] == "enable_configless,a"
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [({}, "MEMLOCK"), ({"PropagateResourceLimits": "NONE"}, None)],
+)
+def test_one_parameter_says_which_limits_a_job_has(own: dict[str, str], expected: str | None) -> None:
+    assert parameters(head(slurm_conf=own)).get("PropagateResourceLimitsExcept") == expected
+
+
+@pytest.mark.parametrize(
+    ("mail", "program"),
+    [({}, "/usr/bin/true"), ({"relay": "m:25"}, "/usr/local/lib/gpucluster-slurm/mail")],
+)
+def test_no_mail_program_is_called_without_a_relay(mail: dict[str, str], program: str) -> None:
+    assert parameters(head(slurm_mail=mail))["MailProg"] == program
+
+
+def test_a_policy_is_enforced_where_there_is_a_database() -> None:
+    qos = [{"name": "normal"}, {"name": "urgent", "Preempt": ["normal"]}]
+    found = parameters(head(slurm_accounting_qos=qos))
+    assert found["AccountingStorageEnforce"] == "associations,limits,qos,safe"
+    assert (found["PreemptType"], found["PreemptMode"]) == ("preempt/qos", "REQUEUE")
+    assert "PreemptType" not in parameters(head(slurm_accounting_qos=qos[:1]))
+    assert "AccountingStorageEnforce" not in parameters(head())
+    alone = parameters(head(slurm_accounting_qos=qos, slurm_database=""))
+    assert not {"AccountingStorageEnforce", "AccountingStorageType", "PriorityType"} & {*alone}
+
+
+def test_programs_of_a_site_come_before_those_of_the_collection() -> None:
+    own = "/usr/local/lib/gpucluster-slurm"
+    assert slurm_conf.job_programs(head(slurm_conf={"Prolog": "/a", "Epilog": None}, slurm_epilogs=SCRIPT)) == {
+        "Epilog": ["slurm-epilog"]
+    }
+    assert slurm_conf.job_programs(
+        head(slurm_conf={"Prolog": "/a"}, slurm_prologs=SCRIPT, slurm_containers=["enroot"])
+    ) == {"Prolog": ["/a", f"{own}/enroot-prolog", "slurm-prolog"], "Epilog": [f"{own}/enroot-epilog"]}
+
+
+def test_a_job_whose_prolog_fails_starts_elsewhere() -> None:
+    found = parameters(head(slurm_prologs=SCRIPT, slurm_conf={"SchedulerParameters": "bf_continue"}))
+    assert found["SchedulerParameters"] == "bf_continue,nohold_on_prolog_fail"
+    assert "SchedulerParameters" not in parameters(head())
+
+
+@pytest.mark.parametrize(
+    ("release", "pid", "container"),
+    [
+        ("23.02", "/run/slurmctld.pid", "JobContainerType"),
+        ("24.11", "/run/slurmctld/slurmctld.pid", "JobContainerType"),
+        ("26.05", "/run/slurmctld/slurmctld.pid", "NamespaceType"),
+        ("", "/run/slurmctld/slurmctld.pid", "NamespaceType"),
+    ],
+)
+def test_the_release_that_reads_the_file_decides(release: str, pid: str, container: str) -> None:
+    found = parameters(head(slurm_private_tmp="/scratch"), release)
+    assert found["SlurmctldPidFile"] == pid
+    assert container in found
+
+
+def test_an_upgrade_has_the_files_of_the_next_release() -> None:
+    host = head(slurm_private_tmp="/scratch", __slurm_upgrade_plan={"to": "26.05.1-1", "release": "26.05"})
+    assert "NamespaceType" in slurm_files.of_next_release(host)["slurm.conf"]
+    assert "JobContainerType" in slurm_files.files(host)["slurm.conf"]
+    assert slurm_files.next_release_directory(host) == "/var/lib/gpucluster-slurm/upgrade/26.05.1-1"
+
+
+def test_controllers_have_their_addresses() -> None:
+    host = head(slurm_controllers=["head", "n1"], slurm_addresses=[{"hosts": "head", "address": "10.0.0.1"}])
+    assert slurm_conf.controllers(host) == ["head(10.0.0.1)", "n1"]
+
+
+def test_a_qos_that_a_partition_names_is_made_before() -> None:
+    partitions = [{"name": "all", "nodes": "n[1-2]", "qos": "big"}]
+    assert "qos=big" in slurm_conf.text_with_qos(head(slurm_partitions=partitions))
+    assert slurm_conf.text_with_qos(head(slurm_partitions=partitions, slurm_database="")) == ""
+
+
+def test_a_file_of_the_site_replaces_that_of_the_collection() -> None:
+    host = head(slurm_files={"gres.conf": "own\n", "topology.conf": "x\n"}, slurm_epilogs=SCRIPT)
+    found = slurm_files.files(host)
+    assert [*found] == ["cgroup.conf", "gres.conf", "plugstack.conf", "slurm.conf", "slurm-epilog", "topology.conf"]
+    assert found["gres.conf"] == "own\n"
+    assert [copy["name"] for copy in slurm_files.copies(host)] == ["plugstack.conf", "slurm.conf", "topology.conf"]
+    assert slurm_files.stale_copies(host) == ["/etc/slurm/cli_filter.lua"]
+
+
+def test_files_are_listed_by_name_whatever_their_order() -> None:
+    digest = slurm_files.checksum("a")
+    assert slurm_files.listed({"b": "a", "B": "a"}) == f"{digest} B\n{digest} b"
+
+
+def test_the_line_of_pyxis_is_optional_until_a_container_has_run() -> None:
+    hosts = cluster(slurm_containers=["pyxis"], slurm_plugstack=[{"plugin": "/a.so"}])
+    line = slurm_files.spank_plugins(hosts["head"])[1]
+    assert line["required"]
+    assert line["arguments"] == ["runtime_path=/var/lib/pyxis"]
+    assert not slurm_files.spank_plugins(hosts["head"].set(pyxis_required="no"))[1]["required"]
+    noted = {"/var/lib/gpucluster-slurm/spank_pyxis.so.line.before": "0" * 64}
+    host = cluster(slurm_containers=["pyxis"], pyxis_arguments=["runtime_path=/x"])["head"].say(files=noted)
+    assert slurm_files.pyxis_is_unproven(host)
+    assert slurm_files.pyxis_arguments(host) == ["runtime_path=/x"]
+    assert not slurm_files.pyxis_is_unproven(host.set(ansible_check_mode=True))
+
+
+def test_the_run_that_changes_pyxis_knows_more_than_the_note() -> None:
+    hosts = cluster(slurm_containers=["pyxis"])
+    hosts["head"].set(groups={**hosts["head"]["groups"], "slurm_needs_container_plugins": ["n1", "n2"]})
+    assert not slurm_files.pyxis_is_unproven(hosts["head"])
+    hosts["n2"].set(__pyxis_keep={"unproven": True})
+    assert slurm_files.pyxis_is_unproven(hosts["head"])
+
+
+def test_a_cluster_that_is_taken_over_sees_values_that_all_clusters_have() -> None:
+    found = recommended(head())
+    assert found["slurm.conf"]["KillWait"] == 30
+    assert found["slurm.conf"]["StateSaveLocation"] is None
+    assert found["cgroup.conf"]["ConstrainDevices"] is True

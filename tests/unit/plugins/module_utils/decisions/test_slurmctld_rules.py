@@ -1,0 +1,244 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role slurmctld."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    container_parts,
+    mail,
+    node_files,
+    slurmctld,
+    state_directory,
+)
+from plain_host import GROUPS, PlainHost, cluster
+
+SECRETS = "/cluster/secrets/x"
+RELAY = {"relay": "mail.example.org:587", "sender": "slurm@example.org", "tls": "starttls"}
+CONTROLLERS = ["head", "n1"]
+IN_FORCE = {
+    "in_force": {"slurm.conf": "text"},
+    "in_force_bytes": {"job_submit.so": "AAA="},
+    "absent": ["topology.conf"],
+    "read_at_start": "values",
+    "listed": "list",
+    "actions": [],
+}
+
+
+def answer(**more: Any) -> dict[str, Any]:
+    """What a controller says about the state directory."""
+    mount = {"guard": "/shared", "automount": False, "root": False, "type": "nfs", "source": "s:/x"}
+    return {"file": "", "error": "", "mount": mount, **more}
+
+
+def two(**variables: Any) -> dict[str, PlainHost]:
+    """A cluster with two controllers, head, which serves, and n1."""
+    hosts = cluster(slurm_controllers=CONTROLLERS, slurm_conf={"StateSaveLocation": "/shared/slurm"}, **variables)
+    for name in CONTROLLERS:
+        hosts[name].set(__slurmctld_state=answer())
+    return hosts
+
+
+def paths(host: PlainHost) -> list[str]:
+    """The files of slurmctld on a controller."""
+    return [entry["path"] for entry in slurmctld.service(host).files]
+
+
+def test_a_single_controller_has_its_configuration_from_slurm_config() -> None:
+    host = cluster()["head"]
+    assert paths(host) == [
+        "/etc/logrotate.d/gpucluster-slurm",
+        "/etc/systemd/system/slurmctld.service.d/gpucluster-slurm.conf",
+    ]
+    assert state_directory.UNIT in slurmctld.service(host).absent
+
+
+def test_a_controller_that_does_not_serve_gets_the_files_in_force() -> None:
+    hosts = two()
+    hosts["head"].set(__slurmctld_config=IN_FORCE)
+    files = {entry["path"]: entry for entry in slurmctld.service(hosts["n1"]).files}
+    assert files["/etc/slurm/slurm.conf"] == {"path": "/etc/slurm/slurm.conf", "content": "text"}
+    assert files["/etc/slurm/job_submit.so"]["secret"] == "AAA="
+    kept = files["/var/lib/gpucluster-slurm/good/slurm.conf"]
+    assert (kept["mode"], kept["loaded"]) == ("0600", False)
+    assert files["/var/lib/gpucluster-slurm/files"]["content"] == "list"
+    assert state_directory.UNIT in files
+    assert slurmctld.service(hosts["n1"]).absent[0] == "/etc/slurm/topology.conf"
+    assert "/etc/slurm/slurm.conf" not in paths(hosts["head"])
+
+
+def test_without_files_in_force_slurmctld_stays_as_it_is() -> None:
+    hosts = two()
+    assert not slurmctld.knows_configuration(hosts["n1"])
+    assert not slurmctld.can_run(hosts["n1"])
+    hosts["head"].set(__slurmctld_config=IN_FORCE)
+    assert slurmctld.can_run(hosts["n1"])
+
+
+def test_check_mode_does_not_show_a_service_that_slurm_config_starts() -> None:
+    hosts = two(ansible_check_mode=True)
+    hosts["head"].set(__slurmctld_config={**IN_FORCE, "actions": ["start"]})
+    assert slurmctld.knows_configuration(hosts["head"])
+    assert not slurmctld.can_run(hosts["head"])
+    assert slurmctld.can_run(hosts["n1"])
+
+
+def test_a_first_configuration_has_nothing_to_lose() -> None:
+    host = cluster()["head"]
+    assert not slurmctld.configuration_changes(host)
+    host.say(files={"/var/lib/gpucluster-slurm/good/slurm.conf": "0" * 64})
+    assert slurmctld.configuration_changes(host)
+
+
+def test_the_checksum_follows_the_files_and_the_hosts() -> None:
+    first = slurmctld.configuration_digest(cluster()["head"])
+    assert slurmctld.configuration(cluster()["head"]).digest == first
+    assert slurmctld.configuration_digest(cluster()["head"]) == first
+    assert slurmctld.configuration_digest(cluster(slurm_conf={"KillWait": 60})["head"]) != first
+    assert slurmctld.configuration_digest(cluster(groups={**GROUPS, "slurm_cluster": ["head"]})["head"]) != first
+    assert slurmctld.configuration_digest(cluster(slurmctld_cleaned_hosts="n3")["head"]) != first
+
+
+def test_the_checksum_of_a_password_has_a_salt() -> None:
+    files = {f"{SECRETS}/mail_password": b"word", f"{SECRETS}/munge.key": b"one"}
+    user = {**RELAY, "user": "u"}
+    first = slurmctld.service_digest(cluster(files, slurm_mail=user)["head"])
+    assert slurmctld.service_digest(cluster(files | {f"{SECRETS}/munge.key": b"two"}, slurm_mail=user)["head"]) != first
+    without = [slurmctld.service_digest(cluster(keys, slurm_mail=RELAY)["head"]) for keys in (files, {})]
+    assert without[0] == without[1]
+
+
+def test_the_list_of_jobs_is_rotated_if_it_is_a_file() -> None:
+    for place, path in (("/data/jobs", "/data/jobs"), ("tcp://x", "")):
+        (rotation, _unit) = slurmctld.unit_files(cluster(slurm_conf={"JobCompLoc": place})["head"])
+        assert f"('path', '{path}')" in rotation["content"]
+
+
+def test_mail_leaves_no_file_behind() -> None:
+    assert mail.absent(cluster()["head"]) == [mail.MAIL_PROGRAM, mail.SETTINGS, mail.PASSWORD]
+    assert mail.absent(cluster(slurm_mail=RELAY)["head"]) == [mail.PASSWORD]
+    host = cluster({f"{SECRETS}/mail_password": b"word"}, slurm_mail={**RELAY, "user": "u"})["head"]
+    assert mail.absent(host) == []
+    assert mail.files(host)[-1] == {
+        "path": mail.PASSWORD,
+        "secret": "d29yZA==",
+        "owner": "slurm",
+        "mode": "0400",
+        "loaded": False,
+    }
+
+
+def test_a_missing_password_is_named() -> None:
+    with pytest.raises(ValueError, match=r"slurm_mail: /cluster/secrets/x/mail_password is missing"):
+        mail.files(cluster(slurm_mail={**RELAY, "user": "u"})["head"])
+
+
+def test_an_address_of_a_relay_has_brackets_in_the_cluster_file_only() -> None:
+    text = mail.settings(cluster(slurm_mail={**RELAY, "relay": "[::1]:25"})["head"])
+    assert "('host', '::1')" in text
+    assert "('port', '25')" in text
+
+
+def test_a_person_hears_once_that_slurm_sends_no_mail() -> None:
+    host = cluster()["head"]
+    assert mail.remarks(host) == [mail.REMARK]
+    host.say(files={"/var/lib/gpucluster-slurm/good/slurm.conf": "0" * 64})
+    assert mail.remarks(host) == []
+    host.set(__slurmctld_config={"plan": [{"what": "slurm.conf MailProg"}]})
+    assert mail.remarks(host) == [mail.REMARK]
+    assert mail.remarks(host.set(slurm_conf={"MailProg": "/bin/mail"})) == []
+
+
+def test_a_report_says_what_changes_or_what_is_remarked() -> None:
+    host = cluster(slurm_mail=RELAY)["head"]
+    assert slurmctld.report(host) == []
+    assert not slurmctld.has_report(host)
+    assert slurmctld.report(host.set(__slurmctld_config={"remarks": ["r"]})) == ["Remarks:", "r"]
+    assert slurmctld.report(host.set(__slurmctld_config={"table": ["t"], "remarks": ["r"]})) == [
+        "This changes:",
+        "t",
+        "r",
+    ]
+    assert slurmctld.has_report(host.set(__slurmctld_config={"unproven": ["n1"]}))
+
+
+def test_the_first_node_of_each_kind_that_was_reached_tries_a_change() -> None:
+    hosts = cluster()
+    hosts["n1"].set(__slurm_look={"unreachable": True})
+    hosts["head"].set(__slurmctld_config={"unproven": ["n[1-2]", "n9"]})
+    assert slurmctld.trial_nodes(hosts["head"]) == ["n2"]
+
+
+def test_all_nodes_get_their_former_settings_if_the_change_fails_on_one() -> None:
+    hosts = cluster(groups={**GROUPS, "slurm_needs_trial": ["n1", "n2"]})
+    assert slurmctld.trial(hosts["head"]) == slurmctld.Trial([], failed=False)
+    hosts["n1"].set(__slurmd_trial="")
+    assert slurmctld.needs_former(hosts["head"]) == []
+    hosts["n2"].set(__slurmd_trial="does not start")
+    assert slurmctld.trial(hosts["head"]) == slurmctld.Trial(["n1", "n2"], failed=True)
+    assert slurmctld.needs_former(hosts["head"]) == ["n1", "n2"]
+
+
+def test_each_controller_looks_for_the_files_of_the_others() -> None:
+    hosts = two()
+    hosts["head"].set(__slurmctld_state=answer(file="a"))
+    assert state_directory.files_of_others(hosts["n1"]) == ["a"]
+    assert state_directory.files_of_others(hosts["head"]) == []
+
+
+def test_a_directory_that_slurm_cannot_use_is_refused() -> None:
+    hosts = two()
+    hosts["n1"].set(__slurmctld_state=answer(error="Stale file handle"))
+    (objection,) = state_directory.objections(hosts["head"])
+    assert objection.endswith("which slurm cannot use on n1: Stale file handle")
+
+
+def test_what_was_not_proved_is_said() -> None:
+    assert state_directory.missing_proof(two()["head"]) == ""
+    host = two(ansible_play_hosts=["head"], ansible_check_mode=True)["head"]
+    assert state_directory.missing_proof(host) == (
+        "Not proven: that /shared/slurm is one directory on head,n1. Not in this run: n1. "
+        "Check mode writes no file there and has only compared mounts and inodes."
+    )
+
+
+def test_a_directory_that_was_missing_is_proved_later() -> None:
+    host = two()["head"]
+    assert state_directory.is_to_be_proved(host)
+    assert not state_directory.is_to_be_proved(host.set(__slurmctld_state=answer(file="a")))
+    assert not state_directory.is_to_be_proved(cluster()["head"])
+
+
+def test_hosts_outside_of_a_limit_lack_what_the_configuration_names() -> None:
+    host = cluster(ansible_limit="n1", ansible_run_tags=["all"], slurm_containers=["enroot", "pyxis"])["head"]
+    assert container_parts.left_out(host, ["n1"]) == ["login", "n2"]
+    assert container_parts.left_out(host.set(ansible_run_tags=["compute"]), ["n1"]) == []
+    named = host.set(__slurmctld_named={"stdout": "Prolog=/usr/local/lib/gpucluster-slurm/enroot-prolog"})
+    assert container_parts.newly_named(named) == ["pyxis"]
+
+
+def test_own_files_of_a_node_are_compared_with_those_that_it_will_fetch() -> None:
+    hosts = cluster(ansible_run_tags=["compute"])
+    host = hosts["n1"].set(
+        __slurmctld_own={"files": {"cgroup.conf": "ConstrainCores=yes\n"}, "directory": "/etc/slurm"},
+        __slurmctld_of_cluster={"results": [{"failed": True}, {"files": {}, "version": "24.11.5"}]},
+    )
+    assert node_files.are_in_play(host)
+    assert node_files.to_fetch(host) == {}
+    assert "cgroup.conf" in node_files.to_fetch(host.set(ansible_run_tags=["all"]))
+    (objection,) = node_files.objections(host.set(__slurmctld_fetched={"cgroup.conf": "ConstrainCores=no\n"}))
+    assert "Nothing was changed on n1." in objection
+
+
+def test_nodes_without_own_files_need_no_comparison() -> None:
+    hosts = cluster()
+    for host in hosts.values():
+        host.set(__slurmctld_own={"files": {}})
+    assert not node_files.are_in_play(hosts["n1"])
+    hosts["n2"].set(__slurmctld_own={"msg": "no answer"})
+    assert node_files.are_in_play(hosts["n1"])
