@@ -21,7 +21,7 @@ HARDWARE = {
 
 def hosts(gpus: dict[str, Any], **variables: Any) -> dict[str, PlainHost]:
     """A cluster whose node n2 has MIG instances like n1, and n1 has these differences."""
-    found = cluster(slurm_hardware_types=HARDWARE, **variables)
+    found: dict[str, PlainHost] = cluster(slurm_hardware_types=HARDWARE, **variables)
     for name, host in found.items():
         host.set(__nvidia_mig_declared=nvidia_mig.declared(host))
         if name in ("n1", "n2"):
