@@ -147,8 +147,11 @@ def needs_proof(host: RunHost) -> bool:
 
 
 def has_options(host: RunHost) -> bool:
-    """Whether srun of this host has the options of containers, where that is to be proved."""
-    return OPTION in host["__pyxis_help"]["stdout"] or not needs_proof(host)
+    """Whether srun of this host has the options of containers.
+
+    Where another plugin is to be proved, it may lack them: then the role restores the former one, and fails with that.
+    """
+    return OPTION in host["__pyxis_help"]["stdout"] or needs_proof(host)
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def test_settings_of_the_site_win_and_none_removes_one() -> None:
 @pytest.mark.parametrize("variable", ["enroot_conf", "enroot_environment"])
 def test_a_value_of_two_lines_is_refused(variable: str) -> None:
     with pytest.raises(ValueError, match="found a newline"):
-        enroot.files(host("n1", **{variable: {"NVIDIA_A": "a\nb"}}))
+        enroot.files(host().set(**{variable: {"NVIDIA_A": "a\nb"}}))
 
 
 def test_no_directory_is_made_or_removed_in_a_home() -> None:

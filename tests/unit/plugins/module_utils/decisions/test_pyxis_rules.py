@@ -189,7 +189,8 @@ def test_the_role_fails_with_the_reason(help_text: str, unproven: bool, expected
     assert pyxis.failure(host) == expected
 
 
-def test_srun_is_asked_for_its_options_only_if_they_are_new() -> None:
+def test_srun_without_the_options_fails_at_once_only_if_nothing_can_be_restored() -> None:
     host = hosts()["login"].set(__pyxis_help={"stdout": ""})
-    assert pyxis.has_options(host.set(__pyxis_keep={"unproven": True})) is False
-    assert pyxis.has_options(host.set(__pyxis_keep={"unproven": False})) is True
+    assert pyxis.has_options(host.set(__pyxis_keep={"unproven": True}))
+    assert not pyxis.has_options(host.set(__pyxis_keep={"unproven": False}))
+    assert pyxis.has_options(host.set(__pyxis_help={"stdout": "--container-image"}))
