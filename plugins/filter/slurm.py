@@ -54,7 +54,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     slurm_conf,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_plans, storage_remark
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import release_order
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
@@ -71,7 +70,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation i
     warm_up_jobs,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import choice_errors, new_cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import (
@@ -79,7 +77,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory 
     directory_hosts,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.remarks import host_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import note_digests, unsettled, variables_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import unsettled
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import limit_answers
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
@@ -102,7 +100,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "firewall_plans": firewall_plans,
     "firewall_remark": firewall_remark,
     "gres_lines": gres_lines,
-    "health_environment": health_environment,
     "host_addresses": host_addresses,
     "host_lines": host_lines,
     "hostlist": fold,
@@ -121,7 +118,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "node_file_errors": node_file_errors,
     "node_lines": node_lines,
     "node_parameters": node_parameters,
-    "note_digests": note_digests,
     "package_entries": package_entries,
     "partition_lines": partition_lines,
     "password_errors": password_errors,
@@ -141,11 +137,9 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "trusted_hosts": trusted_hosts,
     "unsettled": unsettled,
     "upgrade_plan": upgrade_plan,
-    "value_in": value_in,
     "validation_jobs": validation_jobs,
     "validation_summary": validation_summary,
     "validation_table": validation_table,
-    "variables_of": variables_of,
     "warm_up_jobs": warm_up_jobs,
     "written": written,
 }

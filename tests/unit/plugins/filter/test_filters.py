@@ -46,10 +46,6 @@ CALLS: dict[str, tuple[str, Any]] = {
     ),
     "autodetect_hosts": ("nodes | gpucluster.slurm.autodetect_hosts(hardware, 'nvml')", []),
     "mig_gres": ("nodes | gpucluster.slurm.mig_gres(hardware)", {}),
-    "health_environment": (
-        "(nodes | gpucluster.slurm.health_environment(hardware, {})).n1.HEALTH_GPUS",
-        "2",
-    ),
     "argument_errors": (
         "{'n1': {'a': 2}, 'n2': {'a': [1]}}"
         " | gpucluster.slurm.argument_errors({'role': 'g'}, {'g': ['n1']}, {'role': {'a': {'choices': [1]}}})",
