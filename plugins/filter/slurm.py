@@ -45,7 +45,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     slurm_conf,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_plans
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import release_order
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
@@ -59,12 +58,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation i
     validation_table,
     warm_up_jobs,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import choice_errors, new_cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import (
     directory_hosts,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import note_digests, unsettled, variables_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import unsettled
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import limit_answers
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
@@ -81,7 +79,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "files_version": files_version,
     "firewall_plans": firewall_plans,
     "gres_lines": gres_lines,
-    "health_environment": health_environment,
     "host_addresses": host_addresses,
     "hostlist": fold,
     "hostnames": expand,
@@ -93,7 +90,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "new_cluster": new_cluster,
     "new_cluster_errors": choice_errors,
     "node_lines": node_lines,
-    "note_digests": note_digests,
     "package_entries": package_entries,
     "partition_lines": partition_lines,
     "people": complete,
@@ -106,11 +102,9 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "trusted_hosts": trusted_hosts,
     "unsettled": unsettled,
     "upgrade_plan": upgrade_plan,
-    "value_in": value_in,
     "validation_jobs": validation_jobs,
     "validation_summary": validation_summary,
     "validation_table": validation_table,
-    "variables_of": variables_of,
     "warm_up_jobs": warm_up_jobs,
     "written": written,
 }

@@ -13,6 +13,21 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 
 
+def common_text(common: Any) -> str:
+    """The options that are equal on all hosts, as the checksums have them."""
+    return json.dumps(plain(common), sort_keys=True)
+
+
+def note_digest(common: str, *own: Any) -> str:
+    """The checksum of the options of a module on one host (SHA-256).
+
+    Args:
+        common: the text of the options that are equal on all hosts (common_text).
+        own: options that the host has for itself; None for one that it has not.
+    """
+    return sha256(json.dumps([common, *own], sort_keys=True).encode()).hexdigest()
+
+
 def note_digests(hosts: Iterable[str], common: Any, *own: Mapping[str, Any]) -> dict[str, str]:
     """The checksums of the options of a module on each of these hosts, by host (SHA-256).
 
@@ -20,12 +35,9 @@ def note_digests(hosts: Iterable[str], common: Any, *own: Mapping[str, Any]) -> 
         common: the options that are equal on all hosts, of types that JSON has.
         own: options that a host has for itself, by host. A host that one of them lacks has none there.
     """
-    text = json.dumps(plain(common), sort_keys=True)
+    text = common_text(common)
     maps = [plain(values) for values in own]
-    return {
-        host: sha256(json.dumps([text, *(values.get(host) for values in maps)], sort_keys=True).encode()).hexdigest()
-        for host in map(str, hosts)
-    }
+    return {host: note_digest(text, *(values.get(host) for values in maps)) for host in map(str, hosts)}
 
 
 def variables_of(hostvars: Mapping[str, Mapping[str, Any]], hosts: Iterable[str], prefix: str) -> dict[str, Any]:

@@ -49,25 +49,6 @@ def test_every_option_is_required_or_has_a_default(role: Path) -> None:
     assert [name for name, option in options.items() if bool(option.get("required")) == ("default" in option)] == []
 
 
-@pytest.mark.parametrize(
-    ("slurm_conf", "expected"),
-    [
-        ({}, None),
-        ({"CommunicationParameters": "NoAddrCache"}, None),
-        ({"CommunicationParameters": "NoAddrCache,EnableIPv6"}, "EnableIPv6"),
-        ({"CommunicationParameters": ["enableipv6", "DisableIPv4"]}, "enableipv6,DisableIPv4"),
-    ],
-)
-def test_slurmdbd_uses_the_versions_of_ip_of_the_other_daemons(
-    slurm_conf: dict[str, Any], expected: str | None
-) -> None:
-    """It has a file of its own (`src/slurmdbd/read_config.c`)."""
-    path = ROOT / "roles/slurmdbd/vars/main.yml"
-    text = load(path)["__slurmdbd_conf_defaults"]["CommunicationParameters"]
-    templar = Templar(DataLoader(), variables={"slurm_conf": slurm_conf})
-    assert templar.template(trust_as_template(text)) == expected
-
-
 def test_the_model_knows_the_profiles_of_the_roles() -> None:
     options = load(ROOT / "roles/slurm/meta/argument_specs.yml")["argument_specs"]["variables"]["options"]
     assert options["slurm_profile"]["choices"] == [*PROFILES]

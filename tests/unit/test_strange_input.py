@@ -51,6 +51,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import MESSAGE, PROBLEMS, visible
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
@@ -143,7 +144,7 @@ def check_lines(cluster: DeclaredCluster) -> None:
     }
     for name in ("mig_gres", "gres_lines"):
         FILTERS[name](known, hardware)
-    FILTERS["health_environment"](known, hardware, settings)
+    health_environment(known, hardware, settings)
     FILTERS["host_addresses"](variables["slurm_addresses"])
     found = read_conf(files)
     check_read_back(cluster, known, found)

@@ -42,10 +42,6 @@ CALLS: dict[str, tuple[str, Any]] = {
     "slurm_conf": ("{'A': 1} | gpucluster.slurm.slurm_conf({'B': [1, 2]}, {'a': none})", "B=1,2\n"),
     "autodetect_hosts": ("nodes | gpucluster.slurm.autodetect_hosts(hardware, 'nvml')", []),
     "mig_gres": ("nodes | gpucluster.slurm.mig_gres(hardware)", {}),
-    "health_environment": (
-        "(nodes | gpucluster.slurm.health_environment(hardware, {})).n1.HEALTH_GPUS",
-        "2",
-    ),
     "host_addresses": (
         "nodes | gpucluster.slurm.host_addresses(hosts=['n2'])",
         [{"name": "n2", "address": "10.0.0.2"}],

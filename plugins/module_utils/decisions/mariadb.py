@@ -1,0 +1,165 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role mariadb."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.notes import is_settled, options_digest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MARIADB_SOCKET
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
+
+FILE = "/etc/mysql/mariadb.conf.d/zz-gpucluster-slurm.cnf"
+"""MariaDB reads the files of this directory in the order of their names, and the last value wins."""
+
+FORMER_FILE = "/etc/mysql/mariadb.conf.d/90-gpucluster-slurm.cnf"
+"""The former name, which lost to a file such as 99-site.cnf."""
+
+LOCAL = "('localhost', '127.0.0.1', '::1')"
+
+QUESTIONS = {
+    # Roles are rows of mysql.user with is_role.
+    "insecure_users": (
+        "SELECT user AS user, host AS host FROM mysql.user "
+        f"WHERE is_role = 'N' AND (user = '' OR (user = 'root' AND host NOT IN {LOCAL}))"
+    ),
+    "test_database": "SELECT schema_name AS name FROM information_schema.schemata WHERE schema_name = 'test'",
+    "powerful_users": (
+        "SELECT CONCAT(user, '@', host) AS words FROM mysql.user "
+        f"WHERE is_role = 'N' AND super_priv = 'Y' AND user NOT IN ('', 'root') AND host NOT IN {LOCAL}"
+    ),
+    # Such a database reads from the disk.
+    "large": (
+        "SELECT CONCAT('database ', table_schema, ' has ', ROUND(SUM(data_length + index_length) / 1048576), "
+        "' MiB, more than innodb_buffer_pool_size (', ROUND(@@innodb_buffer_pool_size / 1048576), ' MiB)') AS words "
+        "FROM information_schema.tables "
+        "WHERE table_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys') "
+        "GROUP BY table_schema HAVING SUM(data_length + index_length) > @@innodb_buffer_pool_size"
+    ),
+    # A slow query makes users of sacct wait, and slurmdbd.
+    "slow": (
+        "SELECT CONCAT(slow.variable_value, ' queries took longer than ', ROUND(@@long_query_time), ' s in the ', "
+        "CEILING(uptime.variable_value / 3600), ' hours since MariaDB started') AS words "
+        "FROM information_schema.global_status AS slow JOIN information_schema.global_status AS uptime "
+        "WHERE slow.variable_name = 'SLOW_QUERIES' AND uptime.variable_name = 'UPTIME' "
+        "AND slow.variable_value > 10 AND slow.variable_value > uptime.variable_value / 3600"
+    ),
+    "overridden": (
+        "SELECT CONCAT(LOWER(variable_name), ' is ', global_value, ', from ', "
+        "COALESCE(global_value_path, 'the command line')) AS words "
+        "FROM information_schema.system_variables WHERE variable_name IN ('{variables}') "
+        f"AND global_value_origin IN ('CONFIG', 'COMMAND-LINE') AND COALESCE(global_value_path, '') <> '{FILE}'"
+    ),
+}
+"""What should have no result. Each column has an alias, since mysql.user is a view from MariaDB 10.4 on, and names its
+columns User and Host in every result."""
+
+
+@dataclass(frozen=True)
+class MariadbService:
+    """Options of slurm_service for MariaDB."""
+
+    files: list[dict[str, Any]]
+    absent: list[str]
+    digest: str
+    settled: bool
+    """Whether the host has MariaDB as the last run has left it."""
+
+
+@dataclass(frozen=True)
+class MariadbFindings:
+    """The answers to the questions."""
+
+    insecure_users: list[dict[str, str]]
+    """Each with user and host."""
+    test_database: bool
+    powerful_users: list[str]
+    growth: list[str]
+    overridden: list[str]
+    file: str
+    """The file that they override."""
+
+
+def buffer_pool_mib(memory_mib: int) -> int:
+    """A quarter of the memory, rounded to GiB; below 2 GiB, to 128 MiB.
+
+    A kernel update changes MemTotal a little, and the rounding prevents a restart of the database.
+    """
+    quarter = memory_mib // 4
+    step = 1024 if quarter >= 2048 else 128
+    return max(round(quarter / step), 1) * step
+
+
+def settings(host: RunHost) -> dict[str, Any]:
+    """The settings that Slurm's documentation asks for, and those of the site.
+
+    https://slurm.schedmd.com/accounting.html#slurm-accounting-configuration-before-build
+    """
+    own = {
+        "innodb_buffer_pool_size": f"{buffer_pool_mib(host.facts['memory_mib'])}M",
+        "innodb_log_file_size": "64M",
+        "innodb_lock_wait_timeout": 900,
+        "max_allowed_packet": "16M",
+        "bind-address": "127.0.0.1",
+        # "loose": MariaDB before 10.11.8 does not know it.
+        "loose_innodb_snapshot_isolation": "OFF",
+    }
+    return {**own, **host["mariadb_settings"]}
+
+
+def service(host: RunHost) -> MariadbService:
+    """How MariaDB runs on this host."""
+    lines = {key: written(value, "mariadb") for key, value in settings(host).items()}
+    files = [{"path": FILE, "content": host.text("mariadb", "slurm.cnf.j2", lines=lines)}]
+    digest = options_digest([files, FORMER_FILE])
+    return MariadbService(files, [FORMER_FILE], digest, is_settled(host, "mariadb", digest))
+
+
+def lacks_package(host: RunHost) -> bool:
+    """Whether the host lacks MariaDB, so that check mode has nothing to compare."""
+    return not has_package(host, "mariadb-server")
+
+
+def can_be_asked(host: RunHost) -> bool:
+    """Whether modules can ask MariaDB: in check mode, the host may lack what they need."""
+    return not host.check_mode or has_package(host, *DISTRIBUTION_PACKAGES["mariadb"])
+
+
+def socket(_host: RunHost) -> str:
+    """Where the modules of community.mysql reach MariaDB as root."""
+    return MARIADB_SOCKET
+
+
+def variables(host: RunHost) -> list[str]:
+    """Names of the system variables of the settings, as MariaDB shows them in any letter case."""
+    return [re.sub("^loose[-_]", "", key).replace("-", "_") for key in settings(host)]
+
+
+def questions(host: RunHost) -> list[str]:
+    """The queries for what should have no result."""
+    names = "', '".join(variables(host))
+    return [query.replace("{variables}", names) for query in QUESTIONS.values()]
+
+
+def findings(host: RunHost) -> MariadbFindings:
+    """What the queries have found."""
+    rows = dict(zip(QUESTIONS, host["__mariadb_look"]["query_result"], strict=True))
+
+    def words(*names: str) -> list[str]:
+        return [row["words"] for name in names for row in rows[name]]
+
+    return MariadbFindings(
+        insecure_users=rows["insecure_users"],
+        test_database=bool(rows["test_database"]),
+        powerful_users=words("powerful_users"),
+        growth=words("large", "slow"),
+        overridden=words("overridden"),
+        file=FILE,
+    )

@@ -1,0 +1,28 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The notes of modules on a host, by which a service is known to be as the last run has left it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+
+def options_digest(options: Any) -> str:
+    """The checksum of options of a module, of types that JSON has (SHA-256). The order of keys counts."""
+    return hashlib.sha256(json.dumps(options).encode()).hexdigest()
+
+
+def has_note(host: RunHost, note: str, digest: str) -> bool:
+    """Whether the facts of a host have this note with this checksum."""
+    made: dict[str, str] = host.facts["made"]
+    return made.get(note) == digest
+
+
+def is_settled(host: RunHost, service: str, digest: str) -> bool:
+    """Whether a service is as the last run has left it, and this run has not prepared its host anew."""
+    return has_note(host, service, digest) and not host.within("slurm_needs_preparation")

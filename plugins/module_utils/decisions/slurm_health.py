@@ -1,0 +1,142 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role slurm_health."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import tmp_fs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import HEALTH_PROGRAM, LIB_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import note_digests, unsettled, variables_of
+
+ROLE = Path(__file__).parents[3] / "roles/slurm_health"
+
+DIRECTORY = "/etc/gpucluster-slurm"
+CHECKS = f"{DIRECTORY}/health.d"
+
+MARK = "# Managed by gpucluster.slurm (role slurm_health): changes here are overwritten."
+"""It tells the files of this role from files of others, which stay."""
+
+
+def is_used(host: RunHost) -> bool:
+    """Whether slurmd runs the program of this role. A site can have another one."""
+    return bool(host["slurm_conf"].get("HealthCheckProgram", HEALTH_PROGRAM) == HEALTH_PROGRAM)
+
+
+def objections(host: RunHost) -> list[str]:
+    """Why checks of the site would not run: the program of this role accepts no such names of checks."""
+    misnamed = [name for name in host["slurm_health_own_checks"] if not re.match(r"^[A-Za-z0-9_-]+$", name)]
+    if not misnamed:
+        return []
+    found = ", ".join(misnamed)
+    return [f"slurm_health_own_checks: found {found}, allowed as names: letters, digits, '-' and '_'"]
+
+
+def writable(host: RunHost) -> list[str]:
+    """Directories to which slurmd and jobs write."""
+    directories = [host["slurm_conf"].get("SlurmdSpoolDir", f"{LIB_DIR}/slurmd"), tmp_fs(host)]
+    return [path for path in directories if "%" not in path]
+
+
+def files(host: RunHost) -> list[dict[str, str]]:
+    """The program and its checks. They are the same on all hosts.
+
+    A check of the site replaces one of the role with the same name.
+    """
+    own = host["slurm_health_own_checks"]
+    checks = [name for name in host["slurm_health_checks"] if name not in own]
+    return [
+        program(),
+        *(role_check(name) for name in checks),
+        *(own_check(host, name, file) for name, file in own.items()),
+    ]
+
+
+def program() -> dict[str, str]:
+    """The program that runs the checks."""
+    text = (ROLE / "files/health.py").read_text(encoding="utf-8").rstrip()
+    return {"path": HEALTH_PROGRAM, "content": f"#!/usr/bin/python3 -I\n{MARK}\n{text}\n", "mode": "0755"}
+
+
+def role_check(name: str) -> dict[str, str]:
+    """A check of this role, with the mark after its first line."""
+    first, *lines = (ROLE / "files/checks" / name).read_text(encoding="utf-8").rstrip().split("\n")
+    return {"path": f"{CHECKS}/{name}", "mode": "0755", "content": "\n".join([first, MARK, *lines, ""])}
+
+
+def own_check(host: RunHost, name: str, file: str) -> dict[str, str]:
+    """A check of the site. It may be any program, so the mark is at its end, after each of its bytes.
+
+    Raises:
+        ValueError: the control host does not have the file.
+    """
+    content = host.content(found_file(host, file))
+    if content is None:
+        raise ValueError(f"slurm_health_own_checks.{name}: {file} is missing")
+    text = content.decode("utf-8", "surrogateescape")
+    return {"path": f"{CHECKS}/{name}", "content": f"{text}\n{MARK}\n", "mode": "0755"}
+
+
+def found_file(host: RunHost, file: str) -> str:
+    """A file on the control host. A relative path is searched as Ansible's own lookups search it."""
+    path = os.path.expandvars(os.path.expanduser(file))
+    directories = host.get("ansible_search_path") or []
+    places = [os.path.join(directory, part, path) for directory in directories for part in ("files", "")]
+    return next((place for place in places if os.path.exists(place)), path)
+
+
+def environments(host: RunHost) -> dict[str, dict[str, str]]:
+    """The part of the environment of the checks that follows from the nodes of the cluster file, by host."""
+    return health_environment(host["slurm_nodes"], host["slurm_hardware_types"], host["slurm_conf"])
+
+
+def settings(host: RunHost, environment: Mapping[str, str]) -> dict[str, str]:
+    """The file with the settings of the program; environment: what environments() has for this host."""
+    own = {
+        "HEALTH_MOUNTS": " ".join(host["slurm_health_mounts"]),
+        "HEALTH_UNITS": "/etc/systemd/system",
+        "HEALTH_WRITABLE": " ".join(writable(host)),
+        "HEALTH_DISK_FREE": str(host["slurm_health_disk_free"]),
+        "HEALTH_XIDS": " ".join(map(str, host["slurm_health_xids"])),
+    }
+    content = {"limit": host["slurm_health_limit"], "environment": {**environment, **own}}
+    text = json.dumps(content, indent=4, sort_keys=True)
+    return {"path": f"{DIRECTORY}/health.json", "content": f"{text}\n"}
+
+
+def checks_directory(_host: RunHost) -> str:
+    """The directory of the checks, from which checks of this role that are not wanted are removed."""
+    return CHECKS
+
+
+def common(host: RunHost) -> list[Any]:
+    """What is equal on all hosts in the checksums: files, directories and the defaults of the role."""
+    defaults = (ROLE / "defaults/main.yml").read_text(encoding="utf-8").rstrip()
+    return [files(host), writable(host), defaults]
+
+
+def given(hostvars: Mapping[str, Mapping[str, Any]], hosts: Iterable[str]) -> dict[str, Any]:
+    """The variables of this role that hosts have for themselves, by host. A host can have some of its own."""
+    return variables_of(hostvars, hosts, "slurm_health_")
+
+
+def digests(host: RunHost) -> dict[str, str]:
+    """The checksums of the options, by host of this play; empty if the role does nothing."""
+    if not is_used(host):
+        return {}
+    hosts = host.play_hosts
+    return note_digests(hosts, common(host), environments(host), given(host["hostvars"], hosts))
+
+
+def hosts_with_work(host: RunHost) -> list[str]:
+    """The hosts whose health checks are not those of the last run."""
+    return unsettled(host["__slurm_made"], {"slurm_health": host["__slurm_health_digests"]})

@@ -1,0 +1,231 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role slurmdbd."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_in
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile, source
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.notes import (
+    has_note,
+    is_settled,
+    options_digest,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
+    CONF_DIR,
+    LIB_DIR,
+    LOG_DIR,
+    UPGRADE_DIR,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import (
+    has_package,
+    packages_version,
+    platform,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import RELEASES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
+
+STORAGE_CONF = "slurmdbd_storage.conf"
+"""The file with the password, which slurmdbd.conf includes."""
+
+
+@dataclass(frozen=True)
+class SlurmdbdConfiguration:
+    """Options of slurm_config for slurmdbd."""
+
+    conf: str
+    """The text of slurmdbd.conf."""
+    secrets: dict[str, str]
+    """The file with the password, in base64."""
+    digest: str
+    settled: bool
+    """Whether the host has slurmdbd and its configuration as the last run has left them."""
+
+
+@dataclass(frozen=True)
+class SlurmdbdService:
+    """Options of slurm_service for slurmdbd."""
+
+    files: list[dict[str, Any]]
+    digest: str
+    wanted: bool
+    """Whether slurmdbd is to be compared with them: a check does not compare a daemon that the run would start."""
+
+
+@dataclass(frozen=True)
+class SlurmdbdNextRelease:
+    """The release to which upgrade.yml brings the host."""
+
+    unpacked: str
+    """The directory in which its packages are unpacked."""
+    conf: str
+    """The text of slurmdbd.conf for it."""
+    installed: bool
+    """Whether the host has its packages already."""
+
+
+@dataclass(frozen=True)
+class SlurmdbdDatabase:
+    """The database, and its user for slurmdbd."""
+
+    name: str
+    user: str
+    password: str
+
+
+def lacks_package(host: RunHost) -> bool:
+    """Whether the host lacks slurmdbd or Slurm's commands, which the plan needs, so that check mode cannot compare."""
+    return not has_package(host, *source(host).packages["slurmdbd"])
+
+
+def versions_of_ip(host: RunHost) -> str | None:
+    """The words of CommunicationParameters that change the versions of IP; None without one.
+
+    slurmdbd does not read slurm.conf, and must use the same versions (src/slurmdbd/read_config.c).
+    """
+    given = host["slurm_conf"].get("CommunicationParameters") or []
+    text = ",".join(map(str, given)) if isinstance(given, list) else str(given)
+    return ",".join(word for word in text.split(",") if re.match("(?i)(EnableIPv6|DisableIPv4)$", word)) or None
+
+
+def defaults(host: RunHost, release: str = "") -> dict[str, Any]:
+    """Parameters of slurmdbd.conf, which a site's own slurmdbd_conf overrides; release: as of conf()."""
+    run_dirs = (RELEASES[release] if release in RELEASES else platform(host)).run_dirs
+    return {
+        "AuthType": "auth/munge",
+        "DbdHost": host["slurm_database"],
+        "CommunicationParameters": versions_of_ip(host),
+        "SlurmUser": "slurm",
+        "LogFile": f"{LOG_DIR}/slurmdbd.log",
+        "PidFile": f"{run_dirs['slurmdbd']}/slurmdbd.pid",
+        "StorageType": "accounting_storage/mysql",
+        "StorageHost": "localhost",
+        "StorageUser": "slurm",
+        "StorageLoc": "slurm_acct_db",
+        # How long records stay in the database. slurmdbd then moves them to files in ArchiveDir, from which
+        # `sacctmgr archive load` reads them back. Most rows are steps.
+        "ArchiveDir": f"{LIB_DIR}/archive",
+        "ArchiveEvents": True,
+        "ArchiveJobs": True,
+        "ArchiveResvs": True,
+        "ArchiveSteps": True,
+        "ArchiveSuspend": True,
+        "ArchiveTXN": True,
+        "ArchiveUsage": True,
+        "PurgeEventAfter": "24month",
+        "PurgeJobAfter": "24month",
+        "PurgeResvAfter": "24month",
+        "PurgeStepAfter": "12month",
+        "PurgeSuspendAfter": "12month",
+        "PurgeTXNAfter": "24month",
+        "PurgeUsageAfter": "60month",
+    }
+
+
+def conf(host: RunHost, release: str = "") -> str:
+    """The text of slurmdbd.conf.
+
+    Args:
+        host: the host of the database.
+        release: a release to which Slurm is upgraded; without it, the release that the host has.
+    """
+    parameters = slurm_conf(defaults(host, release), profile(host).slurmdbd_conf, host["slurmdbd_conf"])
+    include = f"{CONF_DIR}/{STORAGE_CONF}"
+    return host.text("slurmdbd", "slurmdbd.conf.j2", parameters=parameters, storage_conf=include)
+
+
+def password(host: RunHost) -> str:
+    """The password of the database user.
+
+    Raises:
+        ValueError: the control host has no file with it. In check mode it may not exist yet.
+    """
+    path = host["slurmdbd_storage_pass_file"]
+    content = host.content(path)
+    if content is None and not host.check_mode:
+        raise ValueError(f"slurmdbd_storage_pass_file: {path} is missing")
+    return (content or b"").decode().rstrip()
+
+
+def salt(host: RunHost) -> str:
+    """The munge key in base64, which keeps the password from being guessed from a checksum; empty without a key.
+
+    A site that has the key in another place has none here, and the module compares everything in each run.
+    """
+    return base64.b64encode(host.content(f"{host['slurm_secrets_dir']}/munge.key") or b"").decode()
+
+
+def configuration(host: RunHost) -> SlurmdbdConfiguration:
+    """The files of slurmdbd."""
+    text, secret, key = conf(host), password(host), salt(host)
+    digest = options_digest([text, secret, key])
+    # The file has the password as Slurm's parser reads it.
+    line = f"StoragePass={written(secret, 'slurm')}\n"
+    return SlurmdbdConfiguration(
+        conf=text,
+        secrets={STORAGE_CONF: base64.b64encode(line.encode()).decode()},
+        digest=digest,
+        settled=key != "" and has_note(host, "slurmdbd_config", digest) and service_is_settled(host),
+    )
+
+
+def unit_files(host: RunHost) -> list[dict[str, Any]]:
+    """The settings of slurmdbd's unit."""
+    settings = host.text("slurmdbd", "slurmdbd.service.j2")
+    path = "/etc/systemd/system/slurmdbd.service.d/gpucluster-slurm.conf"
+    return [{"path": path, "content": settings, "loaded": False}]
+
+
+def service_is_settled(host: RunHost) -> bool:
+    """Whether the host has slurmdbd as the last run has left it."""
+    return is_settled(host, "slurmdbd", options_digest(unit_files(host)))
+
+
+def service(host: RunHost) -> SlurmdbdService:
+    """How slurmdbd runs on this host."""
+    files = unit_files(host)
+    starts = "start" in ((host.get("__slurmdbd_config") or {}).get("actions") or [])
+    wanted = not service_is_settled(host) and not (host.check_mode and starts)
+    return SlurmdbdService(files, options_digest(files), wanted)
+
+
+def database_name(host: RunHost) -> str:
+    """The database, as slurmdbd.conf names it."""
+    return str((defaults(host) | host["slurmdbd_conf"])["StorageLoc"])
+
+
+def database(host: RunHost) -> SlurmdbdDatabase:
+    """The database and its user, as slurmdbd.conf names them."""
+    parameters = defaults(host) | host["slurmdbd_conf"]
+    return SlurmdbdDatabase(database_name(host), str(parameters["StorageUser"]), password(host))
+
+
+def unpacked(host: RunHost) -> str:
+    """The directory in which the packages of the next release are unpacked."""
+    return f"{UPGRADE_DIR}/{host['__slurm_upgrade_plan']['to']}"
+
+
+def next_release(host: RunHost) -> SlurmdbdNextRelease:
+    """What is checked for the next release."""
+    plan = host["__slurm_upgrade_plan"]
+    return SlurmdbdNextRelease(unpacked(host), conf(host, plan["release"]), packages_version(host) == plan["to"])
+
+
+def present_password(host: RunHost) -> str:
+    """The password that a slurmdbd on the host has; empty without one."""
+    content = (host.get("__slurmdbd_present") or {}).get("content", "")
+    text = base64.b64decode(content).decode(errors="surrogateescape")
+    return value_in(text, STORAGE_CONF, "StoragePass")
+
+
+def present_file(_host: RunHost) -> str:
+    """The file that has this password."""
+    return f"{CONF_DIR}/{STORAGE_CONF}"
