@@ -40,15 +40,6 @@ def note_digests(hosts: Iterable[str], common: Any, *own: Mapping[str, Any]) -> 
     return {host: note_digest(text, *(values.get(host) for values in maps)) for host in map(str, hosts)}
 
 
-def variables_of(hostvars: Mapping[str, Mapping[str, Any]], hosts: Iterable[str], prefix: str) -> dict[str, Any]:
-    """The variables of each of these hosts whose names begin with the prefix, by host."""
-    result = {}
-    for host in hosts:
-        variables = hostvars[host]
-        result[str(host)] = {name: plain(variables[name]) for name in variables if name.startswith(prefix)}
-    return result
-
-
 def unsettled(found: Mapping[str, Mapping[str, str]], wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The hosts with work for a module.
 

@@ -30,6 +30,9 @@ def role_defaults(role: str) -> dict[str, Any]:
     return yaml.safe_load((ROLES / role / "defaults/main.yml").read_text(encoding="utf-8")) or {}
 
 
+ANSWER = "__slurm_look"
+"""The result of slurm_host_facts. Nothing in it is a template, and there is one for each host."""
+
 RUN = ("ansible_play_hosts", "ansible_play_hosts_all", "ansible_check_mode", "ansible_run_tags", "__slurm_upgrades")
 """Variables of a run, which are not among those of another host."""
 
@@ -69,10 +72,12 @@ class TemplatedHost(RunHost):
         self._loader = loader
         self._read: dict[str, Any] = {}
         self._shared: dict[str, Any] = {}
+        self._others: dict[str, TemplatedHost] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._read:
-            self._read[name] = plain(self._templar.template(self._raw(name)))
+            value = self._raw(name)
+            self._read[name] = plain(value if name == ANSWER else self._templar.template(value))
         return self._read[name]
 
     def _raw(self, name: str) -> Any:
@@ -93,6 +98,11 @@ class TemplatedHost(RunHost):
         """Another host of the inventory, without the variables of the role that runs."""
         if name == self.name:
             return self
+        if name not in self._others:
+            self._others[name] = self._other(name)
+        return self._others[name]
+
+    def _other(self, name: str) -> TemplatedHost:
         hostvars = self._variables["hostvars"]
         if name not in hostvars:
             raise LookupError(f"{name} is no host of the inventory")

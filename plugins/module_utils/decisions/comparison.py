@@ -12,7 +12,16 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import files_version
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import release_order
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, munge, platform, stages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    access,
+    hardware,
+    munge,
+    platform,
+    slurm_health,
+    slurmctld,
+    slurmd,
+    stages,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     serving_controller,
     state_directory,
@@ -284,6 +293,47 @@ def access_hosts(host: RunHost, answers: Mapping[str, Answer]) -> list[str]:
     return [name for name in answers if access.differs(host.of(name), digests)]
 
 
+def services_with_work(host: RunHost, answers: Mapping[str, Answer]) -> dict[str, list[str]]:
+    """The hosts on which daemons are not as the last run has left them, by stage.
+
+    Stages that change something which slurmctld or slurmd depends on let the run compare these again
+    (`controllers_again`, `nodes_again`).
+    """
+    made = facts_of(answers, "made")
+    controllers = {name: made[name] for name in made if name in host["slurm_controllers"]}
+    nodes = {name: made[name] for name in made if name in host.members("slurm_compute")}
+    compute = {*slurm_health.hosts_with_work(host, nodes), *slurmd.hosts_with_work(host, nodes)}
+    return {
+        "munge": munge.hosts_with_work(host, answers),
+        "controller": slurmctld.hosts_with_work(host, controllers),
+        "compute": [name for name in nodes if name in compute],
+    }
+
+
+def controllers_again(host: RunHost) -> list[str]:
+    """The controllers with work after the stages that slurmctld's configuration depends on."""
+    return slurmctld.hosts_with_work(host, made_on(host, "slurm_controller"))
+
+
+def nodes_again(host: RunHost) -> list[str]:
+    """The compute nodes with work after the stages that slurmd depends on."""
+    return slurmd.hosts_with_work(host, made_on(host, "slurm_compute"))
+
+
+def made_on(host: RunHost, group: str) -> dict[str, Any]:
+    """The checksums that modules have recorded on the hosts of a group, by host of this play."""
+    members = {*host.members(group)}
+    return {name: host.of(name).facts["made"] for name in host.play_hosts if name in members}
+
+
+def registration_has_findings(host: RunHost, answers: Mapping[str, Answer]) -> bool:
+    """Whether the measured hardware differs from what is declared, or a program of slurm.conf is missing."""
+    facts = {name: answer["ansible_facts"] for name, answer in answers.items()}
+    nodes = {*host.members("slurm_compute")}
+    found = hardware.registration_errors(host, facts, [name for name in facts if name in nodes])
+    return bool(found.odd or found.refused)
+
+
 def work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, Any]) -> dict[str, list[str]]:
     """The groups of stages that have work on each host, as only the comparison tells."""
     groups: dict[str, list[str]] = {name: [] for name in answers}
@@ -298,6 +348,9 @@ def work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, A
         groups[name].append("directory")
     for name in access_hosts(host, answers):
         groups[name].append("access")
-    for name in munge.hosts_with_work(host, answers):
-        groups[name].append("munge")
+    for stage, names in services_with_work(host, answers).items():
+        for name in names:
+            groups[name].append(stage)
+    if answers and registration_has_findings(host, answers):
+        groups[next(iter(answers))].append("registration")
     return {name: [f"slurm_needs_{stage}" for stage in found] for name, found in groups.items() if found}

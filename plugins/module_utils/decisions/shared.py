@@ -14,7 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     host_addresses,
     mig_gres,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, firewall, scripts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, firewall, scripts, slurm_health
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import all_storage_plans, profile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host_directories import made_at_boot
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import JOB_DIR
@@ -123,6 +123,21 @@ def firewall_digests(host: RunHost) -> dict[str, str]:
     """The checksum of the plan of each host that has a firewall."""
     plans = host.shared("firewall_plans")
     return {name: plans["plans"][index]["digest"] for name, index in plans["hosts"].items()}
+
+
+def health_files(host: RunHost) -> list[dict[str, str]]:
+    """The health check and its files."""
+    return slurm_health.files(host.of(next(iter(host.members("slurm_compute")), host.name)))
+
+
+def health_environments(host: RunHost) -> dict[str, dict[str, str]]:
+    """What the health checks know about each node of the cluster file."""
+    return slurm_health.environments(host)
+
+
+def health_digests(host: RunHost) -> dict[str, str]:
+    """The checksums of the options of the health check, by host."""
+    return slurm_health.digests(host)
 
 
 def access_texts(host: RunHost) -> dict[str, str]:

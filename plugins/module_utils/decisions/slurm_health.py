@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import HEALTH_PROGRAM, LIB_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import note_digests, unsettled, variables_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import note_digests, unsettled
 
 ROLE = Path(__file__).parents[3] / "roles/slurm_health"
 
@@ -34,7 +35,11 @@ def is_used(host: RunHost) -> bool:
 
 def objections(host: RunHost) -> list[str]:
     """Why checks of the site would not run: the program of this role accepts no such names of checks."""
-    misnamed = [name for name in host["slurm_health_own_checks"] if not re.match(r"^[A-Za-z0-9_-]+$", name)]
+    misnamed = [
+        name
+        for name in host.option("slurm_health", "slurm_health_own_checks")
+        if not re.match(r"^[A-Za-z0-9_-]+$", name)
+    ]
     if not misnamed:
         return []
     found = ", ".join(misnamed)
@@ -52,8 +57,8 @@ def files(host: RunHost) -> list[dict[str, str]]:
 
     A check of the site replaces one of the role with the same name.
     """
-    own = host["slurm_health_own_checks"]
-    checks = [name for name in host["slurm_health_checks"] if name not in own]
+    own = host.option("slurm_health", "slurm_health_own_checks")
+    checks = [name for name in host.option("slurm_health", "slurm_health_checks") if name not in own]
     return [
         program(),
         *(role_check(name) for name in checks),
@@ -102,20 +107,31 @@ def environments(host: RunHost) -> dict[str, dict[str, str]]:
 def settings(host: RunHost, environment: Mapping[str, str]) -> dict[str, str]:
     """The file with the settings of the program; environment: what environments() has for this host."""
     own = {
-        "HEALTH_MOUNTS": " ".join(host["slurm_health_mounts"]),
+        "HEALTH_MOUNTS": " ".join(host.option("slurm_health", "slurm_health_mounts")),
         "HEALTH_UNITS": "/etc/systemd/system",
         "HEALTH_WRITABLE": " ".join(writable(host)),
-        "HEALTH_DISK_FREE": str(host["slurm_health_disk_free"]),
-        "HEALTH_XIDS": " ".join(map(str, host["slurm_health_xids"])),
+        "HEALTH_DISK_FREE": str(host.option("slurm_health", "slurm_health_disk_free")),
+        "HEALTH_XIDS": " ".join(map(str, host.option("slurm_health", "slurm_health_xids"))),
     }
-    content = {"limit": host["slurm_health_limit"], "environment": {**environment, **own}}
+    content = {"limit": host.option("slurm_health", "slurm_health_limit"), "environment": {**environment, **own}}
     text = json.dumps(content, indent=4, sort_keys=True)
     return {"path": f"{DIRECTORY}/health.json", "content": f"{text}\n"}
 
 
-def checks_directory(_host: RunHost) -> str:
+@dataclass(frozen=True)
+class HealthCheck:
+    """Options of slurm_files."""
+
+    files: list[dict[str, str]]
+    purge: str
     """The directory of the checks, from which checks of this role that are not wanted are removed."""
-    return CHECKS
+    digest: str
+
+
+def wanted(host: RunHost) -> HealthCheck:
+    """The health check of this host."""
+    environment = host.shared("health_environments")[host.name]
+    return HealthCheck([*host.shared("health_files"), settings(host, environment)], CHECKS, digest(host))
 
 
 def common(host: RunHost) -> list[Any]:
@@ -124,19 +140,34 @@ def common(host: RunHost) -> list[Any]:
     return [files(host), writable(host), defaults]
 
 
-def given(hostvars: Mapping[str, Mapping[str, Any]], hosts: Iterable[str]) -> dict[str, Any]:
+def given(host: RunHost, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The variables of this role that hosts have for themselves, by host. A host can have some of its own."""
-    return variables_of(hostvars, hosts, "slurm_health_")
+    others = {name: host.of(name) for name in names}
+    return {
+        name: {variable: other[variable] for variable in other if variable.startswith("slurm_health_")}
+        for name, other in others.items()
+    }
 
 
 def digests(host: RunHost) -> dict[str, str]:
-    """The checksums of the options, by host of this play; empty if the role does nothing."""
-    if not is_used(host):
+    """The checksums of the options, by host; empty if the role does nothing."""
+    hosts = list(dict.fromkeys([*host.members("slurm_compute"), *host.play_hosts]))
+    if not hosts or not is_used(host):
         return {}
-    hosts = host.play_hosts
-    return note_digests(hosts, common(host), environments(host), given(host["hostvars"], hosts))
+    first = host.of(hosts[0])
+    return note_digests(hosts, common(first), environments(first), given(first, hosts))
 
 
-def hosts_with_work(host: RunHost) -> list[str]:
-    """The hosts whose health checks are not those of the last run."""
-    return unsettled(host["__slurm_made"], {"slurm_health": host["__slurm_health_digests"]})
+def digest(host: RunHost) -> str:
+    """The checksum of the options on this host; empty if there is none."""
+    return str(host.shared("health_digests").get(host.name, ""))
+
+
+def hosts_with_work(host: RunHost, made: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The hosts whose health checks are not those of the last run.
+
+    Args:
+        host: any host.
+        made: by compute node, the checksums that modules have recorded there.
+    """
+    return unsettled(made, {"slurm_health": host.shared("health_digests")})

@@ -188,6 +188,25 @@ def digests(host: RunHost) -> dict[str, str]:
     return {"slurmctld": service_digest(host), "slurmctld_config": configuration_digest(host)}
 
 
+def hosts_with_work(host: RunHost, made: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The controllers on which slurmctld or its configuration is not as the last run has left it.
+
+    With several controllers, the files of the others follow from those in force, so all of them are looked at.
+
+    Args:
+        host: any host.
+        made: by controller, the checksums that modules have recorded there.
+    """
+    if len(host["slurm_controllers"]) > 1:
+        return list(made)
+    prepared = host.members("slurm_needs_preparation")
+    return [
+        name
+        for name, found in made.items()
+        if name in prepared or any(found.get(note) != wanted for note, wanted in digests(host.of(name)).items())
+    ]
+
+
 def configuration_digest(host: RunHost) -> str:
     """The checksum of the options of slurm_config."""
     return digest_of_files(host, slurm_files.files(host))

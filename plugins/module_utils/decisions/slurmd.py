@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import mig_gres
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     conf_servers,
     is_controller,
@@ -80,7 +79,7 @@ def lacks_package(host: RunHost) -> bool:
 
 def has_mig(host: RunHost) -> bool:
     """Whether GPUs of the host have MIG layouts."""
-    return host.name in mig_gres(host["slurm_nodes"], host["slurm_hardware_types"])
+    return host.name in host.shared("mig_hosts")
 
 
 def settings(host: RunHost, read_at_start: str) -> str:
@@ -200,16 +199,20 @@ def disturbed(host: RunHost) -> set[str]:
     return {*chain(*groups, drivers, *pending, expand(out_of_service(host) or ""))}
 
 
-def hosts_with_work(host: RunHost) -> list[str]:
-    """The hosts of this play whose slurmd is to be compared or changed, or that are not in service."""
+def hosts_with_work(host: RunHost, made: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The nodes whose slurmd is to be compared or changed, or that are not in service.
+
+    Args:
+        host: any host.
+        made: by node, the checksums that modules have recorded there.
+    """
     if all_have_work(host):
-        return host.play_hosts
+        return list(made)
     text = common(host, values_checksum(host))
-    mig = mig_gres(host["slurm_nodes"], host["slurm_hardware_types"])
-    controllers = {*host["slurm_controllers"]}
-    digests = {name: digest(text, name in mig, name in controllers) for name in host.play_hosts}
-    found = {*unsettled(host["__slurm_made"], {"slurmd": digests})} | disturbed(host)
-    return [name for name in host.play_hosts if name in found]
+    mig, controllers = {*host.shared("mig_hosts")}, {*host["slurm_controllers"]}
+    digests = {name: digest(text, name in mig, name in controllers) for name in made}
+    found = {*unsettled(made, {"slurmd": digests})} | disturbed(host)
+    return [name for name in made if name in found]
 
 
 def tried_hosts(host: RunHost) -> list[str]:

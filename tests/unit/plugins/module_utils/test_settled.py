@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import note_digests, unsettled, variables_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import note_digests, unsettled
 
 HOSTS = ["n1", "n2", "n3"]
 
@@ -38,9 +38,3 @@ def test_hosts_without_the_wanted_notes_have_work() -> None:
     assert unsettled(found, {"slurmd": dict.fromkeys(HOSTS, "a")}) == ["n2", "n3"]
     assert unsettled(found, {"slurmd": {"n1": "a"}, "munge": {"n1": "x"}}) == ["n1"]
     assert unsettled(found, {"slurmd": {"n1": "a"}}) == []
-
-
-def test_variables_of_hosts_are_found_by_the_beginning_of_their_names() -> None:
-    given = {"slurm_health_limit": 30, "slurm_conf": {}}
-    hostvars: dict[str, dict[str, Any]] = {"n1": given, "n2": {"other": 1}, "n3": {}}
-    assert variables_of(hostvars, ["n1", "n2"], "slurm_health_") == {"n1": {"slurm_health_limit": 30}, "n2": {}}

@@ -25,9 +25,7 @@ OPTIONS: dict[str, Any] = {
 
 def nodes(files: dict[str, bytes] | None = None, **variables: Any) -> dict[str, PlainHost]:
     """Hosts of a play with the nodes."""
-    hosts = cluster(files, **OPTIONS | {"ansible_play_hosts": ["n1", "n2"]} | variables)
-    for host in hosts.values():
-        host.set(hostvars={"n1": {}, "n2": {}})
+    hosts: dict[str, PlainHost] = cluster(files, **OPTIONS | {"ansible_play_hosts": ["n1", "n2"]} | variables)
     return hosts
 
 
@@ -101,11 +99,11 @@ def test_settings_of_a_host() -> None:
 
 
 def test_variables_that_a_host_has_for_itself_change_its_digest_alone() -> None:
-    host = nodes()["n1"]
-    before = slurm_health.digests(host)
+    hosts = nodes()
+    before = slurm_health.digests(hosts["n1"])
     assert before["n1"] == before["n2"]
-    host.set(hostvars={"n1": {}, "n2": {"slurm_health_limit": 30, "other": 1}})
-    after = slurm_health.digests(host)
+    hosts["n2"].set(slurm_health_limit=30, other=1)
+    after = slurm_health.digests(hosts["n1"])
     assert after["n1"] == before["n1"]
     assert after["n2"] != before["n2"]
 
@@ -114,6 +112,6 @@ def test_hosts_with_other_checks_have_work() -> None:
     host = nodes()["n1"]
     wanted = slurm_health.digests(host)
     made = {"n1": {"slurm_health": wanted["n1"]}, "n2": {}, "head": {}}
-    host.set(__slurm_made=made, __slurm_health_digests=wanted)
-    assert slurm_health.hosts_with_work(host) == ["n2"]
-    assert slurm_health.hosts_with_work(host.set(__slurm_health_digests={})) == []
+    assert slurm_health.hosts_with_work(host, made) == ["n2"]
+    other = nodes(slurm_conf={"HealthCheckProgram": "/usr/sbin/nhc"})["n1"]
+    assert slurm_health.hosts_with_work(other, made) == []

@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     slurmctld,
     state_directory,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MAIL_PROGRAM
 from plain_host import GROUPS, PlainHost, cluster
 
 SECRETS = "/cluster/secrets/x"
@@ -38,7 +39,9 @@ def answer(**more: Any) -> dict[str, Any]:
 
 def two(**variables: Any) -> dict[str, PlainHost]:
     """A cluster with two controllers, head, which serves, and n1."""
-    hosts = cluster(slurm_controllers=CONTROLLERS, slurm_conf={"StateSaveLocation": "/shared/slurm"}, **variables)
+    hosts: dict[str, PlainHost] = cluster(
+        slurm_controllers=CONTROLLERS, slurm_conf={"StateSaveLocation": "/shared/slurm"}, **variables
+    )
     for name in CONTROLLERS:
         hosts[name].set(__slurmctld_state=answer())
     return hosts
@@ -120,7 +123,7 @@ def test_the_list_of_jobs_is_rotated_if_it_is_a_file() -> None:
 
 
 def test_mail_leaves_no_file_behind() -> None:
-    assert mail.absent(cluster()["head"]) == [mail.MAIL_PROGRAM, mail.SETTINGS, mail.PASSWORD]
+    assert mail.absent(cluster()["head"]) == [MAIL_PROGRAM, mail.SETTINGS, mail.PASSWORD]
     assert mail.absent(cluster(slurm_mail=RELAY)["head"]) == [mail.PASSWORD]
     host = cluster({f"{SECRETS}/mail_password": b"word"}, slurm_mail={**RELAY, "user": "u"})["head"]
     assert mail.absent(host) == []

@@ -23,47 +23,52 @@ WITH_MIG: dict[str, Any] = {
 
 def converged(**variables: Any) -> dict[str, PlainHost]:
     """The hosts of a cluster whose nodes are as the last run has left them."""
-    hosts = cluster(ansible_play_hosts=["n1", "n2"], __slurm_made={}, **variables)
+    hosts: dict[str, PlainHost] = cluster(ansible_play_hosts=["n1", "n2"], **variables)
     hosts["head"].say(out_of_service="", files={KEPT_SLURMD: "0" * 64})
     for name in ("n1", "n2"):
         mig = name == "n1" and "slurm_hardware_types" in variables
         note = slurmd.digest(slurmd.common(hosts[name], "0" * 64), mig, controller=False)
-        hosts["n1"]["__slurm_made"][name] = {"slurmd": note}
+        hosts[name].say(made={"slurmd": note})
     return hosts
+
+
+def with_work(hosts: dict[str, PlainHost]) -> list[str]:
+    """The nodes with work."""
+    return slurmd.hosts_with_work(hosts["n1"], {name: hosts[name].facts["made"] for name in ("n1", "n2")})
 
 
 @pytest.mark.parametrize("variables", [{}, WITH_MIG], ids=["plain", "mig"])
 def test_a_converged_node_has_no_work(variables: dict[str, Any]) -> None:
-    assert slurmd.hosts_with_work(converged(**variables)["n1"]) == []
+    assert with_work(converged(**variables)) == []
 
 
 def test_a_node_has_work_if_its_note_is_another_one() -> None:
     hosts = converged()
-    hosts["n1"]["__slurm_made"]["n2"]["slurmd"] = "1" * 64
-    assert slurmd.hosts_with_work(hosts["n1"]) == ["n2"]
+    hosts["n2"].say(made={"slurmd": "1" * 64})
+    assert with_work(hosts) == ["n2"]
 
 
 def test_a_node_has_work_if_slurm_does_not_count_on_it() -> None:
     hosts = converged()
     hosts["head"].say(out_of_service="n[2-3]")
-    assert slurmd.hosts_with_work(hosts["n1"]) == ["n2"]
+    assert with_work(hosts) == ["n2"]
 
 
 @pytest.mark.parametrize("group", slurmd.UNSETTLING)
 def test_a_node_has_work_after_an_earlier_stage(group: str) -> None:
     hosts = converged()
     hosts["n1"]["groups"][group] = ["n2", "login"]
-    assert slurmd.hosts_with_work(hosts["n1"]) == ["n2"]
+    assert with_work(hosts) == ["n2"]
 
 
 def test_a_node_has_work_if_its_gpus_have_changed() -> None:
     hosts = converged()
     hosts["n1"]["groups"].update(slurm_needs_driver=["n1", "n2"], slurm_needs_mig=["n1"])
-    assert slurmd.hosts_with_work(hosts["n1"]) == []
+    assert with_work(hosts) == []
     hosts["n2"].set(__nvidia_driver_done={"changed": True})
-    assert slurmd.hosts_with_work(hosts["n1"]) == ["n2"]
+    assert with_work(hosts) == ["n2"]
     hosts["n1"].set(nvidia_mig_pending=["n1"])
-    assert slurmd.hosts_with_work(hosts["n1"]) == ["n1", "n2"]
+    assert with_work(hosts) == ["n1", "n2"]
 
 
 @pytest.mark.parametrize(
@@ -72,16 +77,16 @@ def test_a_node_has_work_if_its_gpus_have_changed() -> None:
 def test_all_nodes_have_work_if_the_controller_does_not_say_enough(facts: dict[str, Any]) -> None:
     hosts = converged()
     hosts["head"].say(**facts)
-    assert slurmd.hosts_with_work(hosts["n1"]) == ["n1", "n2"]
+    assert with_work(hosts) == ["n1", "n2"]
 
 
 def test_all_nodes_have_work_if_the_controller_was_not_reached_or_has_changed_its_files() -> None:
     hosts = converged()
     hosts["head"].set(__slurmctld_config={"changed": True})
-    assert slurmd.hosts_with_work(hosts["n1"]) == ["n1", "n2"]
+    assert with_work(hosts) == ["n1", "n2"]
     hosts = converged()
     hosts["head"].set(__slurm_look={"unreachable": True})
-    assert slurmd.hosts_with_work(hosts["n1"]) == ["n1", "n2"]
+    assert with_work(hosts) == ["n1", "n2"]
 
 
 def test_the_digest_is_the_same_before_and_after_the_question() -> None:
