@@ -18,17 +18,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.survey i
     adoption_controller,
     adoption_errors,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access import (
-    access_parts,
-    exempt_networks,
-    known_hosts,
-    login_limits,
-    trusted_hosts,
-)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.chosen_directories import chosen_directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall import firewall_remark
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts, script_remarks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import named_file_errors
@@ -81,7 +73,6 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit impo
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "access_parts": access_parts,
     "adopted": adopted,
     "adoption_controller": adoption_controller,
     "adoption_errors": adoption_errors,
@@ -92,9 +83,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "chosen_directories": chosen_directories,
     "directory_hosts": directory_hosts,
     "discovered_hardware": discover,
-    "exempt_networks": exempt_networks,
     "files_version": files_version,
-    "firewall_plans": firewall_plans,
     "firewall_remark": firewall_remark,
     "gres_lines": gres_lines,
     "health_environment": health_environment,
@@ -102,9 +91,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "hostlist": fold,
     "hostnames": expand,
     "job_scripts": job_scripts,
-    "known_hosts": known_hosts,
     "limit_answers": limit_answers,
-    "login_limits": login_limits,
     "autodetect_hosts": autodetect_hosts,
     "mig_gres": mig_gres,
     "model_errors": model_errors,
@@ -132,7 +119,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "state_directory_errors": state_directory_errors,
     "storage_plans": storage_plans,
     "storage_remark": storage_remark,
-    "trusted_hosts": trusted_hosts,
     "unsettled": unsettled,
     "upgrade_plan": upgrade_plan,
     "value_in": value_in,
