@@ -17,15 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.survey i
     adoption_controller,
     adoption_errors,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access import (
-    access_parts,
-    exempt_networks,
-    known_hosts,
-    login_limits,
-    trusted_hosts,
-)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.chosen_directories import chosen_directories
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import (
     files_version,
     package_entries,
@@ -67,7 +59,6 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit impo
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "access_parts": access_parts,
     "adopted": adopted,
     "adoption_controller": adoption_controller,
     "adoption_errors": adoption_errors,
@@ -75,16 +66,12 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "diagnosis": diagnosis,
     "chosen_directories": chosen_directories,
     "directory_hosts": directory_hosts,
-    "exempt_networks": exempt_networks,
     "files_version": files_version,
-    "firewall_plans": firewall_plans,
     "gres_lines": gres_lines,
     "host_addresses": host_addresses,
     "hostlist": fold,
     "hostnames": expand,
-    "known_hosts": known_hosts,
     "limit_answers": limit_answers,
-    "login_limits": login_limits,
     "autodetect_hosts": autodetect_hosts,
     "mig_gres": mig_gres,
     "new_cluster": new_cluster,
@@ -99,7 +86,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "site_scripts": site_scripts,
     "slurm_conf": slurm_conf,
     "storage_plans": storage_plans,
-    "trusted_hosts": trusted_hosts,
     "unsettled": unsettled,
     "upgrade_plan": upgrade_plan,
     "validation_jobs": validation_jobs,

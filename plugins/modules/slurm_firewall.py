@@ -49,8 +49,6 @@ options:
     default: present
 extends_documentation_fragment: [gpucluster.slurm.changing]
 seealso:
-  - plugin: gpucluster.slurm.firewall_plans
-    plugin_type: filter
   - module: gpucluster.slurm.slurm_access
 """
 

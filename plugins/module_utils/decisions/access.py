@@ -13,8 +13,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access import access_parts, login_limits
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access import (
+    access_parts,
+    exempt_networks,
+    known_hosts,
+    login_limits,
+    trusted_hosts,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import cluster_members, source
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR, SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import (
     DISTRIBUTION_PACKAGES,
@@ -79,27 +85,49 @@ def texts(host: RunHost) -> dict[str, str]:
     The controllers keep the keys of hosts that are not in this run, so that without a controller the file of known
     hosts stays as it is: its text is not among these.
     """
-    access = host["slurm_access"]
+    access, hosts, addresses = host["slurm_access"], cluster_members(host)["all"], host["slurm_addresses"]
     if not access:
         return {}
+    users = [*host.members("slurm_login"), *host.members("slurm_compute")]
+    trusted = trusted_hosts(addresses, dict.fromkeys(users))
     found = {
         "client": host.text("access", "client.conf.j2"),
-        "shosts": host.text("access", "shosts.equiv.j2"),
-        "administrators": host.text("access", "access.conf.j2"),
-        "sshd": host.text("access", "sshd.conf.j2", jobs=False),
-        "sshd_of_jobs": host.text("access", "sshd.conf.j2", jobs=True),
-        "penalties": host.text("access", "penalties.conf.j2"),
+        "shosts": host.text("access", "shosts.equiv.j2", names=trusted),
+        "administrators": host.text("access", "access.conf.j2", names=passing(access)),
+        "sshd": _sshd(host, jobs=False),
+        "sshd_of_jobs": _sshd(host, jobs=True),
+        "penalties": host.text("access", "penalties.conf.j2", networks=exempt_networks(addresses, hosts)),
         "limits": host.text("access", "slice.conf.j2", limits=login_limits(access)),
         "shared_limits": host.text("access", "slice.conf.j2", limits=login_limits(access, shared=True)),
-        "message": host.text("access", "profile.sh.j2", __slurm_access_paths=PATHS),
+        "message": host.text("access", "profile.sh.j2", program=PATHS["message_program"]),
         "message_program": host.text("access", "login-message.sh.j2"),
     }
     keepers = [controller for controller in host["slurm_controllers"] if controller in host.play_hosts]
     if keepers:
-        found["known_hosts"] = host.text(
-            "access", "known_hosts.j2", __slurm_access_keepers=keepers, __slurm_access_keys=host_keys(host)
-        )
+        former = host.of(keepers[0]).facts["known_hosts"]
+        lines = known_hosts(former, host_keys(host), addresses, hosts)
+        found["known_hosts"] = host.text("access", "known_hosts.j2", lines=lines)
     return {name: text for name, text in found.items() if text}
+
+
+def passing(access: Mapping[str, Any]) -> list[str]:
+    """Who passes sshd without a job, as access.conf(5) has them: a name in brackets is that of a group."""
+    return ["root", *(f"({group})" for group in access.get("administrators", []))]
+
+
+def with_keys(access: Mapping[str, Any]) -> list[str]:
+    """The groups whose users need a key of their own everywhere.
+
+    Whoever controls one node would otherwise control all by an administrator who comes from there.
+    """
+    return list(dict.fromkeys(["root", "sudo", "admin", "wheel", *access.get("administrators", [])]))
+
+
+def _sshd(host: RunHost, jobs: bool) -> str:
+    """The settings of sshd; jobs: on hosts where the processes of users become parts of their jobs."""
+    access = host["slurm_access"]
+    host_based = access.get("between_nodes") == "host_based"
+    return host.text("access", "sshd.conf.j2", jobs=jobs, host_based=host_based, with_keys=with_keys(access))
 
 
 def host_keys(host: RunHost) -> dict[str, str]:

@@ -122,3 +122,17 @@ def test_files_of_the_site_make_no_difference() -> None:
     host, digests = settled({"compute": "all"})
     files = host.facts["files"]
     assert not access.differs(host.say(files={**files, "/etc/ssh/shosts.equiv": "0" * 64, "/etc/x": "1"}), digests)
+
+
+def test_administrators_pass_without_a_job_and_need_a_key_of_their_own() -> None:
+    plan = {"administrators": ["ops", "sudo"], **HOST_BASED}
+    rendered = access.texts(hosts_with(plan)["head"])
+    assert "['root', '(ops)', '(sudo)']" in rendered["administrators"]
+    assert "['root', 'sudo', 'admin', 'wheel', 'ops']" in rendered["sshd"]
+    assert "('host_based', True)" in rendered["sshd"]
+    assert "('host_based', False)" in access.texts(hosts_with({"compute": "all"})["head"])["sshd"]
+
+
+def test_users_come_from_login_hosts_and_nodes() -> None:
+    rendered = access.texts(hosts_with(HOST_BASED)["head"])
+    assert "['login', 'n1', 'n2']" in rendered["shosts"]
