@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -33,7 +34,14 @@ def role_defaults(role: str) -> dict[str, Any]:
 ANSWER = "__slurm_look"
 """The result of slurm_host_facts. Nothing in it is a template, and there is one for each host."""
 
-RUN = ("ansible_play_hosts", "ansible_play_hosts_all", "ansible_check_mode", "ansible_run_tags", "__slurm_upgrades")
+RUN = (
+    "ansible_check_mode",
+    "ansible_play_hosts",
+    "ansible_play_hosts_all",
+    "ansible_run_tags",
+    "ansible_search_path",
+    "__slurm_upgrades",
+)
 """Variables of a run, which are not among those of another host."""
 
 
@@ -130,7 +138,8 @@ class TemplatedHost(RunHost):
 
     def content(self, path: str) -> bytes | None:
         """The content of a file on the control host, decrypted where ansible-vault encrypts it; None without one."""
-        if not Path(path).exists():
+        path = self._found(path)
+        if not os.path.exists(path):
             return None
         try:
             # Decrypted if need be, into a file that is removed below, or by Ansible at its end.
@@ -140,6 +149,13 @@ class TemplatedHost(RunHost):
         except OSError as error:
             raise AnsibleError(f"{path}: {error}") from error
         return content
+
+    def _found(self, path: str) -> str:
+        """A relative path is searched as Ansible's own lookups search it."""
+        path = os.path.expandvars(os.path.expanduser(path))
+        directories = self.get("ansible_search_path") or []
+        places = [os.path.join(directory, part, path) for directory in directories for part in ("files", "")]
+        return next((place for place in places if os.path.exists(place)), path)
 
     def option(self, role: str, name: str) -> Any:
         """A variable of a role: that of this host, or else the default of the role."""

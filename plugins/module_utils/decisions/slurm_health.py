@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -84,19 +83,11 @@ def own_check(host: RunHost, name: str, file: str) -> dict[str, str]:
     Raises:
         ValueError: the control host does not have the file.
     """
-    content = host.content(found_file(host, file))
+    content = host.content(file)
     if content is None:
         raise ValueError(f"slurm_health_own_checks.{name}: {file} is missing")
     text = content.decode("utf-8", "surrogateescape")
     return {"path": f"{CHECKS}/{name}", "content": f"{text}\n{MARK}\n", "mode": "0755"}
-
-
-def found_file(host: RunHost, file: str) -> str:
-    """A file on the control host. A relative path is searched as Ansible's own lookups search it."""
-    path = os.path.expandvars(os.path.expanduser(file))
-    directories = host.get("ansible_search_path") or []
-    places = [os.path.join(directory, part, path) for directory in directories for part in ("files", "")]
-    return next((place for place in places if os.path.exists(place)), path)
 
 
 def environments(host: RunHost) -> dict[str, dict[str, str]]:

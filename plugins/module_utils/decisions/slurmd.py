@@ -26,8 +26,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import (
     has_package,
     missing_plugins,
+    plugins,
     units_package,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preparation import packages_of_role
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import common_text, note_digest, unsettled
@@ -75,6 +77,11 @@ class NodeProof:
 def lacks_package(host: RunHost) -> bool:
     """Whether the host lacks slurmd, so that check mode has nothing to compare."""
     return not has_package(host, units_package(host, "slurmd"))
+
+
+def packages(host: RunHost) -> list[str]:
+    """The packages of the role, with those by which slurmd finds its GPUs."""
+    return [*packages_of_role(host, "slurmd"), *plugins(host)]
 
 
 def has_mig(host: RunHost) -> bool:
