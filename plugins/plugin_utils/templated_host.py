@@ -103,9 +103,7 @@ class TemplatedHost(RunHost):
         return name in self._variables
 
     def of(self, name: str) -> TemplatedHost:
-        """Another host of the inventory, without the variables of the role that runs."""
-        if name == self.name:
-            return self
+        """A host of the inventory, without the variables of the role and of the task that run."""
         if name not in self._others:
             self._others[name] = self._other(name)
         return self._others[name]

@@ -199,6 +199,11 @@ def releases(host: RunHost, answers: Mapping[str, Answer]) -> dict[str, Any]:
     )
 
 
+def release_order_of_play(host: RunHost) -> dict[str, Any]:
+    """The same for the hosts of this play alone."""
+    return releases(host, all_answers(host))
+
+
 def serving_releases(host: RunHost, order: Mapping[str, Any]) -> str:
     """Why the run stops for the release of a controller or the database. The other hosts depend on these.
 

@@ -61,7 +61,7 @@ def platform(host: RunHost) -> Release:
 
 def expected_release(host: RunHost) -> dict[str, str] | None:
     """The release that the host gets, for the module slurm_packages; None if the cluster has none yet."""
-    order = (host.get("__slurm_run") or {}).get("release_order") or {}
+    order = host.get("__slurm_release_order") or (host.get("__slurm_run") or {}).get("release_order") or {}
     return {"package": source(host).version, "release": order["release"]} if order.get("release") else None
 
 

@@ -20,7 +20,7 @@ class RunHost(Mapping[str, Any]):
 
     @abstractmethod
     def of(self, name: str) -> RunHost:
-        """Another host of the inventory, without the variables of the role that runs."""
+        """A host of the inventory, without the variables of the role and of the task that run."""
 
     @abstractmethod
     def text(self, role: str, template: str, **variables: Any) -> str:
