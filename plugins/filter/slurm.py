@@ -40,16 +40,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import release_order
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.diagnosis import diagnosis
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_others import cluster_objections
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import (
-    validation_jobs,
-    validation_summary,
-    validation_table,
-    warm_up_jobs,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import validation_jobs
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import choice_errors, new_cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import (
     directory_hosts,
@@ -63,7 +57,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "adoption_controller": adoption_controller,
     "adoption_errors": adoption_errors,
     "cluster_objections": cluster_objections,
-    "diagnosis": diagnosis,
     "chosen_directories": chosen_directories,
     "directory_hosts": directory_hosts,
     "files_version": files_version,
@@ -89,9 +82,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "unsettled": unsettled,
     "upgrade_plan": upgrade_plan,
     "validation_jobs": validation_jobs,
-    "validation_summary": validation_summary,
-    "validation_table": validation_table,
-    "warm_up_jobs": warm_up_jobs,
     "written": written,
 }
 
