@@ -15,7 +15,7 @@ description:
   - Returns the state of the daemons of Slurm, munge and the database, with the last errors of their logs. The serving
     controller also returns the nodes that are down, drained, invalid or do not answer, and those whose slurmd takes no
     connection.
-  - It changes nothing. The filter P(gpucluster.slurm.diagnosis#filter) draws the conclusions.
+  - It changes nothing. Role P(gpucluster.slurm.doctor#role) draws the conclusions.
 options:
   controller:
     description: Whether the host is a controller. Only a controller asks Slurm.

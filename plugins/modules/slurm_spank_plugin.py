@@ -56,8 +56,6 @@ extends_documentation_fragment: [gpucluster.slurm.changing]
 seealso:
   - module: gpucluster.slurm.slurm_packages
   - module: gpucluster.slurm.slurm_config
-  - plugin: gpucluster.slurm.plugstack_lines
-    plugin_type: filter
 """
 
 EXAMPLES = r"""

@@ -10,8 +10,8 @@ module: slurm_storage
 short_description: Mount file systems by units of systemd, and make exported directories and homes
 version_added: 0.2.0
 description:
-  - Writes the mount units of a host, enables them and mounts what is not mounted. It takes the plan of the host as the
-    filter P(gpucluster.slurm.storage_plans#filter) returns it.
+  - Writes the mount units of a host, enables them and mounts what is not mounted. Role P(gpucluster.slurm.storage#role)
+    makes the plan of the host.
   - It never unmounts a file system that is still wanted. If what is mounted is not what the unit says, it writes the
     unit and names what is needed in RV(remarks).
   - A unit of this collection that is no longer wanted is stopped and removed if no job and no user has a process on the
@@ -89,9 +89,6 @@ options:
     elements: str
     default: []
 extends_documentation_fragment: [gpucluster.slurm.changing]
-seealso:
-  - plugin: gpucluster.slurm.storage_plans
-    plugin_type: filter
 """
 
 EXAMPLES = r"""
@@ -102,8 +99,7 @@ EXAMPLES = r"""
     files: "{{ plan.files }}"
     homes: "{{ plan.homes }}"
   vars:
-    plans: "{{ slurm_storage | gpucluster.slurm.storage_plans(members, people, slurm_addresses) }}"
-    plan: "{{ plans.plans[plans.hosts[inventory_hostname]] }}"
+    plan: "{{ lookup('gpucluster.slurm.decision', 'storage.own_plan') }}"
 """
 
 RETURN = r"""

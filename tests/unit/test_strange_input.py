@@ -37,6 +37,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
     HARDWARE_KEYS,
     NODE_KEYS,
+    host_addresses,
+    mig_gres,
     node_parameters,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
@@ -142,10 +144,9 @@ def check_lines(cluster: DeclaredCluster) -> None:
         "cgroup.conf": FILTERS["slurm_conf"](variables["slurm_cgroup_conf"]),
         "gres.conf": FILTERS["gres_lines"](known, hardware),
     }
-    for name in ("mig_gres", "gres_lines"):
-        FILTERS[name](known, hardware)
+    mig_gres(known, hardware)
     health_environment(known, hardware, settings)
-    FILTERS["host_addresses"](variables["slurm_addresses"])
+    host_addresses(variables["slurm_addresses"])
     found = read_conf(files)
     check_read_back(cluster, known, found)
     assert changes(found, read_conf(files)) == []

@@ -40,12 +40,6 @@ CALLS: dict[str, tuple[str, Any]] = {
         "PartitionName=p Nodes=ALL\n",
     ),
     "slurm_conf": ("{'A': 1} | gpucluster.slurm.slurm_conf({'B': [1, 2]}, {'a': none})", "B=1,2\n"),
-    "autodetect_hosts": ("nodes | gpucluster.slurm.autodetect_hosts(hardware, 'nvml')", []),
-    "mig_gres": ("nodes | gpucluster.slurm.mig_gres(hardware)", {}),
-    "host_addresses": (
-        "nodes | gpucluster.slurm.host_addresses(hosts=['n2'])",
-        [{"name": "n2", "address": "10.0.0.2"}],
-    ),
 }
 
 

@@ -1,0 +1,98 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role doctor: who is examined, and what follows from the answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import diagnosis
+
+
+def is_controller(host: RunHost) -> bool:
+    """Whether the inventory has this host as a controller."""
+    return host.name in host.members("slurm_controller")
+
+
+def server_looks(host: RunHost) -> dict[str, dict[str, Any]]:
+    """The looks at the controllers and the database host. A host outside of --limit has none."""
+    return _looks(host, [*host.members("slurm_controller"), *host.members("slurm_database")], "__doctor_server_look")
+
+
+def node_looks(host: RunHost) -> dict[str, dict[str, Any]]:
+    """The looks at the hosts of the nodes that are not well."""
+    return _looks(host, host.members("slurm_needs_doctor"), "__doctor_node_look")
+
+
+def _looks(host: RunHost, names: list[str], result: str) -> dict[str, dict[str, Any]]:
+    """A registered result, by the hosts that have it."""
+    looks = {name: host.of(name).get(result) for name in dict.fromkeys(names)}
+    return {name: look for name, look in looks.items() if look}
+
+
+def serving(host: RunHost) -> str:
+    """The controller that serves; empty if none answers."""
+    looks = server_looks(host)
+    return next((name for name, look in looks.items() if look.get("cluster", {}).get("answers")), "")
+
+
+def sick_nodes(host: RunHost) -> list[dict[str, Any]]:
+    """What the serving controller says of the nodes that are not well, if the inventory has them.
+
+    A node that Slurm names and the inventory does not is a finding.
+    """
+    known = {*host["groups"]["all"]}
+    return [node for node in _answer(host).get("nodes", []) if node["name"] in known]
+
+
+def node_options(host: RunHost) -> dict[str, Any]:
+    """What the serving controller says of all nodes, for the module slurm_doctor_node."""
+    return dict(_answer(host)["node_options"])
+
+
+def _answer(host: RunHost) -> dict[str, Any]:
+    """The look at the serving controller; empty if none answers."""
+    return server_looks(host).get(serving(host), {})
+
+
+def conclusions(host: RunHost) -> dict[str, Any]:
+    """The diagnosis: findings, their table, and the safe repairs."""
+    return diagnosis.diagnosis(
+        server_looks(host),
+        node_looks(host),
+        host["groups"]["all"],
+        host.members("slurm_controller"),
+        host.members("slurm_database"),
+        _repairs(host),
+    )
+
+
+def _repairs(host: RunHost) -> str:
+    """What becomes of the repairs, in words."""
+    if not host.flag("doctor", "doctor_repair"):
+        return "-e doctor_repair=true does this"
+    return "a run without --check does this" if host.check_mode else "this run has done it"
+
+
+def failures(host: RunHost) -> list[str]:
+    """The repairs that have failed, as texts."""
+    repaired = [*host.members("slurm_needs_daemons"), *host.members("slurm_needs_resume")]
+    results = [one for name in repaired for one in (host.of(name).get("__doctor_repaired") or {}).get("results", [])]
+    return [f"a repair has failed: {one['msg']}" for one in results if one.get("failed")]
+
+
+def report(host: RunHost) -> list[str]:
+    """The findings and the repairs that have failed, in lines."""
+    return [*(host["__doctor_found"]["table"] or ["All nodes and daemons are well."]), *failures(host)]
+
+
+def result(host: RunHost) -> dict[str, Any]:
+    """What the playbook returns and writes."""
+    found = host["__doctor_found"]
+    return {
+        **{key: found[key] for key in ("ok", "answers", "findings")},
+        "repaired": host.flag("doctor", "doctor_repair") and not host.check_mode,
+        "failures": failures(host),
+    }

@@ -1,0 +1,99 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role validate: the jobs that prove a cluster or warm it up, and what their results mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import validation
+
+DOCTOR = "Playbook gpucluster.slurm.doctor finds out more about nodes."
+
+
+def user(host: RunHost) -> str:
+    """Who submits the jobs of the collection."""
+    return profile(host).job_user
+
+
+def jobs(host: RunHost) -> list[dict[str, Any]]:
+    """The jobs that prove the cluster."""
+    return validation.validation_jobs(
+        host["slurm_partitions"],
+        host["slurm_nodes"],
+        host["slurm_hardware_types"],
+        host["slurm_conf"],
+        host["slurm_cgroup_conf"],
+        mpi_script(host),
+    )
+
+
+def mpi_script(host: RunHost) -> str:
+    """The batch script of the job mpi; empty without an MPI compiler."""
+    compiler = host["validate_mpi"]
+    return host.text("validate", "mpi.sh.j2", compiler=compiler) if compiler else ""
+
+
+def result(host: RunHost) -> dict[str, Any]:
+    """The evaluation of the jobs."""
+    return validation.validation_summary(_finished(host), host["validate_may_wait"])
+
+
+def table(host: RunHost) -> list[str]:
+    """The table of the jobs, in lines."""
+    return validation.validation_table(_finished(host))
+
+
+def failure(host: RunHost) -> str:
+    """Which jobs have not ended as expected, and what to do; empty if all have."""
+    found = result(host)
+    if found["ok"]:
+        return ""
+    names = ", ".join(job["name"] for job in found["jobs"] if not job["ok"])
+    words = [f"Not as expected: {names}.", f"The table above and {host['validate_report_dir']} say why."]
+    return " ".join([*words, *found["remedies"], DOCTOR] if found["remedies"] else words)
+
+
+def _finished(host: RunHost) -> list[dict[str, Any]]:
+    """The results of the jobs. A task that was skipped, or in check mode, has none."""
+    return list(host["__validate_run"].get("jobs") or [])
+
+
+# -- warm up ----------------------------------------------------------------------------------------------------------
+
+
+def warm_up_jobs(host: RunHost) -> list[dict[str, Any]]:
+    """The jobs that run the prologs on the nodes."""
+    return validation.warm_up_jobs(
+        host["slurm_partitions"],
+        host["slurm_nodes"],
+        host["slurm_hardware_types"],
+        host["slurm_conf"],
+        host["slurm_prologs"],
+    )
+
+
+def warm_up_table(host: RunHost) -> list[str]:
+    """The table of these jobs, in lines; in check mode their names."""
+    return [job["name"] for job in warm_up_jobs(host)] if host.check_mode else table(host)
+
+
+def cold_nodes(host: RunHost) -> str:
+    """The nodes without such a job, in words."""
+    warm = {name for job in warm_up_jobs(host) for name in expand(job["nodelist"])}
+    nodes = [name for node in host["slurm_nodes"] for name in expand(node["hosts"])]
+    return fold([name for name in dict.fromkeys(nodes) if name not in warm]) or "No node"
+
+
+def warm_up_result(host: RunHost) -> dict[str, Any]:
+    """The evaluation of these jobs."""
+    return validation.validation_summary(_finished(host), [])
+
+
+def warm_up_failures(host: RunHost) -> list[str]:
+    """Why jobs have not run the prologs."""
+    return [job["message"] for job in _finished(host) if job["status"] != "passed"]
