@@ -4,7 +4,8 @@
 """All filters of the collection: pure functions of module_utils, by the names that templates have for them.
 
 They are one file because Ansible imports every file of this directory to find one filter. Each filter has its
-documentation in NAME.yml beside this file.
+documentation in NAME.yml beside this file. Ansible's main process loads this file when a playbook of this collection
+begins, and the rules with it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import choice_errors, new_cluster
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import limit_answers
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.rules import import_rules
+
+import_rules()
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "adopted": adopted,

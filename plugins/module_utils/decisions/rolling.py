@@ -156,14 +156,14 @@ def results(host: RunHost) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class NodeProof:
+class RollingProof:
     """Options of the module slurm_job."""
 
     jobs: list[dict[str, Any]]
     options: dict[str, str]
 
 
-def proof(host: RunHost) -> NodeProof:
+def proof(host: RunHost) -> RollingProof:
     """A job on each node that is back, in its first partition, with all of its GPUs."""
     jobs: dict[str, dict[str, Any]] = {}
     every = validation_jobs(
@@ -176,7 +176,7 @@ def proof(host: RunHost) -> NodeProof:
     for job in every:
         if job.get("nodelist") in host["__rolling_back"]["ready"]:
             jobs.setdefault(job["nodelist"], job)
-    return NodeProof([*jobs.values()], {"reservation": PROOF_RESERVATION})
+    return RollingProof([*jobs.values()], {"reservation": PROOF_RESERVATION})
 
 
 def proven(host: RunHost) -> dict[str, str]:

@@ -73,15 +73,6 @@ def test_a_check_that_the_control_host_lacks() -> None:
         slurm_health.files(host)
 
 
-def test_a_relative_path_is_searched_as_by_lookups(tmp_path: Path) -> None:
-    (tmp_path / "files").mkdir()
-    (tmp_path / "files/ib").write_text("")
-    host = nodes(ansible_search_path=["/nowhere", str(tmp_path)])["n1"]
-    assert slurm_health.found_file(host, "ib") == str(tmp_path / "files/ib")
-    assert slurm_health.found_file(host, "other") == "other"
-    assert slurm_health.found_file(host, "/abs") == "/abs"
-
-
 def test_directories_with_a_pattern_are_not_examined() -> None:
     conf = {"SlurmdSpoolDir": "/spool/%n", "TmpFS": "/scratch"}
     assert slurm_health.writable(nodes(slurm_conf=conf)["n1"]) == ["/scratch"]

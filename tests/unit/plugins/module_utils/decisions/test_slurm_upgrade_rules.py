@@ -28,7 +28,7 @@ def hosts(plan: dict[str, Any] | None = None, **variables: Any) -> dict[str, Pla
 
 
 def test_the_packages_that_hosts_are_offered_are_the_target() -> None:
-    found = cluster(slurm_packages="schedmd", ansible_play_hosts=["head", "n1"])
+    found: dict[str, PlainHost] = cluster(slurm_packages="schedmd", ansible_play_hosts=["head", "n1"])
     for host in found.values():
         host.say(packages={"slurm-smd": "24.11.5-4"}, candidates={"slurm-smd": "25.05.1-1"})
     plan = slurm_upgrade.plan(found["head"])

@@ -1,0 +1,66 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host as decisions see it, from Ansible's variables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible import constants
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost, once
+
+
+def host(**variables: Any) -> TemplatedHost:
+    """A host with these variables."""
+    loader = DataLoader()
+    return TemplatedHost({"inventory_hostname": "n1", **variables}, Templar(loader), loader)
+
+
+def test_a_variable_is_templated_and_plain() -> None:
+    found = host(a=trust_as_template("{{ b }}"), b=[1, {"c": trust_as_template("{{ d }}")}], d="x{{ y }}")["a"]
+    assert found == [1, {"c": "x{{ y }}"}]
+    assert (type(found), type(found[1])) == (list, dict)
+
+
+def test_what_a_host_has_said_is_no_template() -> None:
+    answer = {"ansible_facts": {"slurm_host": {"hostname": trust_as_template("{{ 1 + 1 }}")}}}
+    assert host(__slurm_look=answer).facts["hostname"] == "{{ 1 + 1 }}"
+
+
+def test_shared_variables_have_the_defaults_of_role_slurm() -> None:
+    assert host()["slurm_packages"] == "distribution"
+    assert host(slurm_profile="strict")["slurm_no_new_privileges"] is True
+    with pytest.raises(KeyError):
+        host()["slurm_nothing"]
+
+
+@pytest.mark.parametrize(("value", "expected"), [(True, True), ("yes", True), ("False", False), ("no", False)])
+def test_an_option_that_is_on_or_off_may_be_a_word(value: Any, expected: bool) -> None:
+    assert host(base_manage_hosts_file=value).flag("base", "base_manage_hosts_file") is expected
+    assert host().flag("base", "base_manage_hosts_file") is True
+
+
+def test_a_relative_path_is_searched_as_by_lookups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/ib").write_text("check")
+    found = host(ansible_search_path=["/nowhere", str(tmp_path)])
+    monkeypatch.setenv("PLACE", str(tmp_path))
+    assert found.content("ib") == b"check"
+    assert found.content("$PLACE/files/ib") == b"check"
+    assert found.content("other") is None
+
+
+def test_a_result_for_all_hosts_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    calls: list[int] = []
+
+    def compute() -> dict[str, int]:
+        calls.append(1)
+        return {"a": len(calls)}
+
+    assert [once("x", compute), once("x", compute), once("y", compute)] == [{"a": 1}, {"a": 1}, {"a": 2}]
