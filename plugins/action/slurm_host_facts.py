@@ -38,8 +38,9 @@ class ActionModule(WithClock):
         if purpose not in ("site", "lists") or "slurm_host" not in result.get("ansible_facts", {}):
             return result
         host = TemplatedHost({**variables, "__slurm_look": result}, self._templar, self._loader)
-        decided = {"objections": requirements.objections(host), "stages": stages.stages(host)}
-        return {**self._grouped(decided["stages"], variables), **result, **decided}
+        objections = requirements.objections(host)
+        needed = [] if objections else stages.stages(host)
+        return {**self._grouped(needed, variables), **result, "objections": objections, "stages": needed}
 
     def _grouped(self, needed: list[str], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Put the host into the groups of these stages, as the module group_by does it in this release of Ansible.
