@@ -12,11 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.survey import (
-    adopted,
-    adoption_controller,
-    adoption_errors,
-)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.chosen_directories import chosen_directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import (
     files_version,
@@ -50,7 +45,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation i
     validation_table,
     warm_up_jobs,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import choice_errors, new_cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import (
     directory_hosts,
 )
@@ -59,9 +53,6 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit impo
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "adopted": adopted,
-    "adoption_controller": adoption_controller,
-    "adoption_errors": adoption_errors,
     "cluster_objections": cluster_objections,
     "diagnosis": diagnosis,
     "chosen_directories": chosen_directories,
@@ -74,8 +65,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "limit_answers": limit_answers,
     "autodetect_hosts": autodetect_hosts,
     "mig_gres": mig_gres,
-    "new_cluster": new_cluster,
-    "new_cluster_errors": choice_errors,
     "node_lines": node_lines,
     "package_entries": package_entries,
     "partition_lines": partition_lines,
