@@ -13,12 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.survey import (
-    adopted,
-    adoption_controller,
-    adoption_errors,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import package_entries
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people import complete
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
     gres_lines,
@@ -26,10 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     partition_lines,
     slurm_conf,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import validation_jobs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import choice_errors, new_cluster
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import limit_answers
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.rules import import_rules
@@ -37,22 +28,14 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.rules import impo
 import_rules()
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "adopted": adopted,
-    "adoption_controller": adoption_controller,
-    "adoption_errors": adoption_errors,
     "gres_lines": gres_lines,
     "hostlist": fold,
     "hostnames": expand,
     "limit_answers": limit_answers,
-    "new_cluster": new_cluster,
-    "new_cluster_errors": choice_errors,
     "node_lines": node_lines,
-    "package_entries": package_entries,
     "partition_lines": partition_lines,
     "people": complete,
     "slurm_conf": slurm_conf,
-    "validation_jobs": validation_jobs,
-    "written": written,
 }
 
 

@@ -11,7 +11,7 @@ short_description: Read the configuration files of a running Slurm
 version_added: 0.2.0
 description:
   - Returns the texts of C(slurm.conf), of the other files that slurmctld reads from its directory, and of all files
-    that they include, as the filter P(gpucluster.slurm.adopted#filter) takes them.
+    that they include, as role P(gpucluster.slurm.adopt#role) takes them.
   - With O(daemon=slurmd) it returns the files that slurmd of this node reads. It returns none if slurmd fetches its
     files from slurmctld, or if there is no slurmd, whatever files there are on the node.
   - C(slurmdbd.conf), which has a password, is left out. Other files can have secrets as well, such as

@@ -10,12 +10,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import remove_nodes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
+from plain_host import cluster
 
 ROOT = Path(__file__).parents[2]
-CLEANUP = yaml.safe_load((ROOT / "roles/remove_nodes/vars/main.yml").read_text())["__remove_nodes_cleanup"]
-SCRIPTS = "/usr/local/lib/gpucluster-slurm"
-"""The variable __slurm_scripts_dir of role slurm."""
+CLEANUP = remove_nodes.cleanup(cluster()["n1"])
 
 SERVERS = ("backup", "mariadb", "nfs_server", "registry", "slurmctld", "slurmdbd")
 """Roles of hosts that cannot leave."""
@@ -51,12 +51,10 @@ PATHS = sorted(
 
 
 def test_the_scripts_have_one_directory() -> None:
-    text = (ROOT / "roles/slurm/vars/main/main.yml").read_text()
-    assert f"\n__slurm_scripts_dir: {SCRIPTS}\n" in text
-    assert "{{ __slurm_scripts_dir }}" in CLEANUP["directories"]
+    assert SCRIPTS_DIR in CLEANUP.directories
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_each_path_of_a_role_is_removed_or_stays_for_a_reason(path: str) -> None:
-    inside = (*CLEANUP["directories"], SCRIPTS)
-    assert any(fnmatch(path, pattern) for pattern in (*CLEANUP["files"], *STAYS)) or path.startswith(inside)
+    inside = (*CLEANUP.directories,)
+    assert any(fnmatch(path, pattern) for pattern in (*CLEANUP.files, *STAYS)) or path.startswith(inside)

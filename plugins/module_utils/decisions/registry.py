@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
 
 File = dict[str, str]
 """A file of the module slurm_service."""
@@ -95,7 +96,9 @@ def lacks_package(host: RunHost) -> bool:
 
 def files(host: RunHost) -> list[File]:
     """The configuration of docker-registry."""
-    upstream = host.text("registry", "upstream.env.j2").encode(errors="surrogateescape")
+    account = {name: host.option("registry", f"registry_upstream_{name}") for name in ("username", "password")}
+    values = {name: written(value, "registry") if account["username"] else "" for name, value in account.items()}
+    upstream = host.text("registry", "upstream.env.j2", **values).encode(errors="surrogateescape")
     return [
         {"path": f"{CONF_DIR}/config.yml", "content": host.text("registry", "config.yml.j2", address=BEHIND)},
         {"path": UNIT_SETTINGS, "content": host.text("registry", "docker-registry.service.j2", directory=CONF_DIR)},

@@ -1,0 +1,189 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role adopt: the cluster file of a cluster that runs, and the way back of its hosts.
+
+Until the cluster file is there, the hosts are those of any inventory: they have no variables of a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption import survey
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_conf_defaults
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.new_cluster import (
+    inventory_hosts,
+    known,
+    schema,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import CONF_DIR, KEPT_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preparation import hosts_marker
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+OPTIONS = ("adopt_dir", "adopt_controller", "adopt_conf")
+
+RESULTS = (
+    "__new_cluster_look",
+    "__new_cluster_processes",
+    "__adopt_own",
+    "__adopt_files",
+    "__adopt_accounting",
+)
+"""What is known about a host: registered results of this role, and of look.yml in role new_cluster."""
+
+MUNGE_KEY = "/etc/munge/munge.key"
+
+FOUND_DIR = f"{KEPT_DIR}/found"
+"""On a host that was taken over: the files that it had before."""
+
+MADE_FILES = (
+    f"{CONF_DIR}/*.conf",
+    "/etc/apt/apt.conf.d/*gpucluster-*",
+    "/etc/logrotate.d/gpucluster-*",
+    "/etc/needrestart/conf.d/gpucluster-*",
+    "/etc/systemd/system/*.service.d/gpucluster-*",
+    "/etc/sysusers.d/gpucluster-*",
+    "/etc/tmpfiles.d/gpucluster-*",
+)
+"""What site.yml has made on the hosts of a cluster that is given back. Features that were added since are removed by
+their keys, before."""
+
+MADE_DIRECTORIES = (KEPT_DIR, "/run/gpucluster-slurm")
+
+
+@dataclass(frozen=True)
+class ReturnOptions:
+    """Options of slurm_host_cleanup that give a host back."""
+
+    files: list[str]
+    restored: dict[str, str]
+    directories: list[str]
+    parts: list[dict[str, str]]
+
+
+# -- what is read -----------------------------------------------------------------------------------------------------
+
+
+def objections(host: RunHost) -> list[str]:
+    """Why nothing is read, before any host is reached."""
+    found = survey.adoption_errors(
+        {option: host[option] for option in OPTIONS},
+        inventory_hosts(host),
+        [name for name in host if name.startswith("adopt_")],
+    )
+    directory = str(host["adopt_dir"])
+    return found if os.path.isdir(directory) else [*found, f"adopt_dir: {directory} is no directory"]
+
+
+def _survey(host: RunHost) -> dict[str, dict[str, Any]]:
+    """What is known about each host of the inventory."""
+    return {name: known(host, name, RESULTS) for name in inventory_hosts(host)}
+
+
+def controller(host: RunHost) -> str:
+    """The host whose files are read.
+
+    Raises:
+        ValueError: slurmctld does not run there, or the collection manages the cluster already.
+    """
+    return survey.adoption_controller(_survey(host), inventory_hosts(host), host["adopt_controller"])
+
+
+def source(host: RunHost) -> str:
+    """The same host, once it was found."""
+    return host.members("slurm_adopt_controller")[0]
+
+
+def result(host: RunHost) -> dict[str, Any]:
+    """The content of the cluster file, and all notes about it.
+
+    Raises:
+        ValueError: a file cannot be read, or the version of Slurm is not known.
+    """
+    defaults = slurm_conf_defaults.recommended(host)
+    return survey.adopted(_survey(host), inventory_hosts(host), source(host), defaults)
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+
+
+def kept_result(host: RunHost) -> dict[str, Any]:
+    """This result, which the source has."""
+    kept: dict[str, Any] = host.of(source(host))["__adopt_result"]
+    return kept
+
+
+def lines(host: RunHost) -> list[str]:
+    """What was found, for a person."""
+    found = kept_result(host)
+    return [*found["table"], "", *found["remarks"], *found["comments"], *found["differences"]]
+
+
+def unproved(host: RunHost) -> list[str]:
+    """Why the cluster file would not be valid, or would mean something else."""
+    found = kept_result(host)
+    return [*found["errors"], *found["unexplained"]]
+
+
+def file(host: RunHost) -> str:
+    """The path of the cluster file."""
+    return f"{host['adopt_dir']}/{kept_result(host)['cluster']['name']}.cluster.yml"
+
+
+def file_objection(host: RunHost) -> str:
+    """Why the cluster file is not written; empty if it is."""
+    path = file(host)
+    return f"{path}: there already, and stays as it is; give another adopt_dir" if os.path.exists(path) else ""
+
+
+def text(host: RunHost) -> str:
+    """The text of the cluster file. It has AccountingStoragePass."""
+    return host.text("adopt", "cluster.yml.j2", schema=schema(host), source=source(host), found=kept_result(host))
+
+
+def statistics(host: RunHost) -> dict[str, Any]:
+    """The result of the playbook, for programs that run it."""
+    found = kept_result(host)
+    return {
+        "file": file(host),
+        "unmanaged": found["cluster"].get("unmanaged", ""),
+        "remarks": found["remarks"],
+        "comments": found["comments"],
+        "differences": found["differences"],
+    }
+
+
+# -- munge's key ------------------------------------------------------------------------------------------------------
+
+
+def key_file(host: RunHost) -> str:
+    """The path of munge's key on the control host."""
+    return f"{host['adopt_dir']}/secrets/{kept_result(host)['cluster']['name']}/munge.key"
+
+
+def has_key(host: RunHost) -> bool:
+    """Whether the control host has a key of this name, which may be that of another cluster."""
+    return os.path.exists(key_file(host))
+
+
+def compared_keys(host: RunHost) -> list[dict[str, str]]:
+    """The keys that have to be one key, each with its host; none if the control host has none."""
+    if not has_key(host):
+        return []
+    return [{"host": host.name, "path": MUNGE_KEY}, {"host": "localhost", "path": key_file(host)}]
+
+
+# -- a cluster that is given back -------------------------------------------------------------------------------------
+
+
+def return_options(host: RunHost) -> ReturnOptions:
+    """How a host gets its former files back."""
+    return ReturnOptions(
+        files=[*MADE_FILES],
+        restored={"kept": FOUND_DIR, "path": CONF_DIR},
+        directories=[*MADE_DIRECTORIES],
+        parts=[{"path": "/etc/hosts", "marker": hosts_marker(host)}],
+    )

@@ -1,0 +1,75 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role new_cluster: what it refuses, and the first cluster file from what was found on hosts.
+
+The hosts are those of any inventory: they have no variables of a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTIONS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import COLLECTION
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes import new_cluster
+
+RESULTS = (
+    "ansible_host",
+    "__new_cluster_ping",
+    "__new_cluster_look",
+    "__new_cluster_processes",
+    "__new_cluster_addresses",
+)
+"""What is known about a host: its address in the inventory, and the registered results of the tasks in look.yml."""
+
+
+def inventory_hosts(host: RunHost) -> list[str]:
+    """All hosts of the inventory but the control host, in its order."""
+    return [name for name in host.members("all") if name != "localhost"]
+
+
+def known(host: RunHost, name: str, results: tuple[str, ...]) -> dict[str, Any]:
+    """Those of these results that a host has."""
+    other = host.of(name)
+    return {result: other[result] for result in results if result in other}
+
+
+def choices(host: RunHost) -> dict[str, Any]:
+    """The name of the cluster, and the hosts that were chosen for its parts."""
+    return {part: host[f"new_cluster_{part}"] for part in ("name", *new_cluster.PARTS)}
+
+
+def file(host: RunHost) -> str:
+    """The path of the cluster file."""
+    return f"{host['new_cluster_dir']}/{host['new_cluster_name']}.cluster.yml"
+
+
+def schema(_host: RunHost) -> str:
+    """The path of the schema of cluster files, by which an editor checks them."""
+    return str((COLLECTION / "inventory/cluster.schema.json").resolve())
+
+
+def objections(host: RunHost) -> list[str]:
+    """Why no cluster file can be made, before any host is reached."""
+    found = new_cluster.choice_errors(
+        choices(host),
+        inventory_hosts(host),
+        [name for name in host if name.startswith("new_cluster_")],
+        host.argument_options("new_cluster"),
+    )
+    path, directory = file(host), str(host["new_cluster_dir"])
+    if os.path.exists(path):
+        found.append(f"{path}: there already, and stays as it is; give another new_cluster_name or new_cluster_dir")
+    if not os.path.isdir(directory):
+        found.append(f"new_cluster_dir: {directory} is no directory")
+    return found
+
+
+def result(host: RunHost) -> dict[str, Any]:
+    """What was found on the hosts, and the cluster that they make."""
+    hosts = inventory_hosts(host)
+    found = {name: known(host, name, RESULTS) for name in hosts}
+    return new_cluster.new_cluster(found, hosts, choices(host), DISTRIBUTIONS)

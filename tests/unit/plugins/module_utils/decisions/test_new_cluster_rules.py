@@ -1,0 +1,81 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role new_cluster: refusals before any host is reached, and what is taken from the hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import new_cluster
+from plain_host import PlainHost
+from standing_hosts import honest
+
+
+def control_host(directory: Path, names: tuple[str, ...] = ("a", "b"), **variables: Any) -> PlainHost:
+    """The control host, and hosts of a plain inventory, which have no variables of a cluster."""
+    own = {
+        "inventory_hostname": "localhost",
+        "groups": {"all": ["localhost", *names]},
+        "new_cluster_name": "x",
+        "new_cluster_dir": str(directory),
+        "new_cluster_controllers": "",
+        "new_cluster_database": "",
+        "new_cluster_login": "",
+        "new_cluster_compute": "",
+    }
+    host = PlainHost(own | variables)
+    host.hosts = {"localhost": host, **{name: PlainHost({"inventory_hostname": name}) for name in names}}
+    return host
+
+
+def reached(host: PlainHost, name: str) -> None:
+    """Let a host have answered."""
+    look = honest(name)["slurm_host_facts"]
+    facts = look["ansible_facts"]["slurm_host"]
+    facts |= {"slurm_version": "", "free_mib": {"/var/lib": 50000, "/var/log": 60000}}
+    host.of(name).set(
+        __new_cluster_ping={"ping": "pong"},
+        __new_cluster_look=look,
+        __new_cluster_processes={"rc": 1, "stdout": ""},
+        __new_cluster_addresses={"rc": 0, "stdout": f"10.0.0.{ord(name) - 96}"},
+    )
+
+
+def test_a_correct_choice_is_not_refused(tmp_path: Path) -> None:
+    assert new_cluster.objections(control_host(tmp_path, new_cluster_login="b")) == []
+
+
+def test_a_cluster_file_is_not_written_again(tmp_path: Path) -> None:
+    (tmp_path / "x.cluster.yml").write_text("")
+    (line,) = new_cluster.objections(control_host(tmp_path))
+    way = "give another new_cluster_name or new_cluster_dir"
+    assert line == f"{tmp_path}/x.cluster.yml: there already, and stays as it is; {way}"
+
+
+def test_a_missing_directory_is_named_after_the_wrong_choices(tmp_path: Path) -> None:
+    host = control_host(tmp_path / "no", ("a",), new_cluster_login="c", new_cluster_logins="c")
+    variable, login, directory = new_cluster.objections(host)
+    assert variable.startswith("new_cluster_logins: unknown variable, did you mean 'new_cluster_login'?")
+    assert login.startswith("new_cluster_login: found 'c', unknown host")
+    assert directory == f"new_cluster_dir: {tmp_path}/no is no directory"
+
+
+def test_the_control_host_is_no_host_of_the_cluster(tmp_path: Path) -> None:
+    (line,) = new_cluster.objections(control_host(tmp_path, ()))
+    assert line == "the inventory has no hosts, allowed: -i host1,host2, or -i FILE"
+
+
+def test_a_host_that_no_task_has_reached_is_left_out(tmp_path: Path) -> None:
+    host = control_host(tmp_path)
+    reached(host, "a")
+    host.of("b").set(__new_cluster_ping={"unreachable": True, "msg": "No route"}, ansible_host="10.0.0.7")
+    found = new_cluster.result(host)
+    assert found["errors"] == []
+    assert found["cluster"]["controllers"] == "a"
+    assert found["remarks"][0] == "b is left out: unreachable: No route"
+
+
+def test_the_schema_is_a_file(tmp_path: Path) -> None:
+    assert Path(new_cluster.schema(control_host(tmp_path))).is_file()

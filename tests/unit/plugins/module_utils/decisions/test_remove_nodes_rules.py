@@ -1,0 +1,110 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role remove_nodes: which hosts are clean after a removal, and what the run says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, remove_nodes
+from plain_host import GROUPS, PlainHost, cluster
+
+DONE: dict[str, Any] = {"changed": True, "plan": []}
+AWAY = {"unreachable": True, "msg": "No route"}
+
+
+def removal(**variables: Any) -> dict[str, PlainHost]:
+    """The hosts of a cluster that n1 and n2 leave."""
+    groups = {**GROUPS, "slurm_leaving": ["n1", "n2"], "slurm_compute": []}
+    shared = {"groups": groups, "slurm_cluster_file": "/cluster/x.cluster.yml", **variables}
+    hosts: dict[str, PlainHost] = cluster(**shared)
+    return hosts
+
+
+def cleaned(**variables: Any) -> dict[str, PlainHost]:
+    """The same, after both hosts were cleaned."""
+    hosts = removal(**variables)
+    for name in ("n1", "n2"):
+        hosts[name].set(
+            __remove_nodes_look={"changed": False}, __remove_nodes_cleaned=DONE, ansible_host=f"10.0.0.{name[1]}"
+        )
+    return hosts
+
+
+def test_without_the_group_no_node_leaves() -> None:
+    assert remove_nodes.leaving(cluster()["head"]) == []
+
+
+def test_any_host_knows_the_nodes_and_their_file() -> None:
+    head = removal()["head"]
+    assert remove_nodes.nodes(head) == "n[1-2]"
+    assert remove_nodes.cluster_file(head) == "/cluster/x.cluster.yml"
+
+
+def test_all_hosts_are_clean() -> None:
+    head = cleaned()["head"]
+    assert remove_nodes.statistics(head) == {"removed": ["n1", "n2"], "cleaned": ["n1", "n2"], "not_cleaned": []}
+    assert remove_nodes.unreached(head) == remove_nodes.failure(head) == ""
+    assert remove_nodes.end_options(head) == remove_nodes.EndOptions("n[1-2]", "n[1-2]", {})
+
+
+def test_a_host_that_is_away_leaves_with_its_address() -> None:
+    hosts = cleaned()
+    hosts["n2"].set(__remove_nodes_look=AWAY, __remove_nodes_cleaned=AWAY)
+    assert remove_nodes.unreached(hosts["head"]) == "n2"
+    assert remove_nodes.end_options(hosts["head"]) == remove_nodes.EndOptions("n[1-2]", "n1", {"n2": "10.0.0.2"})
+    assert remove_nodes.failure(hosts["head"]) == ""
+
+
+def test_a_host_that_no_task_has_reached_is_not_clean() -> None:
+    hosts = removal()
+    assert remove_nodes.unreached(hosts["head"]) == ""
+    assert remove_nodes.end_options(hosts["head"]).addresses == {"n1": "", "n2": ""}
+
+
+def test_a_host_on_which_a_step_has_failed_is_not_clean() -> None:
+    hosts = cleaned()
+    hosts["n1"].set(__remove_nodes_error="Unmount: busy")
+    assert remove_nodes.statistics(hosts["head"])["not_cleaned"] == ["n1"]
+    assert remove_nodes.failure(hosts["head"]) == (
+        "Slurm does not have n[1-2] any more, and not all hosts are clean: n1: Unmount: busy. Run again when this is "
+        "repaired"
+    )
+
+
+def test_the_report_names_what_is_left_to_do() -> None:
+    hosts = cleaned()
+    hosts["n1"].set(__remove_nodes_storage={"remarks": ["unmount /a"]})
+    hosts["n2"].set(__remove_nodes_cleaned=AWAY, __remove_nodes_storage={"skipped": True})
+    assert remove_nodes.report(hosts["head"]) == [
+        "Slurm does not have n[1-2] any more",
+        "Cleaned: n1. These stay there: packages (Slurm's are held), accounts, logs, homes, data on local disks, "
+        "MIG instances",
+        "Not cleaned: n2. They still have the munge key: clean them by hand (docs/admin/nodes.md), or rotate the key. "
+        "Each run of site.yml names them until you confirm it",
+        "unmount /a",
+        "/cluster/x.cluster.yml still names n[1-2]: change it as shown above, or run again with -e "
+        "remove_nodes_write=true. Otherwise the next run of site.yml makes them nodes again",
+    ]
+
+
+def test_a_remark_is_said_once() -> None:
+    hosts = cleaned(remove_nodes_write="yes")
+    for name in ("n1", "n2"):
+        hosts[name].set(__remove_nodes_storage={"remarks": ["unmount /a"]})
+    assert remove_nodes.report(hosts["head"])[2:] == ["unmount /a"]
+
+
+def test_check_mode_says_what_would_be() -> None:
+    removed, clean, *_rest = remove_nodes.report(cleaned(ansible_check_mode=True)["head"])
+    assert removed == "Slurm would not have n[1-2] any more"
+    assert clean.startswith("To be cleaned: n[1-2]. These stay there")
+
+
+def test_a_host_loses_the_keys_and_its_part_of_the_hosts_file() -> None:
+    n1 = removal()["n1"]
+    found = remove_nodes.cleanup(n1)
+    assert "/etc/munge/munge.key" in found.secrets
+    assert found.parts == [{"path": "/etc/hosts", "marker": "# {mark} gpucluster.slurm x"}]
+    assert remove_nodes.access_files(n1) == [*dict.fromkeys(access.PATHS.values())]
