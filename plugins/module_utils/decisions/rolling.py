@@ -1,0 +1,214 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role rolling: what a rolling change does, on which nodes, and what is known about the nodes of a batch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import HEALTH_PROGRAM
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import validation_jobs
+
+MOST_BATCHES = 100
+"""A deep chain of includes ends with Python's limit of recursion."""
+
+WINDOW = "gpucluster_rolling_window"
+"""The reservation of all nodes of the run."""
+
+PROOF_RESERVATION = "gpucluster_rolling"
+"""The reservation of the module slurm_rolling for the jobs that prove nodes."""
+
+
+# -- the change -------------------------------------------------------------------------------------------------------
+
+
+def task_file(host: RunHost) -> str:
+    """The path of the tasks of the site; empty without any."""
+    name = host["rolling_tasks"]
+    return os.path.join(host["slurm_cluster_dir"], name) if name else ""
+
+
+def reboots(host: RunHost) -> bool:
+    """Whether the nodes are rebooted."""
+    return host.flag("rolling", "rolling_reboot")
+
+
+def change(host: RunHost) -> str:
+    """The checksum of the change: a run with another one begins anew."""
+    parts = [host["rolling_packages"], reboots(host), _task_text(host)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _task_text(host: RunHost) -> str:
+    """The tasks of the site; empty without any.
+
+    Raises:
+        ValueError: their file is missing.
+    """
+    path = task_file(host)
+    content = host.content(path) if path else b""
+    if content is None:
+        raise ValueError(f"rolling_tasks: {path} is missing")
+    return content.decode().rstrip()
+
+
+def work(host: RunHost) -> str:
+    """What is done on each node, in words; empty if that is nothing."""
+    wanted, path = host["rolling_packages"], task_file(host)
+    words = [f"packages {', '.join(wanted)}"] if wanted else []
+    words += [f"tasks of {path}"] if path else []
+    words += ["a reboot"] if reboots(host) else []
+    return ", ".join(words)
+
+
+def objection(host: RunHost) -> str:
+    """Why there is no such change; empty if there is."""
+    path = task_file(host)
+    if not work(host):
+        return "Nothing to do: give rolling_tasks (a file of tasks), rolling_packages (a list) or rolling_reboot (true)"
+    if path and not Path(path).is_file():
+        return f"rolling_tasks: found '{host['rolling_tasks']}', allowed: a file on the control host; {path} is none"
+    return ""
+
+
+def budgets(host: RunHost) -> dict[str, Any]:
+    """How many nodes of each partition may be out of service at the same time; `*` is for the other partitions."""
+    budget = host["rolling_budget"]
+    return budget if isinstance(budget, dict) else {"*": budget}
+
+
+# -- the nodes --------------------------------------------------------------------------------------------------------
+
+
+def kept_nodes(host: RunHost) -> list[str]:
+    """Nodes of this play that serve the cluster. A run that needs them does not reboot them."""
+    servers = (*host["slurm_controllers"], host["slurm_database"])
+    return [name for name in host.play_hosts if name in servers] if reboots(host) else []
+
+
+def changed_nodes(host: RunHost) -> list[str]:
+    """The nodes that this run changes."""
+    kept = kept_nodes(host)
+    return [name for name in host.play_hosts if name not in kept]
+
+
+def announcement(host: RunHost) -> str:
+    """What is done on which nodes."""
+    kept = kept_nodes(host)
+    without = f"; without {fold(kept)}, which this run needs: reboot them by hand" if kept else ""
+    return f"{work(host)}: on {fold(host['__rolling_nodes'])}{without}"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Options of the module slurm_reservation for the window of the run."""
+
+    name: str
+    parameters: dict[str, Any]
+
+
+def window(host: RunHost) -> Window:
+    """The reservation of the nodes, in which running jobs go on."""
+    own = {
+        "Nodes": fold(host["__rolling_nodes"]),
+        "Users": [host["rolling_user"]],
+        "Flags": ["MAINT", "IGNORE_JOBS"],
+    }
+    return Window(WINDOW, own | host["rolling_window"])
+
+
+def window_name(_host: RunHost) -> str:
+    """Its name."""
+    return WINDOW
+
+
+def health_program(host: RunHost) -> str:
+    """The program that checks the health of a node; empty if the site wants none."""
+    return str(host["slurm_conf"].get("HealthCheckProgram", HEALTH_PROGRAM) or "")
+
+
+# -- a batch ----------------------------------------------------------------------------------------------------------
+
+
+def goes_on(host: RunHost) -> bool:
+    """Whether another batch follows."""
+    return not host["__rolling_step"]["over"] and int(host["__rolling_batches"]) < MOST_BATCHES
+
+
+def results(host: RunHost) -> dict[str, str]:
+    """The error of each node of the batch, empty after a good change.
+
+    A node that was lost is no host of the play any more.
+    """
+    found = {}
+    for name in host["__rolling_step"]["ready"]:
+        lost = name not in host.play_hosts
+        found[name] = "it was not reached" if lost else host.of(name).get("__rolling_error", "")
+    return found
+
+
+@dataclass(frozen=True)
+class RollingProof:
+    """Options of the module slurm_job."""
+
+    jobs: list[dict[str, Any]]
+    options: dict[str, str]
+
+
+def proof(host: RunHost) -> RollingProof:
+    """A job on each node that is back, in its first partition, with all of its GPUs."""
+    jobs: dict[str, dict[str, Any]] = {}
+    every = validation_jobs(
+        host["slurm_partitions"],
+        host["slurm_nodes"],
+        host["slurm_hardware_types"],
+        host["slurm_conf"],
+        host["slurm_cgroup_conf"],
+    )
+    for job in every:
+        if job.get("nodelist") in host["__rolling_back"]["ready"]:
+            jobs.setdefault(job["nodelist"], job)
+    return RollingProof([*jobs.values()], {"reservation": PROOF_RESERVATION})
+
+
+def proven(host: RunHost) -> dict[str, str]:
+    """The error of each node that is back, empty after a good job and for a node in no partition."""
+    nodes, jobs = host["__rolling_back"]["ready"], proof(host).jobs
+    run = host.get("__rolling_proof") or {}
+    if not jobs:
+        return dict.fromkeys(nodes, "")
+    ended = run.get("jobs") or []
+    failed = "" if ended else run.get("msg", "the job could not be submitted")
+    found = zip((job["nodelist"] for job in jobs), (job["message"] for job in ended), strict=False)
+    return dict.fromkeys(nodes, failed) | dict(found)
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BegunChange:
+    """What this run has noted at its beginning."""
+
+    found: bool
+    """Whether it has begun. The play of the end has other hosts, perhaps none of the nodes."""
+    nodes: str = ""
+    """A hostlist."""
+    change: str = ""
+
+
+def begun(host: RunHost) -> BegunChange:
+    """The change that this run has begun, as the first node with these facts knows it."""
+    for name in host.members("slurm_compute"):
+        node = host.of(name)
+        if "__rolling_nodes" in node:
+            return BegunChange(True, fold(node["__rolling_nodes"]), node["__rolling_digest"])
+    return BegunChange(False)

@@ -1,0 +1,150 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role rolling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import rolling
+from plain_host import PlainHost, cluster
+
+DEFAULTS: dict[str, Any] = {
+    "rolling_tasks": "",
+    "rolling_packages": [],
+    "rolling_reboot": False,
+    "rolling_budget": "10%",
+    "rolling_user": "root",
+    "rolling_window": {},
+}
+
+
+def hosts(nodes: str = "n1 n2", files: dict[str, bytes] | None = None, **variables: Any) -> dict[str, PlainHost]:
+    """A cluster in whose play are these hosts."""
+    wanted = DEFAULTS | {"ansible_play_hosts": nodes.split()} | variables
+    found: dict[str, PlainHost] = cluster(files=files, **wanted)
+    return found
+
+
+def test_a_change_is_told_in_words() -> None:
+    host = hosts(rolling_packages=["a", "b"], rolling_tasks="my.yml", rolling_reboot=True)["n1"]
+    assert rolling.work(host) == "packages a, b, tasks of /cluster/my.yml, a reboot"
+    host.set(__rolling_nodes=["n1", "n2"])
+    assert rolling.announcement(host).endswith("a reboot: on n[1-2]")
+
+
+@pytest.mark.parametrize(("value", "reboots"), [("true", True), ("false", False), (True, True), (False, False)])
+def test_a_reboot_can_be_asked_for_on_the_command_line(value: bool | str, reboots: bool) -> None:
+    host = hosts(rolling_reboot=value)["n1"]
+    assert rolling.reboots(host) == reboots
+    assert rolling.objection(host).startswith("Nothing to do: give rolling_tasks") != reboots
+
+
+def test_a_file_of_tasks_must_be_there(tmp_path: Path) -> None:
+    host = hosts(rolling_tasks="my.yml", slurm_cluster_dir=str(tmp_path))["n1"]
+    assert rolling.objection(host) == (
+        f"rolling_tasks: found 'my.yml', allowed: a file on the control host; {tmp_path}/my.yml is none"
+    )
+    with pytest.raises(ValueError, match="is missing"):
+        rolling.change(host)
+    (tmp_path / "my.yml").mkdir()
+    assert rolling.objection(host)
+    (tmp_path / "my.yml").rmdir()
+    (tmp_path / "my.yml").touch()
+    assert rolling.objection(host) == ""
+
+
+def test_another_change_has_another_checksum_and_notes_of_earlier_releases_hold() -> None:
+    files = {"/cluster/my.yml": b"- ansible.builtin.debug: {msg: mine}\n\n"}
+    host = hosts(rolling_packages=["htop"], rolling_tasks="my.yml", files=files)["n1"]
+    assert rolling.change(host) == "8bd8366bfcb3b3186a5b980436d191f396ef709ec5ab0cfba66bce390ef73db2"
+    assert rolling.change(host.set(rolling_tasks="")) != rolling.change(host.set(rolling_packages=[]))
+    assert rolling.change(host.set(rolling_reboot="true")) == rolling.change(host.set(rolling_reboot=True))
+
+
+def test_a_budget_can_be_for_each_partition() -> None:
+    assert rolling.budgets(hosts()["n1"]) == {"*": "10%"}
+    assert rolling.budgets(hosts(rolling_budget={"a": 2})["n1"]) == {"a": 2}
+
+
+def test_nodes_that_serve_the_cluster_are_not_rebooted() -> None:
+    host = hosts("n1 n2", slurm_database="n1", slurm_controllers=["n3"], rolling_reboot=True)["n2"]
+    assert (rolling.kept_nodes(host), rolling.changed_nodes(host)) == (["n1"], ["n2"])
+    host.set(__rolling_nodes=["n2"])
+    assert rolling.announcement(host) == "a reboot: on n2; without n1, which this run needs: reboot them by hand"
+    assert rolling.changed_nodes(host.set(rolling_reboot=False, rolling_packages=["a"])) == ["n1", "n2"]
+
+
+def test_the_window_is_a_reservation_that_a_site_can_change() -> None:
+    host = hosts(rolling_window={"StartTime": "now", "Users": ["alice"]})["n1"].set(__rolling_nodes=["n1", "n2"])
+    window = rolling.window(host)
+    assert window.name == rolling.window_name(host)
+    assert window.parameters == {
+        "Nodes": "n[1-2]",
+        "Users": ["alice"],
+        "Flags": ["MAINT", "IGNORE_JOBS"],
+        "StartTime": "now",
+    }
+
+
+@pytest.mark.parametrize(
+    ("conf", "program"),
+    [
+        ({}, "/usr/local/sbin/slurm-health"),
+        ({"HealthCheckProgram": "/opt/check"}, "/opt/check"),
+        ({"HealthCheckProgram": None}, ""),
+    ],
+)
+def test_a_site_chooses_the_check_of_health(conf: dict[str, Any], program: str) -> None:
+    assert rolling.health_program(hosts(slurm_conf=conf)["n1"]) == program
+
+
+@pytest.mark.parametrize(("over", "batches", "goes_on"), [(False, 1, True), (True, 1, False), (False, "100", False)])
+def test_batches_have_an_end(over: bool, batches: int | str, goes_on: bool) -> None:
+    host = hosts()["n1"].set(__rolling_step={"over": over}, __rolling_batches=batches)
+    assert rolling.goes_on(host) == goes_on
+
+
+def test_each_node_of_a_batch_has_its_error() -> None:
+    found = hosts("n2 login")
+    found["n2"].set(__rolling_error="apt: no space")
+    host = found["login"].set(__rolling_step={"ready": ["n1", "n2", "login"]})
+    assert rolling.results(host) == {"n1": "it was not reached", "n2": "apt: no space", "login": ""}
+
+
+JOBS = [{"name": "all", "nodes": "n[1-2]"}, {"name": "other", "nodes": "n[1-2]"}]
+
+
+def test_each_node_that_is_back_has_one_job_in_its_first_partition() -> None:
+    proof = rolling.proof(hosts(slurm_partitions=JOBS)["n1"].set(__rolling_back={"ready": ["n2", "n1"]}))
+    assert [job["name"] for job in proof.jobs] == ["all/n1", "all/n2"]
+    assert proof.options == {"reservation": "gpucluster_rolling"}
+
+
+@pytest.mark.parametrize(
+    ("run", "proven"),
+    [
+        ({"jobs": [{"message": ""}, {"message": "has failed"}]}, {"n2": "has failed", "n1": "", "n3": ""}),
+        ({"msg": "no sbatch"}, dict.fromkeys(["n2", "n1", "n3"], "no sbatch")),
+        ({"jobs": []}, dict.fromkeys(["n2", "n1", "n3"], "the job could not be submitted")),
+    ],
+)
+def test_a_node_without_a_good_job_is_not_proven(run: dict[str, Any], proven: dict[str, str]) -> None:
+    host = hosts()["n1"].set(__rolling_back={"ready": ["n2", "n1", "n3"]}, __rolling_proof=run)
+    assert rolling.proven(host) == proven
+
+
+def test_nodes_in_no_partition_need_no_proof() -> None:
+    host = hosts(slurm_partitions=[])["n1"].set(__rolling_back={"ready": ["n1"]}, __rolling_proof={"skipped": True})
+    assert rolling.proof(host).jobs == []
+    assert rolling.proven(host) == {"n1": ""}
+
+
+def test_the_end_knows_the_beginning_from_any_node() -> None:
+    found = hosts()
+    assert not rolling.begun(found["head"]).found
+    found["n2"].set(__rolling_nodes=["n1", "n2"], __rolling_digest="abc")
+    assert rolling.begun(found["head"]) == rolling.BegunChange(True, "n[1-2]", "abc")
