@@ -39,7 +39,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import release_order
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.diagnosis import diagnosis
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_others import cluster_objections
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
@@ -87,7 +86,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "slurm_conf": slurm_conf,
     "storage_plans": storage_plans,
     "unsettled": unsettled,
-    "upgrade_plan": upgrade_plan,
     "validation_jobs": validation_jobs,
     "validation_summary": validation_summary,
     "validation_table": validation_table,

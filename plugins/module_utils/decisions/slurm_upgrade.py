@@ -1,0 +1,233 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role slurm_upgrade: what an upgrade of Slurm changes, why it is refused, and the part that a host has in it.
+
+All rules but `plan` need the plan, which a task has made once for all hosts (`__slurm_upgrade_plan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import (
+    files_version,
+    package_entries,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    is_controller,
+    serving_controller,
+    source,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import UPGRADE_DIR, UPGRADE_MARK
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_client import wants_sackd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+
+USUAL_TIMEOUT = 300
+"""Slurm's SlurmdTimeout, in seconds."""
+
+LEAST_TIMEOUT = 300
+"""Seconds. An installation from disk, the start of slurmd and its registration take less than a minute."""
+
+
+# -- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def plan(host: RunHost) -> dict[str, Any]:
+    """The plan for the hosts of this play (configuration/upgrade.py).
+
+    The target is what the packages say: the version of the files in slurm_packages, or what apt offers on each host.
+    """
+    facts = {name: host.of(name).facts for name in host.play_hosts}
+    return upgrade_plan(facts, source(host).version, files_version(host["slurm_packages"]))
+
+
+def announcement(host: RunHost) -> str:
+    """The plan in words."""
+    found = host["__slurm_upgrade_plan"]
+    if not found["hosts"]:
+        return f"Every host has Slurm {found['to']}"
+    return f"Slurm {found['from']} -> {found['to']} on {fold(found['hosts'])}"
+
+
+def objections(host: RunHost) -> list[str]:
+    """What would lose jobs or cannot work, each with the way out."""
+    return list(_objections(host))
+
+
+def _objections(host: RunHost) -> Iterator[str]:
+    errors, release = host["__slurm_upgrade_plan"]["errors"], host["__slurm_upgrade_plan"]["release"]
+    if errors:
+        yield "; ".join(errors)
+    absent = [name for name in serving_hosts(host) if name not in host.play_hosts]
+    if absent:
+        yield (
+            f"{fold(absent)} cannot be left out, by --limit or because it was not reached or is unsuitable: the "
+            "database and the controllers are upgraded first and together"
+        )
+    timeout = slurmd_timeout(host)
+    if 0 != timeout < LEAST_TIMEOUT:
+        yield (
+            f"slurm_conf SlurmdTimeout: found {timeout}, allowed during an upgrade: 0, or {LEAST_TIMEOUT} or more; "
+            "slurmctld ends the jobs of a node whose slurmd is away for longer. Raise it, run gpucluster.slurm.site, "
+            "and lower it after the upgrade"
+        )
+    serving, primary = serving_controller(host), host["slurm_controllers"][0]
+    if serving != primary:
+        yield (
+            f"{serving} serves in the place of {primary}; start slurmctld there, so that it takes control back, and "
+            "run the upgrade again"
+        )
+    if "pyxis" in host["slurm_containers"] and release not in host.option("pyxis", "pyxis_packages"):
+        yield (
+            f"pyxis_packages has no package for Slurm {release}, and slurmd would not start with the plugin of another "
+            "release; build pyxis for it, and add the package"
+        )
+
+
+def serving_hosts(host: RunHost) -> list[str]:
+    """The controllers and the host of the database."""
+    names = [*host["slurm_controllers"], host["slurm_database"]]
+    return list(dict.fromkeys(name for name in names if name))
+
+
+def slurmd_timeout(host: RunHost) -> int:
+    """SlurmdTimeout in seconds; 0, which is no limit, for a word such as INFINITE."""
+    try:
+        return int(float(host["slurm_conf"].get("SlurmdTimeout") or USUAL_TIMEOUT))
+    except (ValueError, TypeError, OverflowError):
+        return 0
+
+
+# -- the part of a host -----------------------------------------------------------------------------------------------
+
+
+def stages(host: RunHost) -> list[str]:
+    """The stages that this host has a part in.
+
+    Hosts that serve the cluster and have slurmd or pyxis as well come first: their slurmd has been stopped with their
+    other daemons, and their srun does not load the former pyxis any more.
+    """
+    changes, computes, serves = is_changed(host), host.within("slurm_compute"), serves_cluster(host)
+    # A database whose change a killed run has begun has a note.
+    begun = changes or UPGRADE_MARK in host.facts["files"]
+    parts = {
+        "packages": changes,
+        "database": begun and host.name == host["slurm_database"],
+        "controllers": begun and is_controller(host),
+        "first_nodes": changes and serves and (computes or has_pyxis(host)),
+        "nodes": changes and computes and not serves,
+        "clients": changes and not computes and not serves,
+    }
+    return [name for name, has_part in parts.items() if has_part]
+
+
+def is_changed(host: RunHost) -> bool:
+    """Whether this host gets other packages."""
+    return host.name in host["__slurm_upgrade_plan"]["hosts"]
+
+
+def serves_cluster(host: RunHost) -> bool:
+    """Whether this host is a controller or has the database."""
+    return host.name in serving_hosts(host)
+
+
+def has_pyxis(host: RunHost) -> bool:
+    """Whether this host has pyxis: hosts with users do."""
+    return "pyxis" in host["slurm_containers"] and host.within("slurm_compute", "slurm_login")
+
+
+def pyxis_package(host: RunHost) -> dict[str, str]:
+    """The package of pyxis for the new release."""
+    package: dict[str, str] = host.option("pyxis", "pyxis_packages")[host["__slurm_upgrade_plan"]["release"]]
+    return package
+
+
+def daemons(host: RunHost) -> list[str]:
+    """Daemons of this host that must not run while its packages change. Module slurm_conversion sees to slurmdbd."""
+    found = {
+        "slurmctld": is_controller(host),
+        "slurmd": host.within("slurm_compute"),
+        "sackd": host.within("slurm_login") and wants_sackd(host),
+    }
+    return [name for name, runs in found.items() if runs]
+
+
+# -- packages ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PackageChange:
+    """Options of the module slurm_packages."""
+
+    packages: list[dict[str, str]]
+    """The files of slurm_packages that the host gets; none with a repository."""
+    version: str
+    hold: list[str]
+
+
+def packages(host: RunHost) -> PackageChange:
+    """How the packages of this host become those of the new release."""
+    own = list(dict.fromkeys(name for names in source(host).packages.values() for name in names))
+    present = [name for name in own if name in host.facts["packages"]]
+    entries = [entry for entry in package_entries(present, host["slurm_packages"], own) if "name" not in entry]
+    return PackageChange(entries, host["__slurm_upgrade_plan"]["to"], list(source(host).hold))
+
+
+def copied_files(host: RunHost) -> list[str]:
+    """Those packages that are files on the control host."""
+    return [entry["file"] for entry in packages(host).packages if "file" in entry]
+
+
+def unpacked(host: RunHost) -> str:
+    """Where the new programs are before they are installed; empty on hosts that need only their packages."""
+    if host.name not in (host["slurm_database"], host["slurm_controllers"][0]):
+        return ""
+    return f"{UPGRADE_DIR}/{host['__slurm_upgrade_plan']['to']}"
+
+
+def state_copy(host: RunHost) -> str:
+    """The copy of the state, of which there is one: the last one before slurmctld of the new release."""
+    return f"{UPGRADE_DIR}/StateSaveLocation-before-{host['__slurm_upgrade_plan']['to']}.tar"
+
+
+# -- the report -------------------------------------------------------------------------------------------------------
+
+
+def conversion(host: RunHost) -> dict[str, Any]:
+    """What the trial of the conversion has told on the host of the database; empty without one."""
+    database = host["slurm_database"]
+    return (host.of(database).get("__slurmdbd_conversion") or {}) if database else {}
+
+
+def report(host: RunHost) -> str:
+    """What the upgrade will do."""
+    target, release = host["__slurm_upgrade_plan"]["to"], host["__slurm_upgrade_plan"]["release"]
+    lines = ["Check mode: the next run would upgrade."] if host.check_mode else []
+    lines.append(f"The packages are on the hosts, and slurmctld {target} starts with the configuration.")
+    if host.members("slurm_upgrades_database"):
+        tried = conversion(host)
+        lines.append(
+            f"A copy of the database ({tried['size']} MiB) was converted; the conversion will take about "
+            f"{max(int(tried.get('seconds', 0)), 1)} s. Until slurmdbd {target} opens its port, every failure restores "
+            "the former release."
+        )
+    if host["slurm_plugstack"]:
+        plugins = ", ".join(entry["plugin"] for entry in host["slurm_plugstack"])
+        lines.append(f"SPANK plugins of slurm_plugstack must be there for {release}: {plugins}")
+    return " ".join(lines)
+
+
+def result(host: RunHost) -> dict[str, Any]:
+    """The statistics of the run."""
+    found = host["__slurm_upgrade_plan"]
+    return {
+        "from": found["from"],
+        "to": found["to"],
+        "hosts": fold(found["hosts"]),
+        "conversion_seconds": conversion(host).get("seconds", 0),
+    }

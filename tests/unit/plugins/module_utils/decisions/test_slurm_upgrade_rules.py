@@ -1,0 +1,178 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role slurm_upgrade."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_upgrade
+from plain_host import GROUPS, PlainHost, cluster
+
+PLAN: dict[str, Any] = {
+    "from": "24.11.5-4",
+    "to": "26.05.1-1",
+    "release": "26.05",
+    "hosts": ["head", "login", "n1", "n2"],
+    "errors": [],
+}
+URL = "https://x.example.org/slurm-smd_26.05.1-1_amd64.deb"
+FILES: dict[str, Any] = {
+    "files": [{"url": URL, "sha256": "0" * 64}, {"file": "debs/slurm-smd-slurmd_26.05.1-1_amd64.deb"}]
+}
+
+
+def hosts(plan: dict[str, Any] | None = None, **variables: Any) -> dict[str, PlainHost]:
+    """A cluster that has the plan of an upgrade."""
+    found: dict[str, PlainHost] = cluster(__slurm_upgrade_plan=PLAN | (plan or {}), **variables)
+    return found
+
+
+def test_the_packages_that_hosts_are_offered_are_the_target() -> None:
+    found = cluster(slurm_packages="schedmd", ansible_play_hosts=["head", "n1"])
+    for host in found.values():
+        host.say(packages={"slurm-smd": "24.11.5-4"}, candidates={"slurm-smd": "25.05.1-1"})
+    plan = slurm_upgrade.plan(found["head"])
+    assert (plan["from"], plan["to"], plan["hosts"]) == ("24.11.5-4", "25.05.1-1", ["head", "n1"])
+    found["n1"].set(slurm_packages=FILES)
+    assert slurm_upgrade.plan(found["n1"])["to"] == "26.05.1-1"
+
+
+def test_the_plan_is_told_in_words() -> None:
+    assert slurm_upgrade.announcement(hosts()["n1"]) == "Slurm 24.11.5-4 -> 26.05.1-1 on head,login,n[1-2]"
+    assert slurm_upgrade.announcement(hosts({"hosts": []})["n1"]) == "Every host has Slurm 26.05.1-1"
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "errors of the plan": ({"errors": ["one", "two"]}, {}, "one; two"),
+    "hosts that are left out": (
+        {},
+        {"slurm_controllers": ["head", "other"], "slurm_database": "db"},
+        "other,db cannot be left out, by --limit or because it was not reached or is unsuitable: the database and the "
+        "controllers are upgraded first and together",
+    ),
+    "a short timeout": (
+        {},
+        {"slurm_conf": {"SlurmdTimeout": "60"}},
+        "slurm_conf SlurmdTimeout: found 60, allowed during an upgrade: 0, or 300 or more; slurmctld ends the jobs of "
+        "a node whose slurmd is away for longer. Raise it, run gpucluster.slurm.site, and lower it after the upgrade",
+    ),
+    "a takeover": (
+        {},
+        {"__slurm_run": {"serving_controller": "n1"}},
+        "n1 serves in the place of head; start slurmctld there, so that it takes control back, and run the upgrade "
+        "again",
+    ),
+    "pyxis of another release": (
+        {},
+        {"slurm_containers": ["pyxis"], "pyxis_packages": {"24.11": {}}},
+        "pyxis_packages has no package for Slurm 26.05, and slurmd would not start with the plugin of another release; "
+        "build pyxis for it, and add the package",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_upgrade_that_would_lose_something_is_refused(case: str) -> None:
+    plan, variables, expected = REFUSED[case]
+    assert slurm_upgrade.objections(hosts(plan, **variables)["n2"]) == [expected]
+
+
+@pytest.mark.parametrize("timeout", [0, "0", 300, "3600", None, "INFINITE", 1e400])
+def test_a_long_timeout_is_no_objection(timeout: Any) -> None:
+    assert slurm_upgrade.objections(hosts(slurm_conf={"SlurmdTimeout": timeout})["head"]) == []
+
+
+def test_a_site_without_a_database_or_with_the_package_of_pyxis_is_upgraded() -> None:
+    pyxis: dict[str, Any] = {"slurm_containers": ["pyxis"], "pyxis_packages": {"26.05": {"file": "p.deb"}}}
+    host = hosts(slurm_database="", **pyxis)["n1"]
+    assert slurm_upgrade.objections(host) == []
+    assert slurm_upgrade.pyxis_package(host) == {"file": "p.deb"}
+
+
+def test_each_host_has_its_stages() -> None:
+    found = hosts()
+    assert {name: slurm_upgrade.stages(host) for name, host in found.items()} == {
+        "head": ["packages", "database", "controllers"],
+        "login": ["packages", "clients"],
+        "n1": ["packages", "nodes"],
+        "n2": ["packages", "nodes"],
+    }
+    assert slurm_upgrade.stages(hosts({"hosts": []})["head"]) == []
+
+
+def test_a_run_that_was_killed_goes_on_with_the_database() -> None:
+    host = hosts({"hosts": []})["head"].say(files={"/var/lib/gpucluster-slurm/upgrade/state.json": "x"})
+    assert slurm_upgrade.stages(host) == ["database", "controllers"]
+
+
+def test_servers_with_slurmd_or_pyxis_are_the_first_nodes() -> None:
+    host = hosts(slurm_controllers=["n1"], slurm_database="n1")["n1"]
+    assert slurm_upgrade.stages(host) == ["packages", "database", "controllers", "first_nodes"]
+    found = hosts(slurm_controllers=["login"], slurm_database="", slurm_containers=["pyxis"])
+    assert slurm_upgrade.stages(found["login"]) == ["packages", "controllers", "first_nodes"]
+    assert not slurm_upgrade.has_pyxis(found["head"])
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "daemons"),
+    [
+        ("head", "24.11.5", ["slurmctld"]),
+        ("n1", "24.11.5", ["slurmd"]),
+        ("login", "24.11.5", ["sackd"]),
+        ("login", "23.02.1", []),
+    ],
+)
+def test_daemons_stop_before_their_packages_change(name: str, release: str, daemons: list[str]) -> None:
+    assert slurm_upgrade.daemons(hosts()[name].say(slurm_version=release)) == daemons
+
+
+def test_a_host_gets_the_files_of_the_packages_that_it_has() -> None:
+    host = hosts(slurm_packages=FILES)["n1"]
+    host.say(packages={"slurm-smd": "24.11.5-4", "slurm-smd-slurmd": "24.11.5-4", "slurm-smd-client": "24.11.5-4"})
+    change = slurm_upgrade.packages(host)
+    assert change.packages == [{"url": URL, "sha256": "0" * 64}, FILES["files"][1]]
+    assert (change.version, change.hold) == ("26.05.1-1", ["slurm-smd"])
+    assert slurm_upgrade.copied_files(host) == ["debs/slurm-smd-slurmd_26.05.1-1_amd64.deb"]
+    assert slurm_upgrade.packages(host.set(slurm_packages="schedmd")).packages == []
+
+
+def test_what_is_tried_before_is_unpacked_on_the_database_and_the_first_controller() -> None:
+    found = hosts(slurm_controllers=["n1", "n2"])
+    directory = "/var/lib/gpucluster-slurm/upgrade/26.05.1-1"
+    unpacked = {name: slurm_upgrade.unpacked(host) for name, host in found.items()}
+    assert unpacked == {"head": directory, "login": "", "n1": directory, "n2": ""}
+    assert slurm_upgrade.state_copy(found["n1"]) == (
+        "/var/lib/gpucluster-slurm/upgrade/StateSaveLocation-before-26.05.1-1.tar"
+    )
+
+
+def test_the_report_says_how_long_the_conversion_takes() -> None:
+    found = hosts(
+        groups=GROUPS | {"slurm_upgrades_database": ["head"]},
+        slurm_plugstack=[{"plugin": "a.so"}, {"plugin": "b.so"}],
+        ansible_check_mode=True,
+    )
+    found["head"].set(__slurmdbd_conversion={"seconds": 0, "size": 33})
+    assert slurm_upgrade.report(found["n1"]) == (
+        "Check mode: the next run would upgrade. The packages are on the hosts, and slurmctld 26.05.1-1 starts with "
+        "the configuration. A copy of the database (33 MiB) was converted; the conversion will take about 1 s. Until "
+        "slurmdbd 26.05.1-1 opens its port, every failure restores the former release. SPANK plugins of "
+        "slurm_plugstack must be there for 26.05: a.so, b.so"
+    )
+    assert slurm_upgrade.result(found["n1"]) == {
+        "from": "24.11.5-4",
+        "to": "26.05.1-1",
+        "hosts": "head,login,n[1-2]",
+        "conversion_seconds": 0,
+    }
+
+
+def test_a_cluster_without_a_database_converts_nothing() -> None:
+    host = hosts(slurm_database="")["n1"]
+    assert slurm_upgrade.report(host) == (
+        "The packages are on the hosts, and slurmctld 26.05.1-1 starts with the configuration."
+    )
+    assert slurm_upgrade.result(host)["conversion_seconds"] == 0
