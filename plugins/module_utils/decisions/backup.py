@@ -38,6 +38,18 @@ class BackupService:
     absent: list[str]
 
 
+def hosts_of_age(run: RunHost) -> list[str] | str:
+    """The hosts whose last backup is looked at; Ansible's pattern for no hosts without backups.
+
+    The playbook validate has no look, and takes the hosts from the variables. A play has no variables of a host.
+    """
+    if looked := run.members("slurm_needs_backup"):
+        return looked
+    controllers = run.members("slurm_controller")
+    first = run.of((controllers or run.members("slurm_cluster"))[0])
+    return list(dict.fromkeys([*run.members("slurm_database"), *controllers])) if first["slurm_backup"] else "!all"
+
+
 def packages(_host: RunHost) -> list[str]:
     """The packages that the host needs."""
     return list(DISTRIBUTION_PACKAGES["backup"])

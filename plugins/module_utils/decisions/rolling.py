@@ -43,7 +43,7 @@ def reboots(host: RunHost) -> bool:
 
 def change(host: RunHost) -> str:
     """The checksum of the change: a run with another one begins anew."""
-    parts = [host["rolling_packages"], host["rolling_reboot"], _task_text(host)]
+    parts = [host["rolling_packages"], reboots(host), _task_text(host)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -118,3 +118,11 @@ def test_results_are_those_of_hosts_that_made_a_backup() -> None:
         {"host": "head", "saved": [], "verified": []},
         {"host": "n1", "saved": [], "verified": [{"part": "database"}]},
     ]
+
+
+def test_without_a_look_the_age_is_asked_where_backups_are() -> None:
+    run = cluster(slurm_backup={"target": "/backup"})["n1"]
+    assert backup.hosts_of_age(run) == ["head"]
+    assert backup.hosts_of_age(cluster()["n1"]) == "!all"
+    run["groups"]["slurm_needs_backup"] = ["login"]
+    assert backup.hosts_of_age(run) == ["login"]

@@ -24,7 +24,9 @@ DEFAULTS: dict[str, Any] = {
 
 def hosts(nodes: str = "n1 n2", files: dict[str, bytes] | None = None, **variables: Any) -> dict[str, PlainHost]:
     """A cluster in whose play are these hosts."""
-    return cluster(files=files, **DEFAULTS | {"ansible_play_hosts": nodes.split()} | variables)
+    wanted = DEFAULTS | {"ansible_play_hosts": nodes.split()} | variables
+    found: dict[str, PlainHost] = cluster(files=files, **wanted)
+    return found
 
 
 def test_a_change_is_told_in_words() -> None:
@@ -60,6 +62,7 @@ def test_another_change_has_another_checksum_and_notes_of_earlier_releases_hold(
     host = hosts(rolling_packages=["htop"], rolling_tasks="my.yml", files=files)["n1"]
     assert rolling.change(host) == "8bd8366bfcb3b3186a5b980436d191f396ef709ec5ab0cfba66bce390ef73db2"
     assert rolling.change(host.set(rolling_tasks="")) != rolling.change(host.set(rolling_packages=[]))
+    assert rolling.change(host.set(rolling_reboot="true")) == rolling.change(host.set(rolling_reboot=True))
 
 
 def test_a_budget_can_be_for_each_partition() -> None:

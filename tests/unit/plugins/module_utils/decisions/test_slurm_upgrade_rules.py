@@ -19,16 +19,19 @@ PLAN: dict[str, Any] = {
     "errors": [],
 }
 URL = "https://x.example.org/slurm-smd_26.05.1-1_amd64.deb"
-FILES = {"files": [{"url": URL, "sha256": "0" * 64}, {"file": "debs/slurm-smd-slurmd_26.05.1-1_amd64.deb"}]}
+FILES: dict[str, Any] = {
+    "files": [{"url": URL, "sha256": "0" * 64}, {"file": "debs/slurm-smd-slurmd_26.05.1-1_amd64.deb"}]
+}
 
 
 def hosts(plan: dict[str, Any] | None = None, **variables: Any) -> dict[str, PlainHost]:
     """A cluster that has the plan of an upgrade."""
-    return cluster(__slurm_upgrade_plan=PLAN | (plan or {}), **variables)
+    found: dict[str, PlainHost] = cluster(__slurm_upgrade_plan=PLAN | (plan or {}), **variables)
+    return found
 
 
 def test_the_packages_that_hosts_are_offered_are_the_target() -> None:
-    found: dict[str, PlainHost] = cluster(slurm_packages="schedmd", ansible_play_hosts=["head", "n1"])
+    found = cluster(slurm_packages="schedmd", ansible_play_hosts=["head", "n1"])
     for host in found.values():
         host.say(packages={"slurm-smd": "24.11.5-4"}, candidates={"slurm-smd": "25.05.1-1"})
     plan = slurm_upgrade.plan(found["head"])
@@ -83,7 +86,7 @@ def test_a_long_timeout_is_no_objection(timeout: Any) -> None:
 
 
 def test_a_site_without_a_database_or_with_the_package_of_pyxis_is_upgraded() -> None:
-    pyxis = {"slurm_containers": ["pyxis"], "pyxis_packages": {"26.05": {"file": "p.deb"}}}
+    pyxis: dict[str, Any] = {"slurm_containers": ["pyxis"], "pyxis_packages": {"26.05": {"file": "p.deb"}}}
     host = hosts(slurm_database="", **pyxis)["n1"]
     assert slurm_upgrade.objections(host) == []
     assert slurm_upgrade.pyxis_package(host) == {"file": "p.deb"}
