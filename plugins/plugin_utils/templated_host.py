@@ -50,9 +50,9 @@ def once(name: str, compute: Callable[[], Any]) -> Any:
 
     Ansible has a process for each task of a host, and a directory for a run, which it removes at its end.
     """
-    with open(Path(constants.DEFAULT_LOCAL_TMP) / f"gpucluster-{name}.json", "a+", encoding="utf-8") as file:
+    path = f"{constants.DEFAULT_LOCAL_TMP}/gpucluster-{name}.json"
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
         text = file.read()
         if not text:
             text = json.dumps(compute())

@@ -341,6 +341,7 @@ def test_the_table_has_every_directory_that_code_makes() -> None:
         "/etc/gpucluster-slurm/health.json",
         "/etc/gpucluster-slurm/job-tools.conf",
         "/etc/gpucluster-slurm/mail/msmtprc",
+        "/etc/gpucluster-slurm/mail/password",
         "/etc/gpucluster-slurm/mig.json",
         "/run/gpucluster-slurm/gpus-changed",
         "/run/gpucluster-slurm/health.json",

@@ -21,8 +21,7 @@ PLAY = [
     {
         "hosts": "localhost",
         "gather_facts": False,
-        "vars_files": [str(ROOT / "roles/munge/vars/main.yml")],
-        "tasks": [{"ansible.builtin.debug": {"var": "__munge_key"}}],
+        "tasks": [{"ansible.builtin.debug": {"msg": "{{ lookup('gpucluster.slurm.base64_file', munge_key_file) }}"}}],
     }
 ]
 

@@ -11,8 +11,18 @@ from typing import Any
 import pytest
 from ansible import constants
 from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import lookup_loader
 from ansible.template import Templar, trust_as_template
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils import templated_host
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost, once
+
+TEMPLATES = {
+    "lines.j2": "{# {{ own }} #}\n{% for word in words %}\n  {{ word }}{{ ' x' if loop.last }}\n{% endfor %}\n\nend",
+    "ends.j2": "{% if nested.deep %}\na\\nb \\d {{ nested.deep | regex_replace('(?m)^', '# ') }}\n{% endif %}\n \n\n",
+    "more.j2": "{{ further }}{{ own | regex_replace('(.)$', '\\\\1\\\\1') }}\n",
+    "list.j2": "[1, 2]",
+    "empty.j2": "",
+}
 
 
 def host(**variables: Any) -> TemplatedHost:
@@ -64,3 +74,21 @@ def test_a_result_for_all_hosts_is_computed_once(tmp_path: Path, monkeypatch: py
         return {"a": len(calls)}
 
     assert [once("x", compute), once("x", compute), once("y", compute)] == [{"a": 1}, {"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_texts_are_those_of_ansible(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "r/templates").mkdir(parents=True)
+    file = tmp_path / "r/templates" / name
+    file.write_text(TEMPLATES[name])
+    monkeypatch.setattr(templated_host, "ROLES", tmp_path)
+    texts = {"own": "x{{ 1 }}", "words": ["a", "{{ own }}"], "nested": {"deep": "{{ words[0] }}\n2"}}
+    variables = templated_host.trusted(texts)
+    loader = DataLoader()
+    templar = Templar(loader, variables={**variables, "further": "a-"})
+    (theirs,) = lookup_loader.get("ansible.builtin.template", loader=loader, templar=templar).run(
+        [str(file)], variables={**variables, "further": "a-"}
+    )
+    assert host(**variables).text("r", name, further="a-") == theirs
+    if name == "lines.j2":
+        assert theirs == "  a\n  x1 x\n\nend"

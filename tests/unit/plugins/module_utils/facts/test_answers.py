@@ -286,9 +286,9 @@ def test_every_module_is_known() -> None:
 
 def test_every_module_has_an_action_that_checks_its_answer() -> None:
     modules = [path.stem for path in sorted(MODULES.glob("*.py"))]
-    own = ("slurm_access", "slurm_removal", "slurm_rolling", "slurm_run")
+    own = ("slurm_access", "slurm_host_facts", "slurm_removal", "slurm_rolling", "slurm_run")
     actions = dict.fromkeys(modules, "checked_answers") | {name: name for name in own}
-    actions |= dict.fromkeys(("slurm_doctor", "slurm_doctor_node", "slurm_host_facts"), "host_clock")
+    actions |= dict.fromkeys(("slurm_doctor", "slurm_doctor_node"), "host_clock")
     actions |= {"slurm_firewall": "slurm_access"}
     routing = yaml.safe_load((MODULES.parents[1] / "meta/runtime.yml").read_text())["plugin_routing"]
     assert routing == {
@@ -296,7 +296,7 @@ def test_every_module_has_an_action_that_checks_its_answer() -> None:
     }
     assert {*actions.values()} == {path.stem for path in MODULES.parent.glob("action/*.py")}
     for path in MODULES.parent.glob("action/*.py"):
-        checks = re.search(r"class \w+\((Checked|Waiting)\):|import WithRun", path.read_text())
+        checks = re.search(r"class \w+\((Checked|Waiting)\):|import WithRun|as WithClock", path.read_text())
         assert path.stem == "checked_answers" or checks
 
 
