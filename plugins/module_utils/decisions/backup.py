@@ -46,8 +46,10 @@ def hosts_of_age(run: RunHost) -> list[str] | str:
     if looked := run.members("slurm_needs_backup"):
         return looked
     controllers = run.members("slurm_controller")
-    first = run.of((controllers or run.members("slurm_cluster"))[0])
-    return list(dict.fromkeys([*run.members("slurm_database"), *controllers])) if first["slurm_backup"] else "!all"
+    known = controllers or run.members("slurm_cluster")
+    if not known or not run.of(known[0])["slurm_backup"]:
+        return "!all"
+    return list(dict.fromkeys([*run.members("slurm_database"), *controllers]))
 
 
 def packages(_host: RunHost) -> list[str]:

@@ -126,3 +126,4 @@ def test_without_a_look_the_age_is_asked_where_backups_are() -> None:
     assert backup.hosts_of_age(cluster()["n1"]) == "!all"
     run["groups"]["slurm_needs_backup"] = ["login"]
     assert backup.hosts_of_age(run) == ["login"]
+    assert backup.hosts_of_age(cluster(groups={"all": []})["n1"]) == "!all"
