@@ -101,14 +101,8 @@ def run_lab(playbook: str, nodes: int) -> None:
         "lab_prefix": PREFIX,
         "ansible_python_interpreter": sys.executable,
     }
-    argv = [
-        "ansible-playbook",
-        str(ROOT / "molecule/shared" / playbook),
-        "-i",
-        "localhost,",
-        "-e",
-        json.dumps(variables),
-    ]
+    file = str(ROOT / "molecule/shared" / playbook)
+    argv = ["ansible-playbook", file, "-i", "localhost,", "-e", json.dumps(variables)]
     environ = os.environ | {
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "ANSIBLE_DISPLAY_FAILED_STDERR": "true",
@@ -135,16 +129,30 @@ def children() -> list[int]:
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
 
-def spend(*argv: str | Path) -> tuple[float, str]:
-    """Run a command of Ansible; return its processor time in seconds, and its output."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with TemporaryDirectory() as sockets:
-        environ = environment(str(SSH_CONFIG)) | {"ANSIBLE_SSH_CONTROL_PATH_DIR": sockets}
-        output = subprocess.run(argv, env=environ, check=True, capture_output=True, text=True).stdout
-        # The ssh processes that keep connections open for the next command: their time counts when they have ended.
+@contextmanager
+def adopt_orphans() -> Iterator[None]:
+    """Become the parent of processes whose parent ends in this context, and end them all with it.
+
+    These are the ssh processes that keep connections open. The system counts their time when their parent has waited
+    for their end. Outside of the context, the monitors of containers lose their parents, and must live.
+    """
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         for pid in children():
             os.kill(pid, signal.SIGTERM)
             os.waitpid(pid, 0)
+
+
+def spend(*argv: str | Path) -> tuple[float, str]:
+    """Run a command of Ansible; return its processor time in seconds, and its output."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with TemporaryDirectory() as sockets, adopt_orphans():
+        environ = environment(str(SSH_CONFIG)) | {"ANSIBLE_SSH_CONTROL_PATH_DIR": sockets}
+        output = subprocess.run(argv, env=environ, check=True, capture_output=True, text=True).stdout
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, output
 
@@ -173,7 +181,6 @@ def main() -> None:
         parser.error(f"there are at most {MOST_NODES} nodes, LARGE is more than SMALL, and there is at least one round")
     # A benchmark that is ended removes its containers, as after an error.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     rounds = [(measure(small), measure(large)) for _round in range(options.rounds)]
 
     print(f"Processor time of the control host, {small} and {large} nodes, and for each further node")
