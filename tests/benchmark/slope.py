@@ -43,6 +43,10 @@ HEAD, FIRST_NODE, MOST_NODES = 98, 100, 30
 """The last numbers of the addresses of the controller and of the first node, which no scenario of the lab uses, and the
 number of nodes for which this holds.
 """
+WATCHES = 5
+"""Instances of inotify that systemd of a host has open as root while somebody is logged in, counted on the lab's hosts.
+The kernel allows a number of them for all containers together (fs.inotify.max_user_instances).
+"""
 PR_SET_CHILD_SUBREAPER = 36
 """Number of an operation of prctl(2) (linux/prctl.h): processes whose parent has ended become children of this one."""
 
@@ -165,6 +169,7 @@ def measure(nodes: int) -> Cost:
         seconds["site.yml, again, nothing to do"], output = spend(*site)
         for module in ("ping", "setup"):
             seconds[f"ansible -m {module}"] = spend("ansible", "all", "-i", file, "-m", module)[0]
+    print(f"{nodes} nodes:", "   ".join(f"{name} {spent:.2f} s" for name, spent in seconds.items()), flush=True)
     stats = recap(output)
     assert all(host["changed"] == 0 for host in stats.values()), stats
     return Cost(seconds, {host: counts["ok"] for host, counts in stats.items()})
@@ -177,8 +182,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     small, large = options.nodes
-    if not 0 < small < large <= MOST_NODES or options.rounds < 1:
-        parser.error(f"there are at most {MOST_NODES} nodes, LARGE is more than SMALL, and there is at least one round")
+    allowed = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+    most = min(MOST_NODES, allowed // WATCHES - 1)
+    if not 0 < small < large <= most or options.rounds < 1:
+        parser.error(
+            f"LARGE is more than SMALL and at most {most}, and there is at least one round (there are {MOST_NODES} "
+            f"addresses, fs.inotify.max_user_instances is {allowed}, and a host takes {WATCHES})"
+        )
     # A benchmark that is ended removes its containers, as after an error.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     rounds = [(measure(small), measure(large)) for _round in range(options.rounds)]
