@@ -145,6 +145,7 @@ docs: $(ready) ## write the tables of variables in the roles' READMEs, and the s
 
 benchmark: $(ready) ## measure site.yml, 10,000 nodes and 10,000 people, as ratios (docs/design/benchmarks.md)
 	python tests/benchmark/site.py
+	python tests/benchmark/slope.py
 	python tests/benchmark/scale.py
 	python tests/benchmark/people_plan.py
 	molecule converge -s single

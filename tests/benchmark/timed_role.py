@@ -16,17 +16,27 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 
 
-def playbook(ssh_config: str, *arguments: str) -> tuple[float, dict[str, dict[str, int]]]:
-    """Seconds of a run of ansible-playbook, and its recap by host."""
-    environment = os.environ | {
+def environment(ssh_config: str) -> dict[str, str]:
+    """The environment of a command of Ansible that connects as a file for ssh says, and prints its results as JSON."""
+    return os.environ | {
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "ANSIBLE_SSH_COMMON_ARGS": f"-F {ssh_config}",
         "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.json",
     }
+
+
+def recap(output: str) -> dict[str, dict[str, int]]:
+    """The recap by host in the output of ansible-playbook."""
+    stats: dict[str, dict[str, int]] = json.loads(output[output.index("{") :])["stats"]
+    return stats
+
+
+def playbook(ssh_config: str, *arguments: str) -> tuple[float, dict[str, dict[str, int]]]:
+    """Seconds of a run of ansible-playbook, and its recap by host."""
     argv = ["ansible-playbook", *arguments]
     start = time.monotonic()
-    output = subprocess.run(argv, env=environment, check=True, capture_output=True, text=True).stdout
-    return time.monotonic() - start, json.loads(output[output.index("{") :])["stats"]
+    output = subprocess.run(argv, env=environment(ssh_config), check=True, capture_output=True, text=True).stdout
+    return time.monotonic() - start, recap(output)
 
 
 def applied(inventory: str, ssh_config: str, hosts: str, role: str, variables: dict[str, Any]) -> tuple[float, bool]:
