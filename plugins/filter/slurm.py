@@ -21,17 +21,25 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     slurm_conf,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import limit_answers
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import LIMIT, limit_answers
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.rules import import_rules
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import Run
 
 import_rules()
+
+
+def begin_run(value: Any = None, limit: int = LIMIT) -> Any:
+    """The filter `limit_answers`, with which every playbook of this collection begins."""
+    Run.of_collection = True
+    return limit_answers(value, limit)
+
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "gres_lines": gres_lines,
     "hostlist": fold,
     "hostnames": expand,
-    "limit_answers": limit_answers,
+    "limit_answers": begin_run,
     "node_lines": node_lines,
     "partition_lines": partition_lines,
     "people": complete,

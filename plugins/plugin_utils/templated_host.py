@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from ansible import constants
@@ -43,6 +43,13 @@ RUN = (
     "__slurm_upgrades",
 )
 """Variables of a run, which are not among those of another host."""
+
+
+class Run:
+    """What Ansible's main process knows of this run, and the processes of tasks inherit."""
+
+    of_collection: ClassVar[bool] = False
+    """Whether it is a playbook of this collection, in which the variables of a cluster are the same in all plays."""
 
 
 def once(name: str, compute: Callable[[], Any]) -> Any:
@@ -123,8 +130,12 @@ class TemplatedHost(RunHost):
     def shared(self, name: str) -> Any:
         """What a function of decisions/shared.py says for all hosts of the cluster."""
         if name not in self._shared:
-            # Of one host, so that it does not depend on which of them asks first.
-            self._shared[name] = once(name, lambda: getattr(shared, name)(self.of(self.all_play_hosts[0])))
+            function = getattr(shared, name)
+            # Of one host, so that it does not depend on which of them asks first. A play of a site, in which roles are
+            # used alone, can have variables of its own.
+            self._shared[name] = (
+                once(name, lambda: function(self.of(self.all_play_hosts[0]))) if Run.of_collection else function(self)
+            )
         return self._shared[name]
 
     def text(self, role: str, template: str, **variables: Any) -> str:

@@ -47,7 +47,8 @@ def hosts_of_age(run: RunHost) -> list[str] | str:
         return looked
     controllers = run.members("slurm_controller")
     known = controllers or run.members("slurm_cluster")
-    if not known or not run.of(known[0])["slurm_backup"]:
+    # ansible-playbook --list-tasks has no variables of hosts.
+    if not known or "hostvars" not in run or not run.of(known[0])["slurm_backup"]:
         return "!all"
     return list(dict.fromkeys([*run.members("slurm_database"), *controllers]))
 
