@@ -32,7 +32,7 @@ def role_defaults(role: str) -> dict[str, Any]:
 
 
 ANSWER = "__slurm_look"
-"""The result of slurm_host_facts. Nothing in it is a template, and there is one for each host."""
+"""The result of slurm_host_facts, or a variable with it. Nothing in a result is a template."""
 
 RUN = (
     "ansible_check_mode",
@@ -92,7 +92,8 @@ class TemplatedHost(RunHost):
     def __getitem__(self, name: str) -> Any:
         if name not in self._read:
             value = self._raw(name)
-            self._read[name] = plain(value if name == ANSWER else self._templar.template(value))
+            said = name == ANSWER and isinstance(value, dict)
+            self._read[name] = plain(value if said else self._templar.template(value))
         return self._read[name]
 
     def _raw(self, name: str) -> Any:
