@@ -285,7 +285,7 @@ def wrong_clocks(host: RunHost, answers: Mapping[str, Answer]) -> dict[str, str]
 
 def differing_directory_answers(host: RunHost, answers: Mapping[str, Answer]) -> dict[str, Any]:
     """How the hosts know the users of a directory; empty without one."""
-    if host["slurm_people"].get("source") != "directory" or not host.shared("policy_users"):
+    if not host.shared("uses_directory") or not host.shared("policy_users"):
         return {}
     return facts_of(answers, "directory")
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import files_version
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import autodetect_hosts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import UPGRADE_MARK
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import (
@@ -67,8 +66,7 @@ def expected_release(host: RunHost) -> dict[str, str] | None:
 
 def plugins(host: RunHost) -> list[str]:
     """Packages with which slurmd finds the GPUs of the host."""
-    hosts = autodetect_hosts(host["slurm_nodes"], host["slurm_hardware_types"], "nvml")
-    return list(source(host).plugins["nvml"]) if host.name in hosts else []
+    return list(source(host).plugins["nvml"]) if host.name in host.shared("nvml_hosts") else []
 
 
 def missing_plugins(host: RunHost) -> list[str]:

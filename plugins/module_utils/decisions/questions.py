@@ -171,17 +171,12 @@ def policy_users(host: RunHost) -> list[str]:
     nodes. One compute node is asked, since the list of names costs time for each host.
     """
     asked = is_controller(host) or host.within("slurm_login") or host.name in host.members("slurm_compute")[:1]
-    return host.shared("policy_users") if asked and not uses_directory(host) else []
+    return host.shared("policy_users") if asked and not host.shared("uses_directory") else []
 
 
 def directory_users(host: RunHost) -> list[str]:
     """Users of a directory, whom all hosts have to know by the same ids. Their answers are compared."""
-    return host.shared("policy_users") if uses_directory(host) else []
-
-
-def uses_directory(host: RunHost) -> bool:
-    """Whether the hosts know the people from a directory."""
-    return bool(host["slurm_people"].get("source") == "directory")
+    return host.shared("policy_users") if host.shared("uses_directory") else []
 
 
 def asked_controllers(host: RunHost) -> list[str]:

@@ -70,6 +70,11 @@ def people_digest(host: RunHost) -> str:
     return digest(plan) if plan else ""
 
 
+def uses_directory(host: RunHost) -> bool:
+    """Whether the hosts know the people from a directory."""
+    return bool(host["slurm_people"].get("source") == "directory")
+
+
 def policy_users(host: RunHost) -> list[str]:
     """Users of the policy who are not among the people, and so have to exist on hosts that Slurm asks for them."""
     controllers = host["slurm_controllers"]
