@@ -23,13 +23,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
     source,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import Installation, installation
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import (
-    platform,
-    plugins,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import plugins
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.shared import digest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_client import wants_sackd
 
 USERS_FILE = "/etc/sysusers.d/gpucluster-slurm.conf"
 DIRECTORIES_FILE = "/etc/tmpfiles.d/gpucluster-slurm.conf"
@@ -63,11 +61,6 @@ def packages_of_role(host: RunHost, role: str) -> list[str]:
     if role == "slurm_client":
         return names + (list(source(host).packages["sackd"]) if wants_sackd(host) else [])
     return names + list(DISTRIBUTION_PACKAGES["logs"])
-
-
-def wants_sackd(host: RunHost) -> bool:
-    """Whether sackd fetches the configuration, since the host has it neither from slurmctld nor from slurmd."""
-    return not host.within("slurm_controller", "slurm_compute") and platform(host).sackd
 
 
 def own_packages(host: RunHost) -> list[str]:
