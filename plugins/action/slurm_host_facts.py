@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The control host's side of slurm_host_facts (meta/runtime.yml): what to ask a host, and what it needs.
 
-It decides in the process of the task, beside those of other hosts, and puts the host into the groups of the stages that
+It decides in the process of the task, in parallel for several hosts, and puts the host into the groups of stages that
 have work there.
 """
 

@@ -53,7 +53,7 @@ def node_options(host: RunHost) -> dict[str, Any]:
 
 
 def _answer(host: RunHost) -> dict[str, Any]:
-    """The look at the serving controller; empty if none answers."""
+    """The answer of the serving controller; empty if none answers."""
     return server_looks(host).get(serving(host), {})
 
 

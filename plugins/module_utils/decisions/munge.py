@@ -67,6 +67,11 @@ def digest(host: RunHost) -> str:
     return hashlib.sha256(json.dumps(key_files(host)).encode()).hexdigest()
 
 
+def encoding(_host: RunHost) -> list[str]:
+    """The command that makes a credential on a controller outside of the run."""
+    return ENCODE
+
+
 def decoding(host: RunHost) -> dict[str, Any] | None:
     """The proof that a host decodes a credential of the controller."""
     controller = serving_controller(host)

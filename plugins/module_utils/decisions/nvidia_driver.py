@@ -102,7 +102,7 @@ def resumes(host: RunHost) -> bool:
 
 
 def remarks(host: RunHost) -> list[str]:
-    """What the administrator is told at the end."""
+    """The message to the administrator at the end."""
     plan, now = found(host), present(host)
     lines = list(now["remarks"])
     if host.flag("nvidia_driver", "nvidia_driver_reboot") or not (plan["disruptive"] or now["reboot"]):

@@ -103,7 +103,7 @@ def conf_with_line(host: RunHost, in_force: str) -> str:
 
 
 def conf_copies(host: RunHost) -> list[str]:
-    """The hosts with a copy of plugstack.conf, beside the controller that is asked.
+    """The hosts with a copy of plugstack.conf, in addition to the controller that is asked.
 
     sackd fetches the configuration anew by itself.
     """

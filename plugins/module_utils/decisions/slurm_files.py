@@ -85,8 +85,8 @@ def pyxis_arguments(host: RunHost) -> list[Any]:
 def pyxis_is_unproven(host: RunHost) -> bool:
     """Whether no container has run with the plugin yet, so that its line is optional.
 
-    Role pyxis asks for this in the same run, unless the run has none of its hosts; then the look at the controller has
-    found the note. Check mode shows the line at the end.
+    Role pyxis asks for this in the same run, unless the run has none of its hosts; then the facts of the controller
+    tell it. Check mode shows the line at the end.
     """
     if host.check_mode:
         return False
