@@ -12,7 +12,12 @@ from collections.abc import Iterator
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import kernel, platform
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import is_controller, profile
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    is_controller,
+    profile,
+    slurm_user,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import LIB_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import BROKEN_PACKAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
@@ -124,9 +129,16 @@ def _cloud_init(host: RunHost) -> Iterator[str]:
 
 
 def _directories(host: RunHost) -> Iterator[str]:
-    refused = host.facts["directories"]["refused"]
-    if refused:
-        yield "; ".join(refused)
+    """What is refused about directories. With another SlurmUser, all of Slurm's files would seem to be a stranger's."""
+    found, wanted = host.facts["directories"], slurm_user(host)
+    owner = found["differ"].get(LIB_DIR, "").partition(":")[0]
+    if owner == "slurm" and wanted != owner:
+        yield (
+            f"slurm_conf.SlurmUser: found {wanted!r}, and {LIB_DIR} of this host belongs to {owner}, allowed: {owner}; "
+            "the files of an installed cluster are not given to another user"
+        )
+    elif found["refused"]:
+        yield "; ".join(found["refused"])
 
 
 def _full_disks(host: RunHost) -> Iterator[str]:

@@ -33,6 +33,8 @@ NOISE = re.compile(r"Zero Bytes were transmitted or received|\.service(?:: | - )
 STARTED = re.compile(r"\bslurm(?:d|ctld|dbd) version \S+ started")
 PREFIX = re.compile(r"^\[[^\]]*\]\s*|^slurm(?:d|ctld|dbd): |^\S+\[\d+\]: |^munged: ")
 """Times and names of daemons at the beginning of a line, which would make equal lines differ."""
+ATTEMPT = re.compile(r"(?:: No error)?, attempt number -?\d+$")
+"""The number at the end of a line (`xgetaddrinfo` in src/common/util-net.c). The attempts would fill the lines."""
 
 PROPERTIES = "--property=Id,LoadState,ActiveState,UnitFileState,Result"
 
@@ -63,10 +65,10 @@ def errors(text: str) -> list[str]:
 
 
 def bare(line: str) -> str:
-    """A line of a log without its time and the name of its daemon."""
+    """A line of a log without its time, the name of its daemon, and the number of an attempt."""
     while (match := PREFIX.match(line)) and match.end():
         line = line[match.end() :]
-    return line.strip()
+    return ATTEMPT.sub("", line.strip())
 
 
 def tail(path: str) -> str:

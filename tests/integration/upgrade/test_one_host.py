@@ -35,11 +35,11 @@ def job_until_the_end(one: Lab) -> str:
 
 
 def job_runs(one: Lab, number: str) -> None:
-    """The job has its two slurmstepds, and slurmctld and slurmdbd know it as running."""
+    """The job has its three slurmstepds, and slurmctld and slurmdbd know it as running."""
     one.wait_for(HOST, f"timeout 60 squeue -h -j {number} -o %T", "RUNNING", 60)
     one.wait_for(HOST, f"timeout 60 sacct -n -X -j {number} -o state", "RUNNING", 60)
-    # One for the script and one for its step, which begins later.
-    one.wait_for(HOST, "pgrep -c slurmstepd", "2", 60)
+    # One for what joins the job (PrologFlags=Contain), one for the script, and one for its step, which begins later.
+    one.wait_for(HOST, "pgrep -c slurmstepd", "3", 60)
 
 
 def versions(one: Lab) -> set[str]:

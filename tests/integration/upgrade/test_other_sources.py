@@ -27,7 +27,8 @@ systemctl disable --quiet --now slurm-backup.timer slurmd slurmctld slurmdbd sac
 packages=$(dpkg-query -W -f '${Package} ${source:Package}\n' | awk '$2 ~ /^(slurm|enroot|nvslurm)/ {print $1}')
 dpkg --purge $packages >/dev/null 2>&1
 systemctl start mariadb && mariadb -e 'DROP DATABASE IF EXISTS slurm_acct_db'
-rm -rf /etc/slurm /var/lib/slurm /var/lib/gpucluster-slurm /usr/local/lib/gpucluster-slurm /srv/stand-in
+# A purge removes the user slurm, and would leave his logs to a number.
+rm -rf /etc/slurm /var/lib/slurm /var/log/slurm /var/lib/gpucluster-slurm /usr/local/lib/gpucluster-slurm /srv/stand-in
 rm -f /etc/apt/sources.list.d/gpucluster-slurm.sources /var/cache/gpucluster-slurm/*.deb
 """
 

@@ -135,6 +135,19 @@ def test_unsuitable_hosts_are_told_why(facts: dict[str, Any], text: str) -> None
     assert text in objection
 
 
+@pytest.mark.parametrize("owner", ["slurm", "root", ""])
+def test_the_files_of_a_cluster_are_not_given_to_another_slurm_user(owner: str) -> None:
+    """Without this, everything of slurm would be a stranger's, to be removed."""
+    differ = {"/var/lib/slurm": f"{owner}:{owner} 0755"} if owner else {}
+    there = host(slurm_conf={"SlurmUser": "munge"}).say(directories={"differ": differ, "refused": ["remove it"]})
+    (objection,) = requirements.objections(there)
+    if owner == "slurm":
+        assert objection.startswith("slurm_conf.SlurmUser: found 'munge', and /var/lib/slurm of this host belongs to")
+        assert "remove" not in objection
+    else:
+        assert objection == "remove it"
+
+
 def test_a_name_may_have_a_domain() -> None:
     assert requirements.objections(host().say(hostname="n1.example.org")) == []
 

@@ -61,6 +61,16 @@ def test_errors_of_a_log() -> None:
     assert daemon_look.errors(text) == ["error: an old one", "error: once", "error: twice"]
 
 
+def test_attempts_to_resolve_a_name_do_not_fill_the_errors_of_a_log() -> None:
+    attempt = "slurmd: error: _xgetaddrinfo: getaddrinfo() failed: Name or service not known: No error, attempt number"
+    reason = "slurmd: error: _establish_configuration: failed to load configs. Retrying in 10 seconds."
+    text = "\n".join([reason, *(f"{attempt} {number}" for number in range(10, -10, -1))])
+    assert daemon_look.errors(text) == [
+        "error: _establish_configuration: failed to load configs. Retrying in 10 seconds.",
+        "error: _xgetaddrinfo: getaddrinfo() failed: Name or service not known",
+    ]
+
+
 @pytest.mark.parametrize(
     ("line", "bare"),
     [
