@@ -21,7 +21,8 @@ from lab import Lab, with_cluster
 HEAD = "fault-head"
 NODES = ("fault01", "fault02")
 AS_IT_IS = (
-    "sha256sum /etc/slurm/*.conf /var/lib/gpucluster-slurm/good/*; pidof slurmctld slurmdbd; squeue -h -o '%i %T %r'"
+    "sha256sum /etc/slurm/*.conf /var/lib/gpucluster-slurm/good/*; pidof slurmctld slurmdbd; "
+    "squeue -h -t PENDING,RUNNING,SUSPENDED -o '%i %T %r'"  # what the test before has run may still be completing
 )
 
 Cluster = dict[str, Any]
