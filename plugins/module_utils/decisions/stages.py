@@ -22,7 +22,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
     NVIDIA_FILES,
     SLURMD_SETTINGS,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import units_package
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 POLICY = ("limits", "qos", "accounts", "users", "reservations")
@@ -41,9 +40,9 @@ def needs_copied_packages(host: RunHost) -> bool:
 
 
 def needs_node_files(host: RunHost) -> bool:
-    """slurmd of the node was started by other hands, and may read files of its own."""
-    files = host.facts["files"]
-    started = f"{CONF_DIR}/slurm.conf" in files or units_package(host, "slurmd") in host.facts["packages"]
+    """slurmd of the node was started by other hands, or was to be, and may read files of its own."""
+    files, clusters = host.facts["files"], host.facts["clusters"]
+    started = f"{CONF_DIR}/slurm.conf" in files or "slurmd" in clusters["daemons"] or bool(clusters["found"])
     return runs_jobs(host) and SLURMD_SETTINGS not in files and started
 
 
@@ -78,6 +77,11 @@ def needs_container_plugins_everywhere(host: RunHost) -> bool:
 def needs_containers(host: RunHost) -> bool:
     """Users of the host have containers."""
     return has_users(host) and bool(host["slurm_containers"])
+
+
+def needs_registry(host: RunHost) -> bool:
+    """Users of the host pull images from a registry of the cluster."""
+    return needs_containers(host) and bool(host["slurm_registry"])
 
 
 def needs_storage(host: RunHost) -> bool:
@@ -133,6 +137,7 @@ STAGES: Mapping[str, Callable[[RunHost], bool]] = {
     "driver": needs_driver,
     "container_plugins": needs_container_plugins,
     "containers": needs_containers,
+    "registry": needs_registry,
     "storage": needs_storage,
     "file_server": needs_file_server,
     "backup": lambda host: host.name in backup_hosts(host),

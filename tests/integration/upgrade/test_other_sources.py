@@ -82,8 +82,8 @@ def job_until_the_end(lab: Lab, packages: dict[str, Path], tmp_path_factory: pyt
 def state(lab: Lab, number: str) -> tuple[set[str], str]:
     """The releases of the daemons that run, and the checksum of the plugin, while the job runs and has its steps."""
     lab.wait_for(HOST, f"timeout 60 squeue -h -j {number} -o %T", "RUNNING", 60)
-    # One for the script and one for its step, which begins later.
-    lab.wait_for(HOST, "pgrep -c slurmstepd", "2", 60)
+    # One for what joins the job (PrologFlags=Contain), one for the script, and one for its step, which begins later.
+    lab.wait_for(HOST, "pgrep -c slurmstepd", "3", 60)
     shown = f"for daemon in {' '.join(DAEMONS)}; do /proc/$(systemctl show -P MainPID $daemon)/exe -V; done"
     releases = {line.split()[-1].rpartition(".")[0] for line in lab.command(HOST, shown).split("\n")}
     return releases, lab.command(HOST, f"sha256sum {PLUGIN}").split()[0]

@@ -91,6 +91,7 @@ def test_files_of_packages_are_copied_where_they_are_missing() -> None:
         ({}, {"nvidia_gpus": 1}, "driver"),
         ({"nvidia_driver_module_options": {"nvidia": {"x": 1}}}, {}, "driver"),
         ({"slurm_containers": ["apptainer"]}, {}, "containers"),
+        ({"slurm_containers": ["apptainer"], "slurm_registry": "head"}, {}, "registry"),
         ({"slurm_containers": ["enroot", "pyxis"]}, {}, "container_plugins"),
         ({}, {"storage": "0" * 64}, "storage"),
         ({}, {"firewall": "0" * 64}, "firewall_rules"),
@@ -100,6 +101,11 @@ def test_files_of_packages_are_copied_where_they_are_missing() -> None:
 def test_stages_of_a_node(variables: dict[str, Any], facts: dict[str, Any], stage: str) -> None:
     assert stage in stages.stages(host(**variables).say(**facts))
     assert stage not in stages.stages(host())
+
+
+def test_users_have_a_registry_only_where_the_cluster_has_one() -> None:
+    assert "registry" not in stages.stages(host(slurm_containers=["enroot", "pyxis"]))
+    assert "registry" not in stages.stages(host(slurm_registry="head"))
 
 
 def test_a_container_has_no_driver_of_its_own() -> None:
@@ -114,6 +120,19 @@ def test_a_node_of_other_hands_shows_its_files() -> None:
     assert "node_files" in stages.stages(there.say(files=files))
     settings = {"/etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf": digest("y")}
     assert "node_files" not in stages.stages(there.say(files={**files, **settings}))
+
+
+@pytest.mark.parametrize(
+    ("clusters", "read"),
+    [
+        ({"found": [], "daemons": []}, False),  # packages in the image alone
+        ({"found": [], "daemons": ["slurmd"]}, True),
+        ({"found": [{"name": "a", "file": "/opt/slurm.conf", "by": "slurmd"}], "daemons": []}, True),
+    ],
+)
+def test_own_files_of_a_node_are_read_where_slurmd_reads_them(clusters: dict[str, Any], read: bool) -> None:
+    there = host().say(packages={"munge": "1", "slurmd": "24"}, clusters=clusters)
+    assert ("node_files" in stages.stages(there)) == read
 
 
 @pytest.mark.parametrize(
