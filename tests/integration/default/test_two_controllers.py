@@ -110,7 +110,7 @@ def test_an_outage_of_the_primary(lab: Lab, job: str, tmp_path: Path) -> None:
         assert lab.command("login1", AS_IT_IS) == before
 
         run = with_cluster(lab, tmp_path, described(lab, KillWait=44)).playbook("site", STAGES, "--tags=validate")
-        assert (run.rc, [*run.failed], run.stats["head"]["unreachable"]) == (4, ["head"], 1)
+        assert (run.rc, [*run.failed], run.stats["head"]["unreachable"]) == (4, ["head"], 1), run.failed
         assert "left out of this run: head" in run.output
         assert run.changed == {"login1": [APPLY]}
         assert "KillWait                = 44 sec" in lab.command("compute01", "timeout 60 scontrol show config")
