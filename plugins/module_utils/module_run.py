@@ -15,8 +15,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import lock
 
 NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
 PATHS: dict[str, Any] = {"type": "list", "elements": "path", "default": []}
-TEXT = {"type": "str", "required": True}
-PATH = {"type": "path", "required": True}
+REQUIRED_TEXT = {"type": "str", "required": True}
+REQUIRED_PATH = {"type": "path", "required": True}
 
 
 def run_module(

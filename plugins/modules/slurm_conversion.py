@@ -105,7 +105,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conver
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import ConfigError, Slurmdbd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import REQUIRED_TEXT, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 KEPT = "/var/lib/gpucluster-slurm/upgrade"
@@ -280,14 +280,10 @@ class Conversion:
 
 
 ARGUMENTS = {
-    "state": {
-        "type": "str",
-        "choices": ["tried", "converted", "former", "open", "ended"],
-        "required": True,
-    },
-    "version": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": ["tried", "converted", "former", "open", "ended"], "required": True},
+    "version": REQUIRED_TEXT,
     "unpacked": {"type": "path", "required": True},
-    "conf": {"type": "str", "required": True},
+    "conf": REQUIRED_TEXT,
     "socket": {"type": "path", "default": "/run/mysqld/mysqld.sock"},
     "patience": {"type": "int", "default": 120},
 }

@@ -97,7 +97,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     without_part,
     write,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import PATHS, run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import PATHS, REQUIRED_PATH, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, run
 
@@ -200,18 +200,9 @@ ARGUMENTS = {
         "type": "list",
         "elements": "dict",
         "default": [],
-        "options": {
-            "path": {"type": "path", "required": True},
-            "marker": {"type": "str", "required": True},
-        },
+        "options": {"path": REQUIRED_PATH, "marker": {"type": "str", "required": True}},
     },
-    "restored": {
-        "type": "dict",
-        "options": {
-            "kept": {"type": "path", "required": True},
-            "path": {"type": "path", "required": True},
-        },
-    },
+    "restored": {"type": "dict", "options": {"kept": REQUIRED_PATH, "path": REQUIRED_PATH}},
 }
 
 

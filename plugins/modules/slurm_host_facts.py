@@ -553,7 +553,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions, look, unknown_users
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import NAMES, PATHS, TEXT, run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import NAMES, PATHS, REQUIRED_TEXT, run_module
 
 
 def facts(module: AnsibleModule) -> dict[str, Any]:
@@ -613,7 +613,7 @@ ARGUMENTS = {
     "profiles": NAMES,
     "kernel": NAMES,
     "made": NAMES,
-    "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": TEXT}},
+    "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": REQUIRED_TEXT}},
     "serving_controller": {"type": "bool", "default": False},
     "nodes": {"type": "bool", "default": False},
     "jobs": {"type": "bool", "default": False},

@@ -236,7 +236,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     write,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package as package_name
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import TEXT, run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import REQUIRED_TEXT, run_module
 
 CACHE = "/var/cache/gpucluster-slurm"
 APT_GET = ["apt-get", "--quiet=2", "--option=DPkg::Lock::Timeout=300"]
@@ -715,11 +715,7 @@ ARGUMENTS = {
         "type": "list",
         "elements": "dict",
         "default": [],
-        "options": {
-            "path": {"type": "path", "required": True},
-            "url": {"type": "str", "required": True},
-            "sha256": {"type": "str", "required": True},
-        },
+        "options": {"path": {"type": "path", "required": True}, "url": REQUIRED_TEXT, "sha256": REQUIRED_TEXT},
     },
     "hold": {"type": "list", "elements": "str", "default": []},
     "hold_services": {"type": "bool", "default": False},
@@ -727,7 +723,7 @@ ARGUMENTS = {
     "download": {"type": "bool", "default": False},
     "unpack": {"type": "path"},
     "slurm_release": {"type": "str"},
-    "slurm": {"type": "dict", "options": {"package": TEXT, "release": TEXT}},
+    "slurm": {"type": "dict", "options": {"package": REQUIRED_TEXT, "release": REQUIRED_TEXT}},
 }
 
 

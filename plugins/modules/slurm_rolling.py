@@ -137,7 +137,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils import drains, run_note
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, noted, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import TEXT, run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import REQUIRED_TEXT, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import decision as rolling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision import (
     DONE,
@@ -415,14 +415,14 @@ def take_step(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
 
 ARGUMENTS = {
     "step": {"type": "str", "choices": ["begin", "next", "prove", "judge", "end"], "required": True},
-    "nodes": {"type": "str", "required": True},
-    "change": {"type": "str", "required": True},
+    "nodes": REQUIRED_TEXT,
+    "change": REQUIRED_TEXT,
     "budget": {"type": "dict", "default": {"*": "10%"}},
     "deadline": {"type": "str", "default": ""},
     "results": {"type": "dict", "default": {}},
     "user": {"type": "str", "default": "root"},
     "wait": {"type": "int", "default": 60},
-    "run": {"type": "dict", "default": {}, "options": {"host": TEXT, "user": TEXT, "process": TEXT}},
+    "run": run_note.OPTION,
     "former": {"type": "list", "elements": "str", "default": []},
 }
 

@@ -70,7 +70,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import run_note
 from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import TEXT, run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import NAMES, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import controllers
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
@@ -125,10 +125,10 @@ def begin_or_end(module: AnsibleModule) -> dict[str, Any]:
 ARGUMENTS = {
     "state": {"type": "str", "choices": ["begun", "ended"], "required": True},
     "take_over": {"type": "bool", "default": False},
-    "run": {"type": "dict", "default": {}, "options": {"host": TEXT, "user": TEXT, "process": TEXT}},
-    "former": {"type": "list", "elements": "str", "default": []},
+    "run": run_note.OPTION,
+    "former": NAMES,
     "rolling": {"type": "bool", "default": False},
-    "controllers": {"type": "list", "elements": "str", "default": []},
+    "controllers": NAMES,
 }
 
 

@@ -201,7 +201,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     opener,
     write,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import PATHS, run_module
 
 # systemd does not record the time of a reload, so a file here does. It must not survive a reboot.
 STAMPS = "/run/gpucluster-slurm"
@@ -458,10 +458,10 @@ ARGUMENTS = {
         "mutually_exclusive": [("content", "secret")],
         "required_one_of": [("content", "secret")],
     },
-    "absent": {"type": "list", "elements": "path", "default": []},
+    "absent": PATHS,
     "keep_in": {"type": "path"},
     "reload": {"type": "list", "elements": "str"},
-    "reads": {"type": "list", "elements": "path", "default": []},
+    "reads": PATHS,
     "stale": {"type": "bool", "default": False},
     "running_with": {"type": "list", "elements": "list", "default": []},
     "servers": {"type": "list", "elements": "str", "default": []},

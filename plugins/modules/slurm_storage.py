@@ -134,7 +134,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.directories impor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import processes, served_steps
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import PATH, TEXT, run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import (
+    REQUIRED_PATH,
+    REQUIRED_TEXT,
+    run_module,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import homes, note
@@ -461,7 +465,7 @@ def named(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-NUMBER = {"type": "int", "required": True}
+REQUIRED_NUMBER = {"type": "int", "required": True}
 ARGUMENTS = {
     "digest": {"type": "str", "default": ""},
     "mounts": {
@@ -469,12 +473,8 @@ ARGUMENTS = {
         "elements": "dict",
         "default": [],
         "options": {
-            "path": PATH,
-            "unit": TEXT,
-            "unit_file": PATH,
-            "source": TEXT,
-            "type": TEXT,
-            "content": TEXT,
+            **dict.fromkeys(("path", "unit_file"), REQUIRED_PATH),
+            **dict.fromkeys(("unit", "source", "type", "content"), REQUIRED_TEXT),
         },
     },
     "files": {"type": "dict", "default": {}},
@@ -483,7 +483,7 @@ ARGUMENTS = {
         "type": "list",
         "elements": "dict",
         "default": [],
-        "options": {"path": PATH, "uid": NUMBER, "gid": NUMBER},
+        "options": {"path": REQUIRED_PATH, "uid": REQUIRED_NUMBER, "gid": REQUIRED_NUMBER},
     },
     "packages": {"type": "list", "elements": "str", "default": []},
 }
