@@ -872,6 +872,7 @@ ARGUMENTS = {
 def main() -> None:
     # A connection that is lost must not end the work in the middle.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # The lock: no other configuration is applied on this host meanwhile.
     run_module(apply_or_settle, ARGUMENTS, lock=("slurm_config", 0), required_if=[("state", "present", ["files"])])
 
 
