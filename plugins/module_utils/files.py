@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.file_checks import refusals
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -27,7 +28,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """Options of a file that belongs to root and is not secret, for an `argument_spec` (doc fragment `files`)."""
 
 
-class FileError(Exception):
+class FileError(CollectionError):
     """A file cannot be written as wanted."""
 
 

@@ -29,6 +29,13 @@ LOCKED = 30
 Note = dict[str, str]
 """Control host, user and process of a run, and since when it has the note."""
 
+OPTION = {
+    "type": "dict",
+    "default": {},
+    "options": {name: {"type": "str", "required": True} for name in ("host", "user", "process")},
+}
+"""The option of a module that names this run."""
+
 
 def noted(name: str) -> Note:
     """The run that a note is about; empty without one. A note that a person has damaged counts as none."""

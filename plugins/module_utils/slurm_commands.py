@@ -14,6 +14,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
+
 SECONDS = 60
 """The time limit of a command in seconds, including its own retries."""
 
@@ -27,7 +29,7 @@ ENVIRONMENT = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "standard"}
 """Variables on which the output of Slurm's commands depends, such as how scontrol writes times."""
 
 
-class CommandError(Exception):
+class CommandError(CollectionError):
     """A command that has failed, with its message."""
 
 

@@ -153,6 +153,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.driver import DriverError
 
@@ -527,28 +528,23 @@ class Driver:
             )
 
 
+OPTIONAL_TEXT = {"type": "str", "default": ""}
+ARGUMENTS = {
+    "platforms": {"type": "dict", "required": True},
+    "source": {"type": "str", "default": "distribution"},
+    "branch": OPTIONAL_TEXT,
+    "version": OPTIONAL_TEXT,
+    "modules": {"type": "str", "choices": ["auto", "open", "proprietary"], "default": "auto"},
+    "display": {"type": "bool", "default": False},
+    "cuda": {"type": "bool", "default": False},
+    "gpus": {"type": "list", "elements": "str", "default": []},
+    "repository": OPTIONAL_TEXT,
+    "repository_key": {"type": "str", "default": "", "no_log": False},
+}
+
+
 def main() -> None:
-    text = {"type": "str", "default": ""}
-    module = AnsibleModule(
-        argument_spec={
-            "platforms": {"type": "dict", "required": True},
-            "source": {"type": "str", "default": "distribution"},
-            "branch": text,
-            "version": text,
-            "modules": {"type": "str", "choices": ["auto", "open", "proprietary"], "default": "auto"},
-            "display": {"type": "bool", "default": False},
-            "cuda": {"type": "bool", "default": False},
-            "gpus": {"type": "list", "elements": "str", "default": []},
-            "repository": text,
-            "repository_key": {"type": "str", "default": "", "no_log": False},
-        },
-        supports_check_mode=True,
-    )
-    try:
-        result = Driver(module).set_up()
-    except DriverError as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**result)
+    run_module(lambda module: Driver(module).set_up(), ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -59,10 +59,13 @@ gpus:
 """
 
 import os
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import mig
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
@@ -93,11 +96,8 @@ class Commands:
         return answer.status, answer.output + answer.errors
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={"gres": {"type": "list", "elements": "dict", "required": True}},
-        supports_check_mode=True,
-    )
+def change_layouts(module: AnsibleModule) -> dict[str, Any]:
+    """Set the wanted layouts, and return the module's result. Raises CollectionError."""
     program = module.get_bin_path("nvidia-smi")
     commands = Commands(program or "")
     before: list[mig.Gpu] = []
@@ -107,15 +107,22 @@ def main() -> None:
         if program and wanted:
             before, after = mig.set_layouts(commands.run, wanted, change=not module.check_mode)
     except mig.MigError as error:
-        module.fail_json(msg=str(error), commands=commands.told)
+        raise CollectionError(str(error), commands=commands.told) from None
     lines = ["".join(f"GPU {gpu.index} ({gpu.name}): {gpu.shown}\n" for gpu in side) for side in (before, after)]
-    module.exit_json(
-        changed=bool(before),
-        driver=program is not None,
-        commands=commands.told,
-        gpus={str(gpu.index): gpu.shown for gpu in after},
-        diff={"before": lines[0], "after": lines[1]},
-    )
+    return {
+        "changed": bool(before),
+        "driver": program is not None,
+        "commands": commands.told,
+        "gpus": {str(gpu.index): gpu.shown for gpu in after},
+        "diff": {"before": lines[0], "after": lines[1]},
+    }
+
+
+ARGUMENTS = {"gres": {"type": "list", "elements": "dict", "required": True}}
+
+
+def main() -> None:
+    run_module(change_layouts, ARGUMENTS)
 
 
 if __name__ == "__main__":

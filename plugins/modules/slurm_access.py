@@ -79,6 +79,7 @@ import grp
 import os
 import pwd
 from collections.abc import Iterable
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import sshd_pam
@@ -92,6 +93,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     replace,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import processes, served_steps
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 
 DIRECTORY = "/var/lib/gpucluster-slurm/access"
 """Directory of the former files until the change is proved."""
@@ -181,32 +183,8 @@ def refuse(who: str, administrators: Iterable[str], check_mode: bool) -> None:
         )
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "who": {"type": "str", "choices": [*sshd_pam.WHO], "default": "all"},
-            "administrators": {"type": "list", "elements": "str", "default": []},
-            "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
-            "absent": {"type": "list", "elements": "path", "default": []},
-            "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
-        },
-        supports_check_mode=True,
-    )
-    params, change = module.params, AccessChange(DIRECTORY)
-    try:
-        if params["state"] != "present":
-            if params["state"] == "proven":
-                change.prove()
-            else:
-                change.take_back()
-            module.exit_json(changed=True, files=[], unproven=False)
-        present(module, change)
-    except (FileError, OSError, ValueError) as error:
-        module.fail_json(msg=str(error))
-
-
-def present(module: AnsibleModule, change: AccessChange) -> None:
-    """Make the change, and exit. Raises FileError, OSError."""
+def present(module: AnsibleModule, change: AccessChange) -> dict[str, Any]:
+    """Make the change, and return the module's result. Raises FileError, OSError."""
     params = module.params
     left = change.unproved
     if left and not module.check_mode:
@@ -232,19 +210,44 @@ def present(module: AnsibleModule, change: AccessChange) -> None:
         replace([file for file in changes if file not in guarded])
         if guarded or gone:
             change.apply(guarded, gone)
-    module.exit_json(
-        changed=bool(changes or gone or left),
-        files=[*(file.path for file in changes), *gone],
-        unproven=bool(guarded or gone) and not module.check_mode,
-        diff=[file.diff for file in changes]
+    return {
+        "changed": bool(changes or gone or left),
+        "files": [*(file.path for file in changes), *gone],
+        "unproven": bool(guarded or gone) and not module.check_mode,
+        "diff": [file.diff for file in changes]
         + [{"before_header": path, "after_header": path, "before": "present\n", "after": "absent\n"} for path in gone],
-    )
+    }
 
 
 def managed(path: str) -> bool:
     """Whether a file is one of this collection."""
     with open(path, "rb") as file:
         return MARK in file.read(1024)
+
+
+def change_access(module: AnsibleModule) -> dict[str, Any]:
+    """Do what the state asks for, and return the module's result. Raises FileError, OSError and ValueError."""
+    change = AccessChange(DIRECTORY)
+    if module.params["state"] == "present":
+        return present(module, change)
+    if module.params["state"] == "proven":
+        change.prove()
+    else:
+        change.take_back()
+    return {"changed": True, "files": [], "unproven": False}
+
+
+ARGUMENTS = {
+    "who": {"type": "str", "choices": [*sshd_pam.WHO], "default": "all"},
+    "administrators": {"type": "list", "elements": "str", "default": []},
+    "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
+    "absent": {"type": "list", "elements": "path", "default": []},
+    "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
+}
+
+
+def main() -> None:
+    run_module(change_access, ARGUMENTS)
 
 
 if __name__ == "__main__":

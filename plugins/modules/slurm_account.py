@@ -96,35 +96,36 @@ table:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+
+
+def change_account(module: AnsibleModule) -> dict[str, Any]:
+    """Apply the account's policy, and return the module's result. Raises as `apply_policy`."""
+    params = module.params
+    name, sacctmgr = params["name"], Sacctmgr(params["cluster"])
+    if params["state"] == "absent":
+        return apply_policy(module, sacctmgr, {}, absent=[Entity("account", name.lower())])
+    options = {key.title(): params[key] for key in ("parent", "description", "organization")}
+    given = {key: value for key, value in options.items() if value is not None}
+    return apply_policy(module, sacctmgr, {"accounts": [{**params["limits"], **given, "name": name}]})
+
+
+ARGUMENTS = {
+    "cluster": {"type": "str"},
+    "name": {"type": "str", "required": True},
+    "parent": {"type": "str"},
+    "description": {"type": "str"},
+    "organization": {"type": "str"},
+    "limits": {"type": "dict", "default": {}},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+}
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "cluster": {"type": "str"},
-            "name": {"type": "str", "required": True},
-            "parent": {"type": "str"},
-            "description": {"type": "str"},
-            "organization": {"type": "str"},
-            "limits": {"type": "dict", "default": {}},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        },
-        supports_check_mode=True,
-    )
-    name = module.params["name"]
-
-    def work() -> dict[str, Any]:
-        sacctmgr = Sacctmgr(module.params["cluster"])
-        if module.params["state"] == "absent":
-            return apply_policy(module, sacctmgr, {}, absent=[Entity("account", name.lower())])
-        own = {key.title(): module.params[key] for key in ("parent", "description", "organization")}
-        given = {key: value for key, value in own.items() if value is not None}
-        return apply_policy(module, sacctmgr, {"accounts": [{**module.params["limits"], **given, "name": name}]})
-
-    run(module, work)
+    run_module(change_account, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -145,46 +145,43 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import PolicyError, qos_of_partitions
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import qos_of_partitions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr, conf_for_sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+
+
+def change_accounting(module: AnsibleModule) -> dict[str, Any]:
+    """Apply the policy, and return the module's result. Raises as `apply_policy`, and OSError."""
+    cluster, conf = module.params["cluster"], module.params["slurm_conf"]
+    policy = {key: module.params[key] for key in ("limits", "qos", "accounts", "users")}
+    if conf is None:
+        return apply_policy(module, Sacctmgr(cluster), policy, module.params["purge"])
+    wanted = conf_file.read({"slurm.conf": conf})
+    path = os.path.join(module.tmpdir, "slurm.conf")
+    with open(path, "w", encoding="utf-8", opener=opener(0o600)) as file:
+        file.write(conf_for_sacctmgr(wanted))
+    sacctmgr = Sacctmgr(cluster, new=True, conf=path)
+    policy = qos_of_partitions(policy, wanted.partitions)
+    return apply_policy(module, sacctmgr, policy, partitions=wanted.partitions)
+
+
+ENTRIES: dict[str, Any] = {"type": "list", "elements": "dict", "default": []}
+ARGUMENTS = {
+    "cluster": {"type": "str"},
+    "limits": {"type": "dict"},
+    "qos": ENTRIES,
+    "accounts": ENTRIES,
+    "users": ENTRIES,
+    "purge": {"type": "bool", "default": False},
+    "slurm_conf": {"type": "str"},
+}
 
 
 def main() -> None:
-    entries: dict[str, Any] = {"type": "list", "elements": "dict", "default": []}
-    module = AnsibleModule(
-        argument_spec={
-            "cluster": {"type": "str"},
-            "limits": {"type": "dict"},
-            "qos": entries,
-            "accounts": entries,
-            "users": entries,
-            "purge": {"type": "bool", "default": False},
-            "slurm_conf": {"type": "str"},
-        },
-        supports_check_mode=True,
-    )
-
-    def work() -> dict[str, Any]:
-        cluster, conf = module.params["cluster"], module.params["slurm_conf"]
-        policy = {key: module.params[key] for key in ("limits", "qos", "accounts", "users")}
-        if conf is None:
-            return apply_policy(module, Sacctmgr(cluster), policy, module.params["purge"])
-        try:
-            wanted = conf_file.read({"slurm.conf": conf})
-        except conf_file.ConfigurationError as error:
-            raise PolicyError(str(error)) from None
-        path = os.path.join(module.tmpdir, "slurm.conf")
-        with open(path, "w", encoding="utf-8", opener=opener(0o600)) as file:
-            file.write(conf_for_sacctmgr(wanted))
-        sacctmgr = Sacctmgr(cluster, new=True, conf=path)
-        return apply_policy(
-            module, sacctmgr, qos_of_partitions(policy, wanted.partitions), partitions=wanted.partitions
-        )
-
-    run(module, work)
+    run_module(change_accounting, ARGUMENTS)
 
 
 if __name__ == "__main__":

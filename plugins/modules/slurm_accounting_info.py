@@ -69,15 +69,15 @@ policy:
       sample: [{name: alice, DefaultAccount: physics, accounts: [{name: physics}]}]
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import policy_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+
+ARGUMENTS = {"cluster": {"type": "str"}}
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={"cluster": {"type": "str"}}, supports_check_mode=True)
-    run(module, lambda: {"policy": policy_of(Sacctmgr(module.params["cluster"]).state())})
+    run_module(lambda module: {"policy": policy_of(Sacctmgr(module.params["cluster"]).state())}, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -73,29 +73,30 @@ table:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+
+
+def change_cluster(module: AnsibleModule) -> dict[str, Any]:
+    """Apply the cluster's policy, and return the module's result. Raises as `apply_policy`."""
+    name = module.params["name"].lower()
+    sacctmgr = Sacctmgr(name, new=True)
+    if module.params["state"] == "absent":
+        return apply_policy(module, sacctmgr, {}, absent=[Entity("cluster", name)])
+    return apply_policy(module, sacctmgr, {"limits": module.params["limits"]})
+
+
+ARGUMENTS = {
+    "name": {"type": "str", "required": True},
+    "limits": {"type": "dict", "default": {}},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+}
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "required": True},
-            "limits": {"type": "dict", "default": {}},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        },
-        supports_check_mode=True,
-    )
-    name = module.params["name"].lower()
-
-    def work() -> dict[str, Any]:
-        sacctmgr = Sacctmgr(name, new=True)
-        if module.params["state"] == "absent":
-            return apply_policy(module, sacctmgr, {}, absent=[Entity("cluster", name)])
-        return apply_policy(module, sacctmgr, {"limits": module.params["limits"]})
-
-    run(module, work)
+    run_module(change_cluster, ARGUMENTS)
 
 
 if __name__ == "__main__":

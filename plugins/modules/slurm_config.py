@@ -283,7 +283,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sou
     source_lines,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import cross_checks, departed
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.beside import BesideError, enter
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.beside import enter
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     Step,
     kinds,
@@ -303,13 +303,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.slurm_parser import library_of, secret_problem
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     File,
-    FileError,
     from_base64,
     opener,
     write,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import visible
 
@@ -661,13 +660,6 @@ def settle(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, Any]:
     return result
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """Apply no other configuration on this host meanwhile. Raises LockError if another run applies one."""
-    with locked("slurm_config", 0):
-        yield
-
-
 def files_of(
     module: AnsibleModule, daemon: Daemon, texts: Mapping[str, str], secrets: Collection[str] = ()
 ) -> list[File]:
@@ -842,47 +834,46 @@ def known_hosts(module: AnsibleModule) -> tuple[list[str], list[str]]:
     return departed.known_hosts(before, [*hosts, *read(module.params["files"]).nodes], cleaned)
 
 
+def apply_or_settle(module: AnsibleModule) -> dict[str, Any]:
+    """Do what the state asks for, and return the module's result. Raises as `configure`, `tried` and `settle`."""
+    daemon, state = DAEMONS[module.params["daemon"]](module), module.params["state"]
+    if module.params["unpacked"]:
+        return tried(module, daemon)
+    if state != "present":
+        return settle(module, daemon, state)
+    names, gone = known_hosts(module)
+    result = configure(module, daemon)
+    left = [name for name in gone if name not in expand(module.params["leaving"])]
+    result["remarks"] += departed.remarks(left, departed.back(left, addresses_in(module)) if left else {})
+    if not module.check_mode:
+        if names:
+            departed.record(HOSTS, names)
+        note(module, daemon, holds=not gone and not result.get("unproven"))
+    return result
+
+
+ARGUMENTS = {
+    "daemon": {"type": "str", "choices": ["slurmctld", "slurmdbd"], "default": "slurmctld"},
+    "directory": {"type": "path", "default": "/etc/slurm"},
+    "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
+    "files": {"type": "dict"},
+    "partial": {"type": "bool", "default": False},
+    "unpacked": {"type": "path"},
+    "secrets": {"type": "dict", "default": {}, "no_log": True},
+    "end_jobs": {"type": "bool", "default": False},
+    "patience": {"type": "int", "default": 60},
+    "hosts": {"type": "str", "default": ""},
+    "cleaned_hosts": {"type": "str", "default": ""},
+    "digest": {"type": "str", "default": ""},
+    "leaving": {"type": "str", "default": ""},
+}
+
+
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "daemon": {"type": "str", "choices": ["slurmctld", "slurmdbd"], "default": "slurmctld"},
-            "directory": {"type": "path", "default": "/etc/slurm"},
-            "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
-            "files": {"type": "dict"},
-            "partial": {"type": "bool", "default": False},
-            "unpacked": {"type": "path"},
-            "secrets": {"type": "dict", "default": {}, "no_log": True},
-            "end_jobs": {"type": "bool", "default": False},
-            "patience": {"type": "int", "default": 60},
-            "hosts": {"type": "str", "default": ""},
-            "cleaned_hosts": {"type": "str", "default": ""},
-            "digest": {"type": "str", "default": ""},
-            "leaving": {"type": "str", "default": ""},
-        },
-        required_if=[("state", "present", ["files"])],
-        supports_check_mode=True,
-    )
     # A connection that is lost must not end the work in the middle.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with alone():
-            daemon, state = DAEMONS[module.params["daemon"]](module), module.params["state"]
-            if module.params["unpacked"]:
-                result = tried(module, daemon)
-            elif state == "present":
-                names, gone = known_hosts(module)
-                result = configure(module, daemon)
-                left = [name for name in gone if name not in expand(module.params["leaving"])]
-                result["remarks"] += departed.remarks(left, departed.back(left, addresses_in(module)) if left else {})
-                if not module.check_mode:
-                    if names:
-                        departed.record(HOSTS, names)
-                    note(module, daemon, holds=not gone and not result.get("unproven"))
-            else:
-                result = settle(module, daemon, state)
-    except (BesideError, ConfigError, ConfigurationError, FileError, OSError, ValueError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**result)
+    # The lock: no other configuration is applied on this host meanwhile.
+    run_module(apply_or_settle, ARGUMENTS, lock=("slurm_config", 0), required_if=[("state", "present", ["files"])])
 
 
 if __name__ == "__main__":

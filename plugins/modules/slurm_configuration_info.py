@@ -85,8 +85,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceError, read_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import read_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import output, run
 
 DEFAULT = "/etc/slurm/slurm.conf"
 PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -156,20 +157,20 @@ def of_slurmd(conf: str) -> dict[str, Any]:
     return {"files": read_files(found) if found.exists() else {}, "directory": str(found.parent)}
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "conf": {"type": "str", "default": ""},
-            "daemon": {"type": "str", "choices": ["slurmctld", "slurmd"], "default": "slurmctld"},
-        },
-        supports_check_mode=True,
-    )
+def read_configuration(module: AnsibleModule) -> dict[str, Any]:
+    """The module's result. Raises SourceError, CommandError, OSError and ValueError."""
     read = {"slurmctld": of_slurmctld, "slurmd": of_slurmd}[module.params["daemon"]]
-    try:
-        found = read(module.params["conf"])
-    except (SourceError, CommandError, OSError, ValueError) as error:
-        module.fail_json(msg=f"Slurm's configuration cannot be read: {error}")
-    module.exit_json(changed=False, **found)
+    return {"changed": False, **read(module.params["conf"])}
+
+
+ARGUMENTS = {
+    "conf": {"type": "str", "default": ""},
+    "daemon": {"type": "str", "choices": ["slurmctld", "slurmd"], "default": "slurmctld"},
+}
+
+
+def main() -> None:
+    run_module(read_configuration, ARGUMENTS, message="Slurm's configuration cannot be read: {error}")
 
 
 if __name__ == "__main__":

@@ -87,14 +87,12 @@ remarks:
 import json
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
-    ConfigurationError,
     read,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.beside import BesideError
@@ -107,7 +105,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conver
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import ConfigError, Slurmdbd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import REQUIRED_TEXT, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 KEPT = "/var/lib/gpucluster-slurm/upgrade"
@@ -281,37 +279,20 @@ class Conversion:
             raise ConversionError(f"systemctl {' '.join(words)}: {answer.words}")
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """Wait until a module of a killed run that still runs on this host has ended. Raises LockError."""
-    with locked("conversion", LOCK_SECONDS):
-        yield
+ARGUMENTS = {
+    "state": {"type": "str", "choices": ["tried", "converted", "former", "open", "ended"], "required": True},
+    "version": REQUIRED_TEXT,
+    "unpacked": {"type": "path", "required": True},
+    "conf": REQUIRED_TEXT,
+    "socket": {"type": "path", "default": "/run/mysqld/mysqld.sock"},
+    "patience": {"type": "int", "default": 120},
+}
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "state": {
-                "type": "str",
-                "choices": ["tried", "converted", "former", "open", "ended"],
-                "required": True,
-            },
-            "version": {"type": "str", "required": True},
-            "unpacked": {"type": "path", "required": True},
-            "conf": {"type": "str", "required": True},
-            "socket": {"type": "path", "default": "/run/mysqld/mysqld.sock"},
-            "patience": {"type": "int", "default": 120},
-        },
-        supports_check_mode=True,
-    )
     # A connection that is lost must not end the work in the middle.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with alone():
-            result = Conversion(module).work()
-    except (BesideError, ConfigError, ConfigurationError, ConversionError, FileError, OSError, ValueError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**result)
+    run_module(lambda module: Conversion(module).work(), ARGUMENTS, lock=("conversion", LOCK_SECONDS))
 
 
 if __name__ == "__main__":

@@ -106,22 +106,24 @@ node_options:
 """
 
 import time
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import cluster_look
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+
+
+def look_at_cluster(module: AnsibleModule) -> dict[str, Any]:
+    """The module's result. Raises CommandError and ValueError."""
+    answer = cluster_look.look(module.params["controller"])
+    return {"changed": False, "time": time.time(), "clock_offset": 0.0, **answer}
+
+
+ARGUMENTS = {"controller": {"type": "bool", "default": True}}
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={"controller": {"type": "bool", "default": True}},
-        supports_check_mode=True,
-    )
-    try:
-        answer = cluster_look.look(module.params["controller"])
-    except (CommandError, ValueError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(changed=False, time=time.time(), clock_offset=0.0, **answer)
+    run_module(look_at_cluster, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -211,32 +211,37 @@ booted:
 """
 
 import time
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.host_look import HostQuestions, look
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import NAMES, run_module
+
+
+def look_at_host(module: AnsibleModule) -> dict[str, Any]:
+    """The module's result."""
+    answer = look(HostQuestions(**module.params))
+    return {"changed": False, "time": time.time(), "clock_offset": 0.0, **answer}
+
+
+ARGUMENTS = {
+    "node": {"type": "str", "required": True},
+    "port": {"type": "int", "default": 6818},
+    "controllers": NAMES,
+    "controller_port": {"type": "int", "default": 6817},
+    "slurm_user": {"type": "str", "default": "slurm"},
+    "spool_dir": {"type": "str", "default": "/var/spool/slurmd"},
+    "log_file": {"type": "str", "default": ""},
+    "tmp_fs": {"type": "str", "default": "/tmp"},
+    "device_files": {"type": "list", "elements": "path", "default": []},
+    "gpus": {"type": "int", "default": 0},
+    "jobs": NAMES,
+    "credential": {"type": "str", "default": "", "no_log": True},
+}
 
 
 def main() -> None:
-    names = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(
-        argument_spec={
-            "node": {"type": "str", "required": True},
-            "port": {"type": "int", "default": 6818},
-            "controllers": names,
-            "controller_port": {"type": "int", "default": 6817},
-            "slurm_user": {"type": "str", "default": "slurm"},
-            "spool_dir": {"type": "str", "default": "/var/spool/slurmd"},
-            "log_file": {"type": "str", "default": ""},
-            "tmp_fs": {"type": "str", "default": "/tmp"},
-            "device_files": {"type": "list", "elements": "path", "default": []},
-            "gpus": {"type": "int", "default": 0},
-            "jobs": names,
-            "credential": {"type": "str", "default": "", "no_log": True},
-        },
-        supports_check_mode=True,
-    )
-    answer = look(HostQuestions(**module.params))
-    module.exit_json(changed=False, time=time.time(), clock_offset=0.0, **answer)
+    run_module(look_at_host, ARGUMENTS)
 
 
 if __name__ == "__main__":

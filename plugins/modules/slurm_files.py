@@ -62,6 +62,7 @@ files:
 """
 
 import os
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import made
@@ -70,11 +71,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.directories impor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options as wanted_directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     OPTIONS,
-    FileError,
     check,
     from_options,
     replace,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 
 MARK = b"Managed by gpucluster.slurm"
 """The text by which files of this collection are recognized."""
@@ -97,42 +98,40 @@ def unwanted(directory: str | None, wanted: set[str]) -> list[str]:
     return found
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
-            "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
-            "purge": {"type": "path"},
-            "note": {"type": "str"},
-            "digest": {"type": "str"},
-        },
-        required_by={"digest": "note"},
-        supports_check_mode=True,
-    )
+def change_files(module: AnsibleModule) -> dict[str, Any]:
+    """Change the files and directories, and return the module's result. Raises FileError, OSError and ValueError."""
     params = module.params
-    try:
-        directories = Directories(wanted_directories(params["directories"]))
-        directories.check()
-        files = from_options(params["files"])
-        changes = [file for file in files if file.changes]
-        gone = unwanted(params["purge"], {file.path for file in files})
-        diff = directories.diff + [file.diff for file in changes]
-        diff += [
-            {"before_header": path, "after_header": path, "before": "present\n", "after": "absent\n"} for path in gone
-        ]
-        check(files)
-        if not module.check_mode:
-            directories.repair()
-            replace(files)
-            for path in gone:
-                os.unlink(path)
-            if params["note"]:
-                purged = [params["purge"]] if params["purge"] else []
-                made.keep(params["note"], params["digest"] or "", [*(file.path for file in files), *purged])
-    except (FileError, OSError, ValueError) as error:
-        module.fail_json(msg=str(error))
+    directories = Directories(wanted_directories(params["directories"]))
+    directories.check()
+    files = from_options(params["files"])
+    changes = [file for file in files if file.changes]
+    gone = unwanted(params["purge"], {file.path for file in files})
+    diff = directories.diff + [file.diff for file in changes]
+    diff += [{"before_header": path, "after_header": path, "before": "present\n", "after": "absent\n"} for path in gone]
+    check(files)
+    if not module.check_mode:
+        directories.repair()
+        replace(files)
+        for path in gone:
+            os.unlink(path)
+        if params["note"]:
+            purged = [params["purge"]] if params["purge"] else []
+            made.keep(params["note"], params["digest"] or "", [*(file.path for file in files), *purged])
     paths = [file.path for file in changes] + gone
-    module.exit_json(changed=bool(paths or directories.differ), files=paths, diff=diff)
+    return {"changed": bool(paths or directories.differ), "files": paths, "diff": diff}
+
+
+ARGUMENTS = {
+    "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
+    "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
+    "purge": {"type": "path"},
+    "note": {"type": "str"},
+    "digest": {"type": "str"},
+}
+
+
+def main() -> None:
+    run_module(change_files, ARGUMENTS, required_by={"digest": "note"})
 
 
 if __name__ == "__main__":

@@ -72,10 +72,12 @@ unproven:
 
 import os
 from ipaddress import ip_address, ip_network
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change as firewall
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, check, noted, replace
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 
@@ -148,8 +150,8 @@ def others() -> list[str]:
     ]
 
 
-def present(module: AnsibleModule) -> None:
-    """Make the change, and exit. Raises FileError, OSError."""
+def present(module: AnsibleModule) -> dict[str, Any]:
+    """Make the change, and return the module's result. Raises FileError, OSError."""
     params, check_mode = module.params, module.check_mode
     refuse(params["ssh"], params["ssh_port"])
     rules = File(firewall.RULES, params["rules"].encode(), mode=0o600)
@@ -168,12 +170,12 @@ def present(module: AnsibleModule) -> None:
         else:
             replace([rules])
             firewall.keep(params["digest"])
-    module.exit_json(
-        changed=changed,
-        unproven=unproven and not check_mode,
-        diff=[file.diff for file in (rules, unit) if file.changes]
+    return {
+        "changed": changed,
+        "unproven": unproven and not check_mode,
+        "diff": [file.diff for file in (rules, unit) if file.changes]
         + ([table(loaded)] if unproven and not rules.changes else []),
-    )
+    }
 
 
 def table(loaded: str) -> dict[str, str]:
@@ -183,41 +185,39 @@ def table(loaded: str) -> dict[str, str]:
     return {"before_header": name, "after_header": name, "before": before, "after": "as in the file\n"}
 
 
-def absent(module: AnsibleModule) -> None:
-    """Remove the firewall, and exit. Raises FileError, OSError."""
+def absent(module: AnsibleModule) -> dict[str, Any]:
+    """Remove the firewall, and return the module's result. Raises FileError, OSError."""
     changed = firewall.state() != "" or firewall.listed() != ""
     if changed and not module.check_mode:
         firewall.remove()
     name = f"table {' '.join(firewall.TABLE)}"
     diff = [{"before_header": name, "after_header": name, "before": "present\n", "after": "absent\n"}]
-    module.exit_json(changed=changed, unproven=False, diff=diff if changed else [])
+    return {"changed": changed, "unproven": False, "diff": diff if changed else []}
+
+
+def change_firewall(module: AnsibleModule) -> dict[str, Any]:
+    """Do what the state asks for, and return the module's result. Raises FileError, OSError and ValueError."""
+    if module.params["state"] == "present":
+        return present(module) if module.params["rules"] else absent(module)
+    if module.params["state"] == "proven":
+        firewall.prove()
+    else:
+        firewall.take_back()
+    return {"changed": True, "unproven": False}
+
+
+ARGUMENTS = {
+    "rules": {"type": "str", "default": ""},
+    "unit": {"type": "str", "default": ""},
+    "digest": {"type": "str", "default": ""},
+    "ssh": {"type": "list", "elements": "str", "default": ["any"]},
+    "ssh_port": {"type": "int", "default": 22},
+    "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
+}
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "rules": {"type": "str", "default": ""},
-            "unit": {"type": "str", "default": ""},
-            "digest": {"type": "str", "default": ""},
-            "ssh": {"type": "list", "elements": "str", "default": ["any"]},
-            "ssh_port": {"type": "int", "default": 22},
-            "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
-        },
-        supports_check_mode=True,
-    )
-    params = module.params
-    try:
-        if params["state"] == "proven":
-            firewall.prove()
-        elif params["state"] == "former":
-            firewall.take_back()
-        elif params["rules"]:
-            present(module)
-        else:
-            absent(module)
-        module.exit_json(changed=True, unproven=False)
-    except (FileError, OSError, ValueError) as error:
-        module.fail_json(msg=str(error))
+    run_module(change_firewall, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -199,23 +199,27 @@ differences:
       sample: 515654
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement import (
     OPTIONS,
-    MeasurementError,
     measure,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+
+
+def hardware_facts(module: AnsibleModule) -> dict[str, Any]:
+    """The module's result. Raises MeasurementError."""
+    facts, differences = measure(module, **module.params)
+    return {"changed": False, "ansible_facts": {"slurm_hardware": facts}, "differences": differences}
+
+
+ARGUMENTS = {"sysroot": {"type": "path", "default": "/"}, **OPTIONS}
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={"sysroot": {"type": "path", "default": "/"}, **OPTIONS}, supports_check_mode=True
-    )
-    try:
-        facts, differences = measure(module, **module.params)
-    except MeasurementError as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(changed=False, ansible_facts={"slurm_hardware": facts}, differences=differences)
+    run_module(hardware_facts, ARGUMENTS)
 
 
 if __name__ == "__main__":

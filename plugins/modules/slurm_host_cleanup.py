@@ -91,14 +91,13 @@ import os
 import shutil
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     File,
-    FileError,
     part_of,
     without_part,
     write,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import PATHS, REQUIRED_PATH, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, run
 
@@ -192,38 +191,23 @@ def without(path: str, marker: str, check_mode: bool) -> list[Change]:
     return [{"what": path, "before": f"{lines} lines of the cluster", "after": None}]
 
 
+ARGUMENTS = {
+    "services": {"type": "list", "elements": "str", "default": []},
+    "secrets": {**PATHS, "no_log": False},  # their names
+    "files": PATHS,
+    "directories": PATHS,
+    "parts": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {"path": REQUIRED_PATH, "marker": {"type": "str", "required": True}},
+    },
+    "restored": {"type": "dict", "options": {"kept": REQUIRED_PATH, "path": REQUIRED_PATH}},
+}
+
+
 def main() -> None:
-    paths: dict[str, Any] = {"type": "list", "elements": "path", "default": []}
-    module = AnsibleModule(
-        argument_spec={
-            "services": {"type": "list", "elements": "str", "default": []},
-            "secrets": {**paths, "no_log": False},  # their names
-            "files": paths,
-            "directories": paths,
-            "parts": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "path": {"type": "path", "required": True},
-                    "marker": {"type": "str", "required": True},
-                },
-            },
-            "restored": {
-                "type": "dict",
-                "options": {
-                    "kept": {"type": "path", "required": True},
-                    "path": {"type": "path", "required": True},
-                },
-            },
-        },
-        supports_check_mode=True,
-    )
-    try:
-        changes = clean(module.params, module.check_mode)
-    except (CommandError, FileError, OSError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**plan_result(changes))
+    run_module(lambda module: plan_result(clean(module.params, module.check_mode)), ARGUMENTS)
 
 
 if __name__ == "__main__":

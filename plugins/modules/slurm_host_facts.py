@@ -541,7 +541,6 @@ differences:
 """
 
 import os
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -550,11 +549,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.directories impor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement import (
     OPTIONS,
-    MeasurementError,
     measure,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions, look, unknown_users
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import NAMES, PATHS, REQUIRED_TEXT, run_module
 
 
 def facts(module: AnsibleModule) -> dict[str, Any]:
@@ -594,48 +593,40 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
     return result
 
 
+ARGUMENTS = {
+    "purpose": {"type": "str", "default": "", "choices": ["", "site", "lists", "role", "cluster"]},
+    "packages": NAMES,
+    "slurm_package": {"type": "str", "default": "slurm-wlm-basic-plugins"},
+    "update_lists": {"type": "bool", "default": False},
+    "state_directory": {"type": "str", "default": ""},
+    "hold": NAMES,
+    "candidates": NAMES,
+    "users": NAMES,
+    "policy_users": NAMES,
+    "directory_users": NAMES,
+    "paths": PATHS,
+    "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
+    "free": PATHS,
+    "files": PATHS,
+    "programs": NAMES,
+    "scripts": {"type": "dict", "default": {}},
+    "profiles": NAMES,
+    "kernel": NAMES,
+    "made": NAMES,
+    "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": REQUIRED_TEXT}},
+    "serving_controller": {"type": "bool", "default": False},
+    "nodes": {"type": "bool", "default": False},
+    "jobs": {"type": "bool", "default": False},
+    "ssh": {"type": "bool", "default": False},
+    "known_hosts": {"type": "bool", "default": False},
+    "backup_hours": {"type": "int", "default": 0},
+    "hardware": {"type": "bool", "default": False},
+    **OPTIONS,
+}
+
+
 def main() -> None:
-    names = {"type": "list", "elements": "str", "default": []}
-    paths = {"type": "list", "elements": "path", "default": []}
-    text = {"type": "str", "required": True}
-    module = AnsibleModule(
-        argument_spec={
-            "purpose": {"type": "str", "default": "", "choices": ["", "site", "lists", "role", "cluster"]},
-            "packages": names,
-            "slurm_package": {"type": "str", "default": "slurm-wlm-basic-plugins"},
-            "update_lists": {"type": "bool", "default": False},
-            "state_directory": {"type": "str", "default": ""},
-            "hold": names,
-            "candidates": names,
-            "users": names,
-            "policy_users": names,
-            "directory_users": names,
-            "paths": paths,
-            "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
-            "free": paths,
-            "files": paths,
-            "programs": names,
-            "scripts": {"type": "dict", "default": {}},
-            "profiles": names,
-            "kernel": names,
-            "made": names,
-            "part": {"type": "dict", "options": {"path": {"type": "path", "required": True}, "marker": text}},
-            "serving_controller": {"type": "bool", "default": False},
-            "nodes": {"type": "bool", "default": False},
-            "jobs": {"type": "bool", "default": False},
-            "ssh": {"type": "bool", "default": False},
-            "known_hosts": {"type": "bool", "default": False},
-            "backup_hours": {"type": "int", "default": 0},
-            "hardware": {"type": "bool", "default": False},
-            **OPTIONS,
-        },
-        supports_check_mode=True,
-    )
-    try:
-        result = facts(module)
-    except (MeasurementError, OSError, ValueError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**result, time=time.time(), clock_offset=0.0)
+    run_module(facts, ARGUMENTS)
 
 
 if __name__ == "__main__":

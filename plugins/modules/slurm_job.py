@@ -246,6 +246,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import batch as slurm
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, run
 
 ACCOUNTING_LAG = 60
@@ -409,34 +410,34 @@ def failure(results: list[dict[str, Any]]) -> str:
     return f"{len(bad)} of {len(results)} jobs not as expected. {'; '.join(bad[:10])}{more}"
 
 
+def run_jobs(module: AnsibleModule) -> dict[str, Any]:
+    """Run the jobs, and return the module's result. Raises ValueError and CommandError."""
+    wanted = wanted_jobs(module.params)
+    if module.check_mode:
+        return {"changed": bool(wanted), "jobs": [], "msg": f"{len(wanted)} jobs would be submitted"}
+    accounting = has_accounting()
+    results = outcome(wanted, module.params["timeout"], module.params["poll"], accounting)
+    message = failure(results)
+    return {
+        "failed": bool(message),
+        "changed": any(result["job_id"] for result in results),
+        "jobs": results,
+        "accounting": accounting,
+        "msg": message or "all jobs as expected",
+    }
+
+
+ARGUMENTS = {
+    **JOB_OPTIONS,
+    "jobs": {"type": "list", "elements": "dict", "options": JOB_OPTIONS},
+    "timeout": {"type": "int", "default": 300},
+    "poll": {"type": "float", "default": 1},
+}
+
+
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            **JOB_OPTIONS,
-            "jobs": {"type": "list", "elements": "dict", "options": JOB_OPTIONS},
-            "timeout": {"type": "int", "default": 300},
-            "poll": {"type": "float", "default": 1},
-        },
-        supports_check_mode=True,
-    )
-    try:
-        wanted = wanted_jobs(module.params)
-        if module.check_mode:
-            module.exit_json(changed=bool(wanted), jobs=[], msg=f"{len(wanted)} jobs would be submitted")
-        accounting = has_accounting()
-        results = outcome(wanted, module.params["timeout"], module.params["poll"], accounting)
-    except (ValueError, CommandError) as error:
-        module.fail_json(msg=str(error), jobs=[])
-    message = failure(results)
-    changed = any(result["job_id"] for result in results)
-    module.exit_json(
-        failed=bool(message),
-        changed=changed,
-        jobs=results,
-        accounting=accounting,
-        msg=message or "all jobs as expected",
-    )
+    run_module(run_jobs, ARGUMENTS, failed={"jobs": []})
 
 
 if __name__ == "__main__":

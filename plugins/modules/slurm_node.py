@@ -77,6 +77,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, show, to_change
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output
@@ -94,21 +95,19 @@ def set_state(module: AnsibleModule) -> list[dict[str, Any]]:
     return [{"what": f"node {node['NodeName']}", "before": node["State"], "after": state.upper()} for node in nodes]
 
 
+ARGUMENTS = {
+    "name": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": ["drain", "down", "resume"], "required": True},
+    "reason": {"type": "str"},
+}
+
+
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["drain", "down", "resume"], "required": True},
-            "reason": {"type": "str"},
-        },
+    run_module(
+        lambda module: plan_result(set_state(module)),
+        ARGUMENTS,
         required_if=[("state", "drain", ["reason"]), ("state", "down", ["reason"])],
-        supports_check_mode=True,
     )
-    try:
-        plan = set_state(module)
-    except CommandError as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**plan_result(plan))
 
 
 if __name__ == "__main__":

@@ -226,17 +226,17 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options as wanted_directories
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     OPTIONS,
     File,
-    FileError,
     from_options,
     opener,
     write,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package as package_name
-from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import REQUIRED_TEXT, run_module
 
 CACHE = "/var/cache/gpucluster-slurm"
 APT_GET = ["apt-get", "--quiet=2", "--option=DPkg::Lock::Timeout=300"]
@@ -266,7 +266,7 @@ POLICY = "/usr/sbin/policy-rc.d"
 HOLD = "#!/bin/sh\n# Managed by gpucluster.slurm: it is there while packages are installed.\nexit 101\n"
 
 
-class PackageError(Exception):
+class PackageError(CollectionError):
     """A package that cannot be installed, and why."""
 
 
@@ -420,13 +420,6 @@ def finish(module: AnsibleModule) -> None:
         if LOCKED not in stderr or time.monotonic() > deadline:
             raise PackageError(f"dpkg --configure --pending: {(stderr or stdout).strip()}")
         time.sleep(2)
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    """Wait until a module of a killed run that still runs on this host has ended. Raises LockError."""
-    with locked("packages", LOCK_SECONDS):
-        yield
 
 
 @contextmanager
@@ -699,55 +692,43 @@ def install_wanted(module: AnsibleModule) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    text = {"type": "str", "required": True}
-    module = AnsibleModule(
-        argument_spec={
-            "packages": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "name": {"type": "str"},
-                    "url": {"type": "str"},
-                    "file": {"type": "path"},
-                    "sha256": {"type": "str"},
-                },
-                "mutually_exclusive": [("name", "url", "file"), ("name", "sha256")],
-                "required_one_of": [("name", "url", "file")],
-                "required_by": {"url": "sha256"},
-            },
-            "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
-            "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
-            "before": {"type": "list", "elements": "list", "default": []},
-            "stale": {"type": "bool", "default": False},
-            "downloads": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "path": {"type": "path", "required": True},
-                    "url": {"type": "str", "required": True},
-                    "sha256": {"type": "str", "required": True},
-                },
-            },
-            "hold": {"type": "list", "elements": "str", "default": []},
-            "hold_services": {"type": "bool", "default": False},
-            "version": {"type": "str"},
-            "download": {"type": "bool", "default": False},
-            "unpack": {"type": "path"},
-            "slurm_release": {"type": "str"},
-            "slurm": {"type": "dict", "options": {"package": text, "release": text}},
+ARGUMENTS = {
+    "packages": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str"},
+            "url": {"type": "str"},
+            "file": {"type": "path"},
+            "sha256": {"type": "str"},
         },
-        required_by={"version": "hold"},
-        supports_check_mode=True,
-    )
-    try:
-        with alone():
-            result = install_wanted(module)
-    except (PackageError, FileError, OSError, ValueError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**result)
+        "mutually_exclusive": [("name", "url", "file"), ("name", "sha256")],
+        "required_one_of": [("name", "url", "file")],
+        "required_by": {"url": "sha256"},
+    },
+    "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
+    "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
+    "before": {"type": "list", "elements": "list", "default": []},
+    "stale": {"type": "bool", "default": False},
+    "downloads": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {"path": {"type": "path", "required": True}, "url": REQUIRED_TEXT, "sha256": REQUIRED_TEXT},
+    },
+    "hold": {"type": "list", "elements": "str", "default": []},
+    "hold_services": {"type": "bool", "default": False},
+    "version": {"type": "str"},
+    "download": {"type": "bool", "default": False},
+    "unpack": {"type": "path"},
+    "slurm_release": {"type": "str"},
+    "slurm": {"type": "dict", "options": {"package": REQUIRED_TEXT, "release": REQUIRED_TEXT}},
+}
+
+
+def main() -> None:
+    run_module(install_wanted, ARGUMENTS, lock=("packages", LOCK_SECONDS), required_by={"version": "hold"})
 
 
 if __name__ == "__main__":

@@ -78,9 +78,11 @@ from contextlib import suppress
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, opener, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, opener, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import ancestors, processes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import accounts_locked
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people import sessions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import (
     Noted,
@@ -92,7 +94,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts i
     rows,
     unproven_homes,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PeoplePlan, PlanError, read_plan
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PeoplePlan, read_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import (
     KEYS,
     NOTE,
@@ -120,7 +122,7 @@ MEMBERS = re.compile(r"^([^:\n]*:[^:\n]*:[^:\n]*):[^:\n]*$", re.MULTILINE)
 LINGER = "/var/lib/systemd/linger"
 
 
-class PeopleError(Exception):
+class PeopleError(CollectionError):
     """Accounts that cannot be changed, and why."""
 
 
@@ -311,25 +313,30 @@ def _shown(content: bytes | None) -> str | None:
     return None if content is None else "; ".join(content.decode(errors="replace").removesuffix("\n").split("\n"))
 
 
-def main() -> None:
-    module = AnsibleModule(argument_spec={"plan": {"type": "json", "required": True}}, supports_check_mode=True)
+def change_people(module: AnsibleModule) -> dict[str, Any]:
+    """Apply the plan, and return the module's result. Raises as `apply`, and PeopleError for conflicts."""
     text = module.params["plan"]
-    # The plan of thousands of users is not sent back.
-    result: dict[str, Any] = {"invocation": {"module_args": {}}}
-    try:
-        plan, checksum = read_plan(text), hashlib.sha256(text.encode()).hexdigest()
-        if module.check_mode:
-            result |= apply(plan, checksum, check_mode=True)
-        else:
-            with accounts_locked(PATIENCE):
-                result |= apply(plan, checksum, check_mode=False)
-    except (PeopleError, PlanError, FileError, OSError, ValueError) as error:
-        module.fail_json(msg=str(error), **result)
-    if result["conflicts"] and not module.check_mode:
-        module.fail_json(msg="; ".join(result["conflicts"]), **result)
+    plan, checksum = read_plan(text), hashlib.sha256(text.encode()).hexdigest()
+    if module.check_mode:
+        result = apply(plan, checksum, check_mode=True)
+    else:
+        with accounts_locked(PATIENCE):
+            result = apply(plan, checksum, check_mode=False)
+        if result["conflicts"]:
+            raise PeopleError("; ".join(result["conflicts"]), **result)
     if not module._diff:  # pylint: disable=protected-access  # Ansible has no other name for it
         del result["diff"]
-    module.exit_json(**result)
+    return {**result, **UNSENT}
+
+
+UNSENT: dict[str, Any] = {"invocation": {"module_args": {}}}
+"""Part of the result: the plan of thousands of users is not sent back."""
+
+ARGUMENTS = {"plan": {"type": "json", "required": True}}
+
+
+def main() -> None:
+    run_module(change_people, ARGUMENTS, failed=UNSENT)
 
 
 if __name__ == "__main__":

@@ -86,30 +86,30 @@ table:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+
+
+def change_qos(module: AnsibleModule) -> dict[str, Any]:
+    """Apply the QOS's policy, and return the module's result. Raises as `apply_policy`."""
+    name, sacctmgr = module.params["name"], Sacctmgr(module.params["cluster"])
+    if module.params["state"] == "absent":
+        return apply_policy(module, sacctmgr, {}, absent=[Entity("qos", name.lower())])
+    return apply_policy(module, sacctmgr, {"qos": [{**module.params["limits"], "name": name}]})
+
+
+ARGUMENTS = {
+    "cluster": {"type": "str"},
+    "name": {"type": "str", "required": True},
+    "limits": {"type": "dict", "default": {}},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+}
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "cluster": {"type": "str"},
-            "name": {"type": "str", "required": True},
-            "limits": {"type": "dict", "default": {}},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        },
-        supports_check_mode=True,
-    )
-    name = module.params["name"]
-
-    def work() -> dict[str, Any]:
-        sacctmgr = Sacctmgr(module.params["cluster"])
-        if module.params["state"] == "absent":
-            return apply_policy(module, sacctmgr, {}, absent=[Entity("qos", name.lower())])
-        return apply_policy(module, sacctmgr, {"qos": [{**module.params["limits"], "name": name}]})
-
-    run(module, work)
+    run_module(change_qos, ARGUMENTS)
 
 
 if __name__ == "__main__":

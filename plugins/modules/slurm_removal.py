@@ -98,11 +98,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import departed
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import leaving
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision import (
     Node,
@@ -201,24 +200,19 @@ def take_step(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     }
 
 
+ARGUMENTS = {
+    "step": {"type": "str", "choices": ["begin", "next", "gone", "end"], "required": True},
+    "nodes": {"type": "str", "required": True},
+    "deadline": {"type": "str", "default": ""},
+    "end_jobs": {"type": "bool", "default": False},
+    "wait": {"type": "int", "default": 60},
+    "cleaned": {"type": "str", "default": ""},
+    "addresses": {"type": "dict", "default": {}},
+}
+
+
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "step": {"type": "str", "choices": ["begin", "next", "gone", "end"], "required": True},
-            "nodes": {"type": "str", "required": True},
-            "deadline": {"type": "str", "default": ""},
-            "end_jobs": {"type": "bool", "default": False},
-            "wait": {"type": "int", "default": 60},
-            "cleaned": {"type": "str", "default": ""},
-            "addresses": {"type": "dict", "default": {}},
-        },
-        supports_check_mode=True,
-    )
-    try:
-        result = take_step(module.params, module.check_mode)
-    except (CommandError, FileError, OSError, RollingError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**result)
+    run_module(lambda module: take_step(module.params, module.check_mode), ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -87,15 +87,15 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import (
-    ReservationError,
     check_name,
     differences,
     over,
     updates,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import show
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import output
 
 
 def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:
@@ -122,20 +122,15 @@ def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:
     return new + plan
 
 
+ARGUMENTS = {
+    "name": {"type": "str", "required": True},
+    "parameters": {"type": "dict", "default": {}},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+}
+
+
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "required": True},
-            "parameters": {"type": "dict", "default": {}},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        },
-        supports_check_mode=True,
-    )
-    try:
-        plan = change_reservation(module)
-    except (ReservationError, CommandError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**plan_result(plan))
+    run_module(lambda module: plan_result(change_reservation(module)), ARGUMENTS)
 
 
 if __name__ == "__main__":

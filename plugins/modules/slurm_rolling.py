@@ -134,10 +134,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import drains, run_note
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, noted, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import REQUIRED_TEXT, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import decision as rolling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision import (
     DONE,
@@ -413,28 +413,22 @@ def take_step(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     return answer(change, change.decide(), ready)
 
 
+ARGUMENTS = {
+    "step": {"type": "str", "choices": ["begin", "next", "prove", "judge", "end"], "required": True},
+    "nodes": REQUIRED_TEXT,
+    "change": REQUIRED_TEXT,
+    "budget": {"type": "dict", "default": {"*": "10%"}},
+    "deadline": {"type": "str", "default": ""},
+    "results": {"type": "dict", "default": {}},
+    "user": {"type": "str", "default": "root"},
+    "wait": {"type": "int", "default": 60},
+    "run": run_note.OPTION,
+    "former": {"type": "list", "elements": "str", "default": []},
+}
+
+
 def main() -> None:
-    text = {"type": "str", "required": True}
-    module = AnsibleModule(
-        argument_spec={
-            "step": {"type": "str", "choices": ["begin", "next", "prove", "judge", "end"], "required": True},
-            "nodes": {"type": "str", "required": True},
-            "change": {"type": "str", "required": True},
-            "budget": {"type": "dict", "default": {"*": "10%"}},
-            "deadline": {"type": "str", "default": ""},
-            "results": {"type": "dict", "default": {}},
-            "user": {"type": "str", "default": "root"},
-            "wait": {"type": "int", "default": 60},
-            "run": {"type": "dict", "default": {}, "options": {"host": text, "user": text, "process": text}},
-            "former": {"type": "list", "elements": "str", "default": []},
-        },
-        supports_check_mode=True,
-    )
-    try:
-        result = take_step(module.params, module.check_mode)
-    except (CommandError, FileError, OSError, RollingError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**result)
+    run_module(lambda module: take_step(module.params, module.check_mode), ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -68,8 +68,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import run_note
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import NAMES, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import controllers
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
@@ -109,30 +110,30 @@ def silent_controllers(names: Sequence[str]) -> list[str]:
         time.sleep(1)
 
 
-def main() -> None:
-    text = {"type": "str", "required": True}
-    module = AnsibleModule(
-        argument_spec={
-            "state": {"type": "str", "choices": ["begun", "ended"], "required": True},
-            "take_over": {"type": "bool", "default": False},
-            "run": {"type": "dict", "default": {}, "options": {"host": text, "user": text, "process": text}},
-            "former": {"type": "list", "elements": "str", "default": []},
-            "rolling": {"type": "bool", "default": False},
-            "controllers": {"type": "list", "elements": "str", "default": []},
-        },
-        supports_check_mode=True,
-    )
-    try:
-        other = change(module.params, module.check_mode)
-    except (FileError, OSError) as error:
-        module.fail_json(msg=str(error))
+def begin_or_end(module: AnsibleModule) -> dict[str, Any]:
+    """Write or remove the notes, and return the module's result. Raises FileError, OSError and CollectionError."""
+    other = change(module.params, module.check_mode)
     asked = module.params["controllers"] if module.params["state"] == "ended" and not module.check_mode else []
     if silent := silent_controllers(asked):
-        module.fail_json(
-            msg=f"slurmctld does not answer on {fold(silent)}, and this run has ended. Its log there has the reason "
+        raise CollectionError(
+            f"slurmctld does not answer on {fold(silent)}, and this run has ended. Its log there has the reason "
             "(journalctl -u slurmctld), and the playbook gpucluster.slurm.doctor names the cause."
         )
-    module.exit_json(changed=False, other=other)
+    return {"changed": False, "other": other}
+
+
+ARGUMENTS = {
+    "state": {"type": "str", "choices": ["begun", "ended"], "required": True},
+    "take_over": {"type": "bool", "default": False},
+    "run": run_note.OPTION,
+    "former": NAMES,
+    "rolling": {"type": "bool", "default": False},
+    "controllers": NAMES,
+}
+
+
+def main() -> None:
+    run_module(begin_or_end, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -193,14 +193,15 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     File,
-    FileError,
     from_base64,
     mode_of,
     opener,
     write,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import PATHS, run_module
 
 # systemd does not record the time of a reload, so a file here does. It must not survive a reboot.
 STAMPS = "/run/gpucluster-slurm"
@@ -208,7 +209,7 @@ STAMPS = "/run/gpucluster-slurm"
 UNITS = "/etc/systemd/"
 
 
-class ServiceError(Exception):
+class ServiceError(CollectionError):
     """The output of a validation, of systemd or of the reload command that failed."""
 
 
@@ -439,49 +440,44 @@ def run_service(module: AnsibleModule) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "required": True},
-            "files": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "path": {"type": "path", "required": True},
-                    "content": {"type": "str"},
-                    "secret": {"type": "str", "no_log": True},
-                    "owner": {"type": "str", "default": "root"},
-                    "mode": {"type": "str", "default": "0644"},
-                    "loaded": {"type": "bool", "default": True},
-                    "validate": {"type": "list", "elements": "str"},
-                },
-                "mutually_exclusive": [("content", "secret")],
-                "required_one_of": [("content", "secret")],
-            },
-            "absent": {"type": "list", "elements": "path", "default": []},
-            "keep_in": {"type": "path"},
-            "reload": {"type": "list", "elements": "str"},
-            "reads": {"type": "list", "elements": "path", "default": []},
-            "stale": {"type": "bool", "default": False},
-            "running_with": {"type": "list", "elements": "list", "default": []},
-            "servers": {"type": "list", "elements": "str", "default": []},
-            "proof": {
-                "type": "dict",
-                "options": {
-                    "command": {"type": "list", "elements": "str", "required": True},
-                    "stdin": {"type": "str", "default": ""},
-                },
-            },
-            "digest": {"type": "str", "default": ""},
+ARGUMENTS = {
+    "name": {"type": "str", "required": True},
+    "files": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "path": {"type": "path", "required": True},
+            "content": {"type": "str"},
+            "secret": {"type": "str", "no_log": True},
+            "owner": {"type": "str", "default": "root"},
+            "mode": {"type": "str", "default": "0644"},
+            "loaded": {"type": "bool", "default": True},
+            "validate": {"type": "list", "elements": "str"},
         },
-        supports_check_mode=True,
-    )
-    try:
-        result = run_service(module)
-    except (ServiceError, FileError, OSError, ValueError) as error:
-        module.fail_json(msg=f"service {module.params['name']}: {error}")
-    module.exit_json(**result)
+        "mutually_exclusive": [("content", "secret")],
+        "required_one_of": [("content", "secret")],
+    },
+    "absent": PATHS,
+    "keep_in": {"type": "path"},
+    "reload": {"type": "list", "elements": "str"},
+    "reads": PATHS,
+    "stale": {"type": "bool", "default": False},
+    "running_with": {"type": "list", "elements": "list", "default": []},
+    "servers": {"type": "list", "elements": "str", "default": []},
+    "proof": {
+        "type": "dict",
+        "options": {
+            "command": {"type": "list", "elements": "str", "required": True},
+            "stdin": {"type": "str", "default": ""},
+        },
+    },
+    "digest": {"type": "str", "default": ""},
+}
+
+
+def main() -> None:
+    run_module(run_service, ARGUMENTS, message="service {name}: {error}")
 
 
 if __name__ == "__main__":

@@ -106,6 +106,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spank_change import (
     Change,
     SpankPlugin,
@@ -150,32 +151,36 @@ def plan(plugin: SpankPlugin, params: dict[str, Any], check_mode: bool) -> list[
     return changes
 
 
+def change_plugin(module: AnsibleModule) -> dict[str, Any]:
+    """Change the plugin, and return the module's result. Raises FileError, OSError and ValueError."""
+    params, plugin = module.params, SpankPlugin(module.params["path"], KEPT)
+    changes = plan(plugin, params, module.check_mode)
+    result: dict[str, Any] = {"changed": bool(changes), "unproven": plugin.unproven(changes)}
+    if params["line"]:
+        result["former_line"] = plugin.line_before(changes, params["line"])
+    if not module.check_mode:
+        apply(changes)
+    return {**result, "diff": [change.diff for change in changes]}
+
+
+ARGUMENTS = {
+    "path": {"type": "path", "required": True},
+    "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
+    "source": {"type": "path"},
+    "sha256": {"type": "str"},
+    "line": {"type": "str"},
+    "replaced": {"type": "bool", "default": False},
+    "directory": {"type": "path", "default": "/etc/slurm"},
+}
+
+
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
-            "source": {"type": "path"},
-            "sha256": {"type": "str"},
-            "line": {"type": "str"},
-            "replaced": {"type": "bool", "default": False},
-            "directory": {"type": "path", "default": "/etc/slurm"},
-        },
+    run_module(
+        change_plugin,
+        ARGUMENTS,
         required_if=[("state", "present", ("source", "line"), True)],
         required_by={"sha256": "source"},
-        supports_check_mode=True,
     )
-    params, plugin = module.params, SpankPlugin(module.params["path"], KEPT)
-    try:
-        changes = plan(plugin, params, module.check_mode)
-        result: dict[str, Any] = {"changed": bool(changes), "unproven": plugin.unproven(changes)}
-        if params["line"]:
-            result["former_line"] = plugin.line_before(changes, params["line"])
-        if not module.check_mode:
-            apply(changes)
-    except (FileError, OSError, ValueError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**result, diff=[change.diff for change in changes])
 
 
 if __name__ == "__main__":

@@ -136,7 +136,6 @@ error:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import (
     StateDirectoryError,
     as_user,
@@ -145,6 +144,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_
     unseen,
     write,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import NAMES, run_module
 
 
 def answer(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
@@ -168,19 +168,17 @@ def answer(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         return {**nothing, "error": str(error)}
 
 
+ARGUMENTS = {
+    "path": {"type": "path", "required": True},
+    "user_id": {"type": "int", "required": True},
+    "write": {"type": "bool", "default": False},
+    "see": NAMES,
+    "remove": NAMES,
+}
+
+
 def main() -> None:
-    names = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "user_id": {"type": "int", "required": True},
-            "write": {"type": "bool", "default": False},
-            "see": names,
-            "remove": names,
-        },
-        supports_check_mode=True,
-    )
-    module.exit_json(**answer(module.params, module.check_mode))
+    run_module(lambda module: answer(module.params, module.check_mode), ARGUMENTS)
 
 
 if __name__ == "__main__":

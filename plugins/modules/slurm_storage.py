@@ -126,15 +126,19 @@ remarks:
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories, Directory
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import processes, served_steps
-from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import (
+    REQUIRED_PATH,
+    REQUIRED_TEXT,
+    run_module,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import homes, note
@@ -161,7 +165,7 @@ WRITTEN = "written"
 Change = dict[str, Any]
 
 
-class StorageError(Exception):
+class StorageError(CollectionError):
     """What cannot be mounted or made, and why."""
 
 
@@ -455,56 +459,38 @@ class Work:
         return {**result, "diff": [*self.diffs, others["diff"]], "remarks": self.remarks, "unexported": unexported}
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """Wait until a module of a killed run that still runs on this host has ended. Raises LockError."""
-    with locked("storage", LOCK_SECONDS):
-        yield
-
-
 def named(names: list[str]) -> str:
     """The first of some names, and the number of the others."""
     rest = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def main() -> None:
-    text, path = {"type": "str", "required": True}, {"type": "path", "required": True}
-    number = {"type": "int", "required": True}
-    module = AnsibleModule(
-        argument_spec={
-            "digest": {"type": "str", "default": ""},
-            "mounts": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "path": path,
-                    "unit": text,
-                    "unit_file": path,
-                    "source": text,
-                    "type": text,
-                    "content": text,
-                },
-            },
-            "files": {"type": "dict", "default": {}},
-            "exports": {"type": "list", "elements": "path", "default": []},
-            "homes": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {"path": path, "uid": number, "gid": number},
-            },
-            "packages": {"type": "list", "elements": "str", "default": []},
+REQUIRED_NUMBER = {"type": "int", "required": True}
+ARGUMENTS = {
+    "digest": {"type": "str", "default": ""},
+    "mounts": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            **dict.fromkeys(("path", "unit_file"), REQUIRED_PATH),
+            **dict.fromkeys(("unit", "source", "type", "content"), REQUIRED_TEXT),
         },
-        supports_check_mode=True,
-    )
-    try:
-        with alone():
-            result = Work(module).run()
-    except (StorageError, FileError, OSError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**result)
+    },
+    "files": {"type": "dict", "default": {}},
+    "exports": {"type": "list", "elements": "path", "default": []},
+    "homes": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {"path": REQUIRED_PATH, "uid": REQUIRED_NUMBER, "gid": REQUIRED_NUMBER},
+    },
+    "packages": {"type": "list", "elements": "str", "default": []},
+}
+
+
+def main() -> None:
+    run_module(lambda module: Work(module).run(), ARGUMENTS, lock=("storage", LOCK_SECONDS))
 
 
 if __name__ == "__main__":

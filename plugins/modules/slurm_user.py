@@ -106,43 +106,43 @@ table:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+
+
+def change_user(module: AnsibleModule) -> dict[str, Any]:
+    """Apply the user's policy, and return the module's result. Raises as `apply_policy`."""
+    params, sacctmgr = module.params, Sacctmgr(module.params["cluster"])
+    name, accounts, partition = params["name"], params["accounts"], params["partition"] or ""
+    if params["state"] == "absent":
+        places = [Entity("association", name.lower(), account.lower(), partition) for account in accounts]
+        return apply_policy(module, sacctmgr, {}, absent=places or [Entity("user", name.lower())])
+    options = {"DefaultAccount": params["default_account"], "AdminLevel": params["admin_level"]}
+    user = {
+        **params["limits"],
+        **{key: value for key, value in options.items() if value is not None},
+        "name": name,
+        "accounts": [{"name": account, "partition": partition} for account in accounts],
+    }
+    return apply_policy(module, sacctmgr, {"users": [user]})
+
+
+ARGUMENTS = {
+    "cluster": {"type": "str"},
+    "name": {"type": "str", "required": True},
+    "default_account": {"type": "str"},
+    "accounts": {"type": "list", "elements": "str", "default": []},
+    "partition": {"type": "str"},
+    "admin_level": {"type": "str", "choices": ["None", "Operator", "Administrator"]},
+    "limits": {"type": "dict", "default": {}},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+}
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "cluster": {"type": "str"},
-            "name": {"type": "str", "required": True},
-            "default_account": {"type": "str"},
-            "accounts": {"type": "list", "elements": "str", "default": []},
-            "partition": {"type": "str"},
-            "admin_level": {"type": "str", "choices": ["None", "Operator", "Administrator"]},
-            "limits": {"type": "dict", "default": {}},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        },
-        supports_check_mode=True,
-    )
-    name, accounts = module.params["name"], module.params["accounts"]
-    partition = module.params["partition"] or ""
-
-    def work() -> dict[str, Any]:
-        sacctmgr = Sacctmgr(module.params["cluster"])
-        if module.params["state"] == "absent":
-            places = [Entity("association", name.lower(), account.lower(), partition) for account in accounts]
-            return apply_policy(module, sacctmgr, {}, absent=places or [Entity("user", name.lower())])
-        own = {"DefaultAccount": module.params["default_account"], "AdminLevel": module.params["admin_level"]}
-        user = {
-            **module.params["limits"],
-            **{key: value for key, value in own.items() if value is not None},
-            "name": name,
-            "accounts": [{"name": account, "partition": partition} for account in accounts],
-        }
-        return apply_policy(module, sacctmgr, {"users": [user]})
-
-    run(module, work)
+    run_module(change_user, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -133,12 +133,3 @@ def _apply(
         left = compare(state, wanted, unwanted)
     if left:
         raise AccountingError("\n".join([*said, "These changes have not been made:", *table(left)]))
-
-
-def run(module: AnsibleModule, work: Callable[[], dict[str, Any]]) -> None:
-    """Do a module's work, and end it with the result or the error."""
-    try:
-        result = work()
-    except (AccountingError, PolicyError) as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(**result)

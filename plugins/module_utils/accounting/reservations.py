@@ -11,12 +11,13 @@ from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import KINDS, name_of, seconds
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, shown
 
 
-class ReservationError(Exception):
+class ReservationError(CollectionError):
     """Parameters of a reservation that Slurm would refuse, a line for each."""
 
 

@@ -33,13 +33,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     Configuration,
     value_text,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 PATIENCE = 3600
 """Seconds that all commands of a run may take."""
 
 
-class AccountingError(Exception):
+class AccountingError(CollectionError):
     """The accounting could not be changed as wanted; with the message of Slurm's command."""
 
 

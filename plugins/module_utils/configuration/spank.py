@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
 
 SYMBOL = b"plugin_version"
@@ -47,7 +48,7 @@ def plugstack_lines(plugins: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(lines.values())
 
 
-class PluginError(Exception):
+class PluginError(CollectionError):
     """The file is not a Slurm plugin, or cannot be read."""
 
 

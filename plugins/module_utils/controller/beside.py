@@ -14,12 +14,13 @@ import os
 import shlex
 from collections.abc import Sequence
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 CLONE_NEWNS = 0x00020000  # linux/sched.h; os.unshare came with Python 3.12
 
 
-class BesideError(Exception):
+class BesideError(CollectionError):
     """Why the unpacked programs cannot be run."""
 
 

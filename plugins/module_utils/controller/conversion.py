@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.beside import beside
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import cause
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
@@ -34,7 +35,7 @@ OTHERWISE = re.compile(r"(archive|purge)|(dbdhost|dbdaddr|dbdbackuphost|logfile|
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
-class ConversionError(Exception):
+class ConversionError(CollectionError):
     """Why a database is not converted."""
 
 

@@ -50,6 +50,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_
     short_name,
     try_out,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, serving
@@ -92,7 +93,7 @@ class Before(NamedTuple):
     """Its differences from its files."""
 
 
-class ConfigError(Exception):
+class ConfigError(CollectionError):
     """Why a configuration is not in force."""
 
 

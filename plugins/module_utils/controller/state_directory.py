@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import mounts as all_mounts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
@@ -42,7 +43,7 @@ _Answer = Mapping[str, Any]
 """The result of the module slurm_state_directory."""
 
 
-class StateDirectoryError(Exception):
+class StateDirectoryError(CollectionError):
     """Why a directory cannot be used."""
 
 

@@ -21,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     table_of,
     value_text,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
 
 # Seconds to start or to refuse.
@@ -66,7 +67,7 @@ def short_name(host: str) -> str:
     return host.partition("(")[0].partition(".")[0]
 
 
-class TrialError(Exception):
+class TrialError(CollectionError):
     """The message of a slurmctld that did not start."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
@@ -34,7 +35,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """Options of a module that measures (doc fragment `hardware`)."""
 
 
-class MeasurementError(Exception):
+class MeasurementError(CollectionError):
     """A machine that cannot be measured, and why."""
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, bits, first, of
 
 CPU = "/sys/devices/system/cpu"
@@ -28,7 +29,7 @@ RANKS = {"machine": 0, "group": 1, "package": 4, "die": 5, "l3cache": 8, "core":
 BOOK, CLUSTER, DISTANCE, MEMORY = 110, 222, 900, 1001
 
 
-class TopologyError(Exception):
+class TopologyError(CollectionError):
     """The machine's files do not say which CPUs it has."""
 
 

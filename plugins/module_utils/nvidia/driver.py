@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED, PCI, VENDOR, is_display
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
@@ -52,7 +53,7 @@ WantedBy=slurmd.service
 """
 
 
-class DriverError(Exception):
+class DriverError(CollectionError):
     """The wanted driver cannot be chosen or installed; with the reason, or the possible choices."""
 
 

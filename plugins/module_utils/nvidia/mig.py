@@ -36,7 +36,7 @@ Profiles = tuple[str, ...]
 """The instances of a GPU, sorted; without any, MIG is off."""
 
 
-class MigError(Exception):
+class MigError(ValueError):
     """A layout that the GPUs cannot have, or a command that failed, with its message."""
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 DONE, FAILED, WORKING = "done", "failed", "working"
@@ -30,7 +31,7 @@ ALL = "*"
 """The key of the budget of the partitions that have none of their own."""
 
 
-class RollingError(Exception):
+class RollingError(CollectionError):
     """An option that cannot be used."""
 
 

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 
-class PatienceError(Exception):
+
+class PatienceError(CollectionError):
     """Work that has failed, or has not ended in time."""
 
 
