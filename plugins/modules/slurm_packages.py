@@ -257,9 +257,9 @@ UNPACKED = "packages"
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 LOCKED = "frontend lock was locked by"
 PATIENCE = 300
+"""Seconds to wait for another installation to end."""
 LOCK_SECONDS = 1800
 """The time limit for an installation of a killed run, which may download gigabytes."""
-"""Seconds to wait for another installation to end."""
 POLICY = "/usr/sbin/policy-rc.d"
 """The program that invoke-rc.d(8) runs to find out whether a service may be started; exit status 101 forbids it."""
 
@@ -616,86 +616,153 @@ def versions_wanted(module: AnsibleModule, listing: str, files: set[str]) -> lis
     return other_versions(packages, policy, module.params["hold"], version)
 
 
-def install_wanted(module: AnsibleModule) -> dict[str, Any]:
-    """The module's work, and its result. Raises PackageError, FileError, OSError."""
-    packages = module.params["packages"]
-    for package in packages:
+@dataclass(frozen=True)
+class Plan:
+    """What the host lacks."""
+
+    names: list[str]
+    """The packages that apt installs by name, each with its version if it is known."""
+    debs: list[Deb]
+    """The packages that are files and are installed."""
+    installed: dict[str, str]
+    """The versions of all packages that are installed now, by name."""
+    plugins: list[dict[str, str]]
+    directories: Directories
+    files: list[File]
+    changed_files: list[File]
+    interrupted: bool
+    """Whether an interrupted installation must be finished."""
+    stale: bool
+    """Whether the commands of `before` must be run."""
+
+    @property
+    def targets(self) -> list[str]:
+        """The arguments of apt-get install."""
+        return self.names + [deb.path for deb in self.debs]
+
+    @property
+    def after(self) -> list[str]:
+        """The packages that are installed, with their versions where these are known."""
+        return self.names + [f"{deb.name}={deb.version}" for deb in self.debs]
+
+
+def check_options(params: Mapping[str, Any]) -> None:
+    """Raises PackageError if a package cannot have its name, or if a command is not a list of texts."""
+    for package in params["packages"]:
         if package["name"] is not None:
             try:
                 package_name(package["name"])
             except ValueError as error:
                 raise PackageError(f"packages: name: found {package['name']!r}, {error}") from None
-    for command in module.params["before"]:
+    for command in params["before"]:
         if not command or not all(isinstance(word, str) for word in command):
             raise PackageError(f"before: found {command!r}, allowed: a command, a list of texts")
-    names = [package["name"] for package in packages if package["name"]]
-    debs = [look(module, package) for package in packages if not package["name"]]
+
+
+def plan(module: AnsibleModule) -> Plan:
+    """Compare the host with the options. Raises PackageError, FileError, OSError."""
+    params = module.params
+    check_options(params)
+    names = [package["name"] for package in params["packages"] if package["name"]]
+    debs = [look(module, package) for package in params["packages"] if not package["name"]]
     check_architecture(module, debs)
-    release = module.params["slurm_release"]
+    release = params["slurm_release"]
     if release and names:
         raise PackageError(f"{names[0]}: found a name, allowed: url or file, since the plugin in it must be read")
     plugins = check_plugins(module, debs, release) if release else []
     listing = module.run_command([*dpkg.QUERY])[1]
-    there = {name: package.version for name, package in dpkg.installed(listing).items()}
-    missing = [name for name in names if re.split("[=:/]", name)[0] not in there]
+    installed = {name: package.version for name, package in dpkg.installed(listing).items()}
+    missing = [name for name in names if re.split("[=:/]", name)[0] not in installed]
     missing += versions_wanted(module, listing, {deb.name for deb in debs})
-    other = [deb for deb in debs if there.get(deb.name) != deb.version or not there_already(plugins)]
-    directories = Directories(wanted_directories(module.params["directories"]))
+    other_debs = [deb for deb in debs if installed.get(deb.name) != deb.version or not there_already(plugins)]
+    directories = Directories(wanted_directories(params["directories"]))
     directories.check()
-    files = from_options(module.params["files"]) + downloaded(module)
-    changes = [file for file in files if file.changes]
+    files = from_options(params["files"]) + downloaded(module)
+    changed_files = [file for file in files if file.changes]
     interrupted = bool(os.listdir(dpkg.JOURNAL))
-    stale = module.params["stale"] or bool(module.params["before"] and (changes or missing or other))
-    targets = missing + [deb.path for deb in other]
-    if module.params["download"]:
-        if targets:
-            install(module, targets, other)
-            if module.params["unpack"]:
-                unpack(module, targets, other, module.params["unpack"])
-        return {"changed": False, "installed": targets, "held": {}, "files": [], "plugins": plugins}
-    checked = None
-    if targets and not any(file.path.startswith(APT_FILES) for file in changes):
-        # Before anything is changed. Files that give apt another source come first; then apt is asked after them.
-        checked = of_the_cluster(module, targets, other)
-    if stale or interrupted:  # apt answers differently afterwards
-        checked = None
-    write(files, module.check_mode)
+    stale = params["stale"] or bool(params["before"] and (changed_files or missing or other_debs))
+    return Plan(missing, other_debs, installed, plugins, directories, files, changed_files, interrupted, stale)
+
+
+def download(module: AnsibleModule, plan: Plan) -> dict[str, Any]:
+    """Download the packages, and unpack them if that is wanted. Raises PackageError, OSError."""
+    if plan.targets:
+        install(module, plan.targets, plan.debs)
+        if module.params["unpack"]:
+            unpack(module, plan.targets, plan.debs, module.params["unpack"])
+    return {"changed": False, "installed": plan.targets, "held": {}, "files": [], "plugins": plan.plugins}
+
+
+def targets_checked_first(module: AnsibleModule, plan: Plan) -> list[str] | None:
+    """Check the release of Slurm that apt would install, before anything is changed. Raises PackageError.
+
+    Returns: the targets with their version, or None if apt must be asked again when they are installed.
+    """
+    # Files that give apt another source come first; then apt is asked after them.
+    if not plan.targets or any(file.path.startswith(APT_FILES) for file in plan.changed_files):
+        return None
+    checked = of_the_cluster(module, plan.targets, plan.debs)
+    return None if plan.stale or plan.interrupted else checked  # apt answers differently afterwards
+
+
+def apply(module: AnsibleModule, plan: Plan) -> dict[str, str]:
+    """Change the host, except in check mode.
+
+    Returns: the packages that were held, with their versions. Raises PackageError, FileError, OSError.
+    """
+    checked = targets_checked_first(module, plan)
+    write(plan.files, module.check_mode)
     if not module.check_mode:
-        if stale:
+        if plan.stale:
             prepare(module)
-        if directories.differ:
-            Directories(directories.wanted).repair()  # their owners may be new
+        if plan.directories.differ:
+            Directories(plan.directories.wanted).repair()  # their owners may be new
         with held_services(module.params["hold_services"]):
-            if interrupted:
+            if plan.interrupted:
                 finish(module)
-            if targets:
-                install(module, targets, other, checked)
-    held = hold(module) if module.params["hold"] else {}
-    changed = {deb.name for deb in other} | {name.partition("=")[0] for name in missing}
-    after = missing + [f"{deb.name}={deb.version}" for deb in other]
-    before = [f"{name}={version}" for name, version in there.items() if name in changed]
-    before = [f"{package} with other plugins" if package in after else package for package in before]
-    diff = [file.diff for file in changes] + directories.diff
+            if plan.targets:
+                install(module, plan.targets, plan.debs, checked)
+    return hold(module) if module.params["hold"] else {}
+
+
+def lines_diff(title: str, before: list[str], after: list[str]) -> dict[str, str]:
+    """The diff of two lists, an entry a line."""
+    texts = {"before": before, "after": after}
+    return {"before_header": title, "after_header": title} | {
+        side: "".join(f"{line}\n" for line in lines) for side, lines in texts.items()
+    }
+
+
+def diff_of(plan: Plan, held: Mapping[str, str]) -> list[dict[str, str]]:
+    """The differences as Ansible shows them."""
+    diff = [file.diff for file in plan.changed_files] + plan.directories.diff
+    after = plan.after
     if after:
-        lines = {"before": before, "after": after}
-        diff.append(
-            {"before_header": "packages", "after_header": "packages"}
-            | {side: "".join(f"{line}\n" for line in lines[side]) for side in lines}
-        )
-    if interrupted:
+        changed = {deb.name for deb in plan.debs} | {name.partition("=")[0] for name in plan.names}
+        before = [f"{name}={version}" for name, version in plan.installed.items() if name in changed]
+        before = [f"{package} with other plugins" if package in after else package for package in before]
+        diff.append(lines_diff("packages", before, after))
+    if plan.interrupted:
         diff.append({"before": "an installation was interrupted\n", "after": "it is finished\n"})
     if held:
-        now_held = "".join(f"{name}={version}\n" for name, version in held.items())
-        diff.append(
-            {"before_header": "held packages", "after_header": "held packages", "before": "", "after": now_held}
-        )
+        diff.append(lines_diff("held packages", [], [f"{name}={version}" for name, version in held.items()]))
+    return diff
+
+
+def install_wanted(module: AnsibleModule) -> dict[str, Any]:
+    """The module's work, and its result. Raises PackageError, FileError, OSError."""
+    wanted = plan(module)
+    if module.params["download"]:
+        return download(module, wanted)
+    held = apply(module, wanted)
+    changes = [wanted.changed_files, wanted.directories.differ, wanted.after, held, wanted.interrupted]
     return {
-        "changed": bool(changes or directories.differ or after or held or interrupted or module.params["stale"]),
-        "installed": after,
+        "changed": any([*changes, module.params["stale"]]),
+        "installed": wanted.after,
         "held": held,
-        "files": [file.path for file in changes],
-        "plugins": plugins,
-        "diff": diff,
+        "files": [file.path for file in wanted.changed_files],
+        "plugins": wanted.plugins,
+        "diff": diff_of(wanted, held),
     }
 
 
