@@ -205,24 +205,14 @@ plugins:
       sample: 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef
 """
 
-import hashlib
-import io
 import os
 import re
-import shutil
-import tarfile
-import tempfile
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.urls import fetch_url
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import PACKAGE_SOURCE
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import parts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options as wanted_directories
@@ -232,194 +222,29 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     File,
     FileError,
     from_options,
-    opener,
     write,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package as package_name
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import (
+    apt_get,
+    deb_files,
+    release_directory,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.deb_files import Deb, PackageError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import locked
 
-CACHE = "/var/cache/gpucluster-slurm"
-APT_GET = ["apt-get", "--quiet=2", "--option=DPkg::Lock::Timeout=300"]
-INSTALL = [
-    *APT_GET,
-    "install",
-    "--yes",
-    "--no-install-recommends",
-    "--allow-downgrades",
-    "--option=Dpkg::Options::=--force-confdef",
-    "--option=Dpkg::Options::=--force-confold",
-]
-CHANGE = [*INSTALL, "--allow-change-held-packages", "--no-remove"]
-ARCHIVES = "/var/cache/apt/archives"
 APT_FILES = "/etc/apt/"
-UNPACKED = "packages"
-"""The file of an unpacked directory that lists its packages."""
-ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
-LOCKED = "frontend lock was locked by"
-PATIENCE = 300
-"""Seconds to wait for another installation to end."""
 LOCK_SECONDS = 1800
 """The time limit for an installation of a killed run, which may download gigabytes."""
-POLICY = "/usr/sbin/policy-rc.d"
-"""The program that invoke-rc.d(8) runs to find out whether a service may be started; exit status 101 forbids it."""
-
-HOLD = "#!/bin/sh\n# Managed by gpucluster.slurm: it is there while packages are installed.\nexit 101\n"
-
-
-class PackageError(Exception):
-    """A package that cannot be installed, and why."""
-
-
-class RefusedError(PackageError):
-    """A package that is a file and is not what it must be. Its copy is removed, as every user of the host can read it.
-
-    Args:
-        path: the copy in CACHE.
-        message: why.
-    """
-
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(message)
-        if os.path.dirname(path) == CACHE:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-
-
-@dataclass(frozen=True)
-class Deb:
-    """A package that is a file."""
-
-    path: str
-    source: str
-    """Its source, for messages."""
-    name: str
-    version: str
-    architecture: str
-
-
-def checksum(path: str) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def fetched(module: AnsibleModule, url: str, sha256: str) -> str:
-    """The path of a package from a URL, downloaded unless it is in the cache. Raises PackageError, OSError."""
-    path = os.path.join(CACHE, f"{sha256[:16]}-{os.path.basename(url.partition('?')[0])}")
-    if os.path.exists(path) and checksum(path) == sha256:
-        return path
-    answer, info = fetch_url(module, url, timeout=60)
-    if answer is None or info["status"] >= 400:
-        raise PackageError(f"{url}: {info['msg']}")
-    os.makedirs(CACHE, mode=0o755, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=CACHE, prefix=".fetch-", delete=False) as file:
-        try:
-            shutil.copyfileobj(answer, file)
-            file.close()
-            expect(url, file.name, sha256)
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
-        except (OSError, PackageError):
-            os.unlink(file.name)
-            raise
-    return path
 
 
 def downloaded(module: AnsibleModule) -> list[File]:
     """The files of `downloads`. Raises PackageError, FileError, OSError."""
     files = []
     for wanted in module.params["downloads"]:
-        with open(fetched(module, wanted["url"], wanted["sha256"].lower()), "rb") as content:
+        with open(deb_files.fetch_package(module, wanted["url"], wanted["sha256"].lower()), "rb") as content:
             files.append(File(wanted["path"], content.read()))
     return files
-
-
-def expect(source: str, path: str, sha256: str) -> None:
-    """Raises PackageError if a file has another checksum."""
-    found = checksum(path)
-    if found != sha256:
-        raise PackageError(f"{source}: found sha256 {found}, allowed {sha256}")
-
-
-def look(module: AnsibleModule, package: dict[str, str | None]) -> Deb:
-    """A package by URL or file, with the fields that dpkg shows. Raises PackageError, OSError."""
-    sha256 = (package["sha256"] or "").lower()
-    if package["url"]:
-        source = package["url"]
-        path = fetched(module, source, sha256)
-    else:
-        source = os.path.basename(str(package["file"]))
-        path = os.path.join(CACHE, source)
-        if not os.path.exists(path):
-            raise PackageError(f"{path}: there is no such file")
-        if sha256 and checksum(path) != sha256:
-            raise RefusedError(path, f"{source}: found sha256 {checksum(path)}, allowed {sha256}")
-    fields = "--showformat=${Package} ${Version} ${Architecture}"
-    rc, stdout, stderr = module.run_command(["dpkg-deb", fields, "--show", path])
-    if rc != 0:
-        raise RefusedError(path, f"{source}: {stderr.strip()}")
-    return Deb(path, source, *stdout.split())
-
-
-def check_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
-    """Raises PackageError if a package is for another architecture."""
-    own = module.run_command(["dpkg", "--print-architecture"], check_rc=True)[1].strip()
-    for deb in debs:
-        if deb.architecture not in (own, "all"):
-            raise RefusedError(deb.path, f"{deb.source}: found architecture {deb.architecture}, allowed {own}")
-
-
-def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict[str, str]]:
-    """The plugins, by path and checksum. Raises PackageError if this release of Slurm would not load one of them."""
-    plugins: list[dict[str, str]] = []
-    for deb in debs:
-        rc, stdout, stderr = module.run_command(["dpkg-deb", "--fsys-tarfile", deb.path], encoding=None)
-        if rc != 0:
-            raise RefusedError(deb.path, f"{deb.source}: {stderr.decode(errors='replace').strip()}")
-        found = {}
-        with tarfile.open(fileobj=io.BytesIO(stdout)) as archive:
-            for member in archive:
-                file = archive.extractfile(member) if re.search(r"/slurm[^/]*/[^/]+\.so$", member.name) else None
-                if file:
-                    path, content = member.name.lstrip("."), file.read()
-                    try:
-                        found[path] = plugin_release(content)
-                    except PluginError as error:
-                        raise RefusedError(deb.path, f"{deb.source}: {path}: {error}") from None
-                    plugins.append({"path": path, "sha256": hashlib.sha256(content).hexdigest()})
-        if not found:
-            raise RefusedError(deb.path, f"{deb.source}: it contains no Slurm plugin")
-        for path, release in found.items():
-            if release != own:
-                raise RefusedError(
-                    deb.path, f"{deb.source}: {path} is for Slurm {release}, which Slurm {own} does not load"
-                )
-    return plugins
-
-
-def there_already(plugins: list[dict[str, str]]) -> bool:
-    """Whether the host has these plugins. Packages for two releases of Slurm can have the same version."""
-    return all(os.path.exists(plugin["path"]) and checksum(plugin["path"]) == plugin["sha256"] for plugin in plugins)
-
-
-def finish(module: AnsibleModule) -> None:
-    """Finish an interrupted installation. It can also be a dpkg of a killed run that is still running; dpkg does not
-    wait for it.
-
-    Raises:
-        PackageError: dpkg cannot finish it, or the other one does not end.
-    """
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        rc, stdout, stderr = module.run_command(["dpkg", "--configure", "--pending"], environ_update=ENVIRONMENT)
-        if rc == 0:
-            return
-        if LOCKED not in stderr or time.monotonic() > deadline:
-            raise PackageError(f"dpkg --configure --pending: {(stderr or stdout).strip()}")
-        time.sleep(2)
 
 
 @contextmanager
@@ -429,191 +254,12 @@ def alone() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def held_services(hold: bool) -> Iterator[None]:
-    """Prevent services from starting meanwhile, unless the host has its own policy file.
-
-    One of a killed run is replaced.
-    """
-    try:
-        with open(POLICY, encoding="utf-8", errors="replace") as file:
-            own = file.read() != HOLD
-    except FileNotFoundError:
-        own = False
-    if not hold or own:
-        yield
-        return
-    write([File(POLICY, HOLD.encode(), mode=0o755)])
-    try:
-        yield
-    finally:
-        os.unlink(POLICY)
-
-
 def prepare(module: AnsibleModule) -> None:
     """Run the commands of `before`. Raises PackageError."""
     for command in module.params["before"]:
         rc, stdout, stderr = module.run_command(command)
         if rc != 0:
             raise PackageError(f"{' '.join(command)}: {(stderr or stdout).strip()}")
-
-
-def offered(policy: str) -> dict[str, list[str]]:
-    """The versions that apt can install, by package, its candidate first, as `apt-cache policy` says it."""
-    found: dict[str, list[str]] = {}
-    for package, words in re.findall(r"^(\S+):\n((?: .*\n)*)", policy + "\n", re.MULTILINE):
-        versions = re.findall(r"^  Candidate: (\S+)", words, re.MULTILINE)
-        found[package] = versions + re.findall(r"^ (?:\*\*\*|   ) (\S+) -?\d+$", words, re.MULTILINE)
-    return found
-
-
-def other_versions(packages: Mapping[str, dpkg.Package], policy: str, sources: list[str], version: str) -> list[str]:
-    """The installed packages of these sources that get another version, as NAME=VERSION.
-
-    They get `version`, or the candidate if they have versions of their own. A package that the new version does not
-    have any more keeps its own, as apt knows no other.
-    """
-    known, changed = offered(policy), []
-    for name, package in sorted(packages.items()):
-        if package.source in sources and name in known:
-            wanted = version if version in known[name] else known[name][0]
-            if wanted not in (package.version, "(none)"):
-                changed.append(f"{name}={wanted}")
-    return changed
-
-
-def archives(module: AnsibleModule, targets: list[str], debs: list[Deb], directory: str) -> list[str]:
-    """The files of the packages that apt would install for these targets, downloaded. Raises PackageError.
-
-    debs: the packages among the targets that are files.
-    """
-    rc, stdout, stderr = module.run_command(
-        [*CHANGE, "--quiet=0", "--simulate", "--", *targets], environ_update=ENVIRONMENT
-    )
-    if rc != 0:
-        raise PackageError(f"apt-get install --simulate: {(stderr or stdout).strip()}")
-    local = {(deb.name, deb.version): deb.path for deb in debs}
-    files = []
-    for name, version, architecture in re.findall(
-        r"^Inst (\S+) (?:\[\S+\] )?\((\S+) .*\[(\w+)\]\)", stdout, re.MULTILINE
-    ):
-        package = name.partition(":")[0]
-        file = f"{package}_{version.replace(':', '%3a')}_{architecture}.deb"
-        path = local.get((package, version), os.path.join(ARCHIVES, file))
-        if not os.path.exists(path):  # one from a repository on this host is not copied there
-            rc, stdout, stderr = module.run_command([*APT_GET, "download", "--", f"{name}={version}"], cwd=directory)
-            path = os.path.join(directory, file)
-            if rc != 0 or not os.path.exists(path):
-                raise PackageError(f"apt-get download {name}={version}: {(stderr or stdout).strip()}")
-        files.append(path)
-    return files
-
-
-def unpack(module: AnsibleModule, targets: list[str], debs: list[Deb], directory: str) -> None:
-    """Unpack the downloaded packages into a directory, which is never there in part. Raises PackageError, OSError."""
-    os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(directory), prefix=".unpack-") as scratch:
-        files = archives(module, targets, debs, scratch)
-        content = "".join(f"{os.path.basename(file)}\n" for file in files)
-        try:
-            with open(os.path.join(directory, UNPACKED), encoding="utf-8") as file:
-                if file.read() == content:
-                    return
-        except FileNotFoundError:
-            pass
-        root = os.path.join(scratch, "root")
-        for path in files:
-            rc, _stdout, stderr = module.run_command(["dpkg-deb", "--extract", path, root])
-            if rc != 0:
-                raise PackageError(f"dpkg-deb --extract {path}: {stderr.strip()}")
-        with open(os.path.join(root, UNPACKED), "w", encoding="utf-8", opener=opener(0o644)) as file:
-            file.write(content)
-        os.chmod(root, 0o755)
-        shutil.rmtree(directory, ignore_errors=True)
-        os.rename(root, directory)
-
-
-def offered_version(module: AnsibleModule, targets: list[str], package: str) -> str:
-    """The version of a package that apt would install with these targets; empty if it would not, or cannot."""
-    command = [*INSTALL, "--quiet=0", "--simulate", "--", *targets]
-    stdout = module.run_command(command, environ_update=ENVIRONMENT)[1]
-    found = re.search(rf"^Inst {re.escape(package)} (?:\[\S+\] )?\((\S+) ", stdout, re.MULTILINE)
-    return found[1] if found else ""
-
-
-def of_the_cluster(module: AnsibleModule, targets: list[str], debs: list[Deb]) -> list[str]:
-    """The targets, with the version of Slurm that O(slurm) allows. Raises PackageError if there is no such version.
-
-    Without it, apt would install what its lists have, which can be another release than that of the cluster.
-    """
-    slurm = module.params["slurm"]
-    if not slurm:
-        return targets
-    package, release = slurm["package"], slurm["release"]
-    own = [deb.version for deb in debs if deb.name == package]
-    version = own[0] if own else offered_version(module, targets, package)
-    if not own and version and parts(version)[0] != release:
-        module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
-        version = offered_version(module, targets, package)
-    if version and parts(version)[0] != release:
-        raise PackageError(
-            f"{package}: found version {version}, allowed: Slurm {release}, which the cluster has. "
-            f"{PACKAGE_SOURCE.format(release=release)}"
-        )
-    return [*targets, f"{package}={version}"] if version and not own else targets
-
-
-def install(module: AnsibleModule, targets: list[str], debs: list[Deb], checked: list[str] | None = None) -> None:
-    """Install packages, or only download them. If apt does not find one, update its package lists and try again.
-
-    debs: the packages among the targets that are files.
-    checked: the targets as of_the_cluster returned them, if apt would still answer the same.
-
-    Raises PackageError.
-    """
-    command = [*(CHANGE if module.params["version"] else INSTALL)]
-    if module.params["download"]:
-        command.append("--download-only")
-    if module.params["slurm_release"]:
-        command.append("--reinstall")  # a package with other plugins may have the same version
-    wanted = [*command, "--", *(checked or of_the_cluster(module, targets, debs))]
-    rc, stdout, stderr = module.run_command(wanted, environ_update=ENVIRONMENT)
-    if rc != 0:
-        module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
-        wanted = [*command, "--", *of_the_cluster(module, targets, debs)]
-        rc, stdout, stderr = module.run_command(wanted, environ_update=ENVIRONMENT)
-    if rc != 0:
-        words = [line for line in f"{stdout}\n{stderr}".split("\n") if line.strip() and not line.startswith("W:")]
-        raise PackageError(f"apt-get install {' '.join(targets)}: " + "; ".join(words[-8:]))
-
-
-def hold(module: AnsibleModule) -> dict[str, str]:
-    """Hold the installed packages from the source packages of `hold`; the version by package of those that were not.
-
-    In check mode nothing is changed. Raises PackageError.
-    """
-    packages = dpkg.installed(module.run_command([*dpkg.QUERY])[1])
-    names = dpkg.unheld(packages, module.params["hold"])
-    if names and not module.check_mode:
-        selections = "".join(f"{name} hold\n" for name in names)
-        rc, stdout, stderr = module.run_command(["dpkg", "--set-selections"], data=selections)
-        if rc != 0:
-            raise PackageError(f"dpkg --set-selections: {(stderr or stdout).strip()}")
-    return {name: packages[name].version for name in names}
-
-
-def versions_wanted(module: AnsibleModule, listing: str, files: set[str]) -> list[str]:
-    """The installed packages that `version` changes, except those that are files."""
-    version = module.params["version"]
-    if not version:
-        return []
-    packages = {
-        name: package
-        for name, package in dpkg.installed(listing).items()
-        if package.source in module.params["hold"] and name not in files
-    }
-    policy = module.run_command(["apt-cache", "policy", "--", *sorted(packages)], environ_update=ENVIRONMENT)[1]
-    return other_versions(packages, policy, module.params["hold"], version)
 
 
 @dataclass(frozen=True)
@@ -664,17 +310,19 @@ def plan(module: AnsibleModule) -> Plan:
     params = module.params
     check_options(params)
     names = [package["name"] for package in params["packages"] if package["name"]]
-    debs = [look(module, package) for package in params["packages"] if not package["name"]]
-    check_architecture(module, debs)
+    debs = [deb_files.read_package(module, package) for package in params["packages"] if not package["name"]]
+    deb_files.check_architecture(module, debs)
     release = params["slurm_release"]
     if release and names:
         raise PackageError(f"{names[0]}: found a name, allowed: url or file, since the plugin in it must be read")
-    plugins = check_plugins(module, debs, release) if release else []
+    plugins = deb_files.check_plugins(module, debs, release) if release else []
     listing = module.run_command([*dpkg.QUERY])[1]
     installed = {name: package.version for name, package in dpkg.installed(listing).items()}
     missing = [name for name in names if re.split("[=:/]", name)[0] not in installed]
-    missing += versions_wanted(module, listing, {deb.name for deb in debs})
-    other_debs = [deb for deb in debs if installed.get(deb.name) != deb.version or not there_already(plugins)]
+    missing += apt_get.find_versions_to_change(module, listing, {deb.name for deb in debs})
+    other_debs = [
+        deb for deb in debs if installed.get(deb.name) != deb.version or not deb_files.plugins_installed(plugins)
+    ]
     directories = Directories(wanted_directories(params["directories"]))
     directories.check()
     files = from_options(params["files"]) + downloaded(module)
@@ -687,9 +335,9 @@ def plan(module: AnsibleModule) -> Plan:
 def download(module: AnsibleModule, plan: Plan) -> dict[str, Any]:
     """Download the packages, and unpack them if that is wanted. Raises PackageError, OSError."""
     if plan.targets:
-        install(module, plan.targets, plan.debs)
+        apt_get.install_packages(module, plan.targets, plan.debs)
         if module.params["unpack"]:
-            unpack(module, plan.targets, plan.debs, module.params["unpack"])
+            release_directory.unpack_packages(module, plan.targets, plan.debs, module.params["unpack"])
     return {"changed": False, "installed": plan.targets, "held": {}, "files": [], "plugins": plan.plugins}
 
 
@@ -701,7 +349,7 @@ def targets_checked_first(module: AnsibleModule, plan: Plan) -> list[str] | None
     # Files that give apt another source come first; then apt is asked after them.
     if not plan.targets or any(file.path.startswith(APT_FILES) for file in plan.changed_files):
         return None
-    checked = of_the_cluster(module, plan.targets, plan.debs)
+    checked = apt_get.limit_to_release(module, plan.targets, plan.debs)
     return None if plan.stale or plan.interrupted else checked  # apt answers differently afterwards
 
 
@@ -717,12 +365,12 @@ def apply(module: AnsibleModule, plan: Plan) -> dict[str, str]:
             prepare(module)
         if plan.directories.differ:
             Directories(plan.directories.wanted).repair()  # their owners may be new
-        with held_services(module.params["hold_services"]):
+        with apt_get.services_held(module.params["hold_services"]):
             if plan.interrupted:
-                finish(module)
+                apt_get.finish_installation(module)
             if plan.targets:
-                install(module, plan.targets, plan.debs, checked)
-    return hold(module) if module.params["hold"] else {}
+                apt_get.install_packages(module, plan.targets, plan.debs, checked)
+    return apt_get.hold_packages(module) if module.params["hold"] else {}
 
 
 def lines_diff(title: str, before: list[str], after: list[str]) -> dict[str, str]:
@@ -735,7 +383,7 @@ def lines_diff(title: str, before: list[str], after: list[str]) -> dict[str, str
 
 def diff_of(plan: Plan, held: Mapping[str, str]) -> list[dict[str, str]]:
     """The differences as Ansible shows them."""
-    diff = [file.diff for file in plan.changed_files] + plan.directories.diff
+    diff: list[dict[str, str]] = [*(file.diff for file in plan.changed_files), *plan.directories.diff]
     after = plan.after
     if after:
         changed = {deb.name for deb in plan.debs} | {name.partition("=")[0] for name in plan.names}
