@@ -12,6 +12,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -119,27 +120,32 @@ def check_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
             raise RefusedError(deb.path, f"{deb.source}: found architecture {deb.architecture}, allowed {own}")
 
 
+def read_plugins(module: AnsibleModule, deb: Deb) -> Iterator[tuple[str, bytes]]:
+    """The path and the content of each Slurm plugin in a package. Raises RefusedError."""
+    rc, stdout, stderr = module.run_command(["dpkg-deb", "--fsys-tarfile", deb.path], encoding=None)
+    if rc != 0:
+        raise RefusedError(deb.path, f"{deb.source}: {stderr.decode(errors='replace').strip()}")
+    with tarfile.open(fileobj=io.BytesIO(stdout)) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if re.search(r"/slurm[^/]*/[^/]+\.so$", member.name) else None
+            if file:
+                yield member.name.lstrip("."), file.read()
+
+
 def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict[str, str]]:
     """The plugins, by path and checksum. Raises PackageError if this release of Slurm would not load one of them."""
     plugins: list[dict[str, str]] = []
     for deb in debs:
-        rc, stdout, stderr = module.run_command(["dpkg-deb", "--fsys-tarfile", deb.path], encoding=None)
-        if rc != 0:
-            raise RefusedError(deb.path, f"{deb.source}: {stderr.decode(errors='replace').strip()}")
-        found = {}
-        with tarfile.open(fileobj=io.BytesIO(stdout)) as archive:
-            for member in archive:
-                file = archive.extractfile(member) if re.search(r"/slurm[^/]*/[^/]+\.so$", member.name) else None
-                if file:
-                    path, content = member.name.lstrip("."), file.read()
-                    try:
-                        found[path] = plugin_release(content)
-                    except PluginError as error:
-                        raise RefusedError(deb.path, f"{deb.source}: {path}: {error}") from None
-                    plugins.append({"path": path, "sha256": hashlib.sha256(content).hexdigest()})
-        if not found:
+        releases = {}
+        for path, content in read_plugins(module, deb):
+            try:
+                releases[path] = plugin_release(content)
+            except PluginError as error:
+                raise RefusedError(deb.path, f"{deb.source}: {path}: {error}") from None
+            plugins.append({"path": path, "sha256": hashlib.sha256(content).hexdigest()})
+        if not releases:
             raise RefusedError(deb.path, f"{deb.source}: it contains no Slurm plugin")
-        for path, release in found.items():
+        for path, release in releases.items():
             if release != own:
                 raise RefusedError(
                     deb.path, f"{deb.source}: {path} is for Slurm {release}, which Slurm {own} does not load"
