@@ -305,17 +305,25 @@ def check_options(params: Mapping[str, Any]) -> None:
             raise PackageError(f"before: found {command!r}, allowed: a command, a list of texts")
 
 
+def check_debs(module: AnsibleModule, names: list[str]) -> tuple[list[Deb], list[dict[str, str]]]:
+    """The packages that are files, and their plugins with `slurm_release`. Raises PackageError, OSError.
+
+    names: the packages that are no files, which are not allowed with `slurm_release`.
+    """
+    debs = [deb_files.read_package(module, package) for package in module.params["packages"] if not package["name"]]
+    deb_files.check_architecture(module, debs)
+    release = module.params["slurm_release"]
+    if release and names:
+        raise PackageError(f"{names[0]}: found a name, allowed: url or file, since the plugin in it must be read")
+    return debs, deb_files.check_plugins(module, debs, release) if release else []
+
+
 def plan(module: AnsibleModule) -> Plan:
     """Compare the host with the options. Raises PackageError, FileError, OSError."""
     params = module.params
     check_options(params)
     names = [package["name"] for package in params["packages"] if package["name"]]
-    debs = [deb_files.read_package(module, package) for package in params["packages"] if not package["name"]]
-    deb_files.check_architecture(module, debs)
-    release = params["slurm_release"]
-    if release and names:
-        raise PackageError(f"{names[0]}: found a name, allowed: url or file, since the plugin in it must be read")
-    plugins = deb_files.check_plugins(module, debs, release) if release else []
+    debs, plugins = check_debs(module, names)
     listing = module.run_command([*dpkg.QUERY])[1]
     installed = {name: package.version for name, package in dpkg.installed(listing).items()}
     missing = [name for name in names if re.split("[=:/]", name)[0] not in installed]

@@ -393,6 +393,13 @@ class Plan:
     """Whether the service runs already with what the files say, though none of them is there."""
 
 
+def check_files(module: AnsibleModule, files: list[File]) -> None:
+    """Raises ServiceError if a new file is not valid."""
+    for file, wanted in zip(files, module.params["files"]):
+        if file.differs and wanted["validate"]:
+            check(module, file, wanted["validate"])
+
+
 def compare(module: AnsibleModule) -> Plan:
     """Check the options and the new files, and compare them with the host. Raises ServiceError, FileError."""
     params = module.params
@@ -402,9 +409,7 @@ def compare(module: AnsibleModule) -> Plan:
     changed_files = [file for file in files if file.changes]
     surplus = [path for path in params["absent"] if os.path.isfile(path)]
     diff = [file.diff for file in changed_files] + [removal(path) for path in surplus]
-    for file, wanted in zip(files, params["files"]):
-        if file.differs and wanted["validate"]:
-            check(module, file, wanted["validate"])
+    check_files(module, files)
     unit = show(module, params["name"])
     loaded_files = [file for file, wanted in zip(files, params["files"]) if wanted["loaded"]]
     configured = any(os.path.exists(file.path) for file in loaded_files)
