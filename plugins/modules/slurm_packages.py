@@ -318,6 +318,11 @@ def check_debs(module: AnsibleModule, names: list[str]) -> tuple[list[Deb], list
     return debs, deb_files.check_plugins(module, debs, release) if release else []
 
 
+def is_installed(deb: Deb, installed: Mapping[str, str], plugins: list[dict[str, str]]) -> bool:
+    """Whether the host has this version of a package, and these plugins."""
+    return installed.get(deb.name) == deb.version and deb_files.plugins_installed(plugins)
+
+
 def plan(module: AnsibleModule) -> Plan:
     """Compare the host with the options. Raises PackageError, FileError, OSError."""
     params = module.params
@@ -328,9 +333,7 @@ def plan(module: AnsibleModule) -> Plan:
     installed = {name: package.version for name, package in dpkg.installed(listing).items()}
     missing = [name for name in names if re.split("[=:/]", name)[0] not in installed]
     missing += apt_get.find_versions_to_change(module, listing, {deb.name for deb in debs})
-    other_debs = [
-        deb for deb in debs if installed.get(deb.name) != deb.version or not deb_files.plugins_installed(plugins)
-    ]
+    other_debs = [deb for deb in debs if not is_installed(deb, installed, plugins)]
     directories = Directories(wanted_directories(params["directories"]))
     directories.check()
     files = from_options(params["files"]) + downloaded(module)
