@@ -205,242 +205,44 @@ plugins:
       sample: 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef
 """
 
-import hashlib
-import io
 import os
 import re
-import shutil
-import tarfile
-import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.urls import fetch_url
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import PACKAGE_SOURCE
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import parts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options as wanted_directories
-from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     OPTIONS,
     File,
     from_options,
-    opener,
     write,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package as package_name
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import (
+    apt_get,
+    deb_files,
+    release_directory,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.deb_files import Deb, PackageError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import REQUIRED_TEXT, run_module
 
-CACHE = "/var/cache/gpucluster-slurm"
-APT_GET = ["apt-get", "--quiet=2", "--option=DPkg::Lock::Timeout=300"]
-INSTALL = [
-    *APT_GET,
-    "install",
-    "--yes",
-    "--no-install-recommends",
-    "--allow-downgrades",
-    "--option=Dpkg::Options::=--force-confdef",
-    "--option=Dpkg::Options::=--force-confold",
-]
-CHANGE = [*INSTALL, "--allow-change-held-packages", "--no-remove"]
-ARCHIVES = "/var/cache/apt/archives"
 APT_FILES = "/etc/apt/"
-UNPACKED = "packages"
-"""The file of an unpacked directory that lists its packages."""
-ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
-LOCKED = "frontend lock was locked by"
-PATIENCE = 300
 LOCK_SECONDS = 1800
 """The time limit for an installation of a killed run, which may download gigabytes."""
-"""Seconds to wait for another installation to end."""
-POLICY = "/usr/sbin/policy-rc.d"
-"""The program that invoke-rc.d(8) runs to find out whether a service may be started; exit status 101 forbids it."""
-
-HOLD = "#!/bin/sh\n# Managed by gpucluster.slurm: it is there while packages are installed.\nexit 101\n"
-
-
-class PackageError(CollectionError):
-    """A package that cannot be installed, and why."""
-
-
-class RefusedError(PackageError):
-    """A package that is a file and is not what it must be. Its copy is removed, as every user of the host can read it.
-
-    Args:
-        path: the copy in CACHE.
-        message: why.
-    """
-
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(message)
-        if os.path.dirname(path) == CACHE:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-
-
-@dataclass(frozen=True)
-class Deb:
-    """A package that is a file."""
-
-    path: str
-    source: str
-    """Its source, for messages."""
-    name: str
-    version: str
-    architecture: str
-
-
-def checksum(path: str) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def fetched(module: AnsibleModule, url: str, sha256: str) -> str:
-    """The path of a package from a URL, downloaded unless it is in the cache. Raises PackageError, OSError."""
-    path = os.path.join(CACHE, f"{sha256[:16]}-{os.path.basename(url.partition('?')[0])}")
-    if os.path.exists(path) and checksum(path) == sha256:
-        return path
-    answer, info = fetch_url(module, url, timeout=60)
-    if answer is None or info["status"] >= 400:
-        raise PackageError(f"{url}: {info['msg']}")
-    os.makedirs(CACHE, mode=0o755, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=CACHE, prefix=".fetch-", delete=False) as file:
-        try:
-            shutil.copyfileobj(answer, file)
-            file.close()
-            expect(url, file.name, sha256)
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
-        except (OSError, PackageError):
-            os.unlink(file.name)
-            raise
-    return path
 
 
 def downloaded(module: AnsibleModule) -> list[File]:
     """The files of `downloads`. Raises PackageError, FileError, OSError."""
     files = []
     for wanted in module.params["downloads"]:
-        with open(fetched(module, wanted["url"], wanted["sha256"].lower()), "rb") as content:
+        with open(deb_files.fetch_package(module, wanted["url"], wanted["sha256"].lower()), "rb") as content:
             files.append(File(wanted["path"], content.read()))
     return files
-
-
-def expect(source: str, path: str, sha256: str) -> None:
-    """Raises PackageError if a file has another checksum."""
-    found = checksum(path)
-    if found != sha256:
-        raise PackageError(f"{source}: found sha256 {found}, allowed {sha256}")
-
-
-def look(module: AnsibleModule, package: dict[str, str | None]) -> Deb:
-    """A package by URL or file, with the fields that dpkg shows. Raises PackageError, OSError."""
-    sha256 = (package["sha256"] or "").lower()
-    if package["url"]:
-        source = package["url"]
-        path = fetched(module, source, sha256)
-    else:
-        source = os.path.basename(str(package["file"]))
-        path = os.path.join(CACHE, source)
-        if not os.path.exists(path):
-            raise PackageError(f"{path}: there is no such file")
-        if sha256 and checksum(path) != sha256:
-            raise RefusedError(path, f"{source}: found sha256 {checksum(path)}, allowed {sha256}")
-    fields = "--showformat=${Package} ${Version} ${Architecture}"
-    rc, stdout, stderr = module.run_command(["dpkg-deb", fields, "--show", path])
-    if rc != 0:
-        raise RefusedError(path, f"{source}: {stderr.strip()}")
-    return Deb(path, source, *stdout.split())
-
-
-def check_architecture(module: AnsibleModule, debs: list[Deb]) -> None:
-    """Raises PackageError if a package is for another architecture."""
-    own = module.run_command(["dpkg", "--print-architecture"], check_rc=True)[1].strip()
-    for deb in debs:
-        if deb.architecture not in (own, "all"):
-            raise RefusedError(deb.path, f"{deb.source}: found architecture {deb.architecture}, allowed {own}")
-
-
-def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict[str, str]]:
-    """The plugins, by path and checksum. Raises PackageError if this release of Slurm would not load one of them."""
-    plugins: list[dict[str, str]] = []
-    for deb in debs:
-        rc, stdout, stderr = module.run_command(["dpkg-deb", "--fsys-tarfile", deb.path], encoding=None)
-        if rc != 0:
-            raise RefusedError(deb.path, f"{deb.source}: {stderr.decode(errors='replace').strip()}")
-        found = {}
-        with tarfile.open(fileobj=io.BytesIO(stdout)) as archive:
-            for member in archive:
-                file = archive.extractfile(member) if re.search(r"/slurm[^/]*/[^/]+\.so$", member.name) else None
-                if file:
-                    path, content = member.name.lstrip("."), file.read()
-                    try:
-                        found[path] = plugin_release(content)
-                    except PluginError as error:
-                        raise RefusedError(deb.path, f"{deb.source}: {path}: {error}") from None
-                    plugins.append({"path": path, "sha256": hashlib.sha256(content).hexdigest()})
-        if not found:
-            raise RefusedError(deb.path, f"{deb.source}: it contains no Slurm plugin")
-        for path, release in found.items():
-            if release != own:
-                raise RefusedError(
-                    deb.path, f"{deb.source}: {path} is for Slurm {release}, which Slurm {own} does not load"
-                )
-    return plugins
-
-
-def there_already(plugins: list[dict[str, str]]) -> bool:
-    """Whether the host has these plugins. Packages for two releases of Slurm can have the same version."""
-    return all(os.path.exists(plugin["path"]) and checksum(plugin["path"]) == plugin["sha256"] for plugin in plugins)
-
-
-def finish(module: AnsibleModule) -> None:
-    """Finish an interrupted installation. It can also be a dpkg of a killed run that is still running; dpkg does not
-    wait for it.
-
-    Raises:
-        PackageError: dpkg cannot finish it, or the other one does not end.
-    """
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        rc, stdout, stderr = module.run_command(["dpkg", "--configure", "--pending"], environ_update=ENVIRONMENT)
-        if rc == 0:
-            return
-        if LOCKED not in stderr or time.monotonic() > deadline:
-            raise PackageError(f"dpkg --configure --pending: {(stderr or stdout).strip()}")
-        time.sleep(2)
-
-
-@contextmanager
-def held_services(hold: bool) -> Iterator[None]:
-    """Prevent services from starting meanwhile, unless the host has its own policy file.
-
-    One of a killed run is replaced.
-    """
-    try:
-        with open(POLICY, encoding="utf-8", errors="replace") as file:
-            own = file.read() != HOLD
-    except FileNotFoundError:
-        own = False
-    if not hold or own:
-        yield
-        return
-    write([File(POLICY, HOLD.encode(), mode=0o755)])
-    try:
-        yield
-    finally:
-        os.unlink(POLICY)
 
 
 def prepare(module: AnsibleModule) -> None:
@@ -451,244 +253,166 @@ def prepare(module: AnsibleModule) -> None:
             raise PackageError(f"{' '.join(command)}: {(stderr or stdout).strip()}")
 
 
-def offered(policy: str) -> dict[str, list[str]]:
-    """The versions that apt can install, by package, its candidate first, as `apt-cache policy` says it."""
-    found: dict[str, list[str]] = {}
-    for package, words in re.findall(r"^(\S+):\n((?: .*\n)*)", policy + "\n", re.MULTILINE):
-        versions = re.findall(r"^  Candidate: (\S+)", words, re.MULTILINE)
-        found[package] = versions + re.findall(r"^ (?:\*\*\*|   ) (\S+) -?\d+$", words, re.MULTILINE)
-    return found
+@dataclass(frozen=True)
+class Plan:
+    """What the host lacks."""
+
+    names: list[str]
+    """The packages that apt installs by name, each with its version if it is known."""
+    debs: list[Deb]
+    """The packages that are files and are installed."""
+    installed: dict[str, str]
+    """The versions of all packages that are installed now, by name."""
+    plugins: list[dict[str, str]]
+    directories: Directories
+    files: list[File]
+    changed_files: list[File]
+    interrupted: bool
+    """Whether an interrupted installation must be finished."""
+    stale: bool
+    """Whether the commands of `before` must be run."""
+
+    @property
+    def targets(self) -> list[str]:
+        """The arguments of apt-get install."""
+        return self.names + [deb.path for deb in self.debs]
+
+    @property
+    def after(self) -> list[str]:
+        """The packages that are installed, with their versions where these are known."""
+        return self.names + [f"{deb.name}={deb.version}" for deb in self.debs]
 
 
-def other_versions(packages: Mapping[str, dpkg.Package], policy: str, sources: list[str], version: str) -> list[str]:
-    """The installed packages of these sources that get another version, as NAME=VERSION.
-
-    They get `version`, or the candidate if they have versions of their own. A package that the new version does not
-    have any more keeps its own, as apt knows no other.
-    """
-    known, changed = offered(policy), []
-    for name, package in sorted(packages.items()):
-        if package.source in sources and name in known:
-            wanted = version if version in known[name] else known[name][0]
-            if wanted not in (package.version, "(none)"):
-                changed.append(f"{name}={wanted}")
-    return changed
-
-
-def archives(module: AnsibleModule, targets: list[str], debs: list[Deb], directory: str) -> list[str]:
-    """The files of the packages that apt would install for these targets, downloaded. Raises PackageError.
-
-    debs: the packages among the targets that are files.
-    """
-    rc, stdout, stderr = module.run_command(
-        [*CHANGE, "--quiet=0", "--simulate", "--", *targets], environ_update=ENVIRONMENT
-    )
-    if rc != 0:
-        raise PackageError(f"apt-get install --simulate: {(stderr or stdout).strip()}")
-    local = {(deb.name, deb.version): deb.path for deb in debs}
-    files = []
-    for name, version, architecture in re.findall(
-        r"^Inst (\S+) (?:\[\S+\] )?\((\S+) .*\[(\w+)\]\)", stdout, re.MULTILINE
-    ):
-        package = name.partition(":")[0]
-        file = f"{package}_{version.replace(':', '%3a')}_{architecture}.deb"
-        path = local.get((package, version), os.path.join(ARCHIVES, file))
-        if not os.path.exists(path):  # one from a repository on this host is not copied there
-            rc, stdout, stderr = module.run_command([*APT_GET, "download", "--", f"{name}={version}"], cwd=directory)
-            path = os.path.join(directory, file)
-            if rc != 0 or not os.path.exists(path):
-                raise PackageError(f"apt-get download {name}={version}: {(stderr or stdout).strip()}")
-        files.append(path)
-    return files
-
-
-def unpack(module: AnsibleModule, targets: list[str], debs: list[Deb], directory: str) -> None:
-    """Unpack the downloaded packages into a directory, which is never there in part. Raises PackageError, OSError."""
-    os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(directory), prefix=".unpack-") as scratch:
-        files = archives(module, targets, debs, scratch)
-        content = "".join(f"{os.path.basename(file)}\n" for file in files)
-        try:
-            with open(os.path.join(directory, UNPACKED), encoding="utf-8") as file:
-                if file.read() == content:
-                    return
-        except FileNotFoundError:
-            pass
-        root = os.path.join(scratch, "root")
-        for path in files:
-            rc, _stdout, stderr = module.run_command(["dpkg-deb", "--extract", path, root])
-            if rc != 0:
-                raise PackageError(f"dpkg-deb --extract {path}: {stderr.strip()}")
-        with open(os.path.join(root, UNPACKED), "w", encoding="utf-8", opener=opener(0o644)) as file:
-            file.write(content)
-        os.chmod(root, 0o755)
-        shutil.rmtree(directory, ignore_errors=True)
-        os.rename(root, directory)
-
-
-def offered_version(module: AnsibleModule, targets: list[str], package: str) -> str:
-    """The version of a package that apt would install with these targets; empty if it would not, or cannot."""
-    command = [*INSTALL, "--quiet=0", "--simulate", "--", *targets]
-    stdout = module.run_command(command, environ_update=ENVIRONMENT)[1]
-    found = re.search(rf"^Inst {re.escape(package)} (?:\[\S+\] )?\((\S+) ", stdout, re.MULTILINE)
-    return found[1] if found else ""
-
-
-def of_the_cluster(module: AnsibleModule, targets: list[str], debs: list[Deb]) -> list[str]:
-    """The targets, with the version of Slurm that O(slurm) allows. Raises PackageError if there is no such version.
-
-    Without it, apt would install what its lists have, which can be another release than that of the cluster.
-    """
-    slurm = module.params["slurm"]
-    if not slurm:
-        return targets
-    package, release = slurm["package"], slurm["release"]
-    own = [deb.version for deb in debs if deb.name == package]
-    version = own[0] if own else offered_version(module, targets, package)
-    if not own and version and parts(version)[0] != release:
-        module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
-        version = offered_version(module, targets, package)
-    if version and parts(version)[0] != release:
-        raise PackageError(
-            f"{package}: found version {version}, allowed: Slurm {release}, which the cluster has. "
-            f"{PACKAGE_SOURCE.format(release=release)}"
-        )
-    return [*targets, f"{package}={version}"] if version and not own else targets
-
-
-def install(module: AnsibleModule, targets: list[str], debs: list[Deb], checked: list[str] | None = None) -> None:
-    """Install packages, or only download them. If apt does not find one, update its package lists and try again.
-
-    debs: the packages among the targets that are files.
-    checked: the targets as of_the_cluster returned them, if apt would still answer the same.
-
-    Raises PackageError.
-    """
-    command = [*(CHANGE if module.params["version"] else INSTALL)]
-    if module.params["download"]:
-        command.append("--download-only")
-    if module.params["slurm_release"]:
-        command.append("--reinstall")  # a package with other plugins may have the same version
-    wanted = [*command, "--", *(checked or of_the_cluster(module, targets, debs))]
-    rc, stdout, stderr = module.run_command(wanted, environ_update=ENVIRONMENT)
-    if rc != 0:
-        module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
-        wanted = [*command, "--", *of_the_cluster(module, targets, debs)]
-        rc, stdout, stderr = module.run_command(wanted, environ_update=ENVIRONMENT)
-    if rc != 0:
-        words = [line for line in f"{stdout}\n{stderr}".split("\n") if line.strip() and not line.startswith("W:")]
-        raise PackageError(f"apt-get install {' '.join(targets)}: " + "; ".join(words[-8:]))
-
-
-def hold(module: AnsibleModule) -> dict[str, str]:
-    """Hold the installed packages from the source packages of `hold`; the version by package of those that were not.
-
-    In check mode nothing is changed. Raises PackageError.
-    """
-    packages = dpkg.installed(module.run_command([*dpkg.QUERY])[1])
-    names = dpkg.unheld(packages, module.params["hold"])
-    if names and not module.check_mode:
-        selections = "".join(f"{name} hold\n" for name in names)
-        rc, stdout, stderr = module.run_command(["dpkg", "--set-selections"], data=selections)
-        if rc != 0:
-            raise PackageError(f"dpkg --set-selections: {(stderr or stdout).strip()}")
-    return {name: packages[name].version for name in names}
-
-
-def versions_wanted(module: AnsibleModule, listing: str, files: set[str]) -> list[str]:
-    """The installed packages that `version` changes, except those that are files."""
-    version = module.params["version"]
-    if not version:
-        return []
-    packages = {
-        name: package
-        for name, package in dpkg.installed(listing).items()
-        if package.source in module.params["hold"] and name not in files
-    }
-    policy = module.run_command(["apt-cache", "policy", "--", *sorted(packages)], environ_update=ENVIRONMENT)[1]
-    return other_versions(packages, policy, module.params["hold"], version)
-
-
-def install_wanted(module: AnsibleModule) -> dict[str, Any]:
-    """The module's work, and its result. Raises PackageError, FileError, OSError."""
-    packages = module.params["packages"]
-    for package in packages:
+def check_options(params: Mapping[str, Any]) -> None:
+    """Raises PackageError if a package cannot have its name, or if a command is not a list of texts."""
+    for package in params["packages"]:
         if package["name"] is not None:
             try:
                 package_name(package["name"])
             except ValueError as error:
                 raise PackageError(f"packages: name: found {package['name']!r}, {error}") from None
-    for command in module.params["before"]:
+    for command in params["before"]:
         if not command or not all(isinstance(word, str) for word in command):
             raise PackageError(f"before: found {command!r}, allowed: a command, a list of texts")
-    names = [package["name"] for package in packages if package["name"]]
-    debs = [look(module, package) for package in packages if not package["name"]]
-    check_architecture(module, debs)
+
+
+def check_debs(module: AnsibleModule, names: list[str]) -> tuple[list[Deb], list[dict[str, str]]]:
+    """The packages that are files, and their plugins with `slurm_release`. Raises PackageError, OSError.
+
+    names: the packages that are no files, which are not allowed with `slurm_release`.
+    """
+    debs = [deb_files.read_package(module, package) for package in module.params["packages"] if not package["name"]]
+    deb_files.check_architecture(module, debs)
     release = module.params["slurm_release"]
     if release and names:
         raise PackageError(f"{names[0]}: found a name, allowed: url or file, since the plugin in it must be read")
-    plugins = check_plugins(module, debs, release) if release else []
+    return debs, deb_files.check_plugins(module, debs, release) if release else []
+
+
+def is_installed(deb: Deb, installed: Mapping[str, str], plugins: list[dict[str, str]]) -> bool:
+    """Whether the host has this version of a package, and these plugins."""
+    return installed.get(deb.name) == deb.version and deb_files.plugins_installed(plugins)
+
+
+def plan(module: AnsibleModule) -> Plan:
+    """Compare the host with the options. Raises PackageError, FileError, OSError."""
+    params = module.params
+    check_options(params)
+    names = [package["name"] for package in params["packages"] if package["name"]]
+    debs, plugins = check_debs(module, names)
     listing = module.run_command([*dpkg.QUERY])[1]
-    there = {name: package.version for name, package in dpkg.installed(listing).items()}
-    missing = [name for name in names if re.split("[=:/]", name)[0] not in there]
-    missing += versions_wanted(module, listing, {deb.name for deb in debs})
-    other = [deb for deb in debs if there.get(deb.name) != deb.version or not there_already(plugins)]
-    directories = Directories(wanted_directories(module.params["directories"]))
+    installed = {name: package.version for name, package in dpkg.installed(listing).items()}
+    missing = [name for name in names if re.split("[=:/]", name)[0] not in installed]
+    missing += apt_get.find_versions_to_change(module, listing, {deb.name for deb in debs})
+    other_debs = [deb for deb in debs if not is_installed(deb, installed, plugins)]
+    directories = Directories(wanted_directories(params["directories"]))
     directories.check()
-    files = from_options(module.params["files"]) + downloaded(module)
-    changes = [file for file in files if file.changes]
+    files = from_options(params["files"]) + downloaded(module)
+    changed_files = [file for file in files if file.changes]
     interrupted = bool(os.listdir(dpkg.JOURNAL))
-    stale = module.params["stale"] or bool(module.params["before"] and (changes or missing or other))
-    targets = missing + [deb.path for deb in other]
-    if module.params["download"]:
-        if targets:
-            install(module, targets, other)
-            if module.params["unpack"]:
-                unpack(module, targets, other, module.params["unpack"])
-        return {"changed": False, "installed": targets, "held": {}, "files": [], "plugins": plugins}
-    checked = None
-    if targets and not any(file.path.startswith(APT_FILES) for file in changes):
-        # Before anything is changed. Files that give apt another source come first; then apt is asked after them.
-        checked = of_the_cluster(module, targets, other)
-    if stale or interrupted:  # apt answers differently afterwards
-        checked = None
-    write(files, module.check_mode)
+    stale = params["stale"] or bool(params["before"] and (changed_files or missing or other_debs))
+    return Plan(missing, other_debs, installed, plugins, directories, files, changed_files, interrupted, stale)
+
+
+def download(module: AnsibleModule, plan: Plan) -> dict[str, Any]:
+    """Download the packages, and unpack them if that is wanted. Raises PackageError, OSError."""
+    if plan.targets:
+        apt_get.install_packages(module, plan.targets, plan.debs)
+        if module.params["unpack"]:
+            release_directory.unpack_packages(module, plan.targets, plan.debs, module.params["unpack"])
+    return {"changed": False, "installed": plan.targets, "held": {}, "files": [], "plugins": plan.plugins}
+
+
+def targets_checked_first(module: AnsibleModule, plan: Plan) -> list[str] | None:
+    """Check the release of Slurm that apt would install, before anything is changed. Raises PackageError.
+
+    Returns: the targets with their version, or None if apt must be asked again when they are installed.
+    """
+    # Files that give apt another source come first; then apt is asked after them.
+    if not plan.targets or any(file.path.startswith(APT_FILES) for file in plan.changed_files):
+        return None
+    checked = apt_get.limit_to_release(module, plan.targets, plan.debs)
+    return None if plan.stale or plan.interrupted else checked  # apt answers differently afterwards
+
+
+def apply(module: AnsibleModule, plan: Plan) -> dict[str, str]:
+    """Change the host, except in check mode.
+
+    Returns: the packages that were held, with their versions. Raises PackageError, FileError, OSError.
+    """
+    checked = targets_checked_first(module, plan)
+    write(plan.files, module.check_mode)
     if not module.check_mode:
-        if stale:
+        if plan.stale:
             prepare(module)
-        if directories.differ:
-            Directories(directories.wanted).repair()  # their owners may be new
-        with held_services(module.params["hold_services"]):
-            if interrupted:
-                finish(module)
-            if targets:
-                install(module, targets, other, checked)
-    held = hold(module) if module.params["hold"] else {}
-    changed = {deb.name for deb in other} | {name.partition("=")[0] for name in missing}
-    after = missing + [f"{deb.name}={deb.version}" for deb in other]
-    before = [f"{name}={version}" for name, version in there.items() if name in changed]
-    before = [f"{package} with other plugins" if package in after else package for package in before]
-    diff = [file.diff for file in changes] + directories.diff
+        if plan.directories.differ:
+            Directories(plan.directories.wanted).repair()  # their owners may be new
+        with apt_get.services_held(module.params["hold_services"]):
+            if plan.interrupted:
+                apt_get.finish_installation(module)
+            if plan.targets:
+                apt_get.install_packages(module, plan.targets, plan.debs, checked)
+    return apt_get.hold_packages(module) if module.params["hold"] else {}
+
+
+def lines_diff(title: str, before: list[str], after: list[str]) -> dict[str, str]:
+    """The diff of two lists, an entry a line."""
+    texts = {"before": before, "after": after}
+    return {"before_header": title, "after_header": title} | {
+        side: "".join(f"{line}\n" for line in lines) for side, lines in texts.items()
+    }
+
+
+def diff_of(plan: Plan, held: Mapping[str, str]) -> list[dict[str, str]]:
+    """The differences as Ansible shows them."""
+    diff: list[dict[str, str]] = [*(file.diff for file in plan.changed_files), *plan.directories.diff]
+    after = plan.after
     if after:
-        lines = {"before": before, "after": after}
-        diff.append(
-            {"before_header": "packages", "after_header": "packages"}
-            | {side: "".join(f"{line}\n" for line in lines[side]) for side in lines}
-        )
-    if interrupted:
+        changed = {deb.name for deb in plan.debs} | {name.partition("=")[0] for name in plan.names}
+        before = [f"{name}={version}" for name, version in plan.installed.items() if name in changed]
+        before = [f"{package} with other plugins" if package in after else package for package in before]
+        diff.append(lines_diff("packages", before, after))
+    if plan.interrupted:
         diff.append({"before": "an installation was interrupted\n", "after": "it is finished\n"})
     if held:
-        now_held = "".join(f"{name}={version}\n" for name, version in held.items())
-        diff.append(
-            {"before_header": "held packages", "after_header": "held packages", "before": "", "after": now_held}
-        )
+        diff.append(lines_diff("held packages", [], [f"{name}={version}" for name, version in held.items()]))
+    return diff
+
+
+def install_wanted(module: AnsibleModule) -> dict[str, Any]:
+    """The module's work, and its result. Raises PackageError, FileError, OSError."""
+    wanted = plan(module)
+    if module.params["download"]:
+        return download(module, wanted)
+    held = apply(module, wanted)
+    changes = [wanted.changed_files, wanted.directories.differ, wanted.after, held, wanted.interrupted]
     return {
-        "changed": bool(changes or directories.differ or after or held or interrupted or module.params["stale"]),
-        "installed": after,
+        "changed": any([*changes, module.params["stale"]]),
+        "installed": wanted.after,
         "held": held,
-        "files": [file.path for file in changes],
-        "plugins": plugins,
-        "diff": diff,
+        "files": [file.path for file in wanted.changed_files],
+        "plugins": wanted.plugins,
+        "diff": diff_of(wanted, held),
     }
 
 

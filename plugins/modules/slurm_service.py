@@ -188,6 +188,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -378,61 +379,111 @@ def prove(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
     return str(stdout).strip()
 
 
+@dataclass(frozen=True)
+class Plan:
+    """The files of the service, compared with the host before anything is changed."""
+
+    files: list[File]
+    changed_files: list[File]
+    loaded_files: list[File]
+    """Those that the service reads."""
+    surplus: list[str]
+    """Paths of files that are removed."""
+    diff: list[dict[str, str]]
+    taken_over: bool
+    """Whether the service runs already with what the files say, though none of them is there."""
+
+
+def check_files(module: AnsibleModule, files: list[File]) -> None:
+    """Raises ServiceError if a new file is not valid."""
+    for file, wanted in zip(files, module.params["files"]):
+        if file.differs and wanted["validate"]:
+            check(module, file, wanted["validate"])
+
+
+def compare(module: AnsibleModule) -> Plan:
+    """Check the options and the new files, and compare them with the host. Raises ServiceError, FileError."""
+    params = module.params
+    if params["proof"] and not params["proof"]["command"]:
+        raise ServiceError("proof: command: found [], allowed: a command")
+    files = [wanted_file(wanted) for wanted in params["files"]]
+    changed_files = [file for file in files if file.changes]
+    surplus = [path for path in params["absent"] if os.path.isfile(path)]
+    diff = [file.diff for file in changed_files] + [removal(path) for path in surplus]
+    check_files(module, files)
+    unit = show(module, params["name"])
+    loaded_files = [file for file, wanted in zip(files, params["files"]) if wanted["loaded"]]
+    configured = any(os.path.exists(file.path) for file in loaded_files)
+    # A timer has no process.
+    taken_over = not configured and runs_with(unit.get("MainPID", "0"), params["running_with"])
+    if unit["LoadState"] == "masked":
+        raise ServiceError(
+            f"somebody has masked this unit, so that it cannot start; run: systemctl unmask {params['name']}"
+        )
+    return Plan(files, changed_files, loaded_files, surplus, diff, taken_over)
+
+
+def change_files(module: AnsibleModule, wanted: Plan) -> tuple[list[str], dict[str, str]]:
+    """Write and remove files, and let systemd read its units again.
+
+    Returns: the action on systemd, if one is necessary, and the state of the service after it. Raises ServiceError.
+    """
+    write(wanted.files, module.check_mode)
+    if not module.check_mode:
+        for path in wanted.surplus:
+            put_away(path, module.params["keep_in"])
+    written = [file.path for file in wanted.changed_files if file.differs]
+    reread, unit = read_again(module, [*written, *wanted.surplus], units_of([file.path for file in wanted.files]))
+    if unit["LoadState"] != "loaded" and not (module.check_mode and reread):
+        raise ServiceError(f"systemd reports {unit['LoadState']} for this unit; is its package installed?")
+    return reread, unit
+
+
+def stale_file(module: AnsibleModule, wanted: Plan, unit: dict[str, str], stamp: str) -> str:
+    """What the service has not loaded yet: a path, another reason, or an empty string.
+
+    A service that is taken over has loaded its files, which is noted.
+    """
+    stale = ""
+    if not wanted.taken_over:
+        stale = next((file.path for file in wanted.loaded_files if file.differs), "")
+        paths = [*(file.path for file in wanted.loaded_files), *module.params["reads"]]
+        stale = stale or newer_file(paths, loaded_at(unit, stamp))
+    elif not module.check_mode:
+        stamped(stamp, time.time())
+    return stale or ("something" if module.params["stale"] else "")
+
+
+def keep_made(module: AnsibleModule, files: list[File]) -> None:
+    """Note on the host what the module has made, so that a later run sees whether it still holds."""
+    params = module.params
+    started = made.invocation(show(module, params["name"])) if params["digest"] else ""
+    paths = [*(file.path for file in files), *params["absent"], *params["reads"]]
+    made.keep(params["name"], params["digest"] if started else "", paths, started)
+
+
 def run_service(module: AnsibleModule) -> dict[str, Any]:
     """Write the files, act on the service, and return the result. Raises ServiceError."""
     params = module.params
     name, stamp = params["name"], os.path.join(STAMPS, params["name"])
-    if params["proof"] and not params["proof"]["command"]:
-        raise ServiceError("proof: command: found [], allowed: a command")
-    files = [wanted_file(wanted) for wanted in params["files"]]
-    changes = [file for file in files if file.changes]
-    surplus = [path for path in params["absent"] if os.path.isfile(path)]
-    diff = [file.diff for file in changes] + [removal(path) for path in surplus]
-    for file, wanted in zip(files, params["files"]):
-        if file.differs and wanted["validate"]:
-            check(module, file, wanted["validate"])
-    unit = show(module, name)
-    there = any(os.path.exists(wanted["path"]) for wanted in params["files"] if wanted["loaded"])
-    # A timer has no process.
-    taken_over = not there and runs_with(unit.get("MainPID", "0"), params["running_with"])
-    if unit["LoadState"] == "masked":
-        raise ServiceError(f"somebody has masked this unit, so that it cannot start; run: systemctl unmask {name}")
-    write(files, module.check_mode)
-    if not module.check_mode:
-        for path in surplus:
-            put_away(path, params["keep_in"])
-
-    written = [file.path for file in changes if file.differs]
-    reread, unit = read_again(module, [*written, *surplus], units_of([file.path for file in files]))
-    if unit["LoadState"] != "loaded" and not (module.check_mode and reread):
-        raise ServiceError(f"systemd reports {unit['LoadState']} for this unit; is its package installed?")
-    loaded = [file for file, wanted in zip(files, params["files"]) if wanted["loaded"]]
-    stale = ""
-    if taken_over:
-        if not module.check_mode:
-            stamped(stamp, time.time())
-    else:
-        stale = next((file.path for file in loaded if file.differs), "")
-        stale = stale or newer_file([*(file.path for file in loaded), *params["reads"]], loaded_at(unit, stamp))
-    stale = stale or ("something" if params["stale"] else "")
-    actions, reason = plan(name, unit, stale, bool(params["reload"]))
+    wanted = compare(module)
+    reread, unit = change_files(module, wanted)
+    actions, reason = plan(name, unit, stale_file(module, wanted, unit, stamp), bool(params["reload"]))
     if not module.check_mode:
         for action in actions:
             act(module, action, stamp)
     actions = reread + actions
     proven = prove(module, params["proof"])
     if not module.check_mode:
-        started = made.invocation(show(module, name)) if params["digest"] else ""
-        paths = [*(file.path for file in files), *params["absent"], *params["reads"]]
-        made.keep(name, params["digest"] if started else "", paths, started)
-
+        keep_made(module, wanted.files)
+    diff = wanted.diff
     if actions:
         before = f"{unit['ActiveState']}, {unit['UnitFileState']}\n"
         after = f"{', '.join(actions)} ({reason})\n"
-        diff.append({"before_header": name, "after_header": name, "before": before, "after": after})
+        diff = [*diff, {"before_header": name, "after_header": name, "before": before, "after": after}]
     return {
-        "changed": bool(changes or surplus or actions),
-        "files": [*(file.path for file in changes), *surplus],
+        "changed": bool(wanted.changed_files or wanted.surplus or actions),
+        "files": [*(file.path for file in wanted.changed_files), *wanted.surplus],
         "actions": actions,
         "reason": reason,
         "proof": proven,
