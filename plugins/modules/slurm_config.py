@@ -477,6 +477,11 @@ def texts_in(directory: str, names: Sequence[str]) -> dict[str, str]:
     return {name: content for name, content in texts.items() if content is not None}
 
 
+def good_texts(directory: str, names: Sequence[str]) -> dict[str, str]:
+    """The last good texts of files, and those in the directory of files of which no good one is kept."""
+    return texts_in(directory, names) | texts_in(GOOD, names)
+
+
 def recorded() -> list[str]:
     """The names of slurmctld's files in GOOD, which also has the files of slurmdbd."""
     list_of_files = text(FILES)
@@ -538,19 +543,13 @@ def plan_steps(
 
 
 def read_wanted(params: Mapping[str, Any], known: Sequence[str]) -> Wanted:
-    """The files that the user wants, with the others in force if O(partial).
+    """The files by the options of the module, with the others in force if O(partial). Raises ConfigError, FileError.
 
-    Args:
-        params: of the module.
-        known: names of the files that this module has put in force before.
-
-    Raises:
-        ConfigError: a name or a text cannot be one of a file.
-        FileError: a text cannot be encoded, or decoded.
+    `known` are the names of files that this module has put in force before.
     """
     plain: dict[str, str] = params["files"]
     if params["partial"]:
-        plain = texts_in(params["directory"], known) | texts_in(GOOD, known) | plain
+        plain = good_texts(params["directory"], known) | plain
     for option in ("files", "secrets"):
         for name, content in params[option].items():
             if not name or "/" in name:
@@ -846,17 +845,8 @@ def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
     return remarks
 
 
-def write_unchanged(daemon: Daemon, plan: Plan) -> None:
-    """Write files that are in force already, since the owner or the mode of one can differ, and wait for the daemon."""
-    write(plan.files)
-    keep(plan.wanted.texts, plan.at_start)
-    if daemon.only_one and daemon.active():  # it was started a moment ago
-        daemon.wait(plan.new)
-
-
-def write_in_other_words(plan: Plan) -> None:
-    """Replace files of another origin that mean the same, so that the daemon needs no action."""
-    keep_found(plan.present.directory)
+def write_and_keep(plan: Plan) -> None:
+    """Write files that mean the same as those in force, so that the daemon needs no action."""
     write(plan.files)
     keep(plan.wanted.texts, plan.at_start)
 
@@ -880,15 +870,18 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     """Put the wanted files in force, or predict it in check mode. Returns the result of the module."""
     plan = plan_change(module, daemon)
     result, present = predict(plan), plan.present
-    if present.texts == plan.wanted.texts and not any(file.differs for file in plan.files):
+    if present.texts == plan.wanted.texts and not any(file.differs for file in plan.files):  # but perhaps an owner
         if not module.check_mode:
-            write_unchanged(daemon, plan)
+            write_and_keep(plan)
+            if daemon.only_one and daemon.active():  # it was started a moment ago
+                daemon.wait(plan.new)
             result |= unproven(plan)
         return result
     result["remarks"] = check_plan(module, daemon, plan)
-    if present.foreign and not plan.steps and daemon.active():
+    if present.foreign and not plan.steps and daemon.active():  # the daemons have read the same, in other words
         if not module.check_mode:
-            write_in_other_words(plan)
+            keep_found(present.directory)
+            write_and_keep(plan)
         return result
     action = action_for(daemon, present.configuration, plan.steps)
     result["actions"] = [action]
@@ -903,7 +896,7 @@ def tried(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     texts: dict[str, str] = module.params["files"]
     known = recorded() if daemon.name == "slurmctld" else []
     gone = [name for name in known if name not in texts]
-    old = read_if_possible(texts_in(module.params["directory"], [*texts]) | texts_in(GOOD, [*texts]))[0]
+    old = read_if_possible(good_texts(module.params["directory"], [*texts]))[0]
     enter(module.params["unpacked"])
     version, new = daemon.version(), read(texts)
     remarks = validate(module, daemon, texts, gone, version)
@@ -944,8 +937,7 @@ def known_hosts(module: AnsibleModule) -> tuple[list[str], list[str]]:
     hosts, cleaned = expand(module.params["hosts"]), expand(module.params["cleaned_hosts"])
     if not hosts:
         return [], []
-    present, good = (texts_in(directory, ["slurm.conf"]) for directory in (module.params["directory"], GOOD))
-    in_force = read_if_possible(present | good)[0]
+    in_force = read_if_possible(good_texts(module.params["directory"], ["slurm.conf"]))[0]
     before = [*departed.recorded(HOSTS), *in_force.nodes]
     return departed.known_hosts(before, [*hosts, *read(module.params["files"]).nodes], cleaned)
 
