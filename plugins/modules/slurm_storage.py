@@ -148,9 +148,9 @@ MARK = "Managed by gpucluster.slurm (key storage)"
 LIMIT = 150
 """Seconds for the start of a mount: the limit of its unit, and that of a device that it waits for (90 s)."""
 PATIENCE = 20
+"""Seconds for a look at a file system."""
 LOCK_SECONDS = 300
 """The time limit for a module of a killed run, which may wait for a server."""
-"""Seconds for a look at a file system."""
 SHOWN = 5
 """Names that a message has."""
 OF_USERS = (range(1000, 60001), range(65536, 2**32 - 2))
@@ -185,13 +185,13 @@ def present(path: str) -> str:
 
 def own_units() -> dict[str, str]:
     """The path of each mount unit that this module has written, by the name of its unit file."""
-    found = {}
+    units = {}
     for name in sorted(os.listdir(UNITS)):
         path = os.path.join(UNITS, name)
         if name.endswith(".mount") and os.path.isfile(path) and MARK in (text := present(path)):
             where = re.search(r"^Where=(.*)$", text, re.MULTILINE)
-            found[path] = where[1] if where else ""
-    return found
+            units[path] = where[1] if where else ""
+    return units
 
 
 def wants(mount: Mapping[str, Any]) -> str:
@@ -232,13 +232,11 @@ def hidden(path: str) -> list[str]:
 
 def users() -> list[str]:
     """Why nothing may be unmounted: a job, or processes of people. The user of this connection does not count."""
-    own = int(os.environ.get("SUDO_UID", "0"))
+    uid_of_connection = int(os.environ.get("SUDO_UID", "0"))
     running = processes()
-    found = {"a job"} if served_steps(running) else set()
-    for uid in {process.uids[1] for process in running.values()}:
-        if uid != own and any(uid in uids for uids in OF_USERS):
-            found.add(f"uid {uid}")
-    return sorted(found)
+    uids = {process.uids[1] for process in running.values()} - {uid_of_connection}
+    people = {f"uid {uid}" for uid in uids if any(uid in of_people for of_people in OF_USERS)}
+    return sorted(people | ({"a job"} if served_steps(running) else set()))
 
 
 # -- the work --------------------------------------------------------------------------------------------------------
@@ -292,24 +290,11 @@ class Work:
         files = {mount["unit_file"]: File(mount["unit_file"], mount["content"].encode()) for mount in self.wanted}
         others = [path for path in self.params["files"] if path.startswith(UNITS) and path not in files]
         files |= {path: File(path, self.params["files"][path].encode()) for path in others}
-        full = []
-        for mount in self.wanted:
-            file, there = files[mount["unit_file"]], self.there.get(mount["path"])
-            unit, former = mount["unit"], self.noted.get("pending", {}).get(mount["unit"])
-            known = MARK.encode() in (file.found or b"")
-            text = (file.found or b"").decode(errors="replace")
-            same = section(text) == section(mount["content"]) if known else bool(there and as_wanted(there, mount))
-            if there and not same:
-                self.keep_in_mind(unit, self._other(mount, there))
-            elif there and former and former[0] == since(unit):
-                self.keep_in_mind(unit, former[1])
-            elif not there and not known and (names := hidden(mount["path"])):
-                more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-                full.append(f"{mount['path']} has files that the mount would hide: {', '.join(names[:SHOWN])}{more}")
-        if full:
+        obstacles = [self._check_mount(mount, files[mount["unit_file"]]) for mount in self.wanted]
+        if any(obstacles):
             raise StorageError(
-                f"nothing was mounted: {'; '.join(full)}. Move them to the storage or elsewhere, so that the directory"
-                " is empty, or mount it on another path"
+                f"nothing was mounted: {'; '.join(filter(None, obstacles))}. Move them to the storage or elsewhere, so "
+                "that the directory is empty, or mount it on another path"
             )
         changes = [file for file in files.values() if file.changes]
         self.diffs += [file.diff for file in changes]
@@ -324,6 +309,24 @@ class Work:
             write(changes)
             if changes:
                 self.systemctl("daemon-reload")
+
+    def _check_mount(self, mount: Mapping[str, Any], file: File) -> str:
+        """Note a mount that stays otherwise than wanted. Returns why its path cannot have one; empty if it can.
+
+        Raises StorageError.
+        """
+        present_mount, unit = self.there.get(mount["path"]), mount["unit"]
+        text = (file.found or b"").decode(errors="replace")
+        if not present_mount:
+            names = [] if MARK in text else hidden(mount["path"])
+            return f"{mount['path']} has files that the mount would hide: {named(names)}" if names else ""
+        same_unit = section(text) == section(mount["content"])
+        pending = self.noted.get("pending", {}).get(unit)
+        if not (same_unit if MARK in text else as_wanted(present_mount, mount)):
+            self.keep_in_mind(unit, self._other(mount, present_mount))
+        elif pending and pending[0] == since(unit):
+            self.keep_in_mind(unit, pending[1])
+        return ""
 
     def _disabled(self) -> list[str]:
         """The units that a boot would not start."""
@@ -401,33 +404,39 @@ class Work:
         gone = {path: where for path, where in own_units().items() if path not in keep}
         busy = users() if any(where in self.there for where in gone.values()) else []
         for path, where in sorted(gone.items(), key=lambda item: item[1], reverse=True):
-            unit = os.path.basename(path)
-            if where in self.there and busy:
-                self.keep_in_mind(
-                    unit,
-                    f"{where} stays mounted, although the cluster file no longer has it: {named(busy)} could use it."
-                    " The next run without jobs and users unmounts it",
-                )
-                continue
-            change = {"what": where, "before": "mounted" if where in self.there else "a unit", "after": None}
-            if self.check:
-                self.changes.append(change)
-                continue
-            run(["systemctl", "disable", "--quiet", "--", unit])
-            answer = run(["systemctl", "stop", "--", unit], seconds=LIMIT)
-            if where in mounted():
-                words = answer.words if answer.status else "it is in use"
-                self.keep_in_mind(unit, f"{where} stays mounted, although the cluster file no longer has it: {words}")
-                continue
-            self.changes.append(change)
-            os.unlink(path)
-            self.systemctl("daemon-reload")
-            run(["systemctl", "reset-failed", "--", unit])
+            self._remove_unit(path, where, busy if where in self.there else [])
         for path in self._strays():
             self.changes.append({"what": path, "before": "present", "after": None})
             if not self.check:
                 os.unlink(path)
                 self.systemctl("daemon-reload")
+
+    def _remove_unit(self, path: str, where: str, busy: list[str]) -> None:
+        """Stop and remove a unit, unless its mount may be in use. Raises StorageError, OSError.
+
+        Args:
+            path: of the unit.
+            where: where it mounts something.
+            busy: who could use the mount.
+        """
+        unit = os.path.basename(path)
+        stays = f"{where} stays mounted, although the cluster file no longer has it"
+        if busy:
+            remark = f"{stays}: {named(busy)} could use it. The next run without jobs and users unmounts it"
+            self.keep_in_mind(unit, remark)
+            return
+        change = {"what": where, "before": "mounted" if where in self.there else "a unit", "after": None}
+        if not self.check:
+            run(["systemctl", "disable", "--quiet", "--", unit])
+            answer = run(["systemctl", "stop", "--", unit], seconds=LIMIT)
+            if where in mounted():
+                self.keep_in_mind(unit, f"{stays}: {answer.words if answer.status else 'it is in use'}")
+                return
+        self.changes.append(change)
+        if not self.check:
+            os.unlink(path)
+            self.systemctl("daemon-reload")
+            run(["systemctl", "reset-failed", "--", unit])
 
     def _strays(self) -> list[str]:
         """The unit that starts mounts again, where nothing is left to start."""
