@@ -359,7 +359,7 @@ def check_parameters(files: Mapping[str, str], version: str) -> tuple[list[str],
 
 
 @contextmanager
-def candidate(module: AnsibleModule, files: Mapping[str, str], gone: Collection[str]) -> Iterator[str]:
+def candidate_directory(module: AnsibleModule, files: Mapping[str, str], gone: Collection[str]) -> Iterator[str]:
     """A directory with the files and all others of the configuration but those `gone`, for Slurm's own checks."""
     os.makedirs(RUN, mode=0o755, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="candidate-", dir=RUN) as directory:
@@ -397,7 +397,7 @@ def validate(
         ignored += more
     if refused:
         raise ConfigError("\n".join(refused))
-    with candidate(module, whole, gone) as directory:
+    with candidate_directory(module, whole, gone) as directory:
         daemon.try_files(directory)
     return ignored
 
@@ -427,47 +427,34 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Present:
-    """The files of a daemon before a change.
-
-    Attributes:
-        directory: the directory of Slurm's configuration.
-        texts: the last good files by name, and the files in the directory of which no good one is kept.
-        gone: names of files that this module has put in force before, and that are no longer wanted.
-        configuration: what the texts say.
-        edited: what the files in the directory say, if they are not the kept ones.
-        foreign: whether the cluster is of another origin, and this module has put nothing in force yet.
-        remarks: why the configuration cannot be read, if it cannot.
-    """
+    """The files of a daemon before a change."""
 
     directory: str
     texts: Mapping[str, str]
+    """The last good files by name, and the files in the directory of which no good one is kept."""
     gone: Sequence[str]
+    """Names of files that this module has put in force before, and that are no longer wanted."""
     configuration: Configuration
     edited: Configuration | None
+    """What the files in the directory say, if they are not the last good ones."""
     foreign: bool
+    """Whether the cluster is of another origin, and this module has put nothing in force yet."""
     remarks: Sequence[str]
+    """Why the configuration cannot be read, if it cannot."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A change of the files of a daemon.
-
-    Attributes:
-        wanted: the texts of the files afterwards.
-        present: the files before.
-        files: the wanted files, as they are written.
-        new: the wanted configuration.
-        version: Slurm's.
-        at_start: the settings that slurmd reads only when it starts; None for slurmdbd.
-        steps: the changes by parameter, with what each needs.
-    """
+    """A change of the files of a daemon."""
 
     wanted: Wanted
     present: Present
     files: Sequence[File]
+    """The wanted files, as they are written."""
     new: Configuration
     version: str
     at_start: str | None
+    """The settings that slurmd reads only when it starts; None for slurmdbd."""
     steps: Sequence[Step]
 
 
@@ -491,7 +478,7 @@ def recorded() -> list[str]:
 
 
 def listed(texts: Mapping[str, str]) -> str:
-    """The content of FILES."""
+    """The checksum and the name of each file, as FILES has them."""
     return "\n".join(f"{sha256(content_of(texts[name])).hexdigest()} {name}" for name in sorted(texts))
 
 
@@ -676,9 +663,6 @@ def roll_back(daemon: Daemon, plan: Plan, action: str) -> str:
     return "Rolled back: the old files are in force again."
 
 
-# -- the trial on nodes ----------------------------------------------------------------------------------------------
-
-
 def copy_owned(source: str, target: str) -> None:
     """Copy a file with its owner: slurmdbd refuses a slurmdbd.conf of somebody else."""
     shutil.copy2(source, target, follow_symlinks=False)
@@ -695,6 +679,9 @@ def keep_found(directory: str) -> None:
             shutil.copytree(directory, whole, symlinks=True, copy_function=copy_owned)
             os.chmod(whole, 0o700)  # slurmdbd.conf has a password
             os.rename(whole, FOUND)
+
+
+# -- the trial on nodes ----------------------------------------------------------------------------------------------
 
 
 def keep_former(texts: Mapping[str, str], nodes: Sequence[str]) -> None:
@@ -735,29 +722,7 @@ def unproven(plan: Plan) -> dict[str, list[str]]:
     return {"unproven": kinds(plan.new, nodes)}
 
 
-def settle(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, Any]:
-    """End a trial: keep the files in force, or restore the former ones. Returns the result of the module."""
-    if daemon.name != "slurmctld":
-        raise ConfigError(f"state: found {state!r}, allowed with daemon={daemon.name}: 'present'")
-    version = daemon.version()
-    former = former_files()[0]
-    in_force = texts_in(GOOD, recorded())
-    texts = former if state == "former" and former else in_force
-    old, new = read(in_force), read(texts)
-    at_start = read_at_start(new, "slurmd", version)
-    plan = steps(changes(old, new), [], version, new)
-    result = outcome(plan, texts)
-    result |= {"changed": bool(plan), "read_at_start": at_start, "unproven": []}
-    if former and not module.check_mode:
-        if plan:
-            result["actions"] = [action := action_for(daemon, old, plan)]
-            write(files_of(module, daemon, texts))
-            remove(module.params["directory"], in_force.keys() - texts.keys())
-            daemon.act(action, new)
-            daemon.wait(new)
-            keep(texts, at_start)
-        forget_former()
-    return result
+# -- the work of the module ------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -845,12 +810,6 @@ def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
     return remarks
 
 
-def write_and_keep(plan: Plan) -> None:
-    """Write files that mean the same as those in force, so that the daemon needs no action."""
-    write(plan.files)
-    keep(plan.wanted.texts, plan.at_start)
-
-
 def put_in_force(daemon: Daemon, plan: Plan, action: str) -> list[str]:
     """Put changed files in force, or restore those before. Returns remarks; raises ConfigError."""
     present, old = plan.present, plan.present.configuration
@@ -872,7 +831,8 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     result, present = predict(plan), plan.present
     if present.texts == plan.wanted.texts and not any(file.differs for file in plan.files):  # but perhaps an owner
         if not module.check_mode:
-            write_and_keep(plan)
+            write(plan.files)
+            keep(plan.wanted.texts, plan.at_start)
             if daemon.only_one and daemon.active():  # it was started a moment ago
                 daemon.wait(plan.new)
             result |= unproven(plan)
@@ -881,13 +841,39 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     if present.foreign and not plan.steps and daemon.active():  # the daemons have read the same, in other words
         if not module.check_mode:
             keep_found(present.directory)
-            write_and_keep(plan)
+            write(plan.files)
+            keep(plan.wanted.texts, plan.at_start)
         return result
     action = action_for(daemon, present.configuration, plan.steps)
     result["actions"] = [action]
     if not module.check_mode:
         result["remarks"] += put_in_force(daemon, plan, action)
         result |= unproven(plan)
+    return result
+
+
+def settle(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, Any]:
+    """End a trial: keep the files in force, or restore the former ones. Returns the result of the module."""
+    if daemon.name != "slurmctld":
+        raise ConfigError(f"state: found {state!r}, allowed with daemon={daemon.name}: 'present'")
+    version = daemon.version()
+    former = former_files()[0]
+    in_force = texts_in(GOOD, recorded())
+    texts = former if state == "former" and former else in_force
+    old, new = read(in_force), read(texts)
+    at_start = read_at_start(new, "slurmd", version)
+    plan = steps(changes(old, new), [], version, new)
+    result = outcome(plan, texts)
+    result |= {"changed": bool(plan), "read_at_start": at_start, "unproven": []}
+    if former and not module.check_mode:
+        if plan:
+            result["actions"] = [action := action_for(daemon, old, plan)]
+            write(files_of(module, daemon, texts))
+            remove(module.params["directory"], in_force.keys() - texts.keys())
+            daemon.act(action, new)
+            daemon.wait(new)
+            keep(texts, at_start)
+        forget_former()
     return result
 
 

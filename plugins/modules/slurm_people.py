@@ -261,19 +261,7 @@ def outcome(plan: PeoplePlan, before: Texts, noted: Noted) -> list[str]:
 
 @dataclass(frozen=True)
 class Change:
-    """A change of the accounts of this host.
-
-    Attributes:
-        plan: the people that are wanted.
-        checksum: that of the plan.
-        noted: the note of the last run.
-        before: the account files as they are.
-        after: the account files as they are wanted.
-        keys: the files of keys that differ.
-        gone: files of keys that must not be there.
-        drop_in: the drop-in of sshd.
-        barred: the names of users who are suspended or absent, by uid.
-    """
+    """A change of the accounts of this host."""
 
     plan: PeoplePlan
     checksum: str
@@ -281,9 +269,12 @@ class Change:
     before: Texts
     after: Texts
     keys: list[File]
+    """The files of keys that differ."""
     gone: list[str]
+    """Files of keys that must not be there."""
     drop_in: File
     barred: dict[int, str]
+    """The names of users who are suspended or absent, by uid."""
 
     def described(self) -> list[dict[str, Any]]:
         """What changes, for the result of the module."""

@@ -284,21 +284,21 @@ class Rolling:
 
     def let_others(self) -> None:
         """Let other runs change the cluster. Raises RollingError if one has taken this rolling change over."""
-        if own := self.params["run"]:
-            run_note.give_back(run_note.RUN, own)
-            if other := run_note.take(run_note.ROLLING, own, self.params["former"]):
+        if this_run := self.params["run"]:
+            run_note.give_back(run_note.RUN, this_run)
+            if other := run_note.take(run_note.ROLLING, this_run, self.params["former"]):
                 raise RollingError(f"{other['user']} on {other['host']} has taken this rolling change over")
 
     def alone(self) -> bool:
         """Whether no other run changes the cluster, and none can begin until `let_others`."""
-        if own := self.params["run"]:
-            self.other = run_note.take(run_note.RUN, own, self.params["former"])
+        if this_run := self.params["run"]:
+            self.other = run_note.take(run_note.RUN, this_run, self.params["former"])
         return not self.other
 
     def taken_over(self) -> bool:
         """Whether another run goes on with this rolling change."""
-        own = self.params["run"]
-        return bool(own and run_note.other(run_note.ROLLING, own))
+        this_run = self.params["run"]
+        return bool(this_run and run_note.other(run_note.ROLLING, this_run))
 
     # -- changed nodes -----------------------------------------------------------------------------------------------
 

@@ -174,7 +174,7 @@ def section(text: str) -> str:
     return match[1].strip() if match else ""
 
 
-def present(path: str) -> str:
+def read_text(path: str) -> str:
     """The text of a file; empty without one."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -188,7 +188,7 @@ def own_units() -> dict[str, str]:
     units = {}
     for name in sorted(os.listdir(UNITS)):
         path = os.path.join(UNITS, name)
-        if name.endswith(".mount") and os.path.isfile(path) and MARK in (text := present(path)):
+        if name.endswith(".mount") and os.path.isfile(path) and MARK in (text := read_text(path)):
             where = re.search(r"^Where=(.*)$", text, re.MULTILINE)
             units[path] = where[1] if where else ""
     return units
@@ -200,23 +200,23 @@ def wants(mount: Mapping[str, Any]) -> str:
     return f"{UNITS}/{target[1] if target else ''}.wants/{mount['unit']}"
 
 
-def as_wanted(there: Mount, mount: Mapping[str, Any]) -> bool:
+def as_wanted(present: Mount, mount: Mapping[str, Any]) -> bool:
     """Whether somebody else has mounted the same, as a line of fstab does."""
     source = mount["source"].rstrip("/")
     if mount["type"] == "none":
-        return bool(source.endswith(there.root))
+        return bool(source.endswith(present.root))
     if mount["type"] in ("tmpfs", "ramfs"):
-        return bool(there.type == mount["type"])
+        return bool(present.type == mount["type"])
     device = re.fullmatch(r"(PARTUUID|PARTLABEL|UUID|LABEL)=(.*)", source)
     path = f"/dev/disk/by-{device[1].lower()}/{device[2]}" if device else source
-    same = there.source.rstrip("/") == source or os.path.realpath(path) == os.path.realpath(there.source)
-    kinds = {there.type.removeprefix("fuse."), mount["type"].removeprefix("fuse.")}
-    return same and (len(kinds) == 1 or kinds == {"nfs", "nfs4"} or there.type.startswith("fuse"))
+    same = present.source.rstrip("/") == source or os.path.realpath(path) == os.path.realpath(present.source)
+    kinds = {present.type.removeprefix("fuse."), mount["type"].removeprefix("fuse.")}
+    return same and (len(kinds) == 1 or kinds == {"nfs", "nfs4"} or present.type.startswith("fuse"))
 
 
 def since(unit: str) -> str:
     """The boot, and the moment in which a unit became active: another one is another mount."""
-    boot = present("/proc/sys/kernel/random/boot_id").strip()
+    boot = read_text("/proc/sys/kernel/random/boot_id").strip()
     when = run(["systemctl", "show", "--property=ActiveEnterTimestampMonotonic", "--value", "--", unit]).output
     return f"{boot} {when.strip()}"
 
@@ -251,7 +251,7 @@ class Work:
         self.changes: list[Change] = []
         self.diffs: list[dict[str, str]] = []
         self.remarks: list[str] = []
-        self.there = mounted()
+        self.present_mounts = mounted()
         self.noted = note.read()
         self.pending: dict[str, list[str]] = {}
 
@@ -276,8 +276,8 @@ class Work:
 
     def _is_own(self, path: str) -> bool:
         """Whether a directory is on a file system of the host itself, so that it answers."""
-        above = [point for point in self.there if path == point or path.startswith(f"{point.rstrip('/')}/")]
-        kind = self.there[max(above, key=len)].type if above else ""
+        above = [point for point in self.present_mounts if path == point or path.startswith(f"{point.rstrip('/')}/")]
+        kind = self.present_mounts[max(above, key=len)].type if above else ""
         return kind in ("btrfs", "ext2", "ext3", "ext4", "overlay", "tmpfs", "xfs", "zfs")
 
     def keep_in_mind(self, unit: str, remark: str) -> None:
@@ -287,9 +287,7 @@ class Work:
 
     def units(self) -> None:
         """Write the units, and let systemd read them. Raises StorageError, FileError, OSError."""
-        files = {mount["unit_file"]: File(mount["unit_file"], mount["content"].encode()) for mount in self.wanted}
-        others = [path for path in self.params["files"] if path.startswith(UNITS) and path not in files]
-        files |= {path: File(path, self.params["files"][path].encode()) for path in others}
+        files = self._unit_files()
         obstacles = [self._check_mount(mount, files[mount["unit_file"]]) for mount in self.wanted]
         if any(obstacles):
             raise StorageError(
@@ -310,12 +308,20 @@ class Work:
             if changes:
                 self.systemctl("daemon-reload")
 
+    def _unit_files(self) -> dict[str, File]:
+        """The wanted units by their paths, those of mounts first. Raises FileError, OSError."""
+        contents: dict[str, str] = {mount["unit_file"]: mount["content"] for mount in self.wanted}
+        for path, text in self.params["files"].items():
+            if path.startswith(UNITS):
+                contents.setdefault(path, text)
+        return {path: File(path, text.encode()) for path, text in contents.items()}
+
     def _check_mount(self, mount: Mapping[str, Any], file: File) -> str:
         """Note a mount that stays otherwise than wanted. Returns why its path cannot have one; empty if it can.
 
         Raises StorageError.
         """
-        present_mount, unit = self.there.get(mount["path"]), mount["unit"]
+        present_mount, unit = self.present_mounts.get(mount["path"]), mount["unit"]
         text = (file.found or b"").decode(errors="replace")
         if not present_mount:
             names = [] if MARK in text else hidden(mount["path"])
@@ -341,10 +347,10 @@ class Work:
         if not self.check and (units := self._disabled()):
             self.systemctl("enable", "--quiet", *units)
 
-    def _other(self, mount: Mapping[str, Any], there: Mount) -> str:
+    def _other(self, mount: Mapping[str, Any], present: Mount) -> str:
         """The remark about a file system that is mounted otherwise than its unit says."""
         return (
-            f"{mount['path']} stays mounted as it was ({there.type}, {there.source}), and its unit has the change."
+            f"{mount['path']} stays mounted as it was ({present.type}, {present.source}), and its unit has the change."
             f" Drain the node and let users log out, then: systemctl restart '{mount['unit']}'"
         )
 
@@ -358,7 +364,7 @@ class Work:
         """Mount what is not mounted. Raises StorageError with all that cannot be."""
         failed = []
         for mount in mounts:
-            if mount["path"] in self.there:
+            if mount["path"] in self.present_mounts:
                 continue
             self.changes.append({"what": mount["path"], "before": "not mounted", "after": mount["source"]})
             if self.check:
@@ -371,7 +377,7 @@ class Work:
                 failed.append(f"{mount['path']} cannot be mounted from {mount['source']}: {words or answer.words}")
         if failed:
             raise StorageError("; ".join(failed))
-        self.there = mounted()
+        self.present_mounts = mounted()
 
     def directories(self) -> None:
         """Make the directories that the host exports. Raises OSError."""
@@ -402,9 +408,9 @@ class Work:
         """Stop and remove units that are no longer wanted. Raises StorageError, OSError."""
         keep = {mount["unit_file"] for mount in self.wanted}
         gone = {path: where for path, where in own_units().items() if path not in keep}
-        busy = users() if any(where in self.there for where in gone.values()) else []
+        busy = users() if any(where in self.present_mounts for where in gone.values()) else []
         for path, where in sorted(gone.items(), key=lambda item: item[1], reverse=True):
-            self._remove_unit(path, where, busy if where in self.there else [])
+            self._remove_unit(path, where, busy if where in self.present_mounts else [])
         for path in self._strays():
             self.changes.append({"what": path, "before": "present", "after": None})
             if not self.check:
@@ -425,7 +431,7 @@ class Work:
             remark = f"{stays}: {named(busy)} could use it. The next run without jobs and users unmounts it"
             self.keep_in_mind(unit, remark)
             return
-        change = {"what": where, "before": "mounted" if where in self.there else "a unit", "after": None}
+        change = {"what": where, "before": "mounted" if where in self.present_mounts else "a unit", "after": None}
         if not self.check:
             run(["systemctl", "disable", "--quiet", "--", unit])
             answer = run(["systemctl", "stop", "--", unit], seconds=LIMIT)
