@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import Process
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import note
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import Mount
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_storage
 
@@ -64,7 +65,7 @@ def test_a_mount_hides_no_files_and_one_that_differs_stays(
     mount = {"path": "/data", "unit": "data.mount", "unit_file": str(path), "source": "server:/data", "type": "nfs"}
     present = {"/data": Mount(2, 1, "0:1", "/", "/data", "nfs4", source)} if source else {}
     monkeypatch.setattr(slurm_storage, "mounted", lambda: present)
-    monkeypatch.setattr(slurm_storage.note, "read", lambda: {"pending": {"data.mount": ["boot 1", "unmount it"]}})
+    monkeypatch.setattr(note, "read", lambda: {"pending": {"data.mount": ["boot 1", "unmount it"]}})
     monkeypatch.setattr(slurm_storage, "since", lambda _unit: "boot 1")
     monkeypatch.setattr(slurm_storage, "hidden", lambda _path: names)
     monkeypatch.setattr(slurm_storage, "write", lambda _files, **_options: None)
