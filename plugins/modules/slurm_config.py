@@ -255,7 +255,7 @@ import tempfile
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -340,15 +340,15 @@ def check_parameters(files: Mapping[str, str], version: str) -> tuple[list[str],
     refused = [f"{problem.key}: {problem.text}" for problem in parameters.unread_files(files, version)]
     ignored: list[str] = []
     for file in (name for name in files if name in KEY_VALUE):
-        own: list[tuple[str, str]] = []
-        checked = [(f"{file}: ", file, own)]
+        settings_of_file: list[tuple[str, str]] = []
+        checked = [(f"{file}: ", file, settings_of_file)]
         for pairs in lines(file, files[file]):
             if pairs[0][0] == "Include":
                 continue
             kind = table_of(file, pairs)
             if kind == file and file not in ("gres.conf", *NAMED_LINES):
-                own.extend(pairs)
-            else:  # its parameters are its own
+                settings_of_file.extend(pairs)
+            else:  # a line that names a node, a partition or the like has parameters of its own
                 checked.append((f"{file}: {pairs[0][0]}={pairs[0][1]}: ", kind, [*pairs]))
         for place, kind, values in checked:
             for problem in parameters.problems(kind, values, version):
@@ -358,7 +358,7 @@ def check_parameters(files: Mapping[str, str], version: str) -> tuple[list[str],
 
 
 @contextmanager
-def candidate(module: AnsibleModule, files: Mapping[str, str], gone: Collection[str]) -> Iterator[str]:
+def candidate_directory(module: AnsibleModule, files: Mapping[str, str], gone: Collection[str]) -> Iterator[str]:
     """A directory with the files and all others of the configuration but those `gone`, for Slurm's own checks."""
     os.makedirs(RUN, mode=0o755, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="candidate-", dir=RUN) as directory:
@@ -383,8 +383,8 @@ def validate(
     refused: list[str] = []
     ignored: list[str] = []
     if host := daemon.host:
-        there = host.text
-        host = replace(host, text=lambda name: None if name in gone else files.get(name, there(name)))
+        present_text = host.text
+        host = replace(host, text=lambda name: None if name in gone else files.get(name, present_text(name)))
         whole, refused, ignored = cross_checks.whole(files, host)
     else:
         whole = {**files}
@@ -396,7 +396,7 @@ def validate(
         ignored += more
     if refused:
         raise ConfigError("\n".join(refused))
-    with candidate(module, whole, gone) as directory:
+    with candidate_directory(module, whole, gone) as directory:
         daemon.try_files(directory)
     return ignored
 
@@ -411,26 +411,77 @@ def check_secrets(daemon: Daemon, secrets: Mapping[str, str]) -> None:
 # -- plan ------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """The texts of the files that are to be in force, by name. Those of `secrets` are not shown."""
+
+    plain: Mapping[str, str]
+    secrets: Mapping[str, str]
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The texts of all files."""
+        return {**self.plain, **self.secrets}
+
+
+@dataclass(frozen=True)
+class Present:
+    """The files of a daemon before a change."""
+
+    directory: str
+    texts: Mapping[str, str]
+    """The last good files by name, and the files in the directory of which no good one is kept."""
+    gone: Sequence[str]
+    """Names of files that this module has put in force before, and that are no longer wanted."""
+    configuration: Configuration
+    edited: Configuration | None
+    """What the files in the directory say, if they are not the last good ones."""
+    foreign: bool
+    """Whether the cluster is of another origin, and this module has put nothing in force yet."""
+    remarks: Sequence[str]
+    """Why the configuration cannot be read, if it cannot."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A change of the files of a daemon."""
+
+    wanted: Wanted
+    present: Present
+    files: Sequence[File]
+    """The wanted files, as they are written."""
+    new: Configuration
+    version: str
+    at_start: str | None
+    """The settings that slurmd reads only when it starts; None for slurmdbd."""
+    steps: Sequence[Step]
+
+
 def texts_in(directory: str, names: Sequence[str]) -> dict[str, str]:
     """The texts of those of the files that are in a directory."""
-    found = {name: text(os.path.join(directory, name)) for name in names}
-    return {name: there for name, there in found.items() if there is not None}
+    texts = {name: text(os.path.join(directory, name)) for name in names}
+    return {name: content for name, content in texts.items() if content is not None}
+
+
+def good_texts(directory: str, names: Sequence[str]) -> dict[str, str]:
+    """The last good texts of files, and those in the directory of files of which no good one is kept."""
+    return texts_in(directory, names) | texts_in(GOOD, names)
 
 
 def recorded() -> list[str]:
     """The names of slurmctld's files in GOOD, which also has the files of slurmdbd."""
-    found = text(FILES)
-    if found is None:  # the last run was one of version 0.1
+    list_of_files = text(FILES)
+    if list_of_files is None:  # the last run was one of version 0.1
         return [name for name in SLURMCTLD_FILES if os.path.exists(os.path.join(GOOD, name))]
-    return [line.partition(" ")[2] for line in found.split("\n")]
+    return [line.partition(" ")[2] for line in list_of_files.split("\n")]
 
 
 def listed(texts: Mapping[str, str]) -> str:
-    """The content of FILES."""
+    """The checksum and the name of each file, as FILES has them."""
     return "\n".join(f"{sha256(content_of(texts[name])).hexdigest()} {name}" for name in sorted(texts))
 
 
-def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
+def read_if_possible(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
     """The configuration in the files in force, and a remark if they cannot be read."""
     try:
         return read(files), []
@@ -438,56 +489,97 @@ def understood(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
         return Configuration(), [f"the present files cannot be read, so the plan shows everything as new: {error}"]
 
 
-def found_here(directory: str) -> tuple[Configuration, list[str]]:
-    """The configuration of a cluster of another origin, whose files can include others, as `understood` returns it."""
+def read_foreign(directory: str) -> tuple[Configuration, list[str]]:
+    """What the files of a cluster of another origin say, which can include others, and a remark if they are wrong."""
     try:
         files = read_files(Path(directory, "slurm.conf"))
         main = [name for name in files if name in KEY_VALUE]
-        found = configuration_of({name: source_lines(files, name) for name in main})
-        within = read({name: files[name] for name in other_files(files) if name not in main})
+        configuration = configuration_of({name: source_lines(files, name) for name in main})
+        included = read({name: files[name] for name in other_files(files) if name not in main})
     except (ConfigurationError, SourceError, OSError) as error:
         return Configuration(), [f"the present files cannot be read, so the plan shows everything as new: {error}"]
-    found.settings.update(within.settings)
-    return found, []
+    configuration.settings.update(included.settings)
+    return configuration, []
 
 
-def planned(
-    daemon: Daemon,
-    old: Configuration,
-    present: Configuration | None,
-    new: Configuration,
-    version: str,
-    leaving: Collection[str] = (),
-    foreign: bool = False,
+def plan_steps(
+    daemon: Daemon, present: Present, new: Configuration, version: str, leaving: Collection[str] = ()
 ) -> list[Step]:
-    """The plan of a change.
+    """The steps to a new configuration. The jobs on nodes that are `leaving` have ended before the change.
 
-    Args:
-        daemon: knows the jobs, and the values in force.
-        old: the configuration that was in force last, as far as it is known.
-        present: that of the present files, if these are not the kept ones: somebody has edited them, or none are kept.
-            Then the daemon may have loaded either, and the values that it shows decide. None: they are the kept ones.
-        new: the wanted configuration.
-        version: Slurm's.
-        leaving: nodes whose jobs have ended before the change.
-        foreign: whether the files in force are of another origin, and say the same in other words.
+    Where somebody has edited the files, the daemon may have loaded the edited ones or the good ones, and the values
+    that it shows decide.
     """
-    found = changes(old, new)
-    if foreign:
-        found = differing(found, old, new, patch_release_of(version))
+    old = present.configuration
+    wanted_changes = changes(old, new)
+    if present.foreign:
+        wanted_changes = differing(wanted_changes, old, new, patch_release_of(version))
     if not daemon.answers(old):
-        return steps(found, daemon.possible_jobs(old), version, new)
+        return steps(wanted_changes, daemon.possible_jobs(old), version, new)
     jobs = [job for job in daemon.jobs() if job.nodes.isdisjoint(leaving)]
-    if present is None:
-        return steps(found, jobs, version, new)
-    places = {(change.file, change.subject, change.key.lower()) for change in found}
-    others = [
-        change for change in changes(present, new) if (change.file, change.subject, change.key.lower()) not in places
-    ]
+    if present.edited is None:
+        return steps(wanted_changes, jobs, version, new)
+    places = {(change.file, change.subject, change.key.lower()) for change in wanted_changes}
+    edits = changes(present.edited, new)
+    others = [change for change in edits if (change.file, change.subject, change.key.lower()) not in places]
     backwards = {replace(change, before=change.after, after=change.before): change for change in others}
-    in_force = daemon.in_force([*found, *backwards])
+    in_force = daemon.in_force([*wanted_changes, *backwards])
     loaded = [change for reverse, change in backwards.items() if reverse in in_force]
-    return steps([*found, *loaded], jobs, version, new, in_force)
+    return steps([*wanted_changes, *loaded], jobs, version, new, in_force)
+
+
+def read_wanted(params: Mapping[str, Any], known: Sequence[str]) -> Wanted:
+    """The files by the options of the module, with the others in force if O(partial). Raises ConfigError, FileError.
+
+    `known` are the names of files that this module has put in force before.
+    """
+    plain: dict[str, str] = params["files"]
+    if params["partial"]:
+        plain = good_texts(params["directory"], known) | plain
+    for option in ("files", "secrets"):
+        for name, content in params[option].items():
+            if not name or "/" in name:
+                raise ConfigError(f"{option}: found {name!r}, allowed: the name of a file without a directory")
+            if not isinstance(content, str):
+                raise ConfigError(f"{option}: {name}: found {type(content).__name__}, allowed: the text of the file")
+            content_of(content)
+    return Wanted(plain, {name: from_base64(name, text).decode() for name, text in params["secrets"].items()})
+
+
+def read_present(daemon: Daemon, directory: str, wanted: Wanted, known: Sequence[str]) -> Present:
+    """The files of a daemon before the change; `known` are those that this module has put in force before."""
+    gone = [name for name in known if name not in wanted.texts]
+    good, written = (texts_in(place, [*wanted.texts, *gone]) for place in (GOOD, directory))
+    if daemon.name == "slurmctld" and not good and daemon.conf in written:
+        configuration, remarks = read_foreign(directory)
+        return Present(directory, written, gone, configuration, None, True, remarks)
+    texts = written | good
+    plain, plain_written = (
+        {name: text for name, text in files.items() if name not in wanted.secrets} for files in (texts, written)
+    )
+    configuration, remarks = read_if_possible(plain)
+    edited = None if written == good else read_if_possible(plain_written)[0]
+    return Present(directory, texts, gone, configuration, edited, False, remarks)
+
+
+def plan_change(module: AnsibleModule, daemon: Daemon) -> Plan:
+    """The change from the present files to the wanted ones.
+
+    Raises ConfigError, ConfigurationError, FileError and ValueError if the options of the module are wrong.
+    """
+    params = module.params
+    known = recorded() if daemon.name == "slurmctld" else []
+    wanted = read_wanted(params, known)
+    files = files_of(module, daemon, wanted.texts, wanted.secrets)
+    version = daemon.version()
+    new = read(wanted.plain)
+    present = read_present(daemon, params["directory"], wanted, known)
+    at_start = read_at_start(new, "slurmd", version) if daemon.name == "slurmctld" else None
+    leaving = expand(params["leaving"]) if module.check_mode else []
+    planned_steps = plan_steps(daemon, present, new, version, leaving)
+    if present.foreign and params["hosts"]:
+        planned_steps = without_reach(planned_steps, present.configuration, new, expand(params["hosts"]))
+    return Plan(wanted, present, files, new, version, at_start, planned_steps)
 
 
 # -- apply, verify, roll back ----------------------------------------------------------------------------------------
@@ -501,15 +593,15 @@ def action_for(daemon: Daemon, old: Configuration, plan: Sequence[Step]) -> str:
     return "restart" if restart else "reconfigure"
 
 
-def keep(texts: Mapping[str, str], read_at_start: str | None) -> None:
+def keep(texts: Mapping[str, str], at_start: str | None) -> None:
     """Keep the files as the last good ones, and the settings that each slurmd reads from them when it starts."""
     os.makedirs(GOOD, mode=0o700, exist_ok=True)
     kept = [File(os.path.join(GOOD, name), content_of(text), mode=0o600) for name, text in texts.items()]
     gone: set[str] = set()
-    if read_at_start is not None:
+    if at_start is not None:
         settings = read(texts).settings
         programs = "\n".join("=".join(settings.get(("slurm.conf", key), (key, ""))) for key in FAILED)
-        kept += [File(READ_AT_START, read_at_start.encode()), File(PROGRAMS, programs.encode())]
+        kept += [File(READ_AT_START, at_start.encode()), File(PROGRAMS, programs.encode())]
         kept += [File(FILES, listed(texts).encode())]
         gone = {*recorded()} - texts.keys()
     write(kept)
@@ -529,56 +621,45 @@ def programs_since() -> float:
     return times[0] if times else 0
 
 
-def apply(
-    daemon: Daemon,
-    files: Sequence[File],
-    good: Mapping[str, str],
-    gone: Collection[str],
-    old: Configuration,
-    new: Configuration,
-    plan: Sequence[Step],
-    action: str,
-) -> list[str]:
-    """Put the files in force, without those that are `gone`, or restore the good ones, whose configuration is `old`.
+def apply(daemon: Daemon, plan: Plan, action: str) -> list[str]:
+    """Put the wanted files in force, or restore those before.
 
     Returns the nodes that could be reached before. Raises ConfigError.
     """
+    old, new = plan.present.configuration, plan.new
     before = daemon.before(old)
-    write(files)
-    remove(os.path.dirname(files[0].path), gone)
+    write(plan.files)
+    remove(plan.present.directory, plan.present.gone)
     try:
         daemon.act(action, new)
         daemon.wait(new)
-        daemon.verify(new, plan, before)
+        daemon.verify(new, plan.steps, before)
     except (ConfigError, ValueError) as error:
         if isinstance(error, NotYetError) and not daemon.interruptible:
             raise ConfigError(f"{error} with the new files. It is left running; see its log") from None
-        outcome = roll_back(daemon, files, good, old, action)
+        words = roll_back(daemon, plan, action)
         daemon.resume(old, before)
-        raise ConfigError(f"{error}\n{outcome}") from None
+        raise ConfigError(f"{error}\n{words}") from None
     return sorted(before.nodes)
 
 
-def roll_back(daemon: Daemon, files: Sequence[File], good: Mapping[str, str], old: Configuration, action: str) -> str:
-    """Restore the good files, and the daemon with them. Returns the outcome in words."""
-    if daemon.conf not in good:
+def roll_back(daemon: Daemon, plan: Plan, action: str) -> str:
+    """Restore the files before and the daemon with them, but keep the new secrets. Returns the outcome in words."""
+    present = plan.present
+    texts = {**present.texts, **plan.wanted.secrets} if present.texts else {}
+    if daemon.conf not in texts:
         return "There are no earlier files to restore."
-    directory, first = os.path.dirname(files[0].path), files[0]
-    write(
-        [File(os.path.join(directory, name), content_of(text), first.owner, first.mode) for name, text in good.items()]
-    )
-    remove(directory, {os.path.basename(file.path) for file in files} - good.keys())
+    paths = {os.path.join(present.directory, name): text for name, text in texts.items()}
+    write([File(path, content_of(text), daemon.owner, daemon.mode) for path, text in paths.items()])
+    remove(present.directory, plan.wanted.texts.keys() - texts.keys())
     try:
-        daemon.act("restart" if action == "start" else action, old)
+        daemon.act("restart" if action == "start" else action, present.configuration)
     except ConfigError:
         try:  # a daemon that has exited cannot be reconfigured
-            daemon.act("restart", old)
+            daemon.act("restart", present.configuration)
         except ConfigError as error:
             return f"The old files are restored, but {daemon.name} did not start with them: {error}"
     return "Rolled back: the old files are in force again."
-
-
-# -- the trial on nodes ----------------------------------------------------------------------------------------------
 
 
 def copy_owned(source: str, target: str) -> None:
@@ -597,6 +678,9 @@ def keep_found(directory: str) -> None:
             shutil.copytree(directory, whole, symlinks=True, copy_function=copy_owned)
             os.chmod(whole, 0o700)  # slurmdbd.conf has a password
             os.rename(whole, FOUND)
+
+
+# -- the trial on nodes ----------------------------------------------------------------------------------------------
 
 
 def keep_former(texts: Mapping[str, str], nodes: Sequence[str]) -> None:
@@ -623,41 +707,21 @@ def former_files() -> tuple[dict[str, str], list[str]]:
     return texts, texts.pop(NODES, "").split()
 
 
-def unproven(new: Configuration, at_start: str, version: str) -> list[str]:
-    """The nodes that were up before a change that no slurmd has proved, by their kind.
+def unproven(plan: Plan) -> dict[str, list[str]]:
+    """The part of the result with the nodes that were up before a change that no slurmd has proved, by their kind.
 
-    Files with which slurmd starts as before need no proof.
+    Files with which slurmd starts as before need no proof. slurmdbd has none.
     """
+    if plan.at_start is None:
+        return {}
     former, nodes = former_files()
-    if former and read_at_start(understood(former)[0], "slurmd", version) == at_start:
+    if former and read_at_start(read_if_possible(former)[0], "slurmd", plan.version) == plan.at_start:
         forget_former()
-        return []
-    return kinds(new, nodes)
+        return {"unproven": []}
+    return {"unproven": kinds(plan.new, nodes)}
 
 
-def settle(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, Any]:
-    """End a trial: keep the files in force, or restore the former ones. Returns the result of the module."""
-    if daemon.name != "slurmctld":
-        raise ConfigError(f"state: found {state!r}, allowed with daemon={daemon.name}: 'present'")
-    version = daemon.version()
-    former = former_files()[0]
-    in_force = texts_in(GOOD, recorded())
-    texts = former if state == "former" and former else in_force
-    old, new = read(in_force), read(texts)
-    at_start = read_at_start(new, "slurmd", version)
-    plan = steps(changes(old, new), [], version, new)
-    result = outcome(plan, texts)
-    result |= {"changed": bool(plan), "read_at_start": at_start, "unproven": []}
-    if former and not module.check_mode:
-        if plan:
-            result["actions"] = [action := action_for(daemon, old, plan)]
-            write(files_of(module, daemon, texts))
-            remove(module.params["directory"], in_force.keys() - texts.keys())
-            daemon.act(action, new)
-            daemon.wait(new)
-            keep(texts, at_start)
-        forget_former()
-    return result
+# -- the work of the module ------------------------------------------------------------------------------------------
 
 
 def files_of(
@@ -697,88 +761,111 @@ def outcome(plan: Sequence[Step], texts: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
-    """The module's work, and its result."""
-    texts: dict[str, str] = module.params["files"]
-    known = recorded() if daemon.name == "slurmctld" else []
-    if module.params["partial"]:
-        texts = texts_in(module.params["directory"], known) | texts_in(GOOD, known) | texts
-    for option in ("files", "secrets"):
-        for name, content in module.params[option].items():
-            if not name or "/" in name:
-                raise ConfigError(f"{option}: found {name!r}, allowed: the name of a file without a directory")
-            if not isinstance(content, str):
-                raise ConfigError(f"{option}: {name}: found {type(content).__name__}, allowed: the text of the file")
-            content_of(content)
-    secrets = {name: from_base64(name, text).decode() for name, text in module.params["secrets"].items()}
-    wanted = texts | secrets
-    files = files_of(module, daemon, wanted, secrets)
-    version = daemon.version()
-    gone = [name for name in known if name not in wanted]
-    kept, present = (texts_in(directory, [*wanted, *gone]) for directory in (GOOD, module.params["directory"]))
-    good = present | kept
-    old, remarks = understood({name: text for name, text in good.items() if name not in secrets})
-    new = read(texts)
-    foreign = daemon.name == "slurmctld" and not kept and daemon.conf in present
-    if foreign:
-        old, remarks = found_here(module.params["directory"])
-    at_start = read_at_start(new, "slurmd", version) if daemon.name == "slurmctld" else None
-    there = {name: text for name, text in present.items() if name not in secrets}
-    by_hand = None if foreign or present == kept else understood(there)[0]
-    leaving = expand(module.params["leaving"]) if module.check_mode else []
-    plan = planned(daemon, old, by_hand, new, version, leaving, foreign)
-    if foreign and module.params["hosts"]:
-        plan = without_reach(plan, old, new, expand(module.params["hosts"]))
-    different = [file for file in files if file.changes]
-    removed = [removal(os.path.join(module.params["directory"], name), good[name]) for name in gone if name in good]
-    result = outcome(plan, texts) | {
-        "changed": bool(different) or good != wanted,
-        "diff": [file.diff for file in different] + removed,
+def predict(plan: Plan) -> dict[str, Any]:
+    """The result of the module for a plan, before the files are checked and put in force."""
+    wanted, present = plan.wanted, plan.present
+    files_to_write = [file for file in plan.files if file.changes]
+    names_to_remove = [name for name in present.gone if name in present.texts]
+    result = outcome(plan.steps, wanted.plain) | {
+        "changed": bool(files_to_write) or present.texts != wanted.texts,
+        "diff": [file.diff for file in files_to_write]
+        + [diff_of_removal(os.path.join(present.directory, name), present.texts[name]) for name in names_to_remove],
     }
-    result["absent"] += [name for name in gone if name not in parameters.SITE_FILES]
-    if not good:
+    result["absent"] += [name for name in present.gone if name not in parameters.SITE_FILES]
+    if not present.texts:
         result["table"] = []
-    if at_start is not None:
-        result |= {"read_at_start": at_start, "unproven": []}
-    if good == wanted and not any(file.differs for file in files):  # but perhaps the owner or the mode of one
-        if not module.check_mode:
-            write(files)
-            keep(wanted, at_start)
-            if daemon.only_one and daemon.active():  # it was started a moment ago
-                daemon.wait(new)
-            if at_start is not None:
-                result["unproven"] = unproven(new, at_start, version)
-        return result
-    remarks += [f"{name}: another secret" for name, text in secrets.items() if good and good.get(name) != text]
-    result["remarks"] = remarks + validate(module, daemon, texts, gone, version)
-    check_secrets(daemon, secrets)
-    ending = sorted({number for step in plan for number in step.ends})
-    if ending and not module.params["end_jobs"]:
-        shown = "\n".join(table([step for step in plan if step.ends]))
-        if "unknown" in ending:
+    if plan.at_start is not None:
+        result |= {"read_at_start": plan.at_start, "unproven": []}
+    return result
+
+
+def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
+    """Check the wanted files and secrets, and that no job ends against the will of the user.
+
+    Returns remarks about the files. Raises ConfigError.
+    """
+    wanted, present = plan.wanted, plan.present
+    remarks = [*present.remarks]
+    if present.texts:
+        changed = [name for name, text in wanted.secrets.items() if present.texts.get(name) != text]
+        remarks += [f"{name}: another secret" for name in changed]
+    remarks += validate(module, daemon, wanted.plain, present.gone, plan.version)
+    check_secrets(daemon, wanted.secrets)
+    ended_jobs = {number for step in plan.steps for number in step.ends}
+    if ended_jobs and not module.params["end_jobs"]:
+        shown = "\n".join(table([step for step in plan.steps if step.ends]))
+        if "unknown" in ended_jobs:
             raise ConfigError(
                 f"{daemon.name} does not answer, and this can end jobs: start it, or set end_jobs\n{shown}"
             )
-        raise ConfigError(f"this would end jobs ({len(ending)}); drain the nodes first, or set end_jobs:\n{shown}")
-    if foreign and not plan and daemon.active():  # the daemons have read the same, in other words
+        raise ConfigError(f"this would end jobs ({len(ended_jobs)}); drain the nodes first, or set end_jobs:\n{shown}")
+    return remarks
+
+
+def put_in_force(daemon: Daemon, plan: Plan, action: str) -> list[str]:
+    """Put changed files in force, or restore those before. Returns remarks; raises ConfigError."""
+    present, old = plan.present, plan.present.configuration
+    daemon.check_others(plan.new, plan.steps)
+    if present.foreign:
+        keep_found(present.directory)
+    nodes = apply(daemon, plan, action)
+    remarks = daemon.resume_corrected(plan.new, plan.steps, programs_since())
+    starts_as_before = plan.at_start is None or read_at_start(old, "slurmd", plan.version) == plan.at_start
+    if nodes and daemon.conf in present.texts and not starts_as_before:
+        keep_former(present.texts, nodes)
+    keep(plan.wanted.texts, plan.at_start)
+    return remarks
+
+
+def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
+    """Put the wanted files in force, or predict it in check mode. Returns the result of the module."""
+    plan = plan_change(module, daemon)
+    result, present = predict(plan), plan.present
+    if present.texts == plan.wanted.texts and not any(file.differs for file in plan.files):  # but perhaps an owner
         if not module.check_mode:
-            keep_found(module.params["directory"])
-            write(files)
-            keep(wanted, at_start)
+            write(plan.files)
+            keep(plan.wanted.texts, plan.at_start)
+            if daemon.only_one and daemon.active():  # it was started a moment ago
+                daemon.wait(plan.new)
+            result |= unproven(plan)
         return result
-    action = action_for(daemon, old, plan)
+    result["remarks"] = check_plan(module, daemon, plan)
+    if present.foreign and not plan.steps and daemon.active():  # the daemons have read the same, in other words
+        if not module.check_mode:
+            keep_found(present.directory)
+            write(plan.files)
+            keep(plan.wanted.texts, plan.at_start)
+        return result
+    action = action_for(daemon, present.configuration, plan.steps)
     result["actions"] = [action]
     if not module.check_mode:
-        daemon.check_others(new, plan)
-        if foreign:
-            keep_found(module.params["directory"])
-        nodes = apply(daemon, files, {**good, **secrets} if good else {}, gone, old, new, plan, action)
-        result["remarks"] += daemon.resume_corrected(new, plan, programs_since())
-        if daemon.conf in good and nodes and at_start is not None and read_at_start(old, "slurmd", version) != at_start:
-            keep_former(good, nodes)
-        keep(wanted, at_start)
-        if at_start is not None:
-            result["unproven"] = unproven(new, at_start, version)
+        result["remarks"] += put_in_force(daemon, plan, action)
+        result |= unproven(plan)
+    return result
+
+
+def settle(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, Any]:
+    """End a trial: keep the files in force, or restore the former ones. Returns the result of the module."""
+    if daemon.name != "slurmctld":
+        raise ConfigError(f"state: found {state!r}, allowed with daemon={daemon.name}: 'present'")
+    version = daemon.version()
+    former = former_files()[0]
+    in_force = texts_in(GOOD, recorded())
+    texts = former if state == "former" and former else in_force
+    old, new = read(in_force), read(texts)
+    at_start = read_at_start(new, "slurmd", version)
+    plan = steps(changes(old, new), [], version, new)
+    result = outcome(plan, texts)
+    result |= {"changed": bool(plan), "read_at_start": at_start, "unproven": []}
+    if former and not module.check_mode:
+        if plan:
+            result["actions"] = [action := action_for(daemon, old, plan)]
+            write(files_of(module, daemon, texts))
+            remove(module.params["directory"], in_force.keys() - texts.keys())
+            daemon.act(action, new)
+            daemon.wait(new)
+            keep(texts, at_start)
+        forget_former()
     return result
 
 
@@ -787,7 +874,7 @@ def tried(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     texts: dict[str, str] = module.params["files"]
     known = recorded() if daemon.name == "slurmctld" else []
     gone = [name for name in known if name not in texts]
-    old = understood(texts_in(module.params["directory"], [*texts]) | texts_in(GOOD, [*texts]))[0]
+    old = read_if_possible(good_texts(module.params["directory"], [*texts]))[0]
     enter(module.params["unpacked"])
     version, new = daemon.version(), read(texts)
     remarks = validate(module, daemon, texts, gone, version)
@@ -807,7 +894,7 @@ def note(module: AnsibleModule, daemon: Daemon, *, holds: bool) -> None:
     made.keep(f"{daemon.name}_config", module.params["digest"] if holds else "", paths)
 
 
-def removal(path: str, before: str) -> dict[str, str]:
+def diff_of_removal(path: str, before: str) -> dict[str, str]:
     """The diff of a file that is removed."""
     return {"before_header": path, "after_header": path, "before": before, "after": ""}
 
@@ -828,8 +915,7 @@ def known_hosts(module: AnsibleModule) -> tuple[list[str], list[str]]:
     hosts, cleaned = expand(module.params["hosts"]), expand(module.params["cleaned_hosts"])
     if not hosts:
         return [], []
-    present, good = (texts_in(directory, ["slurm.conf"]) for directory in (module.params["directory"], GOOD))
-    in_force = understood(present | good)[0]
+    in_force = read_if_possible(good_texts(module.params["directory"], ["slurm.conf"]))[0]
     before = [*departed.recorded(HOSTS), *in_force.nodes]
     return departed.known_hosts(before, [*hosts, *read(module.params["files"]).nodes], cleaned)
 

@@ -75,6 +75,7 @@ import re
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -146,17 +147,17 @@ def home_owners(homes: Iterable[str]) -> tuple[dict[str, int], list[str]]:
 def lockouts(plan: PeoplePlan, texts: Texts) -> list[str]:
     """Conflicts with the user of this connection, who would be locked out."""
     running = processes()
-    own = {uid for process in ancestors(os.getpid(), running) for uid in process.uids}
+    uids_of_connection = {uid for process in ancestors(os.getpid(), running) for uid in process.uids}
     shadows = rows(texts["shadow"], 9)
-    found = []
+    problems = []
     for user in plan.users:
-        if user.uid in own and user.uid:
+        if user.uid in uids_of_connection and user.uid:
             password = shadows.get(user.name, ["", "*"])[1]
             if not user.usable:
-                found.append(f"user {user.name}, as whom Ansible works here, is {user.state} in the plan")
+                problems.append(f"user {user.name}, as whom Ansible works here, is {user.state} in the plan")
             elif not user.keys and password.startswith(("*", "!")):
-                found.append(f"user {user.name}, as whom Ansible works here, has no key in the plan")
-    return found
+                problems.append(f"user {user.name}, as whom Ansible works here, has no key in the plan")
+    return problems
 
 
 def complaints(texts: Texts) -> set[str]:
@@ -260,51 +261,82 @@ def outcome(plan: PeoplePlan, before: Texts, noted: Noted) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class Change:
+    """A change of the accounts of this host."""
+
+    plan: PeoplePlan
+    checksum: str
+    noted: Noted
+    before: Texts
+    after: Texts
+    keys: list[File]
+    """The files of keys that differ."""
+    gone: list[str]
+    """Files of keys that must not be there."""
+    drop_in: File
+    barred: dict[int, str]
+    """The names of users who are suspended or absent, by uid."""
+
+    def described(self) -> list[dict[str, Any]]:
+        """What changes, for the result of the module."""
+        files = [file for file in [*self.keys, self.drop_in] if file.changes]
+        changes = differences(self.before, self.after)
+        changes += [{"what": file.path, "before": _shown(file.found), "after": _shown(file.content)} for file in files]
+        changes += [{"what": path, "before": "present", "after": None} for path in self.gone]
+        if self.noted.plan != self.checksum or noted_plan() != self.checksum:
+            what = f"checksum of the plan in {NOTE}"
+            changes.append({"what": what, "before": self.noted.plan or None, "after": self.checksum})
+        return changes
+
+
+def plan_change(plan: PeoplePlan, checksum: str, noted: Noted, before: Texts) -> Change:
+    """The change from the present accounts to those of the plan."""
+    keys, gone = key_files(plan)
+    barred = {user.uid: user.name for user in plan.users if not user.usable}
+    drop_in = File(SSHD, SSHD_TEXT.encode())
+    return Change(plan, checksum, noted, before, new_texts(plan, before), keys, gone, drop_in, barred)
+
+
+def put_in_force(change: Change) -> None:
+    """Change the accounts, keys and sshd, and end processes of those barred. Raises PeopleError, FileError, OSError."""
+    check(change.before, change.after)
+    os.makedirs(KEYS, mode=0o755, exist_ok=True)
+    os.chown(KEYS, 0, 0)
+    os.chmod(KEYS, 0o755)
+    for path in change.gone:
+        os.unlink(path)
+    write(change.keys + account_files(change.before, change.after))
+    if os.path.exists("/run/nscd/socket"):
+        run(["nscd", "--invalidate=passwd"])
+        run(["nscd", "--invalidate=group"])
+    # A note without a plan tells the next run to reload sshd, if this one is killed before it does.
+    if change.drop_in.changes or not change.noted.plan:
+        write([note_file(replace(change.noted, plan=""))])
+        set_up_sshd(change.plan, change.drop_in)
+    for name in change.barred.values():
+        with suppress(FileNotFoundError):
+            os.unlink(f"{LINGER}/{name}")
+    if change.barred and (rest := sessions.end(change.barred, lambda name: run(["loginctl", "terminate-user", name]))):
+        raise PeopleError(f"{rest} processes of users who are suspended or absent have not ended")
+    write([note_file(note(change.plan, change.checksum, change.noted))])
+
+
 def apply(plan: PeoplePlan, checksum: str, check_mode: bool) -> dict[str, Any]:
     """The module's result. Raises PeopleError, FileError, OSError."""
     noted, before = read_note(), read_texts()
     owners, remarks = home_owners(unproven_homes(plan, before, noted))
-    found = conflicts(plan, before, noted, lowest(read("/etc/login.defs") or ""), owners) + lockouts(plan, before)
-    if found:
-        return {"changed": False, "conflicts": limited(found), "remarks": [], "diff": []}
-    after = new_texts(plan, before)
-    keys, gone = key_files(plan)
-    drop_in = File(SSHD, SSHD_TEXT.encode())
-    barred = {user.uid: user.name for user in plan.users if not user.usable}
-    running = sessions.outside_jobs(sessions.all_ids(barred), processes()) if barred else []
+    problems = conflicts(plan, before, noted, lowest(read("/etc/login.defs") or ""), owners) + lockouts(plan, before)
+    if problems:
+        return {"changed": False, "conflicts": limited(problems), "remarks": [], "diff": []}
+    change = plan_change(plan, checksum, noted, before)
+    running = sessions.outside_jobs(sessions.all_ids(change.barred), processes()) if change.barred else []
     remarks += outcome(plan, before, noted)
     if running:
         remarks.append(f"{len(running)} processes of users who are suspended or absent end")
-    changes = differences(before, after)
-    changes += [
-        {"what": file.path, "before": _shown(file.found), "after": _shown(file.content)}
-        for file in [*keys, drop_in]
-        if file.changes
-    ]
-    changes += [{"what": path, "before": "present", "after": None} for path in gone]
-    if noted.plan != checksum or noted_plan() != checksum:
-        changes.append({"what": f"checksum of the plan in {NOTE}", "before": noted.plan or None, "after": checksum})
+    changes = change.described()
     if not check_mode:
-        check(before, after)
-        os.makedirs(KEYS, mode=0o755, exist_ok=True)
-        os.chown(KEYS, 0, 0)
-        os.chmod(KEYS, 0o755)
-        for path in gone:
-            os.unlink(path)
-        write(keys + account_files(before, after))
-        if os.path.exists("/run/nscd/socket"):
-            run(["nscd", "--invalidate=passwd"])
-            run(["nscd", "--invalidate=group"])
-        # A note without a plan tells the next run to reload sshd, if this one is killed before it does.
-        if drop_in.changes or not noted.plan:
-            write([note_file(Noted(**{**vars(noted), "plan": ""}))])
-            set_up_sshd(plan, drop_in)
-        for name in barred.values():
-            with suppress(FileNotFoundError):
-                os.unlink(f"{LINGER}/{name}")
-        if barred and (rest := sessions.end(barred, lambda name: run(["loginctl", "terminate-user", name]))):
-            raise PeopleError(f"{rest} processes of users who are suspended or absent have not ended")
-        write([note_file(note(plan, checksum, noted))])
+        put_in_force(change)
     result = plan_result(changes)
     return {"changed": bool(changes or running), "conflicts": [], "remarks": limited(remarks), "diff": result["diff"]}
 

@@ -284,54 +284,56 @@ class Rolling:
 
     def let_others(self) -> None:
         """Let other runs change the cluster. Raises RollingError if one has taken this rolling change over."""
-        if own := self.params["run"]:
-            run_note.give_back(run_note.RUN, own)
-            if other := run_note.take(run_note.ROLLING, own, self.params["former"]):
+        if this_run := self.params["run"]:
+            run_note.give_back(run_note.RUN, this_run)
+            if other := run_note.take(run_note.ROLLING, this_run, self.params["former"]):
                 raise RollingError(f"{other['user']} on {other['host']} has taken this rolling change over")
 
     def alone(self) -> bool:
         """Whether no other run changes the cluster, and none can begin until `let_others`."""
-        if own := self.params["run"]:
-            self.other = run_note.take(run_note.RUN, own, self.params["former"])
+        if this_run := self.params["run"]:
+            self.other = run_note.take(run_note.RUN, this_run, self.params["former"])
         return not self.other
 
     def taken_over(self) -> bool:
         """Whether another run goes on with this rolling change."""
-        own = self.params["run"]
-        return bool(own and run_note.other(run_note.ROLLING, own))
+        this_run = self.params["run"]
+        return bool(this_run and run_note.other(run_note.ROLLING, this_run))
 
     # -- changed nodes -----------------------------------------------------------------------------------------------
 
     def prove(self) -> list[str]:
         """Resume the changed nodes inside of a reservation. Returns those that are ready for a job."""
-        wrong = {name: str(why) for name, why in self.params["results"].items() if why}
-        well = [name for name in self.params["results"] if name not in wrong]
+        errors = {name: str(why) for name, why in self.params["results"].items() if why}
+        changed = [name for name in self.params["results"] if name not in errors]
         if self.check_mode:
-            return well
-        until = time.monotonic() + self.params["wait"]
-        while well:
-            nodes = nodes_now()
-            absent = [name for name in well if name not in nodes or nodes[name].flags & (SILENT | {"INVALID_REG"})]
-            if not absent or time.monotonic() >= until:
-                break
-            time.sleep(POLL)
-        else:
-            absent = []
-        wrong |= dict.fromkeys(absent, f"slurmd has not registered in {self.params['wait']} s")
-        wrong |= {
+            return changed
+        nodes, absent = self.wait_for_slurmd(changed) if changed else ({}, [])
+        errors |= dict.fromkeys(absent, f"slurmd has not registered in {self.params['wait']} s")
+        errors |= {
             name: f"somebody else has given a reason: {nodes[name].reason}"
-            for name in well
-            if name not in wrong and not nodes[name].ours
+            for name in changed
+            if name not in errors and not nodes[name].ours
         }
-        self.fail(wrong)
-        well = [name for name in well if name not in wrong]
-        if well:
+        self.fail(errors)
+        ready = [name for name in changed if name not in errors]
+        if ready:
             self.unreserve()
             words = [f"ReservationName={RESERVATION}", "StartTime=now", f"Duration={PROOF_MINUTES}"]
-            words += [f"Nodes={fold(well)}", f"Users={self.params['user']}", "Flags=MAINT,IGNORE_JOBS"]
+            words += [f"Nodes={fold(ready)}", f"Users={self.params['user']}", "Flags=MAINT,IGNORE_JOBS"]
             output(["scontrol", "create", "reservation", *words])
-            self.resume(well)
-        return well
+            self.resume(ready)
+        return ready
+
+    def wait_for_slurmd(self, names: list[str]) -> tuple[dict[str, Node], list[str]]:
+        """Wait until slurmd has registered on nodes. Returns Slurm's nodes, and the names of those without slurmd."""
+        until = time.monotonic() + self.params["wait"]
+        while True:
+            nodes = nodes_now()
+            absent = [name for name in names if name not in nodes or nodes[name].flags & (SILENT | {"INVALID_REG"})]
+            if not absent or time.monotonic() >= until:
+                return nodes, absent
+            time.sleep(POLL)
 
     def judge(self) -> None:
         """Take proven nodes out of the reservation, and drain the others again."""

@@ -152,9 +152,9 @@ MARK = "Managed by gpucluster.slurm (key storage)"
 LIMIT = 150
 """Seconds for the start of a mount: the limit of its unit, and that of a device that it waits for (90 s)."""
 PATIENCE = 20
+"""Seconds for a look at a file system."""
 LOCK_SECONDS = 300
 """The time limit for a module of a killed run, which may wait for a server."""
-"""Seconds for a look at a file system."""
 SHOWN = 5
 """Names that a message has."""
 OF_USERS = (range(1000, 60001), range(65536, 2**32 - 2))
@@ -178,7 +178,7 @@ def section(text: str) -> str:
     return match[1].strip() if match else ""
 
 
-def present(path: str) -> str:
+def read_text(path: str) -> str:
     """The text of a file; empty without one."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -189,13 +189,13 @@ def present(path: str) -> str:
 
 def own_units() -> dict[str, str]:
     """The path of each mount unit that this module has written, by the name of its unit file."""
-    found = {}
+    units = {}
     for name in sorted(os.listdir(UNITS)):
         path = os.path.join(UNITS, name)
-        if name.endswith(".mount") and os.path.isfile(path) and MARK in (text := present(path)):
+        if name.endswith(".mount") and os.path.isfile(path) and MARK in (text := read_text(path)):
             where = re.search(r"^Where=(.*)$", text, re.MULTILINE)
-            found[path] = where[1] if where else ""
-    return found
+            units[path] = where[1] if where else ""
+    return units
 
 
 def wants(mount: Mapping[str, Any]) -> str:
@@ -204,23 +204,23 @@ def wants(mount: Mapping[str, Any]) -> str:
     return f"{UNITS}/{target[1] if target else ''}.wants/{mount['unit']}"
 
 
-def as_wanted(there: Mount, mount: Mapping[str, Any]) -> bool:
+def as_wanted(present: Mount, mount: Mapping[str, Any]) -> bool:
     """Whether somebody else has mounted the same, as a line of fstab does."""
     source = mount["source"].rstrip("/")
     if mount["type"] == "none":
-        return bool(source.endswith(there.root))
+        return bool(source.endswith(present.root))
     if mount["type"] in ("tmpfs", "ramfs"):
-        return bool(there.type == mount["type"])
+        return bool(present.type == mount["type"])
     device = re.fullmatch(r"(PARTUUID|PARTLABEL|UUID|LABEL)=(.*)", source)
     path = f"/dev/disk/by-{device[1].lower()}/{device[2]}" if device else source
-    same = there.source.rstrip("/") == source or os.path.realpath(path) == os.path.realpath(there.source)
-    kinds = {there.type.removeprefix("fuse."), mount["type"].removeprefix("fuse.")}
-    return same and (len(kinds) == 1 or kinds == {"nfs", "nfs4"} or there.type.startswith("fuse"))
+    same = present.source.rstrip("/") == source or os.path.realpath(path) == os.path.realpath(present.source)
+    kinds = {present.type.removeprefix("fuse."), mount["type"].removeprefix("fuse.")}
+    return same and (len(kinds) == 1 or kinds == {"nfs", "nfs4"} or present.type.startswith("fuse"))
 
 
 def since(unit: str) -> str:
     """The boot, and the moment in which a unit became active: another one is another mount."""
-    boot = present("/proc/sys/kernel/random/boot_id").strip()
+    boot = read_text("/proc/sys/kernel/random/boot_id").strip()
     when = run(["systemctl", "show", "--property=ActiveEnterTimestampMonotonic", "--value", "--", unit]).output
     return f"{boot} {when.strip()}"
 
@@ -236,13 +236,11 @@ def hidden(path: str) -> list[str]:
 
 def users() -> list[str]:
     """Why nothing may be unmounted: a job, or processes of people. The user of this connection does not count."""
-    own = int(os.environ.get("SUDO_UID", "0"))
+    uid_of_connection = int(os.environ.get("SUDO_UID", "0"))
     running = processes()
-    found = {"a job"} if served_steps(running) else set()
-    for uid in {process.uids[1] for process in running.values()}:
-        if uid != own and any(uid in uids for uids in OF_USERS):
-            found.add(f"uid {uid}")
-    return sorted(found)
+    uids = {process.uids[1] for process in running.values()} - {uid_of_connection}
+    people = {f"uid {uid}" for uid in uids if any(uid in of_people for of_people in OF_USERS)}
+    return sorted(people | ({"a job"} if served_steps(running) else set()))
 
 
 # -- the work --------------------------------------------------------------------------------------------------------
@@ -257,7 +255,7 @@ class Work:
         self.changes: list[Change] = []
         self.diffs: list[dict[str, str]] = []
         self.remarks: list[str] = []
-        self.there = mounted()
+        self.present_mounts = mounted()
         self.noted = note.read()
         self.pending: dict[str, list[str]] = {}
 
@@ -282,8 +280,8 @@ class Work:
 
     def _is_own(self, path: str) -> bool:
         """Whether a directory is on a file system of the host itself, so that it answers."""
-        above = [point for point in self.there if path == point or path.startswith(f"{point.rstrip('/')}/")]
-        kind = self.there[max(above, key=len)].type if above else ""
+        above = [point for point in self.present_mounts if path == point or path.startswith(f"{point.rstrip('/')}/")]
+        kind = self.present_mounts[max(above, key=len)].type if above else ""
         return kind in ("btrfs", "ext2", "ext3", "ext4", "overlay", "tmpfs", "xfs", "zfs")
 
     def keep_in_mind(self, unit: str, remark: str) -> None:
@@ -293,27 +291,12 @@ class Work:
 
     def units(self) -> None:
         """Write the units, and let systemd read them. Raises StorageError, FileError, OSError."""
-        files = {mount["unit_file"]: File(mount["unit_file"], mount["content"].encode()) for mount in self.wanted}
-        others = [path for path in self.params["files"] if path.startswith(UNITS) and path not in files]
-        files |= {path: File(path, self.params["files"][path].encode()) for path in others}
-        full = []
-        for mount in self.wanted:
-            file, there = files[mount["unit_file"]], self.there.get(mount["path"])
-            unit, former = mount["unit"], self.noted.get("pending", {}).get(mount["unit"])
-            known = MARK.encode() in (file.found or b"")
-            text = (file.found or b"").decode(errors="replace")
-            same = section(text) == section(mount["content"]) if known else bool(there and as_wanted(there, mount))
-            if there and not same:
-                self.keep_in_mind(unit, self._other(mount, there))
-            elif there and former and former[0] == since(unit):
-                self.keep_in_mind(unit, former[1])
-            elif not there and not known and (names := hidden(mount["path"])):
-                more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-                full.append(f"{mount['path']} has files that the mount would hide: {', '.join(names[:SHOWN])}{more}")
-        if full:
+        files = self._unit_files()
+        obstacles = [self._check_mount(mount, files[mount["unit_file"]]) for mount in self.wanted]
+        if any(obstacles):
             raise StorageError(
-                f"nothing was mounted: {'; '.join(full)}. Move them to the storage or elsewhere, so that the directory"
-                " is empty, or mount it on another path"
+                f"nothing was mounted: {'; '.join(filter(None, obstacles))}. Move them to the storage or elsewhere, so "
+                "that the directory is empty, or mount it on another path"
             )
         changes = [file for file in files.values() if file.changes]
         self.diffs += [file.diff for file in changes]
@@ -329,6 +312,32 @@ class Work:
             if changes:
                 self.systemctl("daemon-reload")
 
+    def _unit_files(self) -> dict[str, File]:
+        """The wanted units by their paths, those of mounts first. Raises FileError, OSError."""
+        contents: dict[str, str] = {mount["unit_file"]: mount["content"] for mount in self.wanted}
+        for path, text in self.params["files"].items():
+            if path.startswith(UNITS):
+                contents.setdefault(path, text)
+        return {path: File(path, text.encode()) for path, text in contents.items()}
+
+    def _check_mount(self, mount: Mapping[str, Any], file: File) -> str:
+        """Note a mount that stays otherwise than wanted. Returns why its path cannot have one; empty if it can.
+
+        Raises StorageError.
+        """
+        present_mount, unit = self.present_mounts.get(mount["path"]), mount["unit"]
+        text = (file.found or b"").decode(errors="replace")
+        if not present_mount:
+            names = [] if MARK in text else hidden(mount["path"])
+            return f"{mount['path']} has files that the mount would hide: {named(names)}" if names else ""
+        same_unit = section(text) == section(mount["content"])
+        pending = self.noted.get("pending", {}).get(unit)
+        if not (same_unit if MARK in text else as_wanted(present_mount, mount)):
+            self.keep_in_mind(unit, self._other(mount, present_mount))
+        elif pending and pending[0] == since(unit):
+            self.keep_in_mind(unit, pending[1])
+        return ""
+
     def _disabled(self) -> list[str]:
         """The units that a boot would not start."""
         return [mount["unit"] for mount in self.wanted if not os.path.islink(wants(mount))]
@@ -342,10 +351,10 @@ class Work:
         if not self.check and (units := self._disabled()):
             self.systemctl("enable", "--quiet", *units)
 
-    def _other(self, mount: Mapping[str, Any], there: Mount) -> str:
+    def _other(self, mount: Mapping[str, Any], present: Mount) -> str:
         """The remark about a file system that is mounted otherwise than its unit says."""
         return (
-            f"{mount['path']} stays mounted as it was ({there.type}, {there.source}), and its unit has the change."
+            f"{mount['path']} stays mounted as it was ({present.type}, {present.source}), and its unit has the change."
             f" Drain the node and let users log out, then: systemctl restart '{mount['unit']}'"
         )
 
@@ -359,7 +368,7 @@ class Work:
         """Mount what is not mounted. Raises StorageError with all that cannot be."""
         failed = []
         for mount in mounts:
-            if mount["path"] in self.there:
+            if mount["path"] in self.present_mounts:
                 continue
             self.changes.append({"what": mount["path"], "before": "not mounted", "after": mount["source"]})
             if self.check:
@@ -372,7 +381,7 @@ class Work:
                 failed.append(f"{mount['path']} cannot be mounted from {mount['source']}: {words or answer.words}")
         if failed:
             raise StorageError("; ".join(failed))
-        self.there = mounted()
+        self.present_mounts = mounted()
 
     def directories(self) -> None:
         """Make the directories that the host exports. Raises OSError."""
@@ -403,35 +412,41 @@ class Work:
         """Stop and remove units that are no longer wanted. Raises StorageError, OSError."""
         keep = {mount["unit_file"] for mount in self.wanted}
         gone = {path: where for path, where in own_units().items() if path not in keep}
-        busy = users() if any(where in self.there for where in gone.values()) else []
+        busy = users() if any(where in self.present_mounts for where in gone.values()) else []
         for path, where in sorted(gone.items(), key=lambda item: item[1], reverse=True):
-            unit = os.path.basename(path)
-            if where in self.there and busy:
-                self.keep_in_mind(
-                    unit,
-                    f"{where} stays mounted, although the cluster file no longer has it: {named(busy)} could use it."
-                    " The next run without jobs and users unmounts it",
-                )
-                continue
-            change = {"what": where, "before": "mounted" if where in self.there else "a unit", "after": None}
-            if self.check:
-                self.changes.append(change)
-                continue
-            run(["systemctl", "disable", "--quiet", "--", unit])
-            answer = run(["systemctl", "stop", "--", unit], seconds=LIMIT)
-            if where in mounted():
-                words = answer.words if answer.status else "it is in use"
-                self.keep_in_mind(unit, f"{where} stays mounted, although the cluster file no longer has it: {words}")
-                continue
-            self.changes.append(change)
-            os.unlink(path)
-            self.systemctl("daemon-reload")
-            run(["systemctl", "reset-failed", "--", unit])
+            self._remove_unit(path, where, busy if where in self.present_mounts else [])
         for path in self._strays():
             self.changes.append({"what": path, "before": "present", "after": None})
             if not self.check:
                 os.unlink(path)
                 self.systemctl("daemon-reload")
+
+    def _remove_unit(self, path: str, where: str, busy: list[str]) -> None:
+        """Stop and remove a unit, unless its mount may be in use. Raises StorageError, OSError.
+
+        Args:
+            path: of the unit.
+            where: where it mounts something.
+            busy: who could use the mount.
+        """
+        unit = os.path.basename(path)
+        stays = f"{where} stays mounted, although the cluster file no longer has it"
+        if busy:
+            remark = f"{stays}: {named(busy)} could use it. The next run without jobs and users unmounts it"
+            self.keep_in_mind(unit, remark)
+            return
+        change = {"what": where, "before": "mounted" if where in self.present_mounts else "a unit", "after": None}
+        if not self.check:
+            run(["systemctl", "disable", "--quiet", "--", unit])
+            answer = run(["systemctl", "stop", "--", unit], seconds=LIMIT)
+            if where in mounted():
+                self.keep_in_mind(unit, f"{stays}: {answer.words if answer.status else 'it is in use'}")
+                return
+        self.changes.append(change)
+        if not self.check:
+            os.unlink(path)
+            self.systemctl("daemon-reload")
+            run(["systemctl", "reset-failed", "--", unit])
 
     def _strays(self) -> list[str]:
         """The unit that starts mounts again, where nothing is left to start."""

@@ -216,6 +216,11 @@ class Loaded:
         return {change for change in changes if (change.key, change.after) == ("SelectType", self.select_type)}
 
 
+def present_files(good: Configuration, edited: Configuration | None = None) -> slurm_config.Present:
+    """Files in force that say `good`, and in the directory `edited`."""
+    return slurm_config.Present("/etc/slurm", {}, [], good, edited, False, [])
+
+
 @pytest.mark.parametrize(
     ("kept", "loaded", "line"),
     [
@@ -240,13 +245,14 @@ def test_an_edited_file_is_what_is_in_force_only_if_slurmctld_says_so(
 ) -> None:
     good, edited = (read({"slurm.conf": f"SelectType={value}\n"}) for value in ("good", "edited"))
     daemon = cast(Daemon, Loaded(loaded))
-    plan = slurm_config.planned(daemon, good if kept else edited, edited, good, "24.11.5")
+    present = present_files(good if kept else edited, edited)
+    plan = slurm_config.plan_steps(daemon, present, good, "24.11.5")
     assert table(plan) == ([line] if line else [])
 
 
 def test_without_edited_files_slurmctld_is_not_asked_for_its_values() -> None:
     old, new = (read({"slurm.conf": f"SelectType={value}\n"}) for value in ("a", "b"))
-    (step,) = slurm_config.planned(cast(Daemon, Loaded("b")), old, None, new, "24.11.5")
+    (step,) = slurm_config.plan_steps(cast(Daemon, Loaded("b")), present_files(old), new, "24.11.5")
     assert step.ends == ("7",)
 
 
@@ -308,9 +314,12 @@ def test_each_step_goes_by_the_files_that_are_in_force_then(tmp_path: Path, fail
     (tmp_path / "topology.conf").write_text("SwitchName=s1\n")
     daemon = Recorded(fails)
     files = [File(str(path), b"ClusterName=new\n"), File(str(tmp_path / "mpi.conf"), b"PMIxDebug=1\n")]
+    wanted = slurm_config.Wanted({"slurm.conf": "ClusterName=new\n", "mpi.conf": "PMIxDebug=1\n"}, {})
     good = {"slurm.conf": "ClusterName=old\n", "topology.conf": "SwitchName=s1\n"}
+    present = slurm_config.Present(str(tmp_path), good, ["topology.conf"], old, None, False, [])
+    plan = slurm_config.Plan(wanted, present, files, new, "24.11.5", None, [])
     with pytest.raises(ConfigError, match="Rolled back") if fails else nullcontext():
-        slurm_config.apply(cast(Daemon, daemon), files, good, ["topology.conf"], old, new, [], "reconfigure")
+        slurm_config.apply(cast(Daemon, daemon), plan, "reconfigure")
     assert daemon.calls == calls
     assert path.read_text() == ("ClusterName=old\n" if fails else "ClusterName=new\n")
     # A file that is added or removed takes the same way.

@@ -1,12 +1,18 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why slurm_storage unmounts nothing; tests/integration/people has the mounts."""
+"""Why slurm_storage mounts or unmounts nothing; tests/integration/people has the mounts."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import Process
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import note
+from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import Mount
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_storage
 
 ROOT = (0,) * 4
@@ -25,3 +31,50 @@ def test_a_job_and_processes_of_users_keep_mounts(monkeypatch: pytest.MonkeyPatc
     running[4] = Process("slurmstepd", 1, ROOT, "", True, "slurmstepd: [7.0]")
     running[5] = Process("bash", 1, (5001,) * 4, "")
     assert slurm_storage.users() == ["a job", "uid 5001"]
+
+
+UNIT = f"# {slurm_storage.MARK}\n[Mount]\nWhat=server:/data\n"
+
+
+@pytest.mark.parametrize(
+    ("unit", "source", "names", "obstacle", "remarks"),
+    [
+        (None, "", [], None, []),
+        (None, "", ["a", "b"], "/data has files that the mount would hide: a, b.", []),
+        (None, "", [*"abcdefg"], "/data has files that the mount would hide: a, b, c, d, e and 2 more.", []),
+        (UNIT, "", ["a"], None, []),
+        (UNIT, "server:/data", [], None, ["unmount it"]),
+        (None, "server:/data", ["a"], None, ["unmount it"]),
+        (UNIT.replace("data", "old"), "server:/data", [], None, ["/data stays mounted as it was"]),
+        (None, "server:/old", ["a"], None, ["/data stays mounted as it was"]),
+    ],
+)
+def test_a_mount_hides_no_files_and_one_that_differs_stays(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unit: str | None,
+    source: str,
+    names: list[str],
+    obstacle: str | None,
+    remarks: list[str],
+) -> None:
+    """`unit`: the present unit; `source`: what is mounted; `names`: the files in its directory."""
+    path = tmp_path / "data.mount"
+    if unit:
+        path.write_text(unit)
+    mount = {"path": "/data", "unit": "data.mount", "unit_file": str(path), "source": "server:/data", "type": "nfs"}
+    present = {"/data": Mount(2, 1, "0:1", "/", "/data", "nfs4", source)} if source else {}
+    monkeypatch.setattr(slurm_storage, "mounted", lambda: present)
+    monkeypatch.setattr(note, "read", lambda: {"pending": {"data.mount": ["boot 1", "unmount it"]}})
+    monkeypatch.setattr(slurm_storage, "since", lambda _unit: "boot 1")
+    monkeypatch.setattr(slurm_storage, "hidden", lambda _path: names)
+    monkeypatch.setattr(slurm_storage, "write", lambda _files, **_options: None)
+    params = {"mounts": [{**mount, "content": UNIT}], "files": {}}
+    module: Any = SimpleNamespace(check_mode=True, params=params)
+    work = slurm_storage.Work(module)
+    if obstacle:
+        with pytest.raises(slurm_storage.StorageError, match=obstacle):
+            work.units()
+    else:
+        work.units()
+    assert [remark[: len(start)] for remark, start in zip(work.remarks, remarks, strict=True)] == remarks
