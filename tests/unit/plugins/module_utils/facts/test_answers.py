@@ -10,20 +10,21 @@ import itertools
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_type_hints, is_typeddict
 from unittest.mock import Mock
 
 import pytest
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import CORES, HardwareFact, HostFact
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import measurement, probe
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import (
-    CORES,
     DEPTH,
     FACTS_OF,
     RESULTS,
     SOMETIMES,
     TEXT,
+    check_of,
     checked,
     fact_problems,
     printed,
@@ -306,6 +307,41 @@ def test_what_is_documented_is_what_is_checked(module: str) -> None:
     assert documented.keys() == RESULTS[module].keys()
     sometimes = {name for name, value in documented.items() if value["returned"] not in ("always", "success")}
     assert sometimes == SOMETIMES.get(module, set())
+
+
+def fields(kind: Any) -> Any:
+    """The fields of a record, and those of the records in it; empty for any other type."""
+    if is_typeddict(kind):
+        return {name: fields(hint) for name, hint in get_type_hints(kind).items()}
+    return next(filter(None, map(fields, get_args(kind))), {})
+
+
+def documented_fields(documented: dict[str, Any]) -> Any:
+    """The same from the documentation, where records whose fields are only in its text have those of its sample."""
+    if "contains" in documented:
+        return {name: documented_fields(value) for name, value in documented["contains"].items()}
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("module", "fact", "record"),
+    [
+        ("slurm_host_facts", "slurm_host", HostFact),
+        ("slurm_hardware_facts", "slurm_hardware", HardwareFact),
+    ],
+)
+def test_the_documented_fields_of_a_fact_are_those_of_its_record(module: str, fact: str, record: Any) -> None:
+    facts = returned(module)["ansible_facts"]["contains"]
+    found, wanted = documented_fields(facts[fact]), fields(record)
+    assert found.keys() == wanted.keys()
+    for name, inner in found.items():
+        assert not inner or inner.keys() == wanted[name].keys(), name
+
+
+@pytest.mark.parametrize("kind", [int, str, Annotated[float, "of any size"], list[str], set[bool]])
+def test_a_field_without_bounds_is_an_error_of_the_code(kind: Any) -> None:
+    with pytest.raises(TypeError, match="has no bounds"):
+        check_of(kind)
 
 
 @pytest.mark.parametrize("module", RESULTS)
