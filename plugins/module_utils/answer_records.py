@@ -9,6 +9,7 @@ are the dictionaries that become JSON. Annotations are only evaluated on the con
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated, NamedTuple, TypedDict
 
 LARGEST = 2**43
@@ -19,6 +20,10 @@ CORES = 2**14
 
 MOST_HOSTS = 1 << 16
 """More hosts than a cluster has."""
+
+
+MANY = 1_000_000
+"""Entries of a list that has some for each node, user or job."""
 
 
 class Range(NamedTuple):
@@ -35,10 +40,12 @@ class Pattern(NamedTuple):
     most: int = 200
 
 
-class CoreList(NamedTuple):
-    """A text is a list of cores, such as 0-3,8, with numbers that a machine can have."""
+class Form(Enum):
+    """The form of a text, in words."""
 
-    below: int = CORES
+    CORES = "a list of cores, such as 0-3,8, with numbers that a machine can have"
+    LINE = "one line of at most 1000 characters"
+    TEXT = "any text; the size of a whole answer is limited"
 
 
 class Most(NamedTuple):
@@ -52,6 +59,8 @@ _KEY = r"[a-z0-9-]+ [A-Za-z0-9+/]+=*"
 _PORTS = r"[0-9]{1,5}(:[0-9]{1,5})?"
 _OWNER = r"[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}"
 
+Line = Annotated[str, Form.LINE]
+Text = Annotated[str, Form.TEXT]
 Word = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9+._~:-]*")]
 ShortWord = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9+._~:-]*", 64)]
 Path = Annotated[str, Pattern(PATH)]
@@ -61,6 +70,11 @@ Sentence = Annotated[str, Pattern(r"[ -~]*", 1000)]
 Checksum = Annotated[str, Pattern("[0-9a-f]{64}")]
 ChecksumOrEmpty = Annotated[str, Pattern(r"([0-9a-f]{64})?")]
 StateDigest = Annotated[str, Pattern("[0-9a-f]{64}|incomplete|")]
+HostName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*", 255)]
+FewLines = Annotated[list[Line], Most(64)]
+Cpus = Annotated[int, Range(1 << 20)]
+Gpus = Annotated[int, Range(1024)]
+Port = Annotated[int, Range(65535)]
 Mib = Annotated[int, Range(LARGEST)]
 Count10 = Annotated[int, Range(1 << 10)]
 Number32 = Annotated[int, Range(1 << 32)]
@@ -83,7 +97,7 @@ class GpuFact(TypedDict):
     type: Annotated[str, Pattern(r"[a-z0-9][a-z0-9._-]*", 64)] | None
     memory_mb: Mib | None
     numa_node: Annotated[int, Range(1 << 16)] | None
-    cores: Annotated[str, CoreList()]
+    cores: Annotated[str, Form.CORES]
     mig: Annotated[list[MigInstance], Most(64)]
 
 
@@ -166,7 +180,7 @@ class HostFact(TypedDict):
     hostname: Annotated[str, Pattern(r"[A-Za-z0-9._-]*", 255)]
     container: Annotated[str, Pattern(r"[a-z0-9-]+", 64)]
     memory_mib: Mib
-    nvidia_gpus: Annotated[int, Range(1024)]
+    nvidia_gpus: Gpus
     slurm_version: Version
     slurm: SlurmPackage
     packages: dict[Word, Word]
@@ -202,3 +216,70 @@ class HostFact(TypedDict):
     sshd: Annotated[str, Pattern("(all|administrators|job)?")]
     known_hosts: Annotated[list[Annotated[str, Pattern(rf"[A-Za-z0-9:._,-]+ {_KEY}", 3000)]], Most(MOST_HOSTS)]
     namespaces: Namespaces
+
+
+# -- answers of the doctor's looks -----------------------------------------------------------------------------------
+
+
+class DaemonRecord(TypedDict):
+    """A daemon of the modules slurm_doctor and slurm_doctor_node."""
+
+    active: Annotated[str, Pattern("[a-z]*")]
+    enabled: bool
+    result: Annotated[str, Pattern("[a-z-]*")]
+    log: FewLines
+
+
+class ClusterRecord(TypedDict):
+    """The part `cluster` of the module slurm_doctor."""
+
+    answers: bool
+    serving: Line
+    controllers: Annotated[dict[Line, bool], Most(64)]
+    version: Line
+    slurm_user: Line
+    slurm_uid: Number32 | None
+    slurm_conf: ChecksumOrEmpty
+    cgroup_plugin: Line
+    proctrack: Line
+    return_to_service: Line
+    slurmdbd_error: Text
+
+
+class NodeOptions(TypedDict):
+    """The part `node_options` of the module slurm_doctor, where the serving controller answers."""
+
+    controllers: FewLines
+    controller_port: Port
+    slurm_user: Line
+    spool_dir: Line
+    log_file: Line
+    tmp_fs: Line
+    credential: Annotated[str, Pattern(r"[A-Za-z0-9+/=:]*", 4000)]
+
+
+class NodeLook(TypedDict):
+    """What the module slurm_doctor_node returns, beside the time."""
+
+    version: Line
+    slurmd: DaemonRecord
+    munge: DaemonRecord
+    munge_error: Line
+    slurm_uid: Number32 | None
+    slurm_conf: ChecksumOrEmpty
+    cpus: Cpus
+    memory: Mib
+    full: FewLines
+    unmounted: list[Line]
+    hanging: list[Line]
+    missing_files: list[Line]
+    nvidia_error: Line
+    nvidia_gpus: Gpus | None
+    xids: FewLines
+    cgroup: Annotated[str, Pattern("v1|v2")]
+    listens: bool
+    addresses: Annotated[list[Annotated[str, Pattern("[0-9a-f.:]+", 64)]], Most(64)]
+    unresolved: list[Line]
+    closed: dict[Line, Line]
+    left: list[Line]
+    booted: Line

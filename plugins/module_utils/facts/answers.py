@@ -17,20 +17,28 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import (
+    CORES,
     LARGEST,
+    MANY,
     MOST_HOSTS,
     PATH,
-    CoreList,
+    ClusterRecord,
+    DaemonRecord,
+    Form,
     HardwareFact,
     HostFact,
     Most,
+    NodeLook,
+    NodeOptions,
     Pattern,
     Range,
+    Word,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_advice import without_harmful_advice
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import indented, visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.variable_names import replaced_variables
@@ -121,16 +129,24 @@ def _record(**fields: Check) -> Check:
     return check
 
 
-def _cores(below: int, none: bool) -> Check:
-    listed = _text(r"([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?", 4096, none)
+def _cores(value: Any) -> str:
+    wrong = _text(r"([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?", 4096)(value)
+    if not wrong and any(int(number) >= CORES for number in re.findall(r"[0-9]+", value)):
+        wrong = f"found {_found(value)}, allowed: numbers below {CORES}"
+    return wrong
 
-    def check(value: Any) -> str:
-        wrong = listed(value)
-        if not wrong and any(int(number) >= below for number in re.findall(r"[0-9]+", value or "")):
-            wrong = f"found {_found(value)}, allowed: numbers below {below}"
-        return wrong
 
-    return check
+def _any_text(value: Any) -> str:
+    return "" if isinstance(value, str) else f"found {_found(value)}, allowed: a text"
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, str) and "\n" not in value and len(value) <= 1000:
+        return ""
+    return f"found {_found(value)}, allowed: a text of one line, of at most 1000 characters"
+
+
+_FORMS: dict[Form, Check] = {Form.CORES: _cores, Form.LINE: _line, Form.TEXT: _any_text}
 
 
 def check_of(kind: Any, none: bool = False) -> Check:
@@ -144,11 +160,10 @@ def check_of(kind: Any, none: bool = False) -> Check:
     inner = get_args(kind)
     if type(None) in inner:
         return check_of(inner[0], none=True)
-    if is_typeddict(kind):
-        hints = get_type_hints(kind, include_extras=True)
-        return _record(**{name: check_of(hint) for name, hint in hints.items()})
+    if is_typeddict(kind) or dataclasses.is_dataclass(kind):
+        return _record(**checks_of(kind))
     most = next((bound.items for bound in bounds if isinstance(bound, Most)), 4096)
-    if get_origin(kind) is list:
+    if get_origin(kind) in (list, tuple):  # JSON has lists alone
         return _list(check_of(inner[0]), most, none)
     if get_origin(kind) is dict:
         return _mapping(check_of(inner[0]), check_of(inner[1]), most)
@@ -159,9 +174,14 @@ def check_of(kind: Any, none: bool = False) -> Check:
             return _number(bound.most, bound.least, none)
         if isinstance(bound, Pattern):
             return _text(bound.pattern, bound.most, none)
-        if isinstance(bound, CoreList):
-            return _cores(bound.below, none)
+        if isinstance(bound, Form) and not none:
+            return _FORMS[bound]
     raise TypeError(f"{kind} has no bounds")
+
+
+def checks_of(record: Any) -> dict[str, Check]:
+    """The checks of a record's fields, by name."""
+    return {name: check_of(hint) for name, hint in get_type_hints(record, include_extras=True).items()}
 
 
 _WORD = r"[A-Za-z0-9][A-Za-z0-9+._~:-]*"
@@ -175,18 +195,8 @@ FACTS_OF = {"slurm_host_facts": ("slurm_host", "slurm_hardware"), "slurm_hardwar
 # -- results of modules ----------------------------------------------------------------------------------------------
 
 
-def _any_text(value: Any) -> str:
-    return "" if isinstance(value, str) else f"found {_found(value)}, allowed: a text"
-
-
 def _any_text_or_none(value: Any) -> str:
     return "" if value is None else _any_text(value)
-
-
-def _line(value: Any) -> str:
-    if isinstance(value, str) and "\n" not in value and len(value) <= 1000:
-        return ""
-    return f"found {_found(value)}, allowed: a text of one line, of at most 1000 characters"
 
 
 def _anything(_value: Any) -> str:
@@ -196,9 +206,6 @@ def _anything(_value: Any) -> str:
 def _plan(**more: Check) -> Check:
     return _list(_record(what=_any_text, before=_any_text_or_none, after=_any_text_or_none, **more), MANY)
 
-
-MANY = 1_000_000
-"""Entries of a list that has some for each node, user or job."""
 
 _LINES = _list(_any_text, MANY)
 _DIFFERENCES = _list(_record(name=_text(_WORD), measured=_number(LARGEST), slurmd=_number(LARGEST)), 64)
@@ -228,51 +235,7 @@ _MOUNT = _record(point=_line, type=_line, source=_line, root=_truth, guard=_line
 _PLUGIN = _record(path=_text(PATH), sha256=_text("[0-9a-f]{64}"))
 
 
-_DAEMON = _record(active=_text("[a-z]*"), enabled=_truth, result=_text("[a-z-]*"), log=_list(_line, 64))
-"""A daemon of the modules slurm_doctor and slurm_doctor_node."""
-
-_CLUSTER = _record(
-    answers=_truth,
-    serving=_line,
-    controllers=_mapping(_line, _truth, 64),
-    version=_line,
-    slurm_user=_line,
-    slurm_uid=_number(1 << 32, none=True),
-    slurm_conf=_text("([0-9a-f]{64})?"),
-    cgroup_plugin=_line,
-    proctrack=_line,
-    return_to_service=_line,
-    slurmdbd_error=_any_text,
-)
-
-_NODE = _record(
-    name=_text(r"[A-Za-z0-9][A-Za-z0-9._-]*", 255),
-    states=_list(_text("[A-Z_]+"), 32),
-    reason=_any_text,
-    user=_line,
-    since=_line,
-    address=_line,
-    addresses=_list(_text("[0-9a-f.:%a-z]+", 64), 64),
-    port=_number(65535),
-    cpus=_number(1 << 20),
-    real_memory=_number(LARGEST),
-    gpus=_number(1024),
-    device_files=_list(_line),
-    closed=_line,
-    jobs=_list(_text("[0-9]+"), MANY),
-    log=_list(_line, 64),
-)
-"""A node of the module slurm_doctor."""
-
-_NODE_OPTIONS = _record(
-    controllers=_list(_line, 64),
-    controller_port=_number(65535),
-    slurm_user=_line,
-    spool_dir=_line,
-    log_file=_line,
-    tmp_fs=_line,
-    credential=_text(r"[A-Za-z0-9+/=:]*", 4000),
-)
+_NODE_OPTIONS = check_of(NodeOptions)
 
 
 def _node_options(value: Any) -> str:
@@ -348,38 +311,17 @@ RESULTS: dict[str, dict[str, Check]] = {
     "slurm_doctor": {
         "time": _seconds,
         "clock_offset": _seconds,
-        "daemons": _mapping(_text(_WORD), _DAEMON, 16),
+        "daemons": check_of(Annotated[dict[Word, DaemonRecord], Most(16)]),
         "full": _list(_line, 64),
-        "cluster": _CLUSTER,
+        "cluster": check_of(ClusterRecord),
         # Names become hosts of the play.
-        "nodes": _list(_NODE, MOST_HOSTS),
+        "nodes": check_of(Annotated[list[SlurmNode], Most(MOST_HOSTS)]),
         "node_options": _node_options,
     },
     "slurm_doctor_node": {
         "time": _seconds,
         "clock_offset": _seconds,
-        "version": _line,
-        "slurmd": _DAEMON,
-        "munge": _DAEMON,
-        "munge_error": _line,
-        "slurm_uid": _number(1 << 32, none=True),
-        "slurm_conf": _text("([0-9a-f]{64})?"),
-        "cpus": _number(1 << 20),
-        "memory": _number(LARGEST),
-        "full": _list(_line, 64),
-        "unmounted": _list(_line),
-        "hanging": _list(_line),
-        "missing_files": _list(_line),
-        "nvidia_error": _line,
-        "nvidia_gpus": _number(1024, none=True),
-        "xids": _list(_line, 64),
-        "cgroup": _text("v1|v2"),
-        "listens": _truth,
-        "addresses": _list(_text("[0-9a-f.:]+", 64)),
-        "unresolved": _list(_line),
-        "closed": _mapping(_line, _line),
-        "left": _list(_line),
-        "booted": _line,
+        **checks_of(NodeLook),
     },
     "slurm_files": {"files": _LINES},
     "slurm_hardware_facts": {"differences": _DIFFERENCES},
