@@ -278,7 +278,7 @@ class NodeLook(TypedDict):
     xids: FewLines
     cgroup: Annotated[str, Pattern("v1|v2")]
     listens: bool
-    addresses: Annotated[list[Annotated[str, Pattern("[0-9a-f.:]+", 64)]], Most(64)]
+    addresses: list[Annotated[str, Pattern("[0-9a-f.:]+", 64)]]
     unresolved: list[Line]
     closed: dict[Line, Line]
     left: list[Line]
