@@ -329,10 +329,10 @@ def documented_fields(documented: dict[str, Any], record: Any) -> Any:
     """The same from the documentation; where it has a record as a sample, those of the sample."""
     if "contains" in documented:
         return {name: documented_fields(value, None) for name, value in documented["contains"].items()}
-    shown = documented.get("sample") if record else {}
+    shown: Any = documented.get("sample") if record else {}
     while isinstance(shown, list) or (record is DaemonRecord and "active" not in shown):
         shown = next(iter(shown if isinstance(shown, list) else shown.values()))
-    return dict.fromkeys(shown, {})
+    return {name: {} for name in shown}
 
 
 @pytest.mark.parametrize(
