@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import random
 import tarfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
@@ -98,7 +98,7 @@ def slurm_says(dumps: Path, run: Runner, variants: Sequence[str]) -> dict[tuple[
     return result
 
 
-def collection_says(dump: Path, slurmd_parameters: str) -> dict[str, int]:
+def collection_says(dump: Path, slurmd_parameters: str) -> Mapping[str, object]:
     """The collection's facts for a dump; empty if the collection finds that slurmd would not start."""
     try:
         return read_topology(Tree(str(dump)), slurmd_parameters.split(",")).numbers

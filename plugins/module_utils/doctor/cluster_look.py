@@ -16,6 +16,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import scontrol
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import ClusterRecord, NodeOptions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import daemon_look
@@ -238,34 +239,37 @@ def look(of_nodes: bool) -> dict[str, Any]:
     written = text(path)
     conf = {**DEFAULTS, **settings(written), **shown}
     slurmdbd = settings(text(f"{os.path.dirname(path) or DIRECTORIES[0]}/slurmdbd.conf"))
+    daemons = daemon_look.look(
+        {
+            "slurmctld": conf.get("slurmctldlogfile", ""),
+            "slurmdbd": slurmdbd.get("logfile", ""),
+            "mariadb": "",
+            "mysql": "",
+            "munge": "",
+        }
+    )
+    full = daemon_look.full(_directories(conf, slurmdbd))
+    cluster: ClusterRecord = {
+        "answers": bool(serving) and serving in own,
+        "serving": serving,
+        "controllers": controllers,
+        "version": re.sub(r"^slurm\S* ", "", run(["scontrol", "--version"]).output.strip()),
+        "slurm_user": re.sub(r"\(.*", "", conf["slurmuser"]),
+        "slurm_uid": uid(re.sub(r"\(.*", "", conf["slurmuser"])),
+        "slurm_conf": checksum(written),
+        "cgroup_plugin": conf.get("cgroupplugin", ""),
+        "proctrack": conf.get("proctracktype", "proctrack/cgroup"),
+        "return_to_service": conf.get("returntoservice", "0"),
+        "slurmdbd_error": _slurmdbd_error(conf) if serving else "",
+    }
     answer: dict[str, Any] = {
-        "daemons": daemon_look.look(
-            {
-                "slurmctld": conf.get("slurmctldlogfile", ""),
-                "slurmdbd": slurmdbd.get("logfile", ""),
-                "mariadb": "",
-                "mysql": "",
-                "munge": "",
-            }
-        ),
-        "full": daemon_look.full(_directories(conf, slurmdbd)),
-        "cluster": {
-            "answers": bool(serving) and serving in own,
-            "serving": serving,
-            "controllers": controllers,
-            "version": re.sub(r"^slurm\S* ", "", run(["scontrol", "--version"]).output.strip()),
-            "slurm_user": re.sub(r"\(.*", "", conf["slurmuser"]),
-            "slurm_uid": uid(re.sub(r"\(.*", "", conf["slurmuser"])),
-            "slurm_conf": checksum(written),
-            "cgroup_plugin": conf.get("cgroupplugin", ""),
-            "proctrack": conf.get("proctracktype", "proctrack/cgroup"),
-            "return_to_service": conf.get("returntoservice", "0"),
-            "slurmdbd_error": _slurmdbd_error(conf) if serving else "",
-        },
+        "daemons": daemons,
+        "full": full,
+        "cluster": cluster,
         "nodes": [],
         "node_options": {},
     }
-    if answer["cluster"]["answers"]:
+    if cluster["answers"]:
         answer |= _nodes(path, conf, [*controllers])
     return answer
 
@@ -293,8 +297,8 @@ def _nodes(path: str, conf: Settings, controllers: Sequence[str]) -> dict[str, A
     sick = sick_nodes(records, conf, text(f"{os.path.dirname(path)}/gres.conf"), log)
     jobs = jobs_by_node(output(SQUEUE)) if sick else {}
     sick = [replace(each, jobs=tuple(jobs.get(each.name, ()))) for each in sick]
-    options = {
-        "controllers": controllers,
+    options: NodeOptions = {
+        "controllers": [*controllers],
         "controller_port": first_port(conf["slurmctldport"]),
         "slurm_user": re.sub(r"\(.*", "", conf["slurmuser"]),
         "spool_dir": conf["slurmdspooldir"],

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import DaemonRecord
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, visible
@@ -39,9 +39,9 @@ ATTEMPT = re.compile(r"(?:: No error)?, attempt number -?\d+$")
 PROPERTIES = "--property=Id,LoadState,ActiveState,UnitFileState,Result"
 
 
-def states(shown: str) -> dict[str, dict[str, Any]]:
+def states(shown: str) -> dict[str, DaemonRecord]:
     """The units in the output of `systemctl show`, by their names without suffix, without those that are missing."""
-    found = {}
+    found: dict[str, DaemonRecord] = {}
     for block in shown.strip().split("\n\n"):
         unit = dict(line.partition("=")[::2] for line in block.split("\n"))
         if unit.get("LoadState", "not-found") != "not-found":
@@ -87,7 +87,7 @@ def journal(unit: str) -> str:
     return run(words, seconds=SECONDS).output
 
 
-def look(logs: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def look(logs: Mapping[str, str]) -> dict[str, DaemonRecord]:
     """The daemons of a host, by the names of their units; what the host does not have is left out.
 
     logs: the file of each daemon's log; empty if it has none.

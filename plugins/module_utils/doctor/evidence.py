@@ -10,9 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import (
+    MANY,
+    Cpus,
+    Gpus,
+    HostName,
+    Line,
+    Mib,
+    Most,
+    Pattern,
+    Port,
+    Text,
+)
 
 NOT_IN_INVENTORY = "the inventory has no such host"
 """Why a host could not be looked at, if nobody has told Ansible of it."""
@@ -39,32 +51,32 @@ KILLED = ("signal", "oom-kill")
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """A node as slurmctld knows it, and what the controller finds out about it."""
+    """A node as slurmctld knows it, and what the controller finds out about it: a node of the module slurm_doctor."""
 
-    name: str
-    states: tuple[str, ...] = ("IDLE",)
+    name: HostName
+    states: Annotated[tuple[Annotated[str, Pattern("[A-Z_]+")], ...], Most(32)] = ("IDLE",)
     """Its state and the flags of it, as in `scontrol show node`; `*` is NOT_RESPONDING."""
-    reason: str = ""
-    user: str = ""
+    reason: Text = ""
+    user: Line = ""
     """Who has set the reason."""
-    since: str = ""
-    address: str = ""
+    since: Line = ""
+    address: Line = ""
     """NodeAddr."""
-    addresses: tuple[str, ...] = ()
+    addresses: Annotated[tuple[Annotated[str, Pattern("[0-9a-f.:%a-z]+", 64)], ...], Most(64)] = ()
     """The IP addresses to which the controller resolves it; none if it cannot."""
-    port: int = 6818
-    cpus: int = 1
-    real_memory: int = 1
+    port: Port = 6818
+    cpus: Cpus = 1
+    real_memory: Mib = 1
     """MiB with which it must register at least."""
-    gpus: int = 0
+    gpus: Gpus = 0
     """GPUs in its Gres, without MIG instances and shards."""
-    device_files: tuple[str, ...] = ()
+    device_files: tuple[Line, ...] = ()
     """Its device files in gres.conf."""
-    closed: str = ""
+    closed: Line = ""
     """Why slurmd's port takes no connection from the controller; empty if it does."""
-    jobs: tuple[str, ...] = ()
+    jobs: Annotated[tuple[Annotated[str, Pattern("[0-9]+")], ...], Most(MANY)] = ()
     """The numbers of the jobs that it runs."""
-    log: tuple[str, ...] = ()
+    log: Annotated[tuple[Line, ...], Most(64)] = ()
     """The last errors about it in slurmctld's log."""
 
     @property

@@ -12,8 +12,8 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import DaemonRecord, NodeLook
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error, sockets
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import daemon_look
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.cluster_look import checksum, text, uid
@@ -59,12 +59,12 @@ class HostQuestions:
     credential: str
 
 
-def look(asked: HostQuestions) -> dict[str, Any]:
+def look(asked: HostQuestions) -> NodeLook:
     """What this host says."""
     names = {"%n": asked.node, "%h": socket.gethostname().partition(".")[0]}
     spool, log = substituted(asked.spool_dir, names), substituted(asked.log_file, names)
     daemons = daemon_look.look({"slurmd": log, "munge": ""})
-    absent = {"active": "", "enabled": False, "result": "", "log": []}
+    absent: DaemonRecord = {"active": "", "enabled": False, "result": "", "log": []}
     points = mounted()
     smi = run(["nvidia-smi", "-L"], seconds=20) if asked.gpus else None
     error, count = nvidia(smi.status, f"{smi.output}\n{smi.errors}") if smi else ("", None)

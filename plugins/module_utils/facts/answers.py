@@ -17,9 +17,28 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import (
+    CORES,
+    LARGEST,
+    MANY,
+    MOST_HOSTS,
+    PATH,
+    ClusterRecord,
+    DaemonRecord,
+    Form,
+    HardwareFact,
+    HostFact,
+    Most,
+    NodeLook,
+    NodeOptions,
+    Pattern,
+    Range,
+    Word,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_advice import without_harmful_advice
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import indented, visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.variable_names import replaced_variables
@@ -29,15 +48,6 @@ Check = Callable[[Any], str]
 
 SHOWN = 60
 """Characters of a wrong value that are shown."""
-
-LARGEST = 2**43
-"""MiB: more memory or disk than that is nobody's."""
-
-CORES = 2**14
-"""More cores than a machine has. Sets of cores become numbers with as many bits."""
-
-MOST_HOSTS = 1 << 16
-"""More hosts than a cluster has."""
 
 TEXT = 2**24
 """Characters of all texts of a result. The plan of the largest clusters has some millions. `answer_limit.LIMIT` is the
@@ -120,109 +130,64 @@ def _record(**fields: Check) -> Check:
 
 
 def _cores(value: Any) -> str:
-    """A list of cores, such as 0-3,8, with numbers that a machine can have."""
     wrong = _text(r"([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?", 4096)(value)
     if not wrong and any(int(number) >= CORES for number in re.findall(r"[0-9]+", value)):
         wrong = f"found {_found(value)}, allowed: numbers below {CORES}"
     return wrong
 
 
-_PRINTABLE = r"[ -~]*"
+def _any_text(value: Any) -> str:
+    return "" if isinstance(value, str) else f"found {_found(value)}, allowed: a text"
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, str) and "\n" not in value and len(value) <= 1000:
+        return ""
+    return f"found {_found(value)}, allowed: a text of one line, of at most 1000 characters"
+
+
+_FORMS: dict[Form, Check] = {Form.CORES: _cores, Form.LINE: _line, Form.TEXT: _any_text}
+
+
+def check_of(kind: Any, none: bool = False) -> Check:
+    """The check of a type of `answer_records`, or of a field's type; a value may be null if it says so.
+
+    Raises:
+        TypeError: a text or number has no bounds, or the type is no other one of JSON.
+    """
+    bounds = getattr(kind, "__metadata__", ())
+    kind = kind.__origin__ if bounds else kind
+    inner = get_args(kind)
+    if type(None) in inner:
+        return check_of(inner[0], none=True)
+    if is_typeddict(kind) or dataclasses.is_dataclass(kind):
+        return _record(**checks_of(kind))
+    most = next((bound.items for bound in bounds if isinstance(bound, Most)), 4096)
+    if get_origin(kind) in (list, tuple):  # JSON has lists alone
+        return _list(check_of(inner[0]), most, none)
+    if get_origin(kind) is dict:
+        return _mapping(check_of(inner[0]), check_of(inner[1]), most)
+    if kind is bool:
+        return _truth
+    for bound in bounds:
+        if isinstance(bound, Range):
+            return _number(bound.most, bound.least, none)
+        if isinstance(bound, Pattern):
+            return _text(bound.pattern, bound.most, none)
+        if isinstance(bound, Form) and not none:
+            return _FORMS[bound]
+    raise TypeError(f"{kind} has no bounds")
+
+
+def checks_of(record: Any) -> dict[str, Check]:
+    """The checks of a record's fields, by name."""
+    return {name: check_of(hint) for name, hint in get_type_hints(record, include_extras=True).items()}
+
+
 _WORD = r"[A-Za-z0-9][A-Za-z0-9+._~:-]*"
-_PATH = r"/[A-Za-z0-9+._/@%:-]*"
-_VERSION = r"(?:[A-Za-z0-9+._~:-]+)?"
-_KEY = r"[a-z0-9-]+ [A-Za-z0-9+/]+=*"
-_PORTS = r"[0-9]{1,5}(:[0-9]{1,5})?"
 
-HARDWARE = _record(
-    cpus=_number(1 << 20, 1),
-    boards=_number(1 << 10),
-    sockets_per_board=_number(1 << 10),
-    cores_per_socket=_number(CORES),
-    threads_per_core=_number(1 << 10),
-    real_memory=_number(LARGEST, none=True),
-    tmp_disk=_number(LARGEST, none=True),
-    device_files=_list(_text(_PATH)),
-    gpus=_list(
-        _record(
-            minor=_number(1 << 20, none=True),
-            pci_address=_text(r"[0-9a-fA-F:.]+"),
-            model=_text(_PRINTABLE, none=True),
-            type=_text(r"[a-z0-9][a-z0-9._-]*", 64, none=True),
-            memory_mb=_number(LARGEST, none=True),
-            numa_node=_number(1 << 16, none=True),
-            cores=_cores,
-            mig=_list(_record(profile=_text(_WORD, 64), uuid=_text(_WORD)), 64),
-        ),
-        256,
-    ),
-)
-"""The fact `slurm_hardware` (module slurm_hardware_facts)."""
-
-CLUSTERS = _record(
-    found=_list(
-        _record(
-            name=_text(r"[a-z0-9._+?-]+", 255), file=_text(r"/[A-Za-z0-9+._/@%:?-]*", 1000), by=_text("[a-z]+", 16)
-        ),
-        64,
-    ),
-    daemons=_list(_text(_WORD), 16),
-)
-"""The part `clusters` of the fact `slurm_host`."""
-
-HOST = _record(
-    distribution=_text(r"[a-z0-9._-]+( [A-Za-z0-9._-]+)?", 64),
-    codename=_text(r"[a-z0-9._-]*", 64),
-    hostname=_text(r"[A-Za-z0-9._-]*", 255),
-    container=_text(r"[a-z0-9-]+", 64),
-    memory_mib=_number(LARGEST),
-    nvidia_gpus=_number(1024),
-    slurm_version=_text(_VERSION),
-    slurm=_record(installed=_text(_VERSION), candidate=_text(_VERSION), state_protocol=_number((1 << 16) - 1)),
-    packages=_mapping(_text(_WORD), _text(_WORD)),
-    unheld=_list(_text(_WORD)),
-    candidates=_mapping(_text(_WORD), _text(_WORD)),
-    mirror=_text(r"(?:[a-z+]+:[A-Za-z0-9+._~:/@%-]+)?"),
-    interrupted=_truth,
-    clocks=_mapping(_text(_WORD), _truth),
-    made=_mapping(_text(_WORD), _text("[0-9a-f]{64}")),
-    users=_mapping(_text(_WORD), _number(1 << 32)),
-    paths=_mapping(_text(_PATH), _text(r"[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}")),
-    directories=_record(
-        differ=_mapping(_text(_PATH), _text(r"missing|[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}")),
-        refused=_list(_text(_PRINTABLE, 1000), 64),
-    ),
-    people=_text(r"([0-9a-f]{64})?"),
-    directory=_record(checksum=_text(r"([0-9a-f]{64})?"), unknown=_number(1 << 32, none=True)),
-    free_mib=_mapping(_text(_PATH), _number(LARGEST)),
-    files=_mapping(_text(_PATH), _text(r"[0-9a-f]{64}")),
-    programs=_mapping(_text(r"/?[A-Za-z0-9+._/@%:~,*?!\[\]-]+"), _text(_PRINTABLE, 1000)),
-    scripts=_mapping(_text(r"[a-z_]+(: |\.)[A-Za-z0-9._-]+"), _text(_PRINTABLE, 1000)),
-    part=_text(r"([0-9a-f]{64})?"),
-    other_addresses=_mapping(_text(r"[A-Za-z0-9._-]+", 255), _text(r"[0-9.]+", 15)),
-    clusters=CLUSTERS,
-    cloud_init=_record(writes_hosts=_text(rf"({_PATH})?"), own_name=_truth),
-    ufw=_list(_text(rf"any|{_PORTS}(,{_PORTS})*"), none=True),
-    profiles=_mapping(_text(_WORD), _text("loaded|missing|no userns|not loaded")),
-    kernel=_mapping(_text(r"[A-Za-z0-9._/-]+"), _number(1 << 63, -(1 << 63))),
-    storage=_text("[0-9a-f]{64}|incomplete|"),
-    firewall=_text("[0-9a-f]{64}|incomplete|"),
-    backup=_text(_PRINTABLE, 1000),
-    serving_controller=_text(r"[A-Za-z0-9._-]*", 255),
-    jobs=_list(_number(1 << 32)),
-    out_of_service=_text(r"[A-Za-z0-9._,\[\]-]*", 1 << 20, none=True),
-    host_key=_text(rf"({_KEY})?", 2000),
-    sshd=_text("(all|administrators|job)?"),
-    known_hosts=_list(_text(rf"[A-Za-z0-9:._,-]+ {_KEY}", 3000), MOST_HOSTS),
-    namespaces=_record(
-        max_user_namespaces=_number(1 << 63, none=True),
-        unprivileged_userns_clone=_number(1 << 31, none=True),
-        apparmor_restrict_unprivileged_userns=_number(1 << 31, none=True),
-    ),
-)
-"""The fact `slurm_host` (module slurm_host_facts)."""
-
-FACTS: dict[str, Check] = {"slurm_host": HOST, "slurm_hardware": HARDWARE}
+FACTS = {"slurm_host": check_of(HostFact), "slurm_hardware": check_of(HardwareFact)}
+"""The checks of facts; they are made once, at import."""
 
 FACTS_OF = {"slurm_host_facts": ("slurm_host", "slurm_hardware"), "slurm_hardware_facts": ("slurm_hardware",)}
 """The facts that a module returns. No other one returns any."""
@@ -230,18 +195,8 @@ FACTS_OF = {"slurm_host_facts": ("slurm_host", "slurm_hardware"), "slurm_hardwar
 # -- results of modules ----------------------------------------------------------------------------------------------
 
 
-def _any_text(value: Any) -> str:
-    return "" if isinstance(value, str) else f"found {_found(value)}, allowed: a text"
-
-
 def _any_text_or_none(value: Any) -> str:
     return "" if value is None else _any_text(value)
-
-
-def _line(value: Any) -> str:
-    if isinstance(value, str) and "\n" not in value and len(value) <= 1000:
-        return ""
-    return f"found {_found(value)}, allowed: a text of one line, of at most 1000 characters"
 
 
 def _anything(_value: Any) -> str:
@@ -251,9 +206,6 @@ def _anything(_value: Any) -> str:
 def _plan(**more: Check) -> Check:
     return _list(_record(what=_any_text, before=_any_text_or_none, after=_any_text_or_none, **more), MANY)
 
-
-MANY = 1_000_000
-"""Entries of a list that has some for each node, user or job."""
 
 _LINES = _list(_any_text, MANY)
 _DIFFERENCES = _list(_record(name=_text(_WORD), measured=_number(LARGEST), slurmd=_number(LARGEST)), 64)
@@ -280,54 +232,10 @@ _ACCOUNTING: dict[str, Check] = {"plan": _plan(), "table": _LINES}
 _MOUNT = _record(point=_line, type=_line, source=_line, root=_truth, guard=_line, automount=_truth)
 
 
-_PLUGIN = _record(path=_text(_PATH), sha256=_text("[0-9a-f]{64}"))
+_PLUGIN = _record(path=_text(PATH), sha256=_text("[0-9a-f]{64}"))
 
 
-_DAEMON = _record(active=_text("[a-z]*"), enabled=_truth, result=_text("[a-z-]*"), log=_list(_line, 64))
-"""A daemon of the modules slurm_doctor and slurm_doctor_node."""
-
-_CLUSTER = _record(
-    answers=_truth,
-    serving=_line,
-    controllers=_mapping(_line, _truth, 64),
-    version=_line,
-    slurm_user=_line,
-    slurm_uid=_number(1 << 32, none=True),
-    slurm_conf=_text("([0-9a-f]{64})?"),
-    cgroup_plugin=_line,
-    proctrack=_line,
-    return_to_service=_line,
-    slurmdbd_error=_any_text,
-)
-
-_NODE = _record(
-    name=_text(r"[A-Za-z0-9][A-Za-z0-9._-]*", 255),
-    states=_list(_text("[A-Z_]+"), 32),
-    reason=_any_text,
-    user=_line,
-    since=_line,
-    address=_line,
-    addresses=_list(_text("[0-9a-f.:%a-z]+", 64), 64),
-    port=_number(65535),
-    cpus=_number(1 << 20),
-    real_memory=_number(LARGEST),
-    gpus=_number(1024),
-    device_files=_list(_line),
-    closed=_line,
-    jobs=_list(_text("[0-9]+"), MANY),
-    log=_list(_line, 64),
-)
-"""A node of the module slurm_doctor."""
-
-_NODE_OPTIONS = _record(
-    controllers=_list(_line, 64),
-    controller_port=_number(65535),
-    slurm_user=_line,
-    spool_dir=_line,
-    log_file=_line,
-    tmp_fs=_line,
-    credential=_text(r"[A-Za-z0-9+/=:]*", 4000),
-)
+_NODE_OPTIONS = check_of(NodeOptions)
 
 
 def _node_options(value: Any) -> str:
@@ -403,38 +311,17 @@ RESULTS: dict[str, dict[str, Check]] = {
     "slurm_doctor": {
         "time": _seconds,
         "clock_offset": _seconds,
-        "daemons": _mapping(_text(_WORD), _DAEMON, 16),
+        "daemons": check_of(Annotated[dict[Word, DaemonRecord], Most(16)]),
         "full": _list(_line, 64),
-        "cluster": _CLUSTER,
+        "cluster": check_of(ClusterRecord),
         # Names become hosts of the play.
-        "nodes": _list(_NODE, MOST_HOSTS),
+        "nodes": check_of(Annotated[list[SlurmNode], Most(MOST_HOSTS)]),
         "node_options": _node_options,
     },
     "slurm_doctor_node": {
         "time": _seconds,
         "clock_offset": _seconds,
-        "version": _line,
-        "slurmd": _DAEMON,
-        "munge": _DAEMON,
-        "munge_error": _line,
-        "slurm_uid": _number(1 << 32, none=True),
-        "slurm_conf": _text("([0-9a-f]{64})?"),
-        "cpus": _number(1 << 20),
-        "memory": _number(LARGEST),
-        "full": _list(_line, 64),
-        "unmounted": _list(_line),
-        "hanging": _list(_line),
-        "missing_files": _list(_line),
-        "nvidia_error": _line,
-        "nvidia_gpus": _number(1024, none=True),
-        "xids": _list(_line, 64),
-        "cgroup": _text("v1|v2"),
-        "listens": _truth,
-        "addresses": _list(_text("[0-9a-f.:]+", 64)),
-        "unresolved": _list(_line),
-        "closed": _mapping(_line, _line),
-        "left": _list(_line),
-        "booted": _line,
+        **checks_of(NodeLook),
     },
     "slurm_files": {"files": _LINES},
     "slurm_hardware_facts": {"differences": _DIFFERENCES},
@@ -486,7 +373,7 @@ RESULTS: dict[str, dict[str, Check]] = {
         "missing": _list(_line),
         "error": _any_text,
     },
-    "slurm_storage": {"plan": _plan(), "unexported": _list(_text(_PATH)), "remarks": _LINES},
+    "slurm_storage": {"plan": _plan(), "unexported": _list(_text(PATH)), "remarks": _LINES},
     "slurm_user": _ACCOUNTING,
 }
 """The keys that the modules of this collection return, by module."""

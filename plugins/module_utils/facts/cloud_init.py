@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import CloudInit
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 
 OFF = "/etc/cloud/cloud-init.disabled"
@@ -27,7 +27,7 @@ TRUE = ("true", "1", "on", "yes", "template")
 line of 127.0.1.1 is written (cloudinit/config/cc_update_etc_hosts.py)."""
 
 
-def look(tree: Tree, hostname: str) -> dict[str, Any]:
+def look(tree: Tree, hostname: str) -> CloudInit:
     """The fact `cloud_init`, which module slurm_host_facts documents."""
     given = re.search(r'"hostname": *"([^".]+)', tree.text(GIVEN) or "")
     off = tree.exists(OFF) or "cloud-init=disabled" in (tree.text("/proc/cmdline") or "").split()

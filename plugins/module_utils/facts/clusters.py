@@ -14,8 +14,8 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import Clusters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationError, lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.made import Unit
@@ -101,7 +101,7 @@ class ClusterName:
     by: str
 
 
-def look(tree: Tree, hosts: str, units: Mapping[str, Unit], state_directory: str = "") -> dict[str, Any]:
+def look(tree: Tree, hosts: str, units: Mapping[str, Unit], state_directory: str = "") -> Clusters:
     """The fact `clusters`.
 
     Args:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import HardwareFact
 from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
@@ -90,7 +91,7 @@ def measure(
     device_files: Sequence[str] = (),
     tmp_fs: str = "/tmp",
     sysroot: str = "/",
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+) -> tuple[HardwareFact, list[dict[str, Any]]]:
     """The fact `slurm_hardware`, and its differences from `slurmd -C`, which are also a warning of the module.
 
     Raises:
@@ -113,7 +114,7 @@ def measure(
     except TopologyError as error:
         raise MeasurementError(str(error)) from None
     usage = gpu_usage(module, tree) if here and tree.exists(gpus.DRIVER) else {}
-    facts: dict[str, Any] = {
+    facts: HardwareFact = {
         **topology.numbers,
         "real_memory": read_memory(tree),
         "tmp_disk": disk_size(tmp_fs) if here else None,

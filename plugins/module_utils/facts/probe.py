@@ -15,9 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change, job_processes, made, sshd_pam
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import (
+    DirectoryFaults,
+    DirectoryUsers,
+    HostFact,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import release_order
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import (
     Directories,
@@ -209,7 +213,7 @@ class Questions:
     """Is the last backup older than so many hours, or has it failed? 0: there is none to ask about."""
 
 
-def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
+def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
     """The facts about a host: the fact `slurm_host`, whose keys the module slurm_host_facts documents."""
     packages = dpkg.installed(run(dpkg.QUERY))
     own = distribution(tree.text("/etc/os-release") or "")
@@ -225,7 +229,8 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
     services = dict.fromkeys((*CLOCKS, *questions.made, *clusters.DAEMONS))
     units = made.units(run(["systemctl", "show", f"--property={','.join(made.PROPERTIES)}", *services]))
     return {
-        **own,
+        "distribution": own["distribution"],
+        "codename": own["codename"],
         "hostname": hostname,
         "container": run(["systemd-detect-virt", "--container"]).strip() or "none",
         "memory_mib": _memory(tree.text("/proc/meminfo") or ""),
@@ -277,12 +282,9 @@ def look(tree: Tree, run: Command, questions: Questions) -> dict[str, Any]:
         # Users' containers need these. unprivileged_userns_clone is Debian's own, a kernel that lacks it allows them.
         # apparmor_restrict_unprivileged_userns is Ubuntu's: programs without a profile get useless namespaces.
         "namespaces": {
-            name.rpartition(".")[2]: _setting(tree, name)
-            for name in (
-                "user.max_user_namespaces",
-                "kernel.unprivileged_userns_clone",
-                "kernel.apparmor_restrict_unprivileged_userns",
-            )
+            "max_user_namespaces": _setting(tree, "user.max_user_namespaces"),
+            "unprivileged_userns_clone": _setting(tree, "kernel.unprivileged_userns_clone"),
+            "apparmor_restrict_unprivileged_userns": _setting(tree, "kernel.apparmor_restrict_unprivileged_userns"),
         },
     }
 
@@ -380,7 +382,7 @@ def _owners(tree: Tree, names: Iterable[str]) -> Iterable[tuple[str, str]]:
         yield name, f"{user_name(status.st_uid)}:{group_name(status.st_gid)} {status.st_mode & 0o7777:04o}"
 
 
-def directories(wanted: Sequence[Directory]) -> dict[str, Any]:
+def directories(wanted: Sequence[Directory]) -> DirectoryFaults:
     """The fact `directories`. Raises OSError.
 
     A directory whose owner the site chooses may be on a file system that does not answer, which is for the health
@@ -463,7 +465,7 @@ def unknown_users(names: Sequence[str]) -> list[str]:
     return [unknown] if unknown else []
 
 
-def directory(names: Sequence[str]) -> dict[str, Any]:
+def directory(names: Sequence[str]) -> DirectoryUsers:
     """A checksum of the ids of users, for the comparison with other hosts, and how many this host does not know.
 
     None of them: there was no answer in time.

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import GpuFact, MigInstance
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, bits, format_list, of
 
 PCI = "/sys/bus/pci/devices"
@@ -41,7 +42,7 @@ class Usage:
     """Data of nvidia-smi about a GPU: its memory in MiB, and its MIG instances."""
 
     memory: int | None = None
-    mig: list[dict[str, str]] = field(default_factory=list)
+    mig: list[MigInstance] = field(default_factory=list)
 
 
 def gres_type(model: str) -> str:
@@ -103,8 +104,8 @@ def parse_usage(query: str, listing: str) -> dict[str, Usage]:
 
     Lines that are not understood are left out (`misunderstood` names the first).
     """
-    mig: dict[str, list[dict[str, str]]] = {}
-    instances: list[dict[str, str]] = []
+    mig: dict[str, list[MigInstance]] = {}
+    instances: list[MigInstance] = []
     for line in listing.split("\n"):
         if gpu := _GPU.fullmatch(line):
             instances = mig.setdefault(gpu[1], [])
@@ -156,7 +157,7 @@ def numa_node(tree: Tree, address: str) -> int | None:
     return nodes[0] if len(nodes) == 1 else None
 
 
-def read_gpus(tree: Tree, cores: Sequence[int], usage: dict[str, Usage]) -> list[dict[str, Any]]:
+def read_gpus(tree: Tree, cores: Sequence[int], usage: dict[str, Usage]) -> list[GpuFact]:
     """The machine's GPUs in the order of their minor numbers, those that no driver has taken last.
 
     Args:
@@ -164,7 +165,7 @@ def read_gpus(tree: Tree, cores: Sequence[int], usage: dict[str, Usage]) -> list
         cores: the CPUs of each core, in the order of Slurm's core indexes.
         usage: what nvidia-smi knows.
     """
-    gpus = []
+    gpus: list[GpuFact] = []
     for address in addresses(tree):
         driver = dict(
             re.findall(r"^([^:\n]+):[ \t]*(.*)$", tree.text(f"{DRIVER}/{address}/information") or "", re.MULTILINE)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import CpuNumbers
 from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, bits, first, of
 
@@ -45,9 +46,15 @@ class Topology:
     cores: tuple[int, ...]
 
     @property
-    def numbers(self) -> dict[str, int]:
+    def numbers(self) -> CpuNumbers:
         """The words of the node line alone, by the names of the facts."""
-        return {name: value for name, value in vars(self).items() if name != "cores"}
+        return {
+            "cpus": self.cpus,
+            "boards": self.boards,
+            "sockets_per_board": self.sockets_per_board,
+            "cores_per_socket": self.cores_per_socket,
+            "threads_per_core": self.threads_per_core,
+        }
 
 
 @dataclass(eq=False)

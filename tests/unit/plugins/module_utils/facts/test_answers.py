@@ -10,20 +10,30 @@ import itertools
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_type_hints, is_typeddict
 from unittest.mock import Mock
 
 import pytest
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import (
+    CORES,
+    ClusterRecord,
+    DaemonRecord,
+    HardwareFact,
+    HostFact,
+    NodeLook,
+    NodeOptions,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import measurement, probe
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import (
-    CORES,
     DEPTH,
     FACTS_OF,
     RESULTS,
     SOMETIMES,
     TEXT,
+    check_of,
     checked,
     fact_problems,
     printed,
@@ -306,6 +316,53 @@ def test_what_is_documented_is_what_is_checked(module: str) -> None:
     assert documented.keys() == RESULTS[module].keys()
     sometimes = {name for name, value in documented.items() if value["returned"] not in ("always", "success")}
     assert sometimes == SOMETIMES.get(module, set())
+
+
+def fields(kind: Any) -> Any:
+    """The fields of a record, and those of the records in it; empty for any other type."""
+    if is_typeddict(kind) or dataclasses.is_dataclass(kind):
+        return {name: fields(hint) for name, hint in get_type_hints(kind).items()}
+    return next(filter(None, map(fields, get_args(kind))), {})
+
+
+def documented_fields(documented: dict[str, Any], record: Any) -> Any:
+    """The same from the documentation; where it has a record as a sample, those of the sample."""
+    if "contains" in documented:
+        return {name: documented_fields(value, None) for name, value in documented["contains"].items()}
+    shown: Any = documented.get("sample") if record else {}
+    while isinstance(shown, list) or (record is DaemonRecord and "active" not in shown):
+        shown = next(iter(shown if isinstance(shown, list) else shown.values()))
+    return {name: {} for name in shown}
+
+
+@pytest.mark.parametrize(
+    ("module", "place", "record"),
+    [
+        ("slurm_host_facts", ("ansible_facts", "slurm_host"), HostFact),
+        ("slurm_hardware_facts", ("ansible_facts", "slurm_hardware"), HardwareFact),
+        ("slurm_doctor", ("daemons",), DaemonRecord),
+        ("slurm_doctor", ("cluster",), ClusterRecord),
+        ("slurm_doctor", ("nodes",), SlurmNode),
+        ("slurm_doctor", ("node_options",), NodeOptions),
+        ("slurm_doctor_node", (), NodeLook),
+    ],
+)
+def test_the_documented_fields_of_an_answer_are_those_of_its_record(
+    module: str, place: tuple[str, ...], record: Any
+) -> None:
+    documented: Any = {"contains": returned(module)}
+    for key in place:
+        documented = documented["contains"][key]
+    found, wanted = documented_fields(documented, record), fields(record)
+    assert found.keys() - {"time", "clock_offset"} == wanted.keys()
+    for name, inner in found.items():
+        assert not inner or inner.keys() == wanted[name].keys(), name
+
+
+@pytest.mark.parametrize("kind", [int, str, Annotated[float, "of any size"], list[str], set[bool]])
+def test_a_field_without_bounds_is_an_error_of_the_code(kind: Any) -> None:
+    with pytest.raises(TypeError, match="has no bounds"):
+        check_of(kind)
 
 
 @pytest.mark.parametrize("module", RESULTS)

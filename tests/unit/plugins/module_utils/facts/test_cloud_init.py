@@ -8,13 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import CloudInit
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import cloud_init
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 
 USER, VENDOR = (f"{cloud_init.INSTANCE}/{name}" for name in ("cloud-config.txt", "vendor-cloud-config.txt"))
 
 
-def found(directory: Path, **files: str) -> dict[str, str | bool]:
+def found(directory: Path, **files: str) -> CloudInit:
     paths = {
         "user": USER,
         "vendor": VENDOR,

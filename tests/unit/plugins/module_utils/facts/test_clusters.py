@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import Clusters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import answers, clusters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.clusters import confs_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
@@ -42,10 +42,10 @@ def found(root: Path, hosts: str = "", enabled: str = "", state_directory: str =
     ]
 
 
-def look(root: Path, hosts: str = "", enabled: str = "", state_directory: str = "") -> dict[str, Any]:
+def look(root: Path, hosts: str = "", enabled: str = "", state_directory: str = "") -> Clusters:
     units = {name: {"UnitFileState": "enabled"} for name in enabled.split()}
     fact = clusters.look(Tree(str(root)), hosts, units, state_directory)
-    assert answers.CLUSTERS(fact) == ""
+    assert answers.check_of(Clusters)(fact) == ""
     return fact
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils import made
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import HostFact
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import probe
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
@@ -62,7 +63,7 @@ def host(directory: Path, **files: str) -> Tree:
     return Tree(str(directory))
 
 
-def look(tree: Tree, questions: Questions | None = None, **answers: str) -> dict[str, Any]:
+def look(tree: Tree, questions: Questions | None = None, **answers: str) -> HostFact:
     return probe.look(tree, Commands(**answers), questions or Questions())
 
 

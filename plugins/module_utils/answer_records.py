@@ -1,0 +1,285 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The records that a host answers with, and the bounds of their fields.
+
+The code that makes an answer has these types, and the control host checks answers by them (`facts/answers.py`). They
+are the dictionaries that become JSON. Annotations are only evaluated on the control host.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, NamedTuple, TypedDict
+
+LARGEST = 2**43
+"""MiB: more memory or disk than that is nobody's."""
+
+CORES = 2**14
+"""More cores than a machine has. Sets of cores become numbers with as many bits."""
+
+MOST_HOSTS = 1 << 16
+"""More hosts than a cluster has."""
+
+
+MANY = 1_000_000
+"""Entries of a list that has some for each node, user or job."""
+
+
+class Range(NamedTuple):
+    """The bounds of a number."""
+
+    most: int
+    least: int = 0
+
+
+class Pattern(NamedTuple):
+    """The form of a text (re.fullmatch, in ASCII), and its length."""
+
+    pattern: str
+    most: int = 200
+
+
+class Form(Enum):
+    """The form of a text, in words."""
+
+    CORES = "a list of cores, such as 0-3,8, with numbers that a machine can have"
+    LINE = "one line of at most 1000 characters"
+    TEXT = "any text; the size of a whole answer is limited"
+
+
+class Most(NamedTuple):
+    """How many items a list or mapping may have; 4096 without it."""
+
+    items: int
+
+
+PATH = r"/[A-Za-z0-9+._/@%:-]*"
+_KEY = r"[a-z0-9-]+ [A-Za-z0-9+/]+=*"
+_PORTS = r"[0-9]{1,5}(:[0-9]{1,5})?"
+_OWNER = r"[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}"
+
+Line = Annotated[str, Form.LINE]
+Text = Annotated[str, Form.TEXT]
+Word = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9+._~:-]*")]
+ShortWord = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9+._~:-]*", 64)]
+Path = Annotated[str, Pattern(PATH)]
+Version = Annotated[str, Pattern(r"(?:[A-Za-z0-9+._~:-]+)?")]
+Model = Annotated[str, Pattern(r"[ -~]*")]
+Sentence = Annotated[str, Pattern(r"[ -~]*", 1000)]
+Checksum = Annotated[str, Pattern("[0-9a-f]{64}")]
+ChecksumOrEmpty = Annotated[str, Pattern(r"([0-9a-f]{64})?")]
+StateDigest = Annotated[str, Pattern("[0-9a-f]{64}|incomplete|")]
+HostName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*", 255)]
+FewLines = Annotated[list[Line], Most(64)]
+Cpus = Annotated[int, Range(1 << 20)]
+Gpus = Annotated[int, Range(1024)]
+Port = Annotated[int, Range(65535)]
+Mib = Annotated[int, Range(LARGEST)]
+Count10 = Annotated[int, Range(1 << 10)]
+Number32 = Annotated[int, Range(1 << 32)]
+Setting = Annotated[int, Range(1 << 31)]
+
+
+class MigInstance(TypedDict):
+    """An instance of a GPU."""
+
+    profile: ShortWord
+    uuid: Word
+
+
+class GpuFact(TypedDict):
+    """A GPU of the fact `slurm_hardware`."""
+
+    minor: Annotated[int, Range(1 << 20)] | None
+    pci_address: Annotated[str, Pattern(r"[0-9a-fA-F:.]+")]
+    model: Model | None
+    type: Annotated[str, Pattern(r"[a-z0-9][a-z0-9._-]*", 64)] | None
+    memory_mb: Mib | None
+    numa_node: Annotated[int, Range(1 << 16)] | None
+    cores: Annotated[str, Form.CORES]
+    mig: Annotated[list[MigInstance], Most(64)]
+
+
+class CpuNumbers(TypedDict):
+    """The numbers of a machine's CPUs, as slurm.conf counts them."""
+
+    cpus: Annotated[int, Range(1 << 20, 1)]
+    boards: Count10
+    sockets_per_board: Count10
+    cores_per_socket: Annotated[int, Range(CORES)]
+    threads_per_core: Count10
+
+
+class HardwareFact(CpuNumbers):
+    """The fact `slurm_hardware` (module slurm_hardware_facts)."""
+
+    real_memory: Mib | None
+    tmp_disk: Mib | None
+    device_files: list[Path]
+    gpus: Annotated[list[GpuFact], Most(256)]
+
+
+class NamedCluster(TypedDict):
+    """The name of a cluster, and the file and the daemon by which the host has it."""
+
+    name: Annotated[str, Pattern(r"[a-z0-9._+?-]+", 255)]
+    file: Annotated[str, Pattern(r"/[A-Za-z0-9+._/@%:?-]*", 1000)]
+    by: Annotated[str, Pattern("[a-z]+", 16)]
+
+
+class Clusters(TypedDict):
+    """The part `clusters` of the fact `slurm_host`."""
+
+    found: Annotated[list[NamedCluster], Most(64)]
+    daemons: Annotated[list[Word], Most(16)]
+
+
+class SlurmPackage(TypedDict):
+    """The part `slurm`: which release a host has, would get, and has written its state with."""
+
+    installed: Version
+    candidate: Version
+    state_protocol: Annotated[int, Range((1 << 16) - 1)]
+
+
+class DirectoryFaults(TypedDict):
+    """The part `directories`."""
+
+    differ: dict[Path, Annotated[str, Pattern(rf"missing|{_OWNER}")]]
+    refused: Annotated[list[Sentence], Most(64)]
+
+
+class DirectoryUsers(TypedDict):
+    """The part `directory`, of users of a directory service."""
+
+    checksum: ChecksumOrEmpty
+    unknown: Number32 | None
+
+
+class CloudInit(TypedDict):
+    """The part `cloud_init`."""
+
+    writes_hosts: Annotated[str, Pattern(rf"({PATH})?")]
+    own_name: bool
+
+
+class Namespaces(TypedDict):
+    """The part `namespaces`."""
+
+    max_user_namespaces: Annotated[int, Range(1 << 63)] | None
+    unprivileged_userns_clone: Setting | None
+    apparmor_restrict_unprivileged_userns: Setting | None
+
+
+class HostFact(TypedDict):
+    """The fact `slurm_host` (module slurm_host_facts)."""
+
+    distribution: Annotated[str, Pattern(r"[a-z0-9._-]+( [A-Za-z0-9._-]+)?", 64)]
+    codename: Annotated[str, Pattern(r"[a-z0-9._-]*", 64)]
+    hostname: Annotated[str, Pattern(r"[A-Za-z0-9._-]*", 255)]
+    container: Annotated[str, Pattern(r"[a-z0-9-]+", 64)]
+    memory_mib: Mib
+    nvidia_gpus: Gpus
+    slurm_version: Version
+    slurm: SlurmPackage
+    packages: dict[Word, Word]
+    unheld: list[Word]
+    candidates: dict[Word, Word]
+    mirror: Annotated[str, Pattern(r"(?:[a-z+]+:[A-Za-z0-9+._~:/@%-]+)?")]
+    interrupted: bool
+    clocks: dict[Word, bool]
+    made: dict[Word, Checksum]
+    users: dict[Word, Number32]
+    paths: dict[Path, Annotated[str, Pattern(_OWNER)]]
+    directories: DirectoryFaults
+    people: ChecksumOrEmpty
+    directory: DirectoryUsers
+    free_mib: dict[Path, Mib]
+    files: dict[Path, Checksum]
+    programs: dict[Annotated[str, Pattern(r"/?[A-Za-z0-9+._/@%:~,*?!\[\]-]+")], Sentence]
+    scripts: dict[Annotated[str, Pattern(r"[a-z_]+(: |\.)[A-Za-z0-9._-]+")], Sentence]
+    part: ChecksumOrEmpty
+    other_addresses: dict[Annotated[str, Pattern(r"[A-Za-z0-9._-]+", 255)], Annotated[str, Pattern(r"[0-9.]+", 15)]]
+    clusters: Clusters
+    cloud_init: CloudInit
+    ufw: list[Annotated[str, Pattern(rf"any|{_PORTS}(,{_PORTS})*")]] | None
+    profiles: dict[Word, Annotated[str, Pattern("loaded|missing|no userns|not loaded")]]
+    kernel: dict[Annotated[str, Pattern(r"[A-Za-z0-9._/-]+")], Annotated[int, Range(1 << 63, -(1 << 63))]]
+    storage: StateDigest
+    firewall: StateDigest
+    backup: Sentence
+    serving_controller: Annotated[str, Pattern(r"[A-Za-z0-9._-]*", 255)]
+    jobs: list[Number32]
+    out_of_service: Annotated[str, Pattern(r"[A-Za-z0-9._,\[\]-]*", 1 << 20)] | None
+    host_key: Annotated[str, Pattern(rf"({_KEY})?", 2000)]
+    sshd: Annotated[str, Pattern("(all|administrators|job)?")]
+    known_hosts: Annotated[list[Annotated[str, Pattern(rf"[A-Za-z0-9:._,-]+ {_KEY}", 3000)]], Most(MOST_HOSTS)]
+    namespaces: Namespaces
+
+
+# -- answers of the doctor's looks -----------------------------------------------------------------------------------
+
+
+class DaemonRecord(TypedDict):
+    """A daemon of the modules slurm_doctor and slurm_doctor_node."""
+
+    active: Annotated[str, Pattern("[a-z]*")]
+    enabled: bool
+    result: Annotated[str, Pattern("[a-z-]*")]
+    log: FewLines
+
+
+class ClusterRecord(TypedDict):
+    """The part `cluster` of the module slurm_doctor."""
+
+    answers: bool
+    serving: Line
+    controllers: Annotated[dict[Line, bool], Most(64)]
+    version: Line
+    slurm_user: Line
+    slurm_uid: Number32 | None
+    slurm_conf: ChecksumOrEmpty
+    cgroup_plugin: Line
+    proctrack: Line
+    return_to_service: Line
+    slurmdbd_error: Text
+
+
+class NodeOptions(TypedDict):
+    """The part `node_options` of the module slurm_doctor, where the serving controller answers."""
+
+    controllers: FewLines
+    controller_port: Port
+    slurm_user: Line
+    spool_dir: Line
+    log_file: Line
+    tmp_fs: Line
+    credential: Annotated[str, Pattern(r"[A-Za-z0-9+/=:]*", 4000)]
+
+
+class NodeLook(TypedDict):
+    """What the module slurm_doctor_node returns, beside the time."""
+
+    version: Line
+    slurmd: DaemonRecord
+    munge: DaemonRecord
+    munge_error: Line
+    slurm_uid: Number32 | None
+    slurm_conf: ChecksumOrEmpty
+    cpus: Cpus
+    memory: Mib
+    full: FewLines
+    unmounted: list[Line]
+    hanging: list[Line]
+    missing_files: list[Line]
+    nvidia_error: Line
+    nvidia_gpus: Gpus | None
+    xids: FewLines
+    cgroup: Annotated[str, Pattern("v1|v2")]
+    listens: bool
+    addresses: list[Annotated[str, Pattern("[0-9a-f.:]+", 64)]]
+    unresolved: list[Line]
+    closed: dict[Line, Line]
+    left: list[Line]
+    booted: Line
