@@ -28,8 +28,8 @@ options:
     default: false
   controllers:
     description:
-      - Controllers of this run, by their names in C(SlurmctldHost). If the run ends and slurmctld does not answer on
-        one of them, the module fails.
+      - Controllers that this run has reached, by their names in C(SlurmctldHost). If the run ends and slurmctld does
+        not answer on one of them, the module fails.
     type: list
     elements: str
     default: []
