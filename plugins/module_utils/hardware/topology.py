@@ -5,6 +5,10 @@
 
 slurmd counts the objects of a tree that hwloc makes (src/slurmd/common/xcpuinfo.c, xcpuinfo_hwloc_topo_get, Slurm
 24.11). The modules object_tree, cpu_files, numa_nodes and cpu_kinds make that tree.
+
+Counting the ids in /sys is not enough: of 22 real machines it gives other numbers for 1 (boards), for 3 with
+SlurmdParameters=l3cache_as_socket, and for 9 with numa_node_as_socket, where one has no sockets and slurmd does not
+start. C(slurmd -C) cannot replace it either: it ignores SlurmdParameters, and a bare host has no slurmd.
 """
 
 from __future__ import annotations
