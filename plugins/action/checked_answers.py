@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action.normal import ActionModule as Normal
+from ansible.plugins.loader import module_loader
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked, fact_problems, printed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import indented, visible
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import OWN_LIMIT, limit_answers
@@ -43,7 +44,9 @@ class ActionModule(Normal):
         known = task_vars or {}
         if problem := fact_problems(str(known.get("inventory_hostname", "")), known.get("ansible_facts") or {}):
             raise AnsibleActionFail(problem)
-        name = self._task.action.rpartition(".")[2]
+        # A module can be called by the name that it had (meta/runtime.yml).
+        module = module_loader.find_plugin_with_context(self._task.action, collection_list=self._task.collections)
+        name = str(module.resolved_fqcn).rpartition(".")[2]
         limit_answers(limit=OWN_LIMIT)
         # Ansible's handler would say "Timed out", and nothing about what to do.
         former, seconds = signal.getsignal(signal.SIGALRM), round(signal.getitimer(signal.ITIMER_REAL)[0])

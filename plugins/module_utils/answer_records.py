@@ -222,7 +222,7 @@ class HostFact(TypedDict):
 
 
 class DaemonRecord(TypedDict):
-    """A daemon of the modules slurm_doctor and slurm_doctor_node."""
+    """A daemon of the modules slurm_doctor_info and slurm_doctor_node_info."""
 
     active: Annotated[str, Pattern("[a-z]*")]
     enabled: bool
@@ -231,7 +231,7 @@ class DaemonRecord(TypedDict):
 
 
 class ClusterRecord(TypedDict):
-    """The part `cluster` of the module slurm_doctor."""
+    """The part `cluster` of the module slurm_doctor_info."""
 
     answers: bool
     serving: Line
@@ -247,7 +247,7 @@ class ClusterRecord(TypedDict):
 
 
 class NodeOptions(TypedDict):
-    """The part `node_options` of the module slurm_doctor, where the serving controller answers."""
+    """The part `node_options` of the module slurm_doctor_info, where the serving controller answers."""
 
     controllers: FewLines
     controller_port: Port
@@ -259,7 +259,7 @@ class NodeOptions(TypedDict):
 
 
 class NodeLook(TypedDict):
-    """What the module slurm_doctor_node returns, beside the time."""
+    """What the module slurm_doctor_node_info returns, beside the time."""
 
     version: Line
     slurmd: DaemonRecord

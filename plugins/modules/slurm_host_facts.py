@@ -209,7 +209,7 @@ time:
   returned: always
   sample: 1795525200.5
 clock_offset:
-  description: The same as RV(gpucluster.slurm.slurm_doctor#module:clock_offset).
+  description: The same as RV(gpucluster.slurm.slurm_doctor_info#module:clock_offset).
   type: float
   returned: always
   sample: 0.0

@@ -15,9 +15,9 @@ import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import TopologyError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
-    TopologyError,
     parse_node_line,
     read_topology,
 )

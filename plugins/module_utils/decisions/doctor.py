@@ -48,7 +48,7 @@ def sick_nodes(host: RunHost) -> list[dict[str, Any]]:
 
 
 def node_options(host: RunHost) -> dict[str, Any]:
-    """What the serving controller says of all nodes, for the module slurm_doctor_node."""
+    """What the serving controller says of all nodes, for the module slurm_doctor_node_info."""
     return dict(_answer(host)["node_options"])
 
 

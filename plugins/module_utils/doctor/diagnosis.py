@@ -158,8 +158,8 @@ def diagnosis(
     """The diagnosis from the results of the modules, for the playbook.
 
     Args:
-        servers: results of the module slurm_doctor, by host.
-        hosts: results of the module slurm_doctor_node, by host.
+        servers: results of the module slurm_doctor_info, by host.
+        hosts: results of the module slurm_doctor_node_info, by host.
         inventory: names of all hosts. A node of the inventory without a result is not in this run, and is left out.
         controllers: names of the controllers.
         database: name of the database host, or nothing.

@@ -51,7 +51,7 @@ KILLED = ("signal", "oom-kill")
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """A node as slurmctld knows it, and what the controller finds out about it: a node of the module slurm_doctor."""
+    """A node as slurmctld knows it, and what the controller finds out about it: one of those of slurm_doctor_info."""
 
     name: HostName
     states: Annotated[tuple[Annotated[str, Pattern("[A-Z_]+")], ...], Most(32)] = ("IDLE",)

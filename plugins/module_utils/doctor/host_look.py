@@ -17,12 +17,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error, sockets
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import daemon_look
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.cluster_look import checksum, text, uid
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import TopologyError, counted_cpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
-    TopologyError,
-    counted_cpus,
-    read_memory,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_memory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import jobs_of_processes, processes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NOT_STARTED, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import Mount, mounted

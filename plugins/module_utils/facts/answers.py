@@ -308,7 +308,7 @@ RESULTS: dict[str, dict[str, Check]] = {
         "dump": _text(r"(/[A-Za-z0-9+._~:/-]+)?"),
         "remarks": _LINES,
     },
-    "slurm_doctor": {
+    "slurm_doctor_info": {
         "time": _seconds,
         "clock_offset": _seconds,
         "daemons": check_of(Annotated[dict[Word, DaemonRecord], Most(16)]),
@@ -318,7 +318,7 @@ RESULTS: dict[str, dict[str, Check]] = {
         "nodes": check_of(Annotated[list[SlurmNode], Most(MOST_HOSTS)]),
         "node_options": _node_options,
     },
-    "slurm_doctor_node": {
+    "slurm_doctor_node_info": {
         "time": _seconds,
         "clock_offset": _seconds,
         **checks_of(NodeLook),

@@ -13,9 +13,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import HardwareFact
 from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import TopologyError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
-    TopologyError,
     differences,
     parse_node_line,
     read_memory,

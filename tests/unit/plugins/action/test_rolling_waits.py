@@ -57,7 +57,9 @@ def test_a_controller_that_does_not_answer_is_asked_again(monkeypatch: pytest.Mo
     times = [60, 0]
     shown: list[str] = []
     action = object.__new__(slurm_rolling.ActionModule)
-    action._task = SimpleNamespace(args={"step": "next"}, check_mode=False, timeout=0, action="x.slurm_rolling")
+    action._task = SimpleNamespace(
+        args={"step": "next"}, check_mode=False, timeout=0, action="gpucluster.slurm.slurm_rolling", collections=[]
+    )
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir="/tmp/x"))
 
     def module(*_arguments: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def sick(name: str, reason: str = "Kill task failed") -> dict[str, Any]:
 
 
 def looked(**more: Any) -> dict[str, Any]:
-    """What slurm_doctor_node says of a host."""
+    """What slurm_doctor_node_info says of a host."""
     look = asdict(HostLook(addresses=("10.0.0.1",))) | more
     del look["unreached"]
     return look

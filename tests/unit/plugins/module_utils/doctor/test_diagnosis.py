@@ -135,7 +135,7 @@ def test_a_repair_needs_the_permission_of_the_owner(node: SlurmNode, host: HostL
 
 
 def answer(**more: Any) -> dict[str, Any]:
-    """The result of slurm_doctor on a well controller."""
+    """The result of slurm_doctor_info on a well controller."""
     return {"time": 0.0, "clock_offset": 0.0, **asdict(WELL), "cluster": asdict(CLUSTER), "nodes": [], **more}
 
 

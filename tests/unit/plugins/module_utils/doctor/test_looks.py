@@ -280,14 +280,14 @@ def test_the_look_at_this_host_has_the_form_of_an_answer() -> None:
         "n1", 6818, ["localhost"], 1, "nobody", "/var/spool/slurmd", "", "/tmp", ["/dev/null"], 0, [], ""
     )
     answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **host_look.look(asked)}
-    assert result_errors("slurm_doctor_node", answer, {}) == []
+    assert result_errors("slurm_doctor_node_info", answer, {}) == []
     assert answer["missing_files"] == []
     assert answer["closed"] == {"localhost": "Connection refused"}
 
 
 def test_the_look_at_a_server_has_the_form_of_an_answer() -> None:
     answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **cluster_look.look(of_nodes=True)}
-    assert result_errors("slurm_doctor", answer, {}) == []
+    assert result_errors("slurm_doctor_info", answer, {}) == []
     assert not answer["cluster"]["answers"]
 
 
@@ -306,7 +306,7 @@ def test_a_serving_controller_names_its_nodes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(cluster_look, "CONNECT", 0.05)
     looked = json.loads(json.dumps(cluster_look.look(of_nodes=True)))
     answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **looked}
-    assert result_errors("slurm_doctor", answer, {}) == []
+    assert result_errors("slurm_doctor_info", answer, {}) == []
     assert [node["name"] for node in answer["nodes"]] == ["n1"]
     assert answer["nodes"][0]["jobs"] == ["12"]
     assert answer["node_options"]["slurm_user"] == "slurm"

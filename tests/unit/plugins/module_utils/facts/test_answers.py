@@ -298,11 +298,12 @@ def test_every_module_has_an_action_that_checks_its_answer() -> None:
     modules = [path.stem for path in sorted(MODULES.glob("*.py"))]
     own = ("slurm_access", "slurm_host_facts", "slurm_removal", "slurm_rolling", "slurm_run")
     actions = dict.fromkeys(modules, "checked_answers") | {name: name for name in own}
-    actions |= dict.fromkeys(("slurm_doctor", "slurm_doctor_node"), "host_clock")
+    actions |= dict.fromkeys(("slurm_doctor_info", "slurm_doctor_node_info"), "host_clock")
     actions |= {"slurm_firewall": "slurm_access"}
     routing = yaml.safe_load((MODULES.parents[1] / "meta/runtime.yml").read_text())["plugin_routing"]
+    names = {old: {"redirect": f"gpucluster.slurm.{old}_info"} for old in ("slurm_doctor", "slurm_doctor_node")}
     assert routing == {
-        "modules": {module: {"action_plugin": f"gpucluster.slurm.{actions[module]}"} for module in modules}
+        "modules": names | {module: {"action_plugin": f"gpucluster.slurm.{actions[module]}"} for module in modules}
     }
     assert {*actions.values()} == {path.stem for path in MODULES.parent.glob("action/*.py")}
     for path in MODULES.parent.glob("action/*.py"):
@@ -340,11 +341,11 @@ def documented_fields(documented: dict[str, Any], record: Any) -> Any:
     [
         ("slurm_host_facts", ("ansible_facts", "slurm_host"), HostFact),
         ("slurm_hardware_facts", ("ansible_facts", "slurm_hardware"), HardwareFact),
-        ("slurm_doctor", ("daemons",), DaemonRecord),
-        ("slurm_doctor", ("cluster",), ClusterRecord),
-        ("slurm_doctor", ("nodes",), SlurmNode),
-        ("slurm_doctor", ("node_options",), NodeOptions),
-        ("slurm_doctor_node", (), NodeLook),
+        ("slurm_doctor_info", ("daemons",), DaemonRecord),
+        ("slurm_doctor_info", ("cluster",), ClusterRecord),
+        ("slurm_doctor_info", ("nodes",), SlurmNode),
+        ("slurm_doctor_info", ("node_options",), NodeOptions),
+        ("slurm_doctor_node_info", (), NodeLook),
     ],
 )
 def test_the_documented_fields_of_an_answer_are_those_of_its_record(

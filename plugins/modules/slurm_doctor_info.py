@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: slurm_doctor
+module: slurm_doctor_info
 short_description: Look at a controller or the database host for a diagnosis
 version_added: 0.2.0
 description:
@@ -26,7 +26,7 @@ extends_documentation_fragment: [gpucluster.slurm.reading]
 
 EXAMPLES = r"""
 - name: Look at the controller
-  gpucluster.slurm.slurm_doctor:
+  gpucluster.slurm.slurm_doctor_info:
 """
 
 RETURN = r"""
@@ -92,7 +92,7 @@ nodes:
       jobs: ["4711"]
       log: []
 node_options:
-  description: Options of the module M(gpucluster.slurm.slurm_doctor_node) that are the same for all nodes.
+  description: Options of the module M(gpucluster.slurm.slurm_doctor_node_info) that are the same for all nodes.
   type: dict
   returned: always
   sample:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: slurm_doctor_node
+module: slurm_doctor_node_info
 short_description: Look at the host of a node for a diagnosis
 version_added: 0.2.0
 description:
@@ -72,7 +72,7 @@ extends_documentation_fragment: [gpucluster.slurm.reading]
 
 EXAMPLES = r"""
 - name: Look at the host of a node
-  gpucluster.slurm.slurm_doctor_node:
+  gpucluster.slurm.slurm_doctor_node_info:
     node: gpu007
     controllers: [head]
     device_files: [/dev/nvidia0, /dev/nvidia1]
@@ -86,7 +86,7 @@ time:
   returned: always
   sample: 1795525200.5
 clock_offset:
-  description: The same as RV(gpucluster.slurm.slurm_doctor#module:clock_offset).
+  description: The same as RV(gpucluster.slurm.slurm_doctor_info#module:clock_offset).
   type: float
   returned: always
   sample: 0.0
