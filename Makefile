@@ -24,11 +24,11 @@ demo := inventory/demo/demo.cluster.yml
 demo-hosts := .lab/default/ssh_config
 demo-ssh := ANSIBLE_SSH_COMMON_ARGS='-F $(CURDIR)/$(demo-hosts)'
 
-# The lanes of each tier. Two lanes run in parallel. The lanes that took longest in the last run begin first; without
-# such times they begin in this order. Scenarios in one word have hosts with the same names, so they run one after
-# another, and so do stages with one copy of the checkout. Without KVM, scenario driver takes hours.
-check-lanes := sanity lint unit doc-lint
-test-lanes := molecule-default molecule-containers molecule-single $(check-lanes) molecule-slurm-26.05 molecule-slurm-22.05 \
+# The lanes of each tier. Two lanes run in parallel, in this order: the longest first. Scenarios in one word have hosts
+# with the same names, so they run one after another, and so do stages with one copy of the checkout. Without KVM,
+# scenario driver takes hours.
+check-lanes := unit lint sanity doc-lint
+test-lanes := molecule-containers molecule-default molecule-single $(check-lanes) molecule-slurm-26.05 molecule-slurm-22.05 \
   molecule-guide
 all-lanes := molecule-driver@360 'molecule-default molecule-wide-22.05 molecule-wide-26.05' molecule-machines \
   molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-remove molecule-prologs \

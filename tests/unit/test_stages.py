@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-import os
-import pty
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -40,7 +39,7 @@ tests:
 > @PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider test_small.py
 play:
 > $(note)
-> @{sys.executable} -m ansible playbook -i localhost, small.yml
+> @echo played
 left:
 > @$(call meet,right)
 right:
@@ -60,10 +59,6 @@ def test_good(path):
 def test_bad():
     assert 1 == 2, "one is not two"
 """
-PLAYBOOK = """\
-- {name: First, hosts: localhost, gather_facts: false, tasks: [{ansible.builtin.meta: noop}]}
-- {name: Second, hosts: localhost, gather_facts: false, tasks: [{ansible.builtin.meta: noop}]}
-"""
 
 Start = Callable[..., "subprocess.Popen[str]"]
 Run = Callable[..., list[str]]
@@ -71,7 +66,7 @@ Run = Callable[..., list[str]]
 
 def prepare(directory: Path) -> Start:
     """Write the Makefile and the files for its stages. Returns a function that starts stages there, with arguments."""
-    for name, content in (("Makefile", MAKEFILE), ("test_small.py", TESTS), ("small.yml", PLAYBOOK)):
+    for name, content in (("Makefile", MAKEFILE), ("test_small.py", TESTS)):
         (directory / name).write_text(content)
 
     def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -107,19 +102,6 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return directory, finish(prepare(directory)("tests", "play good bad"), 1)
 
 
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """Imports a module of tests/tools."""
-    monkeypatch.syspath_prepend(TOOLS)
-    return importlib.import_module
-
-
-def kept(directory: Path) -> dict[str, Any]:
-    """The times that a run has left."""
-    times: dict[str, Any] = json.loads((directory / ".cache/test/times.json").read_text())
-    return times
-
-
 def wait_until(condition: Callable[[], object], what: str) -> None:
     """Return when the condition is true; a busy machine has a minute for it."""
     end = time.monotonic() + 60
@@ -138,10 +120,10 @@ def has_ended(file: Path) -> bool:
 
 def test_what_failed_is_told_after_the_table_and_the_count_last(failing: tuple[Path, list[str]]) -> None:
     _directory, printed = failing
-    assert printed[-1] == "2 passed, 2 failed"
-    verdict = printed.index("        test_small.py::test_bad - AssertionError: one is not two assert 1 == 2")
+    assert re.fullmatch(r"2 passed, 2 failed in \d+:\d\d", printed[-1])
+    verdict = printed.index("        FAILED test_small.py::test_bad - AssertionError: one is not two")
     (where,) = [number for number, line in enumerate(printed) if "log: .cache/test/bad.log    again: make bad" in line]
-    table = [number for number, line in enumerate(printed) if re.match(r"\w+ +(passed|FAILED) +\d+ ", line)]
+    table = [number for number, line in enumerate(printed) if re.match(r"\w+ +(passed|FAILED) +\d+$", line)]
     assert max(table) < verdict
     assert printed[where + 1] == "        fatal: it broke"
     assert len(table) == 4
@@ -154,40 +136,13 @@ def test_no_stage_is_run_twice(failing: tuple[Path, list[str]]) -> None:
     assert sorted((directory / "ran").read_text().split()) == ["bad", "good", "play", "tests"]
 
 
-def test_times_are_kept(failing: tuple[Path, list[str]]) -> None:
-    directory, printed = failing
-    times = kept(directory)
-    passed = {stage: times[stage]["passed"] for stage in times}
-    assert passed == {"tests": False, "play": True, "good": True, "bad": False}
-    assert {test["name"] for test in times["tests"]["tests"]} == {
-        "test_small.py::test_good[a/b]",
-        "test_small.py::test_bad",
-    }
-    assert {play["name"] for play in times["play"]["plays"]} == {"small.yml: First", "small.yml: Second"}
-    assert [(one["name"], one["times"]) for one in times["play"]["playbooks"]] == [("small.yml", 1)]
-    assert times["play"]["playbook_runs"] == 1
-    assert {step["name"] for step in times["good"]["steps"]} == {"first", "second"}
-    assert times["play"]["seconds"] >= times["play"]["playbooks"][0]["seconds"]
-    assert "slowest plays:" in printed
-
-
-def test_a_run_tells_what_to_expect_from_the_last_one(run: Run, tmp_path: Path) -> None:
-    printed = run("good")
-    assert "   1  good (not run yet)" in printed
-    times = {"good": {"seconds": 30, "passed": True}, "left": {"seconds": 40, "passed": False}}
-    (tmp_path / ".cache/test/times.json").write_text(json.dumps(times | {"right": {"seconds": 61, "passed": True}}))
-    printed = run("good", "left", "right")
-    assert printed[1:4] == ["   1  right (61 s)", "   2  left (40 s, failed)", "   3  good (30 s)"]
-    assert printed[4].startswith("Expected: 1:10, until ")
-
-
 def test_two_lanes_run_beside_each_other_and_the_next_when_one_ends(run: Run) -> None:
-    assert run("left", "right", "late")[-1] == "3 passed, 0 failed"
+    assert run("left", "right", "late")[-1].startswith("3 passed, 0 failed")
 
 
 def test_only_the_stages_chosen(run: Run, tmp_path: Path) -> None:
-    assert run("--only", "good", "bad good", "tests")[-1] == "1 passed, 0 failed"
-    assert run("--only", "", "bad")[-1] == "0 passed, 0 failed"
+    assert run("--only", "good", "bad good", "tests")[-1].startswith("1 passed, 0 failed")
+    assert run("--only", "", "bad")[-1].startswith("0 passed, 0 failed")
     assert (tmp_path / "ran").read_text().split() == ["good"]
     run("--only", "nothing", "good", rc=2)
 
@@ -195,11 +150,11 @@ def test_only_the_stages_chosen(run: Run, tmp_path: Path) -> None:
 def test_a_stage_that_hangs_is_ended(run: Run, tmp_path: Path) -> None:
     printed = run("hang@0.005 good", rc=1)
     assert any("hang: FAILED after 0:0" in line and "ended by its limit" in line for line in printed)
-    assert printed[-1] == "1 passed, 1 failed"
+    assert printed[-1].startswith("1 passed, 1 failed")
     wait_until(lambda: has_ended(tmp_path / "hang.pid"), "what a stage started has to end with it")
 
 
-def test_a_signal_ends_everything_and_times_are_kept(start: Start, tmp_path: Path) -> None:
+def test_a_signal_ends_everything(start: Start, tmp_path: Path) -> None:
     process = start("good hang", "hang2")
     pids = [tmp_path / "hang.pid", tmp_path / "hang2.pid"]
     wait_until(lambda: all(pid.exists() and pid.read_text() for pid in pids), "both lanes hang")
@@ -207,36 +162,26 @@ def test_a_signal_ends_everything_and_times_are_kept(start: Start, tmp_path: Pat
     process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     wait_until(lambda: all(has_ended(pid) for pid in pids), "no stage runs on")
-    assert list(kept(tmp_path)) == ["good"]
 
 
-def test_a_terminal_shows_each_lane_in_place(start: Start, tmp_path: Path) -> None:
-    controller, terminal = pty.openpty()
-    process = start("left", "right", stdout=terminal, env=os.environ | {"TERM": "xterm"})
-    os.close(terminal)
-    printed = b""
-    try:
-        while chunk := os.read(controller, 4096):
-            printed += chunk
-    except OSError:  # how a terminal says that its other side is closed
-        pass
-    os.close(controller)
-    assert process.wait(timeout=60) == 0
-    assert b"\x1b[J" in printed
-    assert printed.decode().splitlines()[-1] == "2 passed, 0 failed"
-    assert "\x1b" not in (tmp_path / ".cache/test/progress.log").read_text()
-
-
-def test_without_a_terminal_a_lane_is_told_when_it_changes_and_each_minute(
-    module: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_last_line_of_a_stage_is_printed_each_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    board = module("stage_board")
-    now = 0.0
-    monkeypatch.setattr(board.time, "monotonic", lambda: now)
-    watched = board.Board(tmp_path / "progress.log")
-    for second in range(131):
-        now = float(second)
-        watched.show([board.State("verify", "first" if second < 3 else "second", now, 0)])
+    loader = SourceFileLoader("stages", str(TOOLS / "stages"))
+    stages: Any = ModuleType("stages")
+    monkeypatch.setitem(sys.modules, "stages", stages)
+    loader.exec_module(stages)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stages, "LOGS", tmp_path)
+    monkeypatch.setattr(stages, "MINUTE", 0.01)
+    runs = stages.Stage("runs", 60, process=object(), began=time.monotonic())
+    runs.log.write_text("TASK [First]\n\n")
+    has_ended, ended = stages.Stage("ended", 60, process=object(), status=0), threading.Event()
+    thread = threading.Thread(target=stages.report_progress, args=([runs, has_ended], ended))
+    thread.start()
+    time.sleep(0.5)
+    ended.set()
+    thread.join()
     printed = capsys.readouterr().out
-    assert [int(line.split("]")[0].strip("[ ").replace(":", "")) for line in printed.splitlines()] == [5, 105, 205]
-    assert (tmp_path / "progress.log").read_text() == printed
+    assert "runs 0:00: TASK [First]" in printed
+    assert "ended 0:" not in printed
