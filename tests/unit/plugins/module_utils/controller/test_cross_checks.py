@@ -17,7 +17,8 @@ from ansible.template import Templar
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, cross_check, whole
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import cross_check, whole
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_files
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster
