@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
@@ -186,39 +187,69 @@ _BOUNDS = {
 """The ranges in which Slurm does not correct numbers."""
 
 
-def _nodes(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
-    """Nodes that differ, equal ones folded."""
+@dataclass(frozen=True)
+class _WantedNode:
+    """A node of the file."""
+
+    shared: Pairs
+    """Its parameters, apart from those in `own`: most nodes have the same as others."""
+    own: dict[str, str]
+    """Those of _OWN."""
+    said: Wanted
+    """The shared ones by key, and what is meant where the file has nothing."""
+
+    def is_cloud(self, shown: Shown) -> bool:
+        """Whether it is in a cloud, so that its addresses change."""
+        return "CLOUD" in f"{self.said.get('state', '')} {shown.get('state', '')}".upper()
+
+
+def _read_wanted_nodes(configuration: Configuration, conf: Wanted) -> dict[str, _WantedNode]:
+    """The nodes of the file by name."""
     unsaid = {} if "include" in conf else IF_NOT_SAID["NodeName"]
-    wanted: dict[str, tuple[Pairs, dict[str, str]]] = {}
+    said: dict[Pairs, Wanted] = {}
+    nodes = {}
     for name, pairs in configuration.nodes.items():
         own = {key.lower(): value for key, value in pairs if key.lower() in _OWN}
-        wanted[name] = (tuple(pair for pair in pairs if pair[0].lower() not in own), own)
-    said = {pairs: {**unsaid, **by_key(pairs)} for pairs, own in wanted.values()}
-    missing = [name for name, (pairs, own) in wanted.items() if name not in shown and not _future(said[pairs])]
+        shared = tuple(pair for pair in pairs if pair[0].lower() not in own)
+        if shared not in said:
+            said[shared] = {**unsaid, **by_key(shared)}
+        nodes[name] = _WantedNode(shared, own, said[shared])
+    return nodes
+
+
+def _nodes(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
+    """Nodes that differ, equal ones folded."""
+    wanted = _read_wanted_nodes(configuration, conf)
+    missing = [name for name, node in wanted.items() if name not in shown and not _future(node.said)]
     extra = [name for name, node in shown.items() if name not in wanted and "DYNAMIC" not in node.get("state", "")]
     if missing:
         yield f"NodeName={fold(missing)}: slurmctld does not have it"
     if extra and "include" not in conf:
         yield f"NodeName={fold(extra)}: the file does not have it, slurmctld has"
+    names_by_difference: dict[Difference, list[str]] = {}
+    for name, difference in _compare_nodes(wanted, conf, shown, release):
+        names_by_difference.setdefault(difference, []).append(name)
+    for difference, names in names_by_difference.items():
+        yield _line(f"NodeName={fold(names)}", *difference)
+
+
+def _compare_nodes(
+    wanted: Mapping[str, _WantedNode], conf: Wanted, shown: Mapping[str, Shown], release: str
+) -> Iterator[tuple[str, Difference]]:
+    """The differences of nodes that both have, each with the name of its node."""
     # Most nodes are as others are: of each kind one is compared.
     kinds: dict[tuple[Pairs, tuple[str | None, ...]], list[Difference]] = {}
-    found: dict[Difference, list[str]] = {}
-    for name, (pairs, own) in wanted.items():
-        node = shown.get(name)
-        if node is None or _future(said[pairs]) or _future(node):
+    for name, node in wanted.items():
+        in_force = shown.get(name)
+        if in_force is None or _future(node.said) or _future(in_force):
             continue
-        kind = (pairs, tuple(node.get(key) for key in _SHARED))
+        kind = (node.shared, tuple(in_force.get(key) for key in _SHARED))
         if kind not in kinds:
-            kinds[kind] = [*_different("NodeName", _as_corrected(said[pairs], conf), node, release)]
-        if "CLOUD" not in f"{said[pairs].get('state', '')} {node.get('state', '')}".upper():
-            node = {"port": conf.get("slurmdport", "6818"), **node}  # that one is not shown
-            found_own = _different("NodeName", own, node, release) if own else ()
-        else:
-            found_own = ()
-        for difference in (*kinds[kind], *found_own):
-            found.setdefault(difference, []).append(name)
-    for difference, names in found.items():
-        yield _line(f"NodeName={fold(names)}", *difference)
+            kinds[kind] = [*_different("NodeName", _as_corrected(node.said, conf), in_force, release)]
+        yield from ((name, difference) for difference in kinds[kind])
+        if node.own and not node.is_cloud(in_force):
+            with_port = {"port": conf.get("slurmdport", "6818"), **in_force}  # that one is not shown
+            yield from ((name, difference) for difference in _different("NodeName", node.own, with_port, release))
 
 
 _OWN = ("nodeaddr", "nodehostname", "port")
@@ -236,30 +267,53 @@ _SHAPE = {"boards", "corespersocket", "cpus", "sockets", "socketsperboard", "thr
 """How many of what a node has; Slurm takes 0 for 1."""
 
 
+@dataclass(frozen=True)
+class _Processors:
+    """How many processors a node has."""
+
+    boards: int
+    sockets: int
+    """Of all boards."""
+    cores: int
+    """Of a socket."""
+    threads: int
+    """Of a core."""
+    cpus: int
+
+    @classmethod
+    def read(cls, numbers: Mapping[str, int]) -> _Processors:
+        """The processors of a node by its parameters (`_parse_nodename` in `src/common/read_config.c`)."""
+        boards, cores, threads = (numbers.get(key, 1) for key in ("boards", "corespersocket", "threadspercore"))
+        cpus = numbers.get("cpus", cores * threads)
+        if "socketsperboard" in numbers:
+            sockets = boards * numbers["socketsperboard"]
+        else:
+            sockets = numbers.get("sockets", boards if cpus % (cores * threads) else cpus // (cores * threads))
+        return cls(boards, sockets, cores, threads, cpus)
+
+
 def _as_corrected(wanted: Wanted, conf: Wanted) -> Wanted:
-    """Parameters of a node without those that Slurm corrects, where numbers do not go together (`_parse_nodename` in
-    `src/common/read_config.c`), features that a plugin changes, and generic resources that are not in GresTypes."""
+    """Parameters of a node without those that Slurm corrects, where numbers do not go together (`_parse_nodename`),
+    features that a plugin changes, and generic resources that are not in GresTypes."""
     numbers = {key: number_in(value.lower(), _ANY) or int(key in _SHAPE) for key, value in wanted.items()}
-    boards, cores, threads = (numbers.get(key, 1) for key in ("boards", "corespersocket", "threadspercore"))
-    cpus = numbers.get("cpus", cores * threads)
-    fitting = boards if cpus % (cores * threads) else cpus // (cores * threads)
-    sockets = boards * numbers["socketsperboard"] if "socketsperboard" in numbers else numbers.get("sockets", fitting)
+    has = _Processors.read(numbers)
+    cores = has.sockets * has.cores
     corrected = {
-        "bcastaddr": "[" in wanted.get("bcastaddr", "") or "," in wanted.get("bcastaddr", ""),  # one for each node
-        "boards": boards > sockets,
-        "corespeccount": numbers.get("corespeccount", 0) >= sockets * cores,
-        "cpus": cpus not in (sockets, sockets * cores, sockets * cores * threads),
+        "bcastaddr": not {"[", ","}.isdisjoint(wanted.get("bcastaddr", "")),  # one for each node
+        "boards": has.boards > has.sockets,
+        "corespeccount": numbers.get("corespeccount", 0) >= cores,
+        "cpus": has.cpus not in (has.sockets, cores, cores * has.threads),
         "features": conf.get("nodefeaturesplugins", "").lower() not in NOTHING,
         "memspeclimit": numbers.get("memspeclimit", 0) >= numbers.get("realmemory", 1),
     }
-    found = {key: value for key, value in wanted.items() if not corrected.get(key)}
-    found.update({key: "1" for key in _SHAPE & found.keys() if numbers[key] == 1})
+    kept = {key: value for key, value in wanted.items() if not corrected.get(key)}
+    kept.update({key: "1" for key in _SHAPE & kept.keys() if numbers[key] == 1})
     if "socketsperboard" in numbers:
-        found["sockets"] = str(sockets)
-    if "gres" in found:
+        kept["sockets"] = str(has.sockets)
+    if "gres" in kept:
         known = {name.strip().lower() for name in conf.get("grestypes", "").split(",")}
-        found["gres"] = ",".join(gres for gres in found["gres"].split(",") if gres.partition(":")[0].lower() in known)
-    return found
+        kept["gres"] = ",".join(gres for gres in kept["gres"].split(",") if gres.partition(":")[0].lower() in known)
+    return kept
 
 
 def _partitions(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
