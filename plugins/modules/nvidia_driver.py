@@ -300,10 +300,10 @@ class Driver:
             )
             return self.result
         self.result["generations"] = sorted({driver.generation(device) for device in wanted})
-        there = self.library or self.loaded
-        if there and not (self.pinned or self.options["branch"] or self.options["version"]):
-            self.result["version"] = there
-            self.result["remarks"].append(f"driver {there} was already installed and is not changed")
+        present = self.library or self.loaded
+        if present and not (self.pinned or self.options["branch"] or self.options["version"]):
+            self.result["version"] = present
+            self.result["remarks"].append(f"driver {present} was already installed and is not changed")
         else:
             self.packages()
         self.settings()

@@ -77,11 +77,11 @@ def check_distinct_addresses(cluster: ConfiguredCluster) -> Iterator[Finding]:
 
 def check_controllers(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Controllers at an IPv6 address, from which hosts of older releases get no files (`src/common/fetch_config.c`)."""
-    found = [word for word in re.findall(r"\(([^()]*)\)", cluster.get("SlurmctldHost")) if ":" in word]
+    addresses = [word for word in re.findall(r"\(([^()]*)\)", cluster.get("SlurmctldHost")) if ":" in word]
     configless = "enable_configless" in cluster.get("SlurmctldParameters").lower()
-    if found and configless and cluster.release < releases.CONFIGLESS_IPV6:
-        what = f"found {found[0]!r}, allowed: an IPv4 address; configless hosts of Slurm {cluster.release} use no other"
-        yield Finding("slurm.conf", "SlurmctldHost", what, REFUSED)
+    if addresses and configless and cluster.release < releases.CONFIGLESS_IPV6:
+        allowed = f"an IPv4 address; configless hosts of Slurm {cluster.release} use no other"
+        yield Finding("slurm.conf", "SlurmctldHost", f"found {addresses[0]!r}, allowed: {allowed}", REFUSED)
 
 
 def check_ports(cluster: ConfiguredCluster) -> Iterator[Finding]:
@@ -94,11 +94,11 @@ def check_ports(cluster: ConfiguredCluster) -> Iterator[Finding]:
         ports = port_range(cluster.get("AccountingStoragePort", SLURMDBD))
         listeners.append(Listener("AccountingStoragePort", ports, frozenset(hosts)))
     default = cluster.get("SlurmdPort", SLURMD)
-    nodes: dict[str, set[str]] = {}
+    names_by_port: dict[str, set[str]] = {}
     for name, values in cluster.nodes.items():
-        own = {name, values.get("nodehostname", name), _address(name, values)}
-        nodes.setdefault(values.get("port", default), set()).update(own)
-    for port, names in nodes.items():
+        names = {name, values.get("nodehostname", name), _address(name, values)}
+        names_by_port.setdefault(values.get("port", default), set()).update(names)
+    for port, names in names_by_port.items():
         listeners.append(Listener("SlurmdPort" if port == default else "Port", port_range(port), frozenset(names)))
     listeners.append(Listener("SrunPortRange", port_range(cluster.get("SrunPortRange")), None))
     for key, what in collisions(listeners):

@@ -86,9 +86,9 @@ def differences(configuration: Configuration, config: str, nodes: str, partition
     release = patch_release_of(version)
     conf = {key: value for (file, key), (_name, value) in configuration.settings.items() if file == "slurm.conf"}
     return [
-        *_settings(conf, shown_config(config), len(configuration.nodes), release),
-        *_nodes(configuration, conf, shown_lines("NodeName", nodes), release),
-        *_partitions(configuration, conf, shown_lines("PartitionName", partitions), release),
+        *_describe_settings(conf, shown_config(config), len(configuration.nodes), release),
+        *_describe_nodes(configuration, conf, shown_lines("NodeName", nodes), release),
+        *_describe_partitions(configuration, conf, shown_lines("PartitionName", partitions), release),
     ]
 
 
@@ -110,7 +110,7 @@ def in_force(
             return (there is None) == (change.after is None)
         if there is None or key not in FILES[change.file] or key in NOT_COMPARED[change.file]:
             return False
-        found = _found(change.file, key, there)
+        found = _find_shown(change.file, key, there)
         wanted = change.before if change.after is None else change.after
         if found is None or wanted is None:
             return False
@@ -150,7 +150,7 @@ def shown_lines(kind: str, text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _settings(conf: Wanted, shown: Shown, nodes: int, release: str) -> Iterator[str]:
+def _describe_settings(conf: Wanted, shown: Shown, nodes: int, release: str) -> Iterator[str]:
     """Parameters of slurm.conf that differ, except numbers that Slurm corrects, `_validate_and_set_defaults` there."""
     bounds = {
         **_BOUNDS,
@@ -192,9 +192,9 @@ class _WantedNode:
     """A node of the file."""
 
     shared: Pairs
-    """Its parameters, apart from those in `own`: most nodes have the same as others."""
-    own: dict[str, str]
-    """Those of _OWN."""
+    """Its parameters, apart from those in `address`: most nodes have the same as others."""
+    address: dict[str, str]
+    """Its own address, host name and port."""
     said: Wanted
     """The shared ones by key, and what is meant where the file has nothing."""
 
@@ -209,15 +209,17 @@ def _read_wanted_nodes(configuration: Configuration, conf: Wanted) -> dict[str, 
     said: dict[Pairs, Wanted] = {}
     nodes = {}
     for name, pairs in configuration.nodes.items():
-        own = {key.lower(): value for key, value in pairs if key.lower() in _OWN}
-        shared = tuple(pair for pair in pairs if pair[0].lower() not in own)
+        address = {key.lower(): value for key, value in pairs if key.lower() in _ADDRESS}
+        shared = tuple(pair for pair in pairs if pair[0].lower() not in address)
         if shared not in said:
             said[shared] = {**unsaid, **by_key(shared)}
-        nodes[name] = _WantedNode(shared, own, said[shared])
+        nodes[name] = _WantedNode(shared, address, said[shared])
     return nodes
 
 
-def _nodes(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
+def _describe_nodes(
+    configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str
+) -> Iterator[str]:
     """Nodes that differ, equal ones folded."""
     wanted = _read_wanted_nodes(configuration, conf)
     missing = [name for name, node in wanted.items() if name not in shown and not _future(node.said)]
@@ -245,16 +247,16 @@ def _compare_nodes(
             continue
         kind = (node.shared, tuple(in_force.get(key) for key in _SHARED))
         if kind not in kinds:
-            kinds[kind] = [*_different("NodeName", _as_corrected(node.said, conf), in_force, release)]
+            kinds[kind] = [*_different("NodeName", _correct_node(node.said, conf), in_force, release)]
         yield from ((name, difference) for difference in kinds[kind])
-        if node.own and not node.is_cloud(in_force):
+        if node.address and not node.is_cloud(in_force):
             with_port = {"port": conf.get("slurmdport", "6818"), **in_force}  # that one is not shown
-            yield from ((name, difference) for difference in _different("NodeName", node.own, with_port, release))
+            yield from ((name, difference) for difference in _different("NodeName", node.address, with_port, release))
 
 
-_OWN = ("nodeaddr", "nodehostname", "port")
+_ADDRESS = ("nodeaddr", "nodehostname", "port")
 """Parameters that each node has for itself."""
-_SHARED = sorted({SHOWN_AS["NodeName"].get(key, key) for key in FILES["NodeName"]} - {*_OWN, "nodename", "state"})
+_SHARED = sorted({SHOWN_AS["NodeName"].get(key, key) for key in FILES["NodeName"]} - {*_ADDRESS, "nodename", "state"})
 """What is shown of the other ones."""
 
 
@@ -292,7 +294,7 @@ class _Processors:
         return cls(boards, sockets, cores, threads, cpus)
 
 
-def _as_corrected(wanted: Wanted, conf: Wanted) -> Wanted:
+def _correct_node(wanted: Wanted, conf: Wanted) -> Wanted:
     """Parameters of a node without those that Slurm corrects, where numbers do not go together (`_parse_nodename`),
     features that a plugin changes, and generic resources that are not in GresTypes."""
     numbers = {key: number_in(value.lower(), _ANY) or int(key in _SHAPE) for key, value in wanted.items()}
@@ -316,7 +318,9 @@ def _as_corrected(wanted: Wanted, conf: Wanted) -> Wanted:
     return kept
 
 
-def _partitions(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
+def _describe_partitions(
+    configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str
+) -> Iterator[str]:
     """Partitions that differ."""
     default = [name for name, pairs in configuration.partitions.items() if is_yes(by_key(pairs).get("default", ""))][
         -1:
@@ -332,7 +336,7 @@ def _partitions(configuration: Configuration, conf: Wanted, shown: Mapping[str, 
             wanted = _exclusive(wanted) if "exclusive" in partition else wanted
             for difference in _different("PartitionName", wanted, partition, release):
                 yield _line(f"PartitionName={name}", *difference)
-            yield from _members(name, wanted.get("nodes", ""), partition.get("nodes", ""), configuration)
+            yield from _describe_members(name, wanted.get("nodes", ""), partition.get("nodes", ""), configuration)
     extra = [name for name in shown if name not in configuration.partitions]
     if not kept and "include" not in conf:
         yield from (f"PartitionName={name}: the file does not have it, slurmctld has" for name in extra)
@@ -353,7 +357,7 @@ def _exclusive(wanted: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def _members(partition: str, wanted: str, found: str, configuration: Configuration) -> Iterator[str]:
+def _describe_members(partition: str, wanted: str, found: str, configuration: Configuration) -> Iterator[str]:
     """The differences in the nodes of a partition. Nodes that the file does not have are compared elsewhere."""
     if wanted == found:
         return
@@ -380,7 +384,7 @@ def _different(table: str, wanted: Wanted, shown: Shown, release: str) -> Iterat
         ruled = wanted.get(_RULED.get(key, ""), "ALL" if key.startswith("deny") else None)
         if parameter is None or key in NOT_COMPARED[table] or key == "nodes" or ruled not in (None, "ALL"):
             continue
-        found = _found(table, key, shown)
+        found = _find_shown(table, key, shown)
         if found is not None and not _same(table, key, value, found, release):
             yield parameter.name, value, found
 
@@ -388,7 +392,7 @@ def _different(table: str, wanted: Wanted, shown: Shown, release: str) -> Iterat
 _RULED = {weak: strong for strong, weak in RIVALS.items()}
 
 
-def _found(table: str, key: str, shown: Shown) -> str | None:
+def _find_shown(table: str, key: str, shown: Shown) -> str | None:
     """The shown value of a parameter; None if it cannot be compared."""
     name = SHOWN_AS[table].get(key, key)
     if name == "jobdefaults":

@@ -77,22 +77,22 @@ def _check_names(value: str, types: list[str]) -> Iterator[_GresProblem]:
             yield _GresProblem("slurm.conf", "Gres", what, REFUSED)
 
 
-def _compare_with_lines(value: str, own: tuple[str, ...], everywhere: tuple[str, ...]) -> Iterator[_GresProblem]:
+def _compare_with_lines(value: str, lines: tuple[str, ...], everywhere: tuple[str, ...]) -> Iterator[_GresProblem]:
     """Compare the Gres of a node with its lines in gres.conf, as slurmd does (`_merge_gres2`, `_find_fileless_gres`).
 
     Only the node knows the devices that slurmd detects.
 
     Args:
         value: the Gres of the node.
-        own: its lines.
+        lines: its lines.
         everywhere: the lines of all nodes.
     """
-    if any(re.search(r"\bautodetect=(?!off\b)", text, re.IGNORECASE) for text in (*own, *everywhere)):
+    if any(re.search(r"\bautodetect=(?!off\b)", text, re.IGNORECASE) for text in (*lines, *everywhere)):
         return
-    configured, listed = gres_of_node(value), gres_of_lines((*own, *everywhere))
+    configured, listed = gres_of_node(value), gres_of_lines((*lines, *everywhere))
     for gres in configured:
         yield from _compare_configured(gres, [line for line in listed if line.name == gres.name], value)
-    yield from _compare_listed(gres_of_lines(own), configured)
+    yield from _compare_listed(gres_of_lines(lines), configured)
 
 
 def _compare_configured(gres: Gres, lines: Iterable[Gres], value: str) -> Iterator[_GresProblem]:

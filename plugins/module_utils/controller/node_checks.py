@@ -25,12 +25,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 def check_repeated_lines(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Nodes and partitions with two lines (`_push_to_hashtbls`, `_build_single_partitionline_info`)."""
     for kind in ("NodeName", "PartitionName"):
-        names = (name for name, values in cluster.of_kind(kind) if name.upper() != "DEFAULT")
-        count = Counter(one for name in names for one in (expand(name) if kind == "NodeName" else [name]))
-        again = [name for name, number in count.items() if number > 1]
-        if again:
-            found = fold(again) if kind == "NodeName" else ", ".join(again)
-            yield Finding("slurm.conf", kind, f"found {found!r} more than once, allowed: one line for each", REFUSED)
+        lines = (name for name, _values in cluster.of_kind(kind) if name.upper() != "DEFAULT")
+        names = Counter(name for line in lines for name in (expand(line) if kind == "NodeName" else [line]))
+        repeated = [name for name, number in names.items() if number > 1]
+        if repeated:
+            shown = fold(repeated) if kind == "NodeName" else ", ".join(repeated)
+            yield Finding("slurm.conf", kind, f"found {shown!r} more than once, allowed: one line for each", REFUSED)
 
 
 @dataclass(frozen=True)

@@ -344,7 +344,7 @@ def work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, A
     groups: dict[str, list[str]] = {name: [] for name in answers}
     for name, stage in _find_work(host, answers, directory):
         groups[name].append(f"slurm_needs_{stage}")
-    return {name: found for name, found in groups.items() if found}
+    return {name: needed for name, needed in groups.items() if needed}
 
 
 def _find_work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -119,19 +119,19 @@ def conflicts(plan: PeoplePlan, texts: Texts, noted: Noted, least: Lowest, owner
     names = _names_by_id(people)
     holders = {row[5]: name for name, row in people.items() if ids[name] >= least.uid}
     of_plan = {user.name for user in plan.users}
-    found = []
+    problems = []
     for user in plan.users:
-        found += _id_conflicts(user, ids.get(user.name), noted, least)
+        problems += _id_conflicts(user, ids.get(user.name), noted, least)
         if user.state == "absent":
             continue
         others = [name for name in names.get(user.uid, []) if name not in of_plan]
-        found += [f"uid {user.uid} of user {user.name} is that of {other} here" for other in others]
+        problems += [f"uid {user.uid} of user {user.name} is that of {other} here" for other in others]
         holder = holders.get(user.home, user.name)
         if holder not in of_plan:
-            found.append(f"home {user.home} of user {user.name} is that of {holder} here")
+            problems.append(f"home {user.home} of user {user.name} is that of {holder} here")
         elif owners.get(user.home, 0) not in (0, user.uid):
-            found.append(f"home {user.home} of user {user.name} belongs to uid {owners[user.home]} here")
-    return found + _group_conflicts(plan, texts, noted, least)
+            problems.append(f"home {user.home} of user {user.name} belongs to uid {owners[user.home]} here")
+    return problems + _group_conflicts(plan, texts, noted, least)
 
 
 def _id_conflicts(user: Person, here: int | None, noted: Noted, least: Lowest) -> list[str]:
