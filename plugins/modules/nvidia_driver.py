@@ -147,6 +147,7 @@ remarks:
 
 import glob
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -299,10 +300,10 @@ class Driver:
             )
             return self.result
         self.result["generations"] = sorted({driver.generation(device) for device in wanted})
-        there = self.library or self.loaded
-        if there and not (self.pinned or self.options["branch"] or self.options["version"]):
-            self.result["version"] = there
-            self.result["remarks"].append(f"driver {there} was already installed and is not changed")
+        present = self.library or self.loaded
+        if present and not (self.pinned or self.options["branch"] or self.options["version"]):
+            self.result["version"] = present
+            self.result["remarks"].append(f"driver {present} was already installed and is not changed")
         else:
             self.packages()
         self.settings()
@@ -312,35 +313,16 @@ class Driver:
     def packages(self) -> None:
         """Install the packages from their source in the wanted version. Raises DriverError."""
         platform = self.platform()
-        options = dict(self.options)
-        options["branch"] = options["branch"] or (options["version"] or self.pinned).split(".")[0]
-        choice = driver.choose(
-            options["platforms"],
-            platform,
-            options,
-            self.result["generations"],
-            self.switches,
-            self.kernel,
-            self.installed(["linux-image-*"]) if self.kernel else (),
-            # A module of DKMS is signed with a key of the host. Where DKMS has the driver already, it goes on.
-            bool(self.locked) and not self.installed(["nvidia-dkms-*"]),
-        )
+        choice = self.choose(platform)
         self.result.update(branch=choice.branch, modules=choice.modules)
         self.refuse_older(choice)
-        keep = self.pinned if self.pinned.split(".")[0] == choice.branch else ""
-        version = options["version"] or keep or ("" if not self.container else driver.loaded_version(self.tree))
-        there = self.installed(choice.driver + choice.tools)
-        right = bool(version) and all(driver.upstream(there.get(name, "")) == version for name in choice.driver)
-        if right:
+        version = self.wanted_version(choice.branch)
+        present = {name: driver.upstream(has) for name, has in self.installed(choice.driver + choice.tools).items()}
+        if version and all(present.get(name) == version for name in choice.driver):
             self.files += self.source(choice, platform)
         else:
             version = self.available(choice, platform, version)
-        changed = [
-            name for name in choice.driver if name not in there or (version and driver.upstream(there[name]) != version)
-        ]
-        changed += [name for name in choice.tools if name not in there]
-        if CONTAINER_TOOLS not in self.installed([CONTAINER_TOOLS]) and self.candidate(CONTAINER_TOOLS):
-            changed.append(CONTAINER_TOOLS)
+        changed = self.find_changed(choice, present, version)
         before = self.loaded or self.library
         self.result.update(
             version=version,
@@ -349,8 +331,38 @@ class Driver:
         )
         if version:
             self.files.append(File(PREFERENCES, driver.preferences(version).encode()))
-        if self.module.check_mode:
-            return
+        if not self.module.check_mode:
+            self.install(choice, changed, version)
+
+    def choose(self, platform: str) -> driver.Choice:
+        """The packages for this machine. Raises DriverError."""
+        branch = self.options["branch"] or (self.options["version"] or self.pinned).split(".")[0]
+        images = self.installed(["linux-image-*"]) if self.kernel else ()
+        # A module of DKMS is signed with a key of the host. Where DKMS has the driver already, it goes on.
+        signed = bool(self.locked) and not self.installed(["nvidia-dkms-*"])
+        target = driver.DriverTarget(
+            platform, self.result["generations"], self.switches, self.kernel, images, signed=signed
+        )
+        return driver.choose(self.options["platforms"], target, {**self.options, "branch": branch})
+
+    def wanted_version(self, branch: str) -> str:
+        """The version that is asked for, installed, or in a container loaded by its host; empty: the newest one."""
+        if self.options["version"]:
+            return str(self.options["version"])
+        if self.pinned.split(".")[0] == branch:
+            return self.pinned
+        return driver.loaded_version(self.tree) if self.container else ""
+
+    def find_changed(self, choice: driver.Choice, present: Mapping[str, str], version: str) -> list[str]:
+        """The packages to install; `present`: the installed ones with NVIDIA's version."""
+        changed = [name for name in choice.driver if name not in present or version not in ("", present[name])]
+        changed += [name for name in choice.tools if name not in present]
+        if CONTAINER_TOOLS not in self.installed([CONTAINER_TOOLS]) and self.candidate(CONTAINER_TOOLS):
+            changed.append(CONTAINER_TOOLS)
+        return changed
+
+    def install(self, choice: driver.Choice, changed: list[str], version: str) -> None:
+        """Write the files, install packages, and check what is there then. Raises DriverError."""
         write(self.files)
         if changed:
             self.apt("install", "--yes", "--no-install-recommends", "--allow-downgrades", *changed)
@@ -461,58 +473,73 @@ class Driver:
 
     def settings(self) -> None:
         """Block nouveau, and order the units. Raises DriverError."""
-        if self.container:
-            files = []
-        else:
-            files = [
-                File(MODPROBE, driver.NO_NOUVEAU.encode()),
-                File(UNIT_FILE, driver.UNIT.encode()),
-            ]
-        changes = [file.changes for file in files]
-        units = [UNIT, *([FABRIC] if self.switches else [])] if files else []
-        states = {unit: self.ask("systemctl", "is-enabled", unit).strip() for unit in units}
+        files: list[File] = []
+        idle: list[str] = []
+        if not self.container:
+            files = [File(MODPROBE, driver.NO_NOUVEAU.encode()), File(UNIT_FILE, driver.UNIT.encode())]
+            idle = self.find_idle_units()
+        self.files += files
+        self.predict(idle)
+        if not self.module.check_mode:
+            self.write_settings(files, idle)
+
+    def find_idle_units(self) -> list[str]:
+        """The units that do not start at boot; `units` gets all that the machine needs and can have."""
+        self.units = [UNIT, *([FABRIC] if self.switches else [])]
+        states = {unit: self.ask("systemctl", "is-enabled", unit).strip() for unit in self.units}
         if not self.result["branch"] and states.get(FABRIC) in ("", "not-found"):
             self.result["remarks"].append("the machine has NVSwitch but no fabric manager, so CUDA will not work")
-            units.remove(FABRIC)
-        self.units = units
-        idle = [unit for unit in units if states[unit] != "enabled"]
-        self.files += files
-        foretold = bool(self.result["packages"]) or any(file.changes for file in self.files) or bool(idle)
-        self.result["changed"] = self.result["pending"] = self.result["changed"] or foretold
-        self.result["diff"] = [file.diff for file in self.files if file.changes]
-        if self.result["packages"]:
-            packages = "".join(f"{name}\n" for name in self.result["packages"])
-            self.result["diff"].append({"before_header": "packages", "before": "", "after": packages})
-        if self.module.check_mode:
-            return
+            self.units.remove(FABRIC)
+        return [unit for unit in self.units if states[unit] != "enabled"]
+
+    def predict(self, idle: list[str]) -> None:
+        """Put into the result whether packages, files or units change, and the differences."""
+        packages, changed_files = self.result["packages"], [file for file in self.files if file.changes]
+        if packages or changed_files or idle:
+            self.result["changed"] = True
+        self.result["pending"] = self.result["changed"]
+        self.result["diff"] = [file.diff for file in changed_files]
+        if packages:
+            after = "".join(f"{name}\n" for name in packages)
+            self.result["diff"].append({"before_header": "packages", "before": "", "after": after})
+
+    def write_settings(self, files: list[File], idle: list[str]) -> None:
+        """Write the files, and enable units. Raises DriverError."""
+        changed = {file.path for file in files if file.changes}
         write(files)
-        if files and changes[0] and self.module.get_bin_path("update-initramfs"):
+        if MODPROBE in changed and self.module.get_bin_path("update-initramfs"):
             self.do("update-initramfs", "-u")  # which loads modules, too
-        if files and changes[1]:
+        if UNIT_FILE in changed:
             self.do("systemctl", "daemon-reload")
         if idle:
             self.do("systemctl", "enable", *idle)
+
+    def mark_changed(self) -> None:
+        """Put into the result that something differs from what is wanted."""
+        self.result["changed"] = self.result["pending"] = True
 
     def bring_up(self) -> None:
         """Load the driver, start its units and check that it answers, as far as necessary. Raises DriverError."""
         if self.container:
             return
         nouveau = self.tree.exists("/sys/module/nouveau")
-        ready = bool(self.present) and not self.module.check_mode
         if self.present and self.library and not self.loaded and not nouveau:
-            self.result["changed"] = self.result["pending"] = True
-            if ready:
+            self.mark_changed()
+            if not self.module.check_mode:
                 self.load()
         if self.locked and not self.loaded:
             self.result["remarks"].append(self.locked)
         reboot = driver.reboot_reasons(self.loaded, self.library, nouveau)
         self.result["reboot"] = reboot
-        if not self.present or not self.loaded or reboot:
-            return
+        if self.present and self.loaded and not reboot:
+            self.start_units()
+
+    def start_units(self) -> None:
+        """Start the units that do not run, after the driver has answered. Raises DriverError."""
         stopped = [unit for unit in self.units if self.ask("systemctl", "is-active", unit).strip() != "active"]
         if stopped:
-            self.result["changed"] = self.result["pending"] = True
-        if ready:
+            self.mark_changed()
+        if not self.module.check_mode:
             self.do("nvidia-smi", "--list-gpus")
             if stopped:
                 self.do("systemctl", "start", *stopped)

@@ -79,6 +79,7 @@ import grp
 import os
 import pwd
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -183,39 +184,75 @@ def refuse(who: str, administrators: Iterable[str], check_mode: bool) -> None:
         )
 
 
-def present(module: AnsibleModule, change: AccessChange) -> dict[str, Any]:
-    """Make the change, and return the module's result. Raises FileError, OSError."""
-    params = module.params
-    left = change.unproved
-    if left and not module.check_mode:
-        change.take_back()  # of a run that was killed
-    who = params["who"]
-    waiting = jobs_without_external_step() if who == "job" else []
-    if waiting:
-        # sshd stays as it is. The next run finds the same difference.
-        module.warn(
-            f"{os.uname().nodename}: everybody may log in until these jobs have ended, which have no external step "
-            f"since they began before PrologFlags=contain: {', '.join(waiting)}"
-        )
-        who = sshd_pam.who_passes(*map(text, (sshd_pam.SSHD, sshd_pam.COMMON, sshd_pam.SESSION))) or "all"
+def who_may_pass(module: AnsibleModule) -> str:
+    """Who passes sshd after this run: as wanted, or as now while there are jobs whose users would be refused."""
+    wanted: str = module.params["who"]
+    waiting = jobs_without_external_step() if wanted == "job" else []
+    if not waiting:
+        return wanted
+    # sshd stays as it is. The next run finds the same difference.
+    module.warn(
+        f"{os.uname().nodename}: everybody may log in until these jobs have ended, which have no external step "
+        f"since they began before PrologFlags=contain: {', '.join(waiting)}"
+    )
+    return sshd_pam.who_passes(*map(text, (sshd_pam.SSHD, sshd_pam.COMMON, sshd_pam.SESSION))) or "all"
+
+
+@dataclass(frozen=True)
+class AccessFiles:
+    """The files that change."""
+
+    written: list[File]
+    removed: list[str]
+
+    @property
+    def guarded(self) -> list[File]:
+        """Those of the written ones by which a login can fail."""
+        return [file for file in self.written if file.path.startswith(GUARDED)]
+
+    @property
+    def can_lock_out(self) -> bool:
+        """Whether a login can fail by the change."""
+        return bool(self.guarded or self.removed)
+
+    @property
+    def diff(self) -> list[dict[str, str]]:
+        """The diff of the change."""
+        return [file.diff for file in self.written] + [
+            {"before_header": path, "after_header": path, "before": "present\n", "after": "absent\n"}
+            for path in self.removed
+        ]
+
+
+def find_changes(params: dict[str, Any], who: str) -> AccessFiles:
+    """The files that are not as wanted. Raises FileError, OSError."""
     files = from_options(params["files"])
     pam, unwanted = pam_files(who)
-    changes = [file for file in [*files, *pam] if file.changes]
-    gone = [path for path in (*params["absent"], *unwanted) if os.path.exists(path) and managed(path)]
-    guarded = [file for file in changes if file.path.startswith(GUARDED)]
-    if who != "all" and (guarded or gone):
-        refuse(who, params["administrators"], module.check_mode)
-    check(changes)  # a file that sshd refuses shows before another one changes
+    return AccessFiles(
+        [file for file in [*files, *pam] if file.changes],
+        [path for path in (*params["absent"], *unwanted) if os.path.exists(path) and managed(path)],
+    )
+
+
+def present(module: AnsibleModule, change: AccessChange) -> dict[str, Any]:
+    """Make the change, and return the module's result. Raises FileError, OSError."""
+    interrupted = change.unproved
+    if interrupted and not module.check_mode:
+        change.take_back()  # of a run that was killed
+    who = who_may_pass(module)
+    files = find_changes(module.params, who)
+    if who != "all" and files.can_lock_out:
+        refuse(who, module.params["administrators"], module.check_mode)
+    check(files.written)  # a file that sshd refuses shows before another one changes
     if not module.check_mode:
-        replace([file for file in changes if file not in guarded])
-        if guarded or gone:
-            change.apply(guarded, gone)
+        replace([file for file in files.written if file not in files.guarded])
+        if files.can_lock_out:
+            change.apply(files.guarded, files.removed)
     return {
-        "changed": bool(changes or gone or left),
-        "files": [*(file.path for file in changes), *gone],
-        "unproven": bool(guarded or gone) and not module.check_mode,
-        "diff": [file.diff for file in changes]
-        + [{"before_header": path, "after_header": path, "before": "present\n", "after": "absent\n"} for path in gone],
+        "changed": bool(files.written or files.removed or interrupted),
+        "files": [*(file.path for file in files.written), *files.removed],
+        "unproven": files.can_lock_out and not module.check_mode,
+        "diff": files.diff,
     }
 
 

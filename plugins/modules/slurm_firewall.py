@@ -159,23 +159,26 @@ def present(module: AnsibleModule) -> dict[str, Any]:
     loaded = firewall.listed()
     unproven = rules.differs or not loaded or loaded != noted(firewall.NOTE).get("listed")
     changed = unproven or rules.changes or unit.changes or firewall.state() != params["digest"]
-    for remark in others() if changed else []:
-        module.warn(remark)
+    for warning in others() if changed else []:
+        module.warn(warning)
     check([rules, unit])  # rules that nft refuses show before anything changes
     if changed and not check_mode:
-        firewall.take_back()  # of a run that was killed
-        replace([unit])
-        if unproven:
-            firewall.apply(params["rules"], params["digest"])
-        else:
-            replace([rules])
-            firewall.keep(params["digest"])
-    return {
-        "changed": changed,
-        "unproven": unproven and not check_mode,
-        "diff": [file.diff for file in (rules, unit) if file.changes]
-        + ([table(loaded)] if unproven and not rules.changes else []),
-    }
+        change_rules(rules, unit, params["digest"], unproven)
+    diff = [file.diff for file in (rules, unit) if file.changes]
+    if unproven and not rules.changes:
+        diff.append(table(loaded))
+    return {"changed": changed, "unproven": unproven and not check_mode, "diff": diff}
+
+
+def change_rules(rules: File, unit: File, digest: str, unproven: bool) -> None:
+    """Write the files, and load the rules if a new connection has to prove them. Raises FileError, OSError."""
+    firewall.take_back()  # of a run that was killed
+    replace([unit])
+    if unproven:
+        firewall.apply(rules.content.decode(), digest)
+    else:
+        replace([rules])
+        firewall.keep(digest)
 
 
 def table(loaded: str) -> dict[str, str]:

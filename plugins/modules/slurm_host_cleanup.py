@@ -89,6 +89,7 @@ plan:
 import glob
 import os
 import shutil
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
@@ -135,28 +136,38 @@ def managed(path: str) -> bool:
 
 def clean(params: dict[str, Any], check_mode: bool) -> list[Change]:
     """Do the work, and return the changes. Raises CommandError, FileError and OSError."""
-    changes: list[Change] = []
-    for service in params["services"]:
-        if now := state(service):
-            changes.append({"what": f"{service}.service", "before": now, "after": None})
-            if not check_mode:
-                systemctl("disable", "--now", "--quiet", "--", f"{service}.service")
+    changes = stop_services(params["services"], check_mode)
     files = [path for path in params["secrets"] if os.path.lexists(path)]
     files += [path for pattern in params["files"] for path in sorted(glob.glob(pattern)) if managed(path)]
-    for path in files:
-        changes.append({"what": path, "before": "present", "after": None})
-        if not check_mode:
-            os.unlink(path)
+    changes += remove_paths(files, "present", os.unlink, check_mode)
     if params["restored"]:
         changes += restored(params["restored"]["kept"], params["restored"]["path"], check_mode)
-    for path in filter(os.path.isdir, params["directories"]):
-        changes.append({"what": path, "before": "directory", "after": None})
-        if not check_mode:
-            shutil.rmtree(path)
+    changes += remove_paths(filter(os.path.isdir, params["directories"]), "directory", shutil.rmtree, check_mode)
     for part in params["parts"]:
         changes += without(part["path"], part["marker"], check_mode)
     if files and not check_mode:
         systemctl("daemon-reload")
+    return changes
+
+
+def stop_services(services: Iterable[str], check_mode: bool) -> list[Change]:
+    """Stop services, so that they do not start again. Raises CommandError."""
+    changes = []
+    for service in services:
+        if now := state(service):
+            changes.append({"what": f"{service}.service", "before": now, "after": None})
+            if not check_mode:
+                systemctl("disable", "--now", "--quiet", "--", f"{service}.service")
+    return changes
+
+
+def remove_paths(paths: Iterable[str], kind: str, remove: Callable[[str], None], check_mode: bool) -> list[Change]:
+    """Remove files or directories; `kind` is what they are in the plan. Raises OSError."""
+    changes = []
+    for path in paths:
+        changes.append({"what": path, "before": kind, "after": None})
+        if not check_mode:
+            remove(path)
     return changes
 
 

@@ -241,6 +241,7 @@ accounting:
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -356,48 +357,66 @@ def node_states(jobs: list[dict[str, Any]]) -> dict[str, str]:
     return states
 
 
-def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting: bool) -> list[dict[str, Any]]:
-    """Submit the jobs, wait for them, and return the result of each."""
-    with ThreadPoolExecutor(SUBMITTERS) as pool:
-        submitted = list(pool.map(submit, wanted))
-    jobs = {job_id: job for (job_id, _refusal), job in zip(submitted, wanted) if job_id}
-    seen = slurm.by_job(wait(jobs, time.monotonic() + timeout, poll).values()) if jobs else {}
-    ended = {job_id: records for job_id, records in seen.items() if slurm.whole(records).ended}
-    final = from_accounting(ended, poll) if accounting else ended
+@dataclass(frozen=True)
+class Submission:
+    """A job, and the answer of sbatch."""
 
-    results = []
-    for (job_id, refusal), job in zip(submitted, wanted):
-        if job_id:
-            unseen = [slurm.JobRecord(job_id, state="PENDING", reason="squeue gave no answer")]
-            record = slurm.whole(final.get(job_id) or seen.get(job_id) or unseen)
-        else:
-            record = slurm.JobRecord(0, state=slurm.REFUSED, reason=refusal)
-        status, message = slurm.status_of(job, record, timeout)
-        if job_id in ended and job_id not in final:
-            status, message = "failed", f"{record.state}, but sacct does not show its end within {ACCOUNTING_LAG} s"
-        results.append(
-            {
-                "name": job["name"],
-                "job_id": job_id,
-                "partition": job.get("partition", ""),
-                "status": status,
-                "ok": status == "passed",
-                "state": record.state,
-                "expected": job["expect"],
-                "exit_code": record.exit_code,
-                "nodes": record.nodes,
-                "elapsed": record.elapsed,
-                "reason": record.reason,
-                "node_states": {},
-                "message": message,
-            }
-        )
+    job: dict[str, Any]
+    job_id: int
+    """0 for a job that sbatch has refused."""
+    refusal: str
 
+
+def result_of(submission: Submission, record: slurm.JobRecord, status: str, message: str) -> dict[str, Any]:
+    """The module's result for a job."""
+    return {
+        "name": submission.job["name"],
+        "job_id": submission.job_id,
+        "partition": submission.job.get("partition", ""),
+        "status": status,
+        "ok": status == "passed",
+        "state": record.state,
+        "expected": submission.job["expect"],
+        "exit_code": record.exit_code,
+        "nodes": record.nodes,
+        "elapsed": record.elapsed,
+        "reason": record.reason,
+        "node_states": {},
+        "message": message,
+    }
+
+
+def add_node_states(results: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
+    """Put the states of nodes into the results of jobs that wait for them."""
     waiting = [(result, job) for result, job in zip(results, wanted) if result["status"] == "waiting"]
     states = node_states([job for _result, job in waiting])
     for result, job in waiting:
         result["node_states"] = {name: states[name] for name in expand(job.get("nodelist", "")) if name in states}
         result["message"] += "".join(f"; {name} is {state}" for name, state in result["node_states"].items())
+
+
+def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting: bool) -> list[dict[str, Any]]:
+    """Submit the jobs, wait for them, and return the result of each."""
+    with ThreadPoolExecutor(SUBMITTERS) as pool:
+        submissions = [Submission(job, *answer) for job, answer in zip(wanted, pool.map(submit, wanted))]
+    jobs = {submission.job_id: submission.job for submission in submissions if submission.job_id}
+    seen = slurm.by_job(wait(jobs, time.monotonic() + timeout, poll).values()) if jobs else {}
+    ended = {job_id: records for job_id, records in seen.items() if slurm.whole(records).ended}
+    final = from_accounting(ended, poll) if accounting else ended
+
+    results = []
+    for submission in submissions:
+        job_id = submission.job_id
+        if job_id:
+            unseen = [slurm.JobRecord(job_id, state="PENDING", reason="squeue gave no answer")]
+            record = slurm.whole(final.get(job_id) or seen.get(job_id) or unseen)
+        else:
+            record = slurm.JobRecord(0, state=slurm.REFUSED, reason=submission.refusal)
+        status, message = slurm.status_of(submission.job, record, timeout)
+        if job_id in ended and job_id not in final:
+            status, message = "failed", f"{record.state}, but sacct does not show its end within {ACCOUNTING_LAG} s"
+        results.append(result_of(submission, record, status, message))
+    add_node_states(results, wanted)
     return results
 
 

@@ -32,7 +32,8 @@ init_plugin_loader()
 # Imports of the collection need the plugin loader, hence E402.
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import changes, read  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import JobPlacement, steps, table  # noqa: E402
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, cross_check  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import cross_check  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_conf  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost  # noqa: E402

@@ -49,7 +49,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import read as read_conf
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import LINES, REFUSED, problems
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host, cross_check, whole
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import cross_check, whole
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover

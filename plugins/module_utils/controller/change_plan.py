@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
@@ -124,8 +124,8 @@ def steps(
             result.append(Step(change, parameters.Needs(True, (), ""), ()))
             continue
         needs = _needs(change.file, change.key, version)
-        ends = tuple(_ends(change, needs, jobs, version))
-        least, late = _shorter(change, jobs, version, wanted or Configuration())
+        ends = tuple(job.number for job in _find_ended_jobs(change, needs, jobs, version))
+        least, late = _find_ended_by_time(change, jobs, version, wanted or Configuration())
         result.append(Step(change, needs, ends or late, least if late else 0))
     return result
 
@@ -186,28 +186,41 @@ def _needs(file: str, key: str, version: str) -> parameters.Needs:
     return parameters.needs(file, key.partition("=")[0], version)
 
 
-def _ends(
+def _find_ended_jobs(
     change: ConfigurationChange, needs: parameters.Needs, jobs: Sequence[JobPlacement], version: str
-) -> Iterator[str]:
-    """Numbers of the jobs that a change would end."""
+) -> Iterable[JobPlacement]:
+    """The jobs that a change would end."""
     running = [job for job in jobs if job.nodes]
+    if change.file == "slurm.conf" and change.key.lower() == "prologflags":
+        begins = _at_allocation(change.after, version) and not _at_allocation(change.before, version)
+        return [job for job in running if begins and _may_begin_on_a_node(job)]
+    if _removes(change, "PartitionName"):
+        return [job for job in jobs if change.subject in job.partition.split(",")]
+    if change.file in ("NodeName", "gres.conf") and needs.idle != "cluster":
+        return _find_ended_on_nodes(change, jobs)
+    return running if needs.idle else ()
+
+
+def _find_ended_on_nodes(change: ConfigurationChange, jobs: Iterable[JobPlacement]) -> Iterable[JobPlacement]:
+    """The jobs that a change of nodes, or of their generic resources, would end."""
     key = change.key.lower()
-    if change.file == "slurm.conf" and key == "prologflags":
-        if _at_allocation(change.after, version) and not _at_allocation(change.before, version):
-            yield from (job.number for job in running if len(job.nodes) > 1 or "interactive" in job.traits)
-    elif change.file == "PartitionName" and key == "partitionname" and change.after is None:
-        yield from (job.number for job in jobs if change.subject in job.partition.split(","))
-    elif needs.idle == "cluster" or (needs.idle and change.file not in ("NodeName", "gres.conf")):
-        yield from (job.number for job in running)
-    elif change.file == "NodeName" and key == "nodename" and change.after is None:
-        nodes = {*expand(change.subject)}
-        yield from (job.number for job in jobs if (job.nodes | job.required) & nodes)
-    elif change.file == "NodeName" and key in _SHAPE:
-        nodes = {*expand(change.subject)}
-        yield from (job.number for job in running if job.nodes & nodes)
-    elif (change.file == "NodeName" and key == "gres") or change.file == "gres.conf":
-        nodes = {*expand(change.subject)}
-        yield from (job.number for job in running if job.gres and (not nodes or job.nodes & nodes))
+    nodes = frozenset(expand(change.subject))
+    running = (job for job in jobs if job.nodes)
+    if _removes(change, "NodeName"):
+        return [job for job in jobs if (job.nodes | job.required) & nodes]
+    if change.file == "gres.conf" or key == "gres":
+        return [job for job in running if job.gres and (not nodes or job.nodes & nodes)]
+    return [job for job in running if key in _SHAPE and job.nodes & nodes]
+
+
+def _removes(change: ConfigurationChange, kind: str) -> bool:
+    """Whether a change removes a node or a partition."""
+    return change.file == kind and change.key.lower() == kind.lower() and change.after is None
+
+
+def _may_begin_on_a_node(job: JobPlacement) -> bool:
+    """Whether the first step of a running job may be still to come on one of its nodes."""
+    return len(job.nodes) > 1 or "interactive" in job.traits
 
 
 def _at_allocation(flags: str | None, version: str) -> bool:
@@ -222,26 +235,28 @@ def _at_allocation(flags: str | None, version: str) -> bool:
     return not meant.isdisjoint((flags or "").lower().split(","))
 
 
-def _shorter(
-    change: ConfigurationChange, jobs: Sequence[JobPlacement], version: str, wanted: Configuration
+def _find_ended_by_time(
+    change: ConfigurationChange, jobs: Iterable[JobPlacement], version: str, wanted: Configuration
 ) -> tuple[int, tuple[str, ...]]:
-    """Numbers of the jobs that a shorter time can end, and the least time that would not end them."""
+    """The least time that would end no job, and the numbers of the jobs that a shorter time can end."""
     key = change.key.lower()
     time = ENDS_JOBS.get(change.file, {}).get(key)
     if time is None or parameters.release_of(version) not in Span.parse(time.releases):
         return 0, ()
     partition = change.subject if change.file == "PartitionName" else ""
     unset = wanted.settings.get(("slurm.conf", key), ("", ""))[1] if partition else ""
-    before, after = (_time(value or unset, time) for value in (change.before, change.after))
+    before, after = _time(change.before or unset, time), _time(change.after or unset, time)
     least = 0 if partition else least_time(wanted, key)
     if after >= before or (least and after >= least):
         return 0, ()
-    meant = (job for job in jobs if job.nodes and partition in ("", job.partition) and _is(job, time.jobs, before))
-    return least, tuple(job.number for job in meant)
+    reached = [job for job in jobs if partition in ("", job.partition)]
+    return least, tuple(job.number for job in reached if _is(job, time.jobs, before))
 
 
 def _is(job: JobPlacement, kind: str, before: float) -> bool:
-    """Whether a job is of a kind of EndingTime.jobs; the time was `before`."""
+    """Whether a job runs and is of a kind of EndingTime.jobs; the time was `before`."""
+    if not job.nodes:
+        return False
     if kind == "starting":
         return job.seconds < before + 10  # up to which `_purge_missing_jobs` adds of MessageTimeout
     return kind == "running" or kind in job.traits

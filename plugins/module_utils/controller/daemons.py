@@ -37,7 +37,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
     parts_daemons,
     removed_nodes,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences, in_force
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import account, this_host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import (

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
@@ -85,9 +86,9 @@ def differences(configuration: Configuration, config: str, nodes: str, partition
     release = patch_release_of(version)
     conf = {key: value for (file, key), (_name, value) in configuration.settings.items() if file == "slurm.conf"}
     return [
-        *_settings(conf, shown_config(config), len(configuration.nodes), release),
-        *_nodes(configuration, conf, shown_lines("NodeName", nodes), release),
-        *_partitions(configuration, conf, shown_lines("PartitionName", partitions), release),
+        *_describe_settings(conf, shown_config(config), len(configuration.nodes), release),
+        *_describe_nodes(configuration, conf, shown_lines("NodeName", nodes), release),
+        *_describe_partitions(configuration, conf, shown_lines("PartitionName", partitions), release),
     ]
 
 
@@ -109,7 +110,7 @@ def in_force(
             return (there is None) == (change.after is None)
         if there is None or key not in FILES[change.file] or key in NOT_COMPARED[change.file]:
             return False
-        found = _found(change.file, key, there)
+        found = _find_shown(change.file, key, there)
         wanted = change.before if change.after is None else change.after
         if found is None or wanted is None:
             return False
@@ -149,7 +150,7 @@ def shown_lines(kind: str, text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _settings(conf: Wanted, shown: Shown, nodes: int, release: str) -> Iterator[str]:
+def _describe_settings(conf: Wanted, shown: Shown, nodes: int, release: str) -> Iterator[str]:
     """Parameters of slurm.conf that differ, except numbers that Slurm corrects, `_validate_and_set_defaults` there."""
     bounds = {
         **_BOUNDS,
@@ -186,44 +187,76 @@ _BOUNDS = {
 """The ranges in which Slurm does not correct numbers."""
 
 
-def _nodes(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
-    """Nodes that differ, equal ones folded."""
+@dataclass(frozen=True)
+class _WantedNode:
+    """A node of the file."""
+
+    shared: Pairs
+    """Its parameters, apart from those in `address`: most nodes have the same as others."""
+    address: dict[str, str]
+    """Its own address, host name and port."""
+    said: Wanted
+    """The shared ones by key, and what is meant where the file has nothing."""
+
+    def is_cloud(self, shown: Shown) -> bool:
+        """Whether it is in a cloud, so that its addresses change."""
+        return "CLOUD" in f"{self.said.get('state', '')} {shown.get('state', '')}".upper()
+
+
+def _read_wanted_nodes(configuration: Configuration, conf: Wanted) -> dict[str, _WantedNode]:
+    """The nodes of the file by name."""
     unsaid = {} if "include" in conf else IF_NOT_SAID["NodeName"]
-    wanted: dict[str, tuple[Pairs, dict[str, str]]] = {}
+    said: dict[Pairs, Wanted] = {}
+    nodes = {}
     for name, pairs in configuration.nodes.items():
-        own = {key.lower(): value for key, value in pairs if key.lower() in _OWN}
-        wanted[name] = (tuple(pair for pair in pairs if pair[0].lower() not in own), own)
-    said = {pairs: {**unsaid, **by_key(pairs)} for pairs, own in wanted.values()}
-    missing = [name for name, (pairs, own) in wanted.items() if name not in shown and not _future(said[pairs])]
+        address = {key.lower(): value for key, value in pairs if key.lower() in _ADDRESS}
+        shared = tuple(pair for pair in pairs if pair[0].lower() not in address)
+        if shared not in said:
+            said[shared] = {**unsaid, **by_key(shared)}
+        nodes[name] = _WantedNode(shared, address, said[shared])
+    return nodes
+
+
+def _describe_nodes(
+    configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str
+) -> Iterator[str]:
+    """Nodes that differ, equal ones folded."""
+    wanted = _read_wanted_nodes(configuration, conf)
+    missing = [name for name, node in wanted.items() if name not in shown and not _future(node.said)]
     extra = [name for name, node in shown.items() if name not in wanted and "DYNAMIC" not in node.get("state", "")]
     if missing:
         yield f"NodeName={fold(missing)}: slurmctld does not have it"
     if extra and "include" not in conf:
         yield f"NodeName={fold(extra)}: the file does not have it, slurmctld has"
-    # Most nodes are as others are: of each kind one is compared.
-    kinds: dict[tuple[Pairs, tuple[str | None, ...]], list[Difference]] = {}
-    found: dict[Difference, list[str]] = {}
-    for name, (pairs, own) in wanted.items():
-        node = shown.get(name)
-        if node is None or _future(said[pairs]) or _future(node):
-            continue
-        kind = (pairs, tuple(node.get(key) for key in _SHARED))
-        if kind not in kinds:
-            kinds[kind] = [*_different("NodeName", _as_corrected(said[pairs], conf), node, release)]
-        if "CLOUD" not in f"{said[pairs].get('state', '')} {node.get('state', '')}".upper():
-            node = {"port": conf.get("slurmdport", "6818"), **node}  # that one is not shown
-            found_own = _different("NodeName", own, node, release) if own else ()
-        else:
-            found_own = ()
-        for difference in (*kinds[kind], *found_own):
-            found.setdefault(difference, []).append(name)
-    for difference, names in found.items():
+    names_by_difference: dict[Difference, list[str]] = {}
+    for name, difference in _compare_nodes(wanted, conf, shown, release):
+        names_by_difference.setdefault(difference, []).append(name)
+    for difference, names in names_by_difference.items():
         yield _line(f"NodeName={fold(names)}", *difference)
 
 
-_OWN = ("nodeaddr", "nodehostname", "port")
+def _compare_nodes(
+    wanted: Mapping[str, _WantedNode], conf: Wanted, shown: Mapping[str, Shown], release: str
+) -> Iterator[tuple[str, Difference]]:
+    """The differences of nodes that both have, each with the name of its node."""
+    # Most nodes are as others are: of each kind one is compared.
+    kinds: dict[tuple[Pairs, tuple[str | None, ...]], list[Difference]] = {}
+    for name, node in wanted.items():
+        in_force = shown.get(name)
+        if in_force is None or _future(node.said) or _future(in_force):
+            continue
+        kind = (node.shared, tuple(in_force.get(key) for key in _SHARED))
+        if kind not in kinds:
+            kinds[kind] = [*_different("NodeName", _correct_node(node.said, conf), in_force, release)]
+        yield from ((name, difference) for difference in kinds[kind])
+        if node.address and not node.is_cloud(in_force):
+            with_port = {"port": conf.get("slurmdport", "6818"), **in_force}  # that one is not shown
+            yield from ((name, difference) for difference in _different("NodeName", node.address, with_port, release))
+
+
+_ADDRESS = ("nodeaddr", "nodehostname", "port")
 """Parameters that each node has for itself."""
-_SHARED = sorted({SHOWN_AS["NodeName"].get(key, key) for key in FILES["NodeName"]} - {*_OWN, "nodename", "state"})
+_SHARED = sorted({SHOWN_AS["NodeName"].get(key, key) for key in FILES["NodeName"]} - {*_ADDRESS, "nodename", "state"})
 """What is shown of the other ones."""
 
 
@@ -236,33 +269,58 @@ _SHAPE = {"boards", "corespersocket", "cpus", "sockets", "socketsperboard", "thr
 """How many of what a node has; Slurm takes 0 for 1."""
 
 
-def _as_corrected(wanted: Wanted, conf: Wanted) -> Wanted:
-    """Parameters of a node without those that Slurm corrects, where numbers do not go together (`_parse_nodename` in
-    `src/common/read_config.c`), features that a plugin changes, and generic resources that are not in GresTypes."""
+@dataclass(frozen=True)
+class _Processors:
+    """How many processors a node has."""
+
+    boards: int
+    sockets: int
+    """Of all boards."""
+    cores: int
+    """Of a socket."""
+    threads: int
+    """Of a core."""
+    cpus: int
+
+    @classmethod
+    def read(cls, numbers: Mapping[str, int]) -> _Processors:
+        """The processors of a node by its parameters (`_parse_nodename` in `src/common/read_config.c`)."""
+        boards, cores, threads = (numbers.get(key, 1) for key in ("boards", "corespersocket", "threadspercore"))
+        cpus = numbers.get("cpus", cores * threads)
+        if "socketsperboard" in numbers:
+            sockets = boards * numbers["socketsperboard"]
+        else:
+            sockets = numbers.get("sockets", boards if cpus % (cores * threads) else cpus // (cores * threads))
+        return cls(boards, sockets, cores, threads, cpus)
+
+
+def _correct_node(wanted: Wanted, conf: Wanted) -> Wanted:
+    """Parameters of a node without those that Slurm corrects, where numbers do not go together (`_parse_nodename`),
+    features that a plugin changes, and generic resources that are not in GresTypes."""
     numbers = {key: number_in(value.lower(), _ANY) or int(key in _SHAPE) for key, value in wanted.items()}
-    boards, cores, threads = (numbers.get(key, 1) for key in ("boards", "corespersocket", "threadspercore"))
-    cpus = numbers.get("cpus", cores * threads)
-    fitting = boards if cpus % (cores * threads) else cpus // (cores * threads)
-    sockets = boards * numbers["socketsperboard"] if "socketsperboard" in numbers else numbers.get("sockets", fitting)
+    has = _Processors.read(numbers)
+    cores = has.sockets * has.cores
     corrected = {
-        "bcastaddr": "[" in wanted.get("bcastaddr", "") or "," in wanted.get("bcastaddr", ""),  # one for each node
-        "boards": boards > sockets,
-        "corespeccount": numbers.get("corespeccount", 0) >= sockets * cores,
-        "cpus": cpus not in (sockets, sockets * cores, sockets * cores * threads),
+        "bcastaddr": not {"[", ","}.isdisjoint(wanted.get("bcastaddr", "")),  # one for each node
+        "boards": has.boards > has.sockets,
+        "corespeccount": numbers.get("corespeccount", 0) >= cores,
+        "cpus": has.cpus not in (has.sockets, cores, cores * has.threads),
         "features": conf.get("nodefeaturesplugins", "").lower() not in NOTHING,
         "memspeclimit": numbers.get("memspeclimit", 0) >= numbers.get("realmemory", 1),
     }
-    found = {key: value for key, value in wanted.items() if not corrected.get(key)}
-    found.update({key: "1" for key in _SHAPE & found.keys() if numbers[key] == 1})
+    kept = {key: value for key, value in wanted.items() if not corrected.get(key)}
+    kept.update({key: "1" for key in _SHAPE & kept.keys() if numbers[key] == 1})
     if "socketsperboard" in numbers:
-        found["sockets"] = str(sockets)
-    if "gres" in found:
+        kept["sockets"] = str(has.sockets)
+    if "gres" in kept:
         known = {name.strip().lower() for name in conf.get("grestypes", "").split(",")}
-        found["gres"] = ",".join(gres for gres in found["gres"].split(",") if gres.partition(":")[0].lower() in known)
-    return found
+        kept["gres"] = ",".join(gres for gres in kept["gres"].split(",") if gres.partition(":")[0].lower() in known)
+    return kept
 
 
-def _partitions(configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str) -> Iterator[str]:
+def _describe_partitions(
+    configuration: Configuration, conf: Wanted, shown: Mapping[str, Shown], release: str
+) -> Iterator[str]:
     """Partitions that differ."""
     default = [name for name, pairs in configuration.partitions.items() if is_yes(by_key(pairs).get("default", ""))][
         -1:
@@ -278,7 +336,7 @@ def _partitions(configuration: Configuration, conf: Wanted, shown: Mapping[str, 
             wanted = _exclusive(wanted) if "exclusive" in partition else wanted
             for difference in _different("PartitionName", wanted, partition, release):
                 yield _line(f"PartitionName={name}", *difference)
-            yield from _members(name, wanted.get("nodes", ""), partition.get("nodes", ""), configuration)
+            yield from _describe_members(name, wanted.get("nodes", ""), partition.get("nodes", ""), configuration)
     extra = [name for name in shown if name not in configuration.partitions]
     if not kept and "include" not in conf:
         yield from (f"PartitionName={name}: the file does not have it, slurmctld has" for name in extra)
@@ -299,7 +357,7 @@ def _exclusive(wanted: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def _members(partition: str, wanted: str, found: str, configuration: Configuration) -> Iterator[str]:
+def _describe_members(partition: str, wanted: str, found: str, configuration: Configuration) -> Iterator[str]:
     """The differences in the nodes of a partition. Nodes that the file does not have are compared elsewhere."""
     if wanted == found:
         return
@@ -326,7 +384,7 @@ def _different(table: str, wanted: Wanted, shown: Shown, release: str) -> Iterat
         ruled = wanted.get(_RULED.get(key, ""), "ALL" if key.startswith("deny") else None)
         if parameter is None or key in NOT_COMPARED[table] or key == "nodes" or ruled not in (None, "ALL"):
             continue
-        found = _found(table, key, shown)
+        found = _find_shown(table, key, shown)
         if found is not None and not _same(table, key, value, found, release):
             yield parameter.name, value, found
 
@@ -334,7 +392,7 @@ def _different(table: str, wanted: Wanted, shown: Shown, release: str) -> Iterat
 _RULED = {weak: strong for strong, weak in RIVALS.items()}
 
 
-def _found(table: str, key: str, shown: Shown) -> str | None:
+def _find_shown(table: str, key: str, shown: Shown) -> str | None:
     """The shown value of a parameter; None if it cannot be compared."""
     name = SHOWN_AS[table].get(key, key)
     if name == "jobdefaults":

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import (
     StateDirectoryError,
     as_user,

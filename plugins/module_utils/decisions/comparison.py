@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -342,20 +342,22 @@ def registration_has_findings(host: RunHost, answers: Mapping[str, Answer]) -> b
 def work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, Any]) -> dict[str, list[str]]:
     """The groups of stages that have work on each host, as only the comparison tells."""
     groups: dict[str, list[str]] = {name: [] for name in answers}
+    for name, stage in _find_work(host, answers, directory):
+        groups[name].append(f"slurm_needs_{stage}")
+    return {name: needed for name, needed in groups.items() if needed}
+
+
+def _find_work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Hosts and stages that have work there."""
     controller = serving_controller(host)
     if controller in answers:
         serving = host.of(controller)
-        groups[controller] += [name for name, needs in stages.STAGES_OF_CONTROLLER.items() if needs(serving)]
-    submitting = [*host.members("slurm_login"), *host["slurm_controllers"]]
-    for name in [name for name in submitting if name in answers][:1]:
-        groups[name].append("validation")
-    for name in directory_hosts(directory) if directory else []:
-        groups[name].append("directory")
-    for name in access_hosts(host, answers):
-        groups[name].append("access")
+        yield from ((controller, stage) for stage, needs in stages.STAGES_OF_CONTROLLER.items() if needs(serving))
+    submitting = [name for name in (*host.members("slurm_login"), *host["slurm_controllers"]) if name in answers]
+    yield from ((name, "validation") for name in submitting[:1])
+    yield from ((name, "directory") for name in (directory_hosts(directory) if directory else []))
+    yield from ((name, "access") for name in access_hosts(host, answers))
     for stage, names in services_with_work(host, answers).items():
-        for name in names:
-            groups[name].append(stage)
+        yield from ((name, stage) for name in names)
     if answers and registration_has_findings(host, answers):
-        groups[next(iter(answers))].append("registration")
-    return {name: [f"slurm_needs_{stage}" for stage in found] for name, found in groups.items() if found}
+        yield next(iter(answers)), "registration"

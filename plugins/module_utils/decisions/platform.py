@@ -76,19 +76,24 @@ def missing_plugins(host: RunHost) -> list[str]:
 
 def objections(host: RunHost) -> list[str]:
     """Why the collection refuses the platform of a host, each with the way out."""
-    return list(_objections(host))
+    return [
+        *_object_to_distribution(host),
+        *_object_to_packages(host),
+        *_object_to_release(host),
+        *_object_to_version(host),
+    ]
 
 
-def _objections(host: RunHost) -> Iterator[str]:
+def _object_to_distribution(host: RunHost) -> Iterator[str]:
+    """A distribution that the collection does not know."""
+    distribution = host.facts["distribution"]
+    if distribution not in DISTRIBUTIONS:
+        yield f"this collection does not know the distribution {distribution}; it knows {', '.join(DISTRIBUTIONS)}"
+
+
+def _object_to_packages(host: RunHost) -> Iterator[str]:
+    """Packages of another source than the wanted one, or none at all."""
     facts, wanted = host.facts, source(host)
-    version, release = slurm_version(host), slurm_release(host)
-    distribution = wanted.name == "distribution"
-    upgrades = bool(host.get("__slurm_upgrades"))
-    if facts["distribution"] not in DISTRIBUTIONS:
-        yield (
-            f"this collection does not know the distribution {facts['distribution']}; it knows "
-            f"{', '.join(DISTRIBUTIONS)}"
-        )
     installed = next((other for other in SOURCES.values() if other.version in facts["packages"]), wanted)
     if installed is not wanted:
         yield (
@@ -97,25 +102,37 @@ def _objections(host: RunHost) -> Iterator[str]:
             f"remove --allow-change-held-packages '?installed?source-package({installed.hold[0]})' there, and run "
             "site.yml again"
         )
-    if not version and not has_repository(host):
-        way = "(Ubuntu's component universe has it)" if distribution else "(slurm_packages: repository and key)"
-        yield f"apt has no package {wanted.version}; add a repository that has it {way}"
+    if not slurm_version(host) and not has_repository(host):
+        from_distribution = wanted.name == "distribution"
+        way = "Ubuntu's component universe has it" if from_distribution else "slurm_packages: repository and key"
+        yield f"apt has no package {wanted.version}; add a repository that has it ({way})"
+
+
+def _object_to_release(host: RunHost) -> Iterator[str]:
+    """A release of Slurm that the collection does not know."""
+    version, release = slurm_version(host), slurm_release(host)
     if version and release not in RELEASES:
         age = "too old" if release < min(RELEASES) else "unknown"
         way = (
             "install SchedMD's packages (slurm_packages, the key packages of the cluster file)"
-            if distribution
+            if source(host).name == "distribution"
             else "give packages of one of these"
         )
         yield f"Slurm {version} is {age}: this collection knows the releases {', '.join(RELEASES)}; {way}"
+
+
+def _object_to_version(host: RunHost) -> Iterator[str]:
+    """Another version than that of the wanted files, or an upgrade that has not ended."""
+    if host.get("__slurm_upgrades"):
+        return
     present, files = packages_version(host), files_version(host["slurm_packages"])
-    if has_files(host) and not upgrades and present not in ("", files):
+    if has_files(host) and present not in ("", files):
         yield (
             f"the host has Slurm {present}, and the files of slurm_packages are {files}; site.yml installs Slurm and "
             f"never changes its version, so give the files of {present}, or upgrade all hosts with the playbook "
             "gpucluster.slurm.upgrade"
         )
-    if not upgrades and UPGRADE_MARK in facts["files"]:
+    if UPGRADE_MARK in host.facts["files"]:
         yield (
             "an upgrade of Slurm has begun here and has not ended; run gpucluster.slurm.upgrade again, which continues "
             "it"

@@ -167,76 +167,110 @@ def _fill(packages: Sequence[str], flavours: Sequence[str], **words: str) -> lis
     return list(dict.fromkeys(filled))
 
 
-def choose(
-    platforms: Mapping[str, Any],
-    platform: str,
-    options: Mapping[str, Any],
-    generations: Sequence[str],
-    switches: int = 0,
-    kernel: str = "",
-    images: Collection[str] = (),
-    signed: bool = False,
-) -> Choice:
-    """The packages for GPUs of these generations.
+@dataclass(frozen=True)
+class DriverTarget:
+    """The machine that gets a driver."""
+
+    platform: str
+    """Distribution and release, such as "debian 13"."""
+    generations: Sequence[str]
+    """Those of its GPUs, one or more."""
+    switches: int = 0
+    """Its NVSwitches, which need the fabric manager."""
+    kernel: str = ""
+    """The release of the kernel that runs; empty where no module is to be built for it."""
+    images: Collection[str] = ()
+    """Its installed packages linux-image-*."""
+    signed: bool = False
+    """Whether it takes modules that the distribution has signed, if there are such modules."""
+
+    def fill(self, packages: Sequence[str], branch: str) -> list[str]:
+        """Names of packages with branch, kernel and flavours in their place."""
+        return _fill(packages, flavours(self.kernel, self.images), branch=branch, kernel=self.kernel)
+
+
+def choose(platforms: Mapping[str, Any], target: DriverTarget, options: Mapping[str, Any]) -> Choice:
+    """The packages for the GPUs of a machine.
 
     Args:
         platforms: what each platform has, by name ("debian 13") and source (`nvidia/platforms.py`).
-        platform: distribution and release of the machine.
+        target: the machine.
         options: `source`; `branch`, empty for the first one that fits; `modules`, `auto` or a kind; `display`; `cuda`.
-        generations: one or more.
-        switches: NVSwitches of the machine, which need the fabric manager.
-        kernel: the release of the kernel that runs; empty where no module is to be built for it.
-        images: installed packages linux-image-*.
-        signed: whether to take modules that the distribution has signed, if it has such modules.
 
     Raises:
         DriverError: the platform has no such driver, or the GPUs have none there; with the possible choices.
     """
-    if platform not in platforms:
-        raise DriverError(f"{platform}: no platform with a known driver; known are {', '.join(platforms)}")
-    source = options["source"]
-    if source not in platforms[platform]:
-        raise DriverError(f"{platform}: no driver from {source!r}; known is {', '.join(platforms[platform])}")
-    table = platforms[platform][source]
-    common, branches, branch = table["common"], table["branches"], options["branch"]
-    if branch and branch not in branches:
-        meant = nearest(branch, branches)
-        hint = f"; did you mean {meant}?" if meant else ""
-        raise DriverError(
-            f"driver branch {branch}: unknown on {platform} from {source}; known are {', '.join(branches)}{hint}"
-        )
-    fitting = [name for name in branches if all(_fits(name, one) for one in generations)]
-    if not (fitting if not branch else branch in fitting):
-        limits = ", ".join(f"{one} {_limits(one)}" for one in dict.fromkeys(generations))
-        asked = f"branch {branch}" if branch else f"none of the branches {', '.join(branches)}"
-        raise DriverError(f"{platform}, driver from {source}: {asked} drives these GPUs ({limits})")
-    branch = branch or fitting[0]
-    packages = branches[branch]
-    modules = _kind(options["modules"], generations, packages, f"{platform}, branch {branch} from {source}")
-    if switches and "fabric" not in packages:
+    platform, source = target.platform, options["source"]
+    table = _find_source(platforms, platform, source)
+    branch = _choose_branch(table["branches"], target, source, options["branch"])
+    packages = table["branches"][branch]
+    kind = _kind(options["modules"], target.generations, packages, f"{platform}, branch {branch} from {source}")
+    if target.switches and "fabric" not in packages:
         raise DriverError(
             f"{platform} from {source}: the machine has NVSwitch and needs the fabric manager, which is not there; "
             "it is in NVIDIA's repository (nvidia_driver_source: nvidia)"
         )
-    signed_modules = packages.get("signed", {}).get(modules) if signed and kernel else None
-    kinds = [] if not kernel else signed_modules["driver"] if signed_modules else packages[modules]
-    driver = packages["libraries"] + kinds + (packages["fabric"] if switches else [])
-    if options["display"] and kernel:
-        driver += packages["display"][modules]
-    for_kernel = [] if not kernel else signed_modules["modules"] if signed_modules else common["headers"]
-    tools = common["tools"] + for_kernel + (common["cuda"] if options["cuda"] else [])
-
-    def filled(names: Sequence[str]) -> list[str]:
-        return _fill(names, flavours(kernel, images), branch=branch, kernel=kernel)
-
+    modules = _find_modules(packages, table["common"]["headers"], kind, target)
+    driver = packages["libraries"] + modules.driver + (packages["fabric"] if target.switches else [])
+    if options["display"] and target.kernel:
+        driver += packages["display"][kind]
+    tools = table["common"]["tools"] + modules.tools + (table["common"]["cuda"] if options["cuda"] else [])
     return Choice(
         branch,
-        modules if kernel else "",
-        common["components"],
-        filled(driver),
-        filled(tools),
-        filled(for_kernel) if signed_modules else [],
+        kind if target.kernel else "",
+        table["common"]["components"],
+        target.fill(driver, branch),
+        target.fill(tools, branch),
+        target.fill(modules.tools, branch) if modules.are_signed else [],
     )
+
+
+def _find_source(platforms: Mapping[str, Any], platform: str, source: str) -> Mapping[str, Any]:
+    """What a source has for a platform. Raises DriverError."""
+    if platform not in platforms:
+        raise DriverError(f"{platform}: no platform with a known driver; known are {', '.join(platforms)}")
+    if source not in platforms[platform]:
+        raise DriverError(f"{platform}: no driver from {source!r}; known is {', '.join(platforms[platform])}")
+    table: Mapping[str, Any] = platforms[platform][source]
+    return table
+
+
+def _choose_branch(branches: Mapping[str, Any], target: DriverTarget, source: str, wanted: str) -> str:
+    """The wanted branch, or the first that drives the GPUs. Raises DriverError."""
+    if wanted and wanted not in branches:
+        meant = nearest(wanted, branches)
+        hint = f"; did you mean {meant}?" if meant else ""
+        raise DriverError(
+            f"driver branch {wanted}: unknown on {target.platform} from {source}; known are {', '.join(branches)}{hint}"
+        )
+    fitting = [branch for branch in branches if all(_fits(branch, name) for name in target.generations)]
+    if wanted in fitting or (fitting and not wanted):
+        return wanted or fitting[0]
+    limits = ", ".join(f"{name} {_limits(name)}" for name in dict.fromkeys(target.generations))
+    asked = f"branch {wanted}" if wanted else f"none of the branches {', '.join(branches)}"
+    raise DriverError(f"{target.platform}, driver from {source}: {asked} drives these GPUs ({limits})")
+
+
+@dataclass(frozen=True)
+class _ModulePackages:
+    """Packages that bring the kernel modules."""
+
+    driver: list[str]
+    """Packages that have the driver's version."""
+    tools: list[str]
+    """Packages with versions of their own."""
+    are_signed: bool
+    """Whether the tools are modules that the distribution has signed."""
+
+
+def _find_modules(packages: Mapping[str, Any], headers: list[str], kind: str, target: DriverTarget) -> _ModulePackages:
+    """The packages of the kernel modules of a kind; none where the kernel is that of another host."""
+    if not target.kernel:
+        return _ModulePackages([], [], False)
+    signed = packages.get("signed", {}).get(kind) if target.signed else None
+    if signed:
+        return _ModulePackages(signed["driver"], signed["modules"], True)
+    return _ModulePackages(packages[kind], headers, False)
 
 
 def _fits(branch: str, name: str) -> bool:

@@ -34,6 +34,8 @@ Run = Callable[[Command], tuple[int, str]]
 """Runs nvidia-smi; gives its exit status and all that it printed."""
 Profiles = tuple[str, ...]
 """The instances of a GPU, sorted; without any, MIG is off."""
+Layout = tuple[str, int, Profiles]
+"""A layout that a machine type declares: type of the GPUs, how many, the instances of each."""
 
 
 class MigError(ValueError):
@@ -70,6 +72,10 @@ class Gpu:
         """Whether a type of Gres is part of the name that Slurm gives it (`_get_system_gpu_list_nvml`)."""
         name = self.name.lower().replace(" ", "_")
         return kind.lower() in (name.partition("-")[0] if mig else name)
+
+    def can_have(self, kind: str, wanted: Profiles) -> bool:
+        """Whether it is of a type and can have these instances."""
+        return self.is_a(kind, bool(wanted)) and (self.capable or not wanted)
 
     @property
     def shown(self) -> str:
@@ -108,32 +114,33 @@ def parse(query: str, listing: str, instances: str) -> list[Gpu]:
     return found
 
 
-def layouts(gres: Iterable[Mapping[str, Any]]) -> list[tuple[str, int, Profiles]]:
-    """The layouts that a machine type declares: type, how many GPUs, instances of each.
+def layouts(gres: Iterable[Mapping[str, Any]]) -> list[Layout]:
+    """The layouts that a machine type declares.
 
     None if no GPU has the key `mig`: then no layout is declared. Other GPUs of a machine with layouts are whole. Raises
     MigError for profiles that leave a part of their GPU instance unused.
     """
-    entries = []
+    gpus = []
     for entry in gres:
         if not isinstance(entry.get("name"), str):
             raise MigError(f"gres: found {dict(entry)!r}, allowed: a name, and what else the entry has")
         if entry["name"] == "gpu":
-            entries.append(entry)
-    if not any("mig" in entry for entry in entries):
-        return []
-    found = []
-    for entry in entries:
-        mig = entry.get("mig") or {}
-        if not isinstance(mig, Mapping) or not all(_PROFILE.fullmatch(str(name)) for name in mig):
-            raise MigError(f"mig: found {mig!r}, allowed: numbers of instances by profile, such as 1g.10gb: 7")
-        profiles = [name for name, count in mig.items() for _instance in range(_number("mig", count, 7))]
-        parts = [name for name in profiles if re.match(r"\dc\.", name)]
-        if parts:
-            raise MigError(f"mig: found {parts[0]}, allowed: whole GPU instances such as {parts[0].partition('.')[2]}")
-        count = 1 if entry.get("count") is None else _number("count", entry["count"], MAX_GPUS)
-        found.append((str(entry.get("type") or ""), count, tuple(sorted(profiles))))
-    return found
+            gpus.append(entry)
+    declared = any("mig" in entry for entry in gpus)
+    return [_read_layout(entry) for entry in gpus] if declared else []
+
+
+def _read_layout(entry: Mapping[str, Any]) -> Layout:
+    """The layout of the GPUs of an entry of gres. Raises MigError."""
+    mig = entry.get("mig") or {}
+    if not isinstance(mig, Mapping) or not all(_PROFILE.fullmatch(str(name)) for name in mig):
+        raise MigError(f"mig: found {mig!r}, allowed: numbers of instances by profile, such as 1g.10gb: 7")
+    profiles = [name for name, count in mig.items() for _instance in range(_number("mig", count, 7))]
+    parts = [name for name in profiles if re.match(r"\dc\.", name)]
+    if parts:
+        raise MigError(f"mig: found {parts[0]}, allowed: whole GPU instances such as {parts[0].partition('.')[2]}")
+    count = 1 if entry.get("count") is None else _number("count", entry["count"], MAX_GPUS)
+    return str(entry.get("type") or ""), count, tuple(sorted(profiles))
 
 
 def _number(key: str, value: Any, highest: int) -> int:
@@ -143,27 +150,30 @@ def _number(key: str, value: Any, highest: int) -> int:
     return int(value)
 
 
-def assign(gpus: Sequence[Gpu], wanted: Iterable[Sequence[Any]]) -> dict[int, Profiles]:
+def assign(gpus: Sequence[Gpu], wanted: Iterable[Layout]) -> dict[int, Profiles]:
     """The instances of each GPU, by index, so that as few GPUs as possible change; those of no layout are left out.
 
     Raises MigError where there are too few GPUs of a type, or they cannot have instances.
     """
-    result: dict[int, Profiles] = {}
-    open_ones = [(str(kind), tuple(profiles)) for kind, count, profiles in wanted for _gpu in range(count)]
-    for exact in (True, False):
-        for kind, profiles in list(open_ones):
-            for gpu in gpus:
-                fits = gpu.is_a(kind, bool(profiles)) and (gpu.capable or not profiles)
-                if gpu.index not in result and fits and (gpu.has(profiles) or not exact):
-                    result[gpu.index] = profiles
-                    open_ones.remove((kind, profiles))
-                    break
-    if open_ones:
-        kind, profiles = open_ones[0]
-        there = ", ".join(f"{gpu.index}: {gpu.name}{'' if gpu.capable else ' (no MIG)'}" for gpu in gpus) or "none"
-        what = f"with {' '.join(profiles)}" if profiles else "without MIG"
-        raise MigError(f"{len(open_ones)} GPUs '{kind}' {what} are declared but missing; GPUs: {there}")
-    return dict(sorted(result.items()))
+    unassigned = [(str(kind), tuple(profiles)) for kind, count, profiles in wanted for _gpu in range(count)]
+    goal: dict[int, Profiles] = {}
+    for as_it_is in (True, False):
+        for kind, profiles in [*unassigned]:
+            fitting = (gpu for gpu in gpus if gpu.index not in goal and gpu.can_have(kind, profiles))
+            gpu = next((gpu for gpu in fitting if gpu.has(profiles) or not as_it_is), None)
+            if gpu:
+                goal[gpu.index] = profiles
+                unassigned.remove((kind, profiles))
+    if unassigned:
+        raise MigError(_describe_lack(gpus, *unassigned[0], len(unassigned)))
+    return dict(sorted(goal.items()))
+
+
+def _describe_lack(gpus: Sequence[Gpu], kind: str, profiles: Profiles, number: int) -> str:
+    """The message for a number of GPUs that are declared and that the host does not have."""
+    present = ", ".join(f"{gpu.index}: {gpu.name}{'' if gpu.capable else ' (no MIG)'}" for gpu in gpus) or "none"
+    what = f"with {' '.join(profiles)}" if profiles else "without MIG"
+    return f"{number} GPUs '{kind}' {what} are declared but missing; GPUs: {present}"
 
 
 def _size(profile: str) -> tuple[int, str]:
@@ -194,7 +204,7 @@ def look(run: Run) -> list[Gpu]:
     for command in (QUERY, LIST, INSTANCES):
         status, output = run(command)
         if status and not (command == INSTANCES and NONE.search(output)):
-            raise MigError(f"nvidia-smi {' '.join(command)}: {output.strip() or f'exit status {status}'}")
+            raise _failure(command, status, output)
         outputs.append(output)
     gpus = parse(*outputs)
     if not gpus and outputs[0].strip():
@@ -203,7 +213,34 @@ def look(run: Run) -> list[Gpu]:
     return gpus
 
 
-def set_layouts(run: Run, wanted: Sequence[Sequence[Any]], change: bool = True) -> tuple[list[Gpu], list[Gpu]]:
+def _failure(command: Command, status: int, output: str) -> MigError:
+    """The error for a command that failed."""
+    return MigError(f"nvidia-smi {' '.join(command)}: {output.strip() or f'exit status {status}'}")
+
+
+def _find_wrong(gpus: Iterable[Gpu], goal: Mapping[int, Profiles]) -> list[Gpu]:
+    """The GPUs that are not as wanted."""
+    return [gpu for gpu in gpus if gpu.index in goal and not gpu.has(goal[gpu.index])]
+
+
+def _change_gpus(run: Run, gpus: list[Gpu], goal: Mapping[int, Profiles]) -> list[Gpu]:
+    """Run commands until there are none for the wanted instances, and return the GPUs of the last look.
+
+    Raises MigError with the message of a command that failed.
+    """
+    for _round in range(ROUNDS):
+        todo = [command for gpu in gpus if gpu.index in goal for command in commands(gpu, goal[gpu.index])]
+        if not todo:
+            break
+        for command in todo:
+            status, output = run(command)
+            if status:
+                raise _failure(command, status, output)
+        gpus = look(run)
+    return gpus
+
+
+def set_layouts(run: Run, wanted: Iterable[Layout], change: bool = True) -> tuple[list[Gpu], list[Gpu]]:
     """Create the wanted instances. No program may be using the GPUs.
 
     Args:
@@ -219,22 +256,12 @@ def set_layouts(run: Run, wanted: Sequence[Sequence[Any]], change: bool = True) 
     """
     before = look(run)
     goal = assign(before, wanted)
-    wrong = [gpu for gpu in before if gpu.index in goal and not gpu.has(goal[gpu.index])]
+    wrong = _find_wrong(before, goal)
     if not change:
         return wrong, [gpu.given(goal[gpu.index]) for gpu in wrong]
-    now = before
-    for _round in range(ROUNDS):
-        todo = [command for gpu in now if gpu.index in goal for command in commands(gpu, goal[gpu.index])]
-        if not todo:
-            break
-        for command in todo:
-            status, output = run(command)
-            if status:
-                raise MigError(f"nvidia-smi {' '.join(command)}: {output.strip() or f'exit status {status}'}")
-        now = look(run)
-    still = [gpu for gpu in now if gpu.index in goal and not gpu.has(goal[gpu.index])]
-    if still:
-        shown = ", ".join(f"GPU {gpu.index}: {gpu.shown}" for gpu in still)
+    after = _change_gpus(run, before, goal)
+    if still_wrong := _find_wrong(after, goal):
+        shown = ", ".join(f"GPU {gpu.index}: {gpu.shown}" for gpu in still_wrong)
         raise MigError(f"nvidia-smi reported no error, but the GPUs do not have the wanted instances: {shown}")
-    places = {gpu.index for gpu in wrong}
-    return wrong, [gpu for gpu in now if gpu.index in places]
+    changed = {gpu.index for gpu in wrong}
+    return wrong, [gpu for gpu in after if gpu.index in changed]

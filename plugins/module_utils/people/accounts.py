@@ -115,28 +115,34 @@ def conflicts(plan: PeoplePlan, texts: Texts, noted: Noted, least: Lowest, owner
     owners: ids of the owners of the homes of `unproven_homes`, by path; those that do not exist are left out.
     """
     people = _people(texts)
+    ids = {name: int(row[2]) for name, row in people.items()}
     names = _names_by_id(people)
-    homes = {row[5]: name for name, row in people.items() if int(row[2]) >= least.uid}
+    holders = {row[5]: name for name, row in people.items() if ids[name] >= least.uid}
     of_plan = {user.name for user in plan.users}
-    found = []
+    problems = []
     for user in plan.users:
-        here = int(people[user.name][2]) if user.name in people else user.uid
-        if user.name in people and here < least.uid:
-            found.append(f"user {user.name} is one of the system's here, with uid {here}")
-        elif user.uid < least.uid or user.uid in RESERVED:
-            found.append(f"uid {user.uid} of user {user.name} is one of the system's, below {least.uid} or nobody's")
-        elif here != user.uid and noted.known.get(user.name) != user.uid:
-            found.append(f"user {user.name} has uid {here} here, and {user.uid} in the plan")
+        problems += _id_conflicts(user, ids.get(user.name), noted, least)
         if user.state == "absent":
             continue
         others = [name for name in names.get(user.uid, []) if name not in of_plan]
-        found += [f"uid {user.uid} of user {user.name} is that of {other} here" for other in others]
-        holder = homes.get(user.home, user.name)
+        problems += [f"uid {user.uid} of user {user.name} is that of {other} here" for other in others]
+        holder = holders.get(user.home, user.name)
         if holder not in of_plan:
-            found.append(f"home {user.home} of user {user.name} is that of {holder} here")
+            problems.append(f"home {user.home} of user {user.name} is that of {holder} here")
         elif owners.get(user.home, 0) not in (0, user.uid):
-            found.append(f"home {user.home} of user {user.name} belongs to uid {owners[user.home]} here")
-    return found + _group_conflicts(plan, texts, noted, least)
+            problems.append(f"home {user.home} of user {user.name} belongs to uid {owners[user.home]} here")
+    return problems + _group_conflicts(plan, texts, noted, least)
+
+
+def _id_conflicts(user: Person, here: int | None, noted: Noted, least: Lowest) -> list[str]:
+    """What contradicts the id of a user, who has the id `here` on the host, or no account."""
+    if here is not None and here < least.uid:
+        return [f"user {user.name} is one of the system's here, with uid {here}"]
+    if user.uid < least.uid or user.uid in RESERVED:
+        return [f"uid {user.uid} of user {user.name} is one of the system's, below {least.uid} or nobody's"]
+    if here not in (None, user.uid) and noted.known.get(user.name) != user.uid:
+        return [f"user {user.name} has uid {here} here, and {user.uid} in the plan"]
+    return []
 
 
 def _group_conflicts(plan: PeoplePlan, texts: Texts, noted: Noted, least: Lowest) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -152,23 +152,38 @@ def read_plan(text: str) -> PeoplePlan:
     if not isinstance(data, Mapping):
         raise PlanError(f"plan: found {shown(data)}, allowed: a mapping with users and groups")
     users = tuple(_person(f"users[{i}]", entry) for i, entry in enumerate(_list("users", data.get("users", []))))
+    plan = PeoplePlan(users, _read_groups(_list("groups", data.get("groups", []))))
+    _refuse_repeated("name", [user.name for user in users])
+    _refuse_repeated("uid", [user.uid for user in plan.accounts.values()])
+    for user in plan.accounts.values():
+        _refuse_unknown_groups(user, plan)
+    return plan
+
+
+def _read_groups(entries: Sequence[Any]) -> dict[str, int]:
+    """The ids of the listed groups. Raises PlanError."""
     groups: dict[str, int] = {}
-    for i, entry in enumerate(_list("groups", data.get("groups", []))):
+    for i, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
             raise PlanError(f"groups[{i}]: found {shown(entry)}, allowed: a mapping")
         name = _checked(f"groups[{i}].name", entry.get("name"), _NAME)
         if name in groups:
             raise PlanError(f"groups[{i}].name: {name} is listed twice")
         groups[name] = _number(f"groups[{i}].gid", entry.get("gid"))
-    plan = PeoplePlan(users, groups)
-    for what in ("name", "uid"):
-        values = [getattr(user, what) for user in (users if what == "name" else plan.accounts.values())]
-        if len({*values}) < len(values):
-            twice = next(value for value in values if values.count(value) > 1)
-            raise PlanError(f"users: two users have the {what} {twice}")
-    for user in plan.accounts.values():
-        if groups.get(user.name, user.gid) != user.gid and user.gid not in groups.values():
-            raise PlanError(f"users: gid {user.gid} of {user.name} is in no group, but group {user.name} has another")
-        if unknown := [name for name in user.groups if name not in plan.groups]:
-            raise PlanError(f"users: {user.name} is in the group {unknown[0]}, which is not in the plan")
-    return plan
+    return groups
+
+
+def _refuse_repeated(what: str, values: Sequence[str | int]) -> None:
+    """Raise PlanError for users with the same name or number."""
+    if len({*values}) < len(values):
+        repeated = next(value for value in values if values.count(value) > 1)
+        raise PlanError(f"users: two users have the {what} {repeated}")
+
+
+def _refuse_unknown_groups(user: Person, plan: PeoplePlan) -> None:
+    """Raise PlanError for a user with a group that the plan does not have."""
+    groups = plan.listed_groups
+    if groups.get(user.name, user.gid) != user.gid and user.gid not in groups.values():
+        raise PlanError(f"users: gid {user.gid} of {user.name} is in no group, but group {user.name} has another")
+    if unknown := [name for name in user.groups if name not in plan.groups]:
+        raise PlanError(f"users: {user.name} is in the group {unknown[0]}, which is not in the plan")

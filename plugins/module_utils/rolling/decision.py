@@ -207,31 +207,20 @@ def decide(
         budget: the nodes that may be out of service at the same time, by partition (`allowed`).
         late: whether the deadline has passed.
     """
-    decision, on = Decision(), jobs_by_node(jobs)
+    decision, jobs_of_nodes = Decision(), jobs_by_node(jobs)
     candidates: list[Node] = []
     for name in names:
-        node, state = nodes.get(name), progress.get(name, "")
-        if state in (DONE, FAILED):
+        if progress.get(name) in (DONE, FAILED):
             continue
+        node = nodes.get(name)
         if node is None:
             decision.out[name] = "Slurm does not know this node"
-        elif node.ours:
-            _own(decision, node, on.get(name, []), late)
-        elif node.first_ours:
-            decision.failed[name] = f"while it waited, somebody else has given a reason: {node.reason}"
-        elif node.drained:
-            decision.out[name] = f"drained by {drains.owner(node.reason, node.user)} ({node.reason})"
-        elif node.flags & OUT:
-            decision.out[name] = f"{'+'.join(sorted(node.flags))} ({node.reason or 'no reason'})"
-        elif node.flags & SILENT:
-            # For a moment after a resume as well. Slurm sets it down if it goes on (SlurmdTimeout).
-            decision.waiting[name] = "slurmd does not answer"
-        else:
+        elif _is_in_service(node):
             candidates.append(node)
+        else:
+            _place_out_of_service(decision, node, jobs_of_nodes.get(name, []), late)
     failed = {*decision.failed, *(name for name in nodes if progress.get(name) == FAILED)}
-    broken = _count(nodes[name] for name in failed)
-    used = [place or "none" for place, number in broken.items() if number >= budget.get(place, 1)]
-    if used:
+    if used := _find_used_budgets((nodes[name] for name in failed), budget):
         decision.stopped = (
             f"{fold(sorted(failed))} failed, which is the budget of partition {', '.join(sorted(used))}; "
             "the other nodes are as they were"
@@ -240,8 +229,33 @@ def decide(
         decision.later, decision.ready, decision.waiting, decision.requeue = [n.name for n in candidates], [], {}, []
         return decision
     taken = _count(node for node in nodes.values() if node.name not in decision.resume and _is_out(node, progress))
-    _choose(decision, candidates, on, taken, budget, late)
+    _choose(decision, candidates, jobs_of_nodes, taken, budget, late)
     return decision
+
+
+def _is_in_service(node: Node) -> bool:
+    """Whether a node gets new jobs and answers, so that it can be drained."""
+    return not node.drained and not node.flags & (OUT | SILENT)
+
+
+def _place_out_of_service(decision: Decision, node: Node, jobs: Sequence[Job], late: bool) -> None:
+    """Decide about a node that is not in service."""
+    if node.ours:
+        _continue_drained(decision, node, jobs, late)
+    elif node.first_ours:
+        decision.failed[node.name] = f"while it waited, somebody else has given a reason: {node.reason}"
+    elif node.drained:
+        decision.out[node.name] = f"drained by {drains.owner(node.reason, node.user)} ({node.reason})"
+    elif node.flags & OUT:
+        decision.out[node.name] = f"{'+'.join(sorted(node.flags))} ({node.reason or 'no reason'})"
+    else:
+        # For a moment after a resume as well. Slurm sets it down if it goes on (SlurmdTimeout).
+        decision.waiting[node.name] = "slurmd does not answer"
+
+
+def _find_used_budgets(failed: Iterable[Node], budget: Mapping[str, int]) -> list[str]:
+    """The partitions of which as many nodes have failed as may be out of service."""
+    return [place or "none" for place, number in _count(failed).items() if number >= budget.get(place, 1)]
 
 
 def _is_out(node: Node, progress: Mapping[str, str]) -> bool:
@@ -269,7 +283,7 @@ def lasting(jobs: Sequence[Job]) -> str:
     return str(last) if len(jobs) == 1 else f"{last}, and {len(jobs) - 1} more"
 
 
-def _own(decision: Decision, node: Node, jobs: Sequence[Job], late: bool) -> None:
+def _continue_drained(decision: Decision, node: Node, jobs: Sequence[Job], late: bool) -> None:
     """A node that rolling has drained."""
     if "DOWN" in node.flags and not jobs and "NOT_RESPONDING" in node.flags:
         decision.failed[node.name] = f"it does not answer ({'+'.join(sorted(node.flags))})"
@@ -318,14 +332,20 @@ def table(decision: Decision, progress: Mapping[str, str], errors: Mapping[str, 
     """The state of the run: done, waiting for which job until when, failed and why."""
     done = sorted(name for name, state in progress.items() if state == DONE)
     working = sorted(name for name, state in progress.items() if state == WORKING)
-    lines = [f"done      {len(done)} of {total}{': ' + fold(done) if done else ''}"]
-    if working or decision.ready:
-        lines.append(f"now       {fold([*working, *(name for name in decision.ready if name not in working)])}")
-    if decision.drain:
-        lines.append(f"next      {fold(decision.drain)}")
-    lines += [f"waiting   {name}: {what}" for name, what in decision.waiting.items()]
-    if decision.later:
-        lines.append(f"later     {len(decision.later)}: {fold(decision.later)}")
-    lines += [f"failed    {name}: {what}" for name, what in {**errors, **decision.failed}.items()]
-    lines += [f"left out  {name}: {what}" for name, what in {**decision.out, **decision.late}.items()]
-    return lines + ([f"stopped   {decision.stopped}"] if decision.stopped else [])
+    now = [*working, *(name for name in decision.ready if name not in working)]
+    rows = [
+        ("done", f"{len(done)} of {total}{': ' + fold(done) if done else ''}"),
+        ("now", fold(now)),
+        ("next", fold(decision.drain)),
+        *_describe("waiting", decision.waiting),
+        ("later", f"{len(decision.later)}: {fold(decision.later)}" if decision.later else ""),
+        *_describe("failed", {**errors, **decision.failed}),
+        *_describe("left out", {**decision.out, **decision.late}),
+        ("stopped", decision.stopped),
+    ]
+    return [f"{title:<10}{text}" for title, text in rows if text]
+
+
+def _describe(title: str, reasons: Mapping[str, str]) -> list[tuple[str, str]]:
+    """A row for each node."""
+    return [(title, f"{name}: {what}") for name, what in reasons.items()]

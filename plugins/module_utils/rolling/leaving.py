@@ -81,25 +81,31 @@ def depart(
         late: whether the deadline has passed.
         end_jobs: whether pending jobs that ask for one of the nodes may end.
     """
-    found = Departure()
-    on, asked = jobs_by_node(claims.placed), jobs_by_node(() if end_jobs else claims.pending)
+    departure = Departure()
+    placed, asking = jobs_by_node(claims.placed), jobs_by_node(() if end_jobs else claims.pending)
     for name in names:
         node = nodes.get(name)
         if node is None:
-            found.ready.append(name)
+            departure.ready.append(name)
             continue
-        if on.get(name) or (node.flags & BUSY and "DOWN" not in node.flags):
-            found.waiting[name] = lasting(on.get(name, []))
-        elif name in asked:
-            found.waiting[name] = _asking(asked[name])
+        claim = _describe_claim(node, placed.get(name, []), asking.get(name, []))
+        if claim:
+            departure.waiting[name] = claim
         elif node.drained:
-            found.ready.append(name)
-        if not node.drained and not (late and name in found.waiting):
-            found.drain.append(name)
-    if late and found.waiting:
+            departure.ready.append(name)
+        if not node.drained and not (late and claim):
+            departure.drain.append(name)
+    if late and departure.waiting:
         resume = [name for name in names if name in nodes and is_ours(nodes[name])]
-        return Departure(resume=resume, late=found.waiting)
-    return found
+        return Departure(resume=resume, late=departure.waiting)
+    return departure
+
+
+def _describe_claim(node: Node, placed: Sequence[Job], asking: Sequence[Job]) -> str:
+    """The job that keeps a node, for a person; empty without one."""
+    if placed or (node.flags & BUSY and "DOWN" not in node.flags):
+        return lasting(placed)
+    return _asking(asking) if asking else ""
 
 
 def is_ours(node: Node) -> bool:

@@ -79,7 +79,7 @@ def test_every_choice_can_be_installed_from_the_archive(lab: Lab) -> None:
         for kind in {"open", "proprietary"} & set(packages):
             options = {"source": "distribution", "branch": branch, "modules": kind, "display": False, "cuda": False}
             generation = "turing" if int(branch) > 470 else "kepler"
-            choice = driver.choose(PLATFORMS, here, options, [generation], kernel=kernel)
+            choice = driver.choose(PLATFORMS, driver.DriverTarget(here, [generation], kernel=kernel), options)
             madison = lab.command(HOST, f"apt-cache madison {' '.join(choice.driver)}")
             version = driver.agree(choice.driver, driver.offered(madison), branch, "")
             lab.script(HOST, "cat >/tmp/preferences", driver.preferences(version).encode())

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import host as controller_host
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import Host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
 
 LDD = """\
     linux-vdso.so.1 (0x00007ffd)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver as nvidia
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.driver import DriverError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.driver import DriverError, DriverTarget
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.platforms import driver_platforms
 
 ROLE = Path(__file__).parents[5] / "roles/nvidia_driver"
@@ -25,7 +25,8 @@ KERNEL = "6.12.117+deb13-amd64"
 
 
 def choose(platform: str, *generations: str, switches: int = 0, kernel: str = KERNEL, **options: Any) -> nvidia.Choice:
-    return nvidia.choose(PLATFORMS, platform, {**OPTIONS, **options}, generations, switches, kernel)
+    target = DriverTarget(platform, generations, switches, kernel)
+    return nvidia.choose(PLATFORMS, target, {**OPTIONS, **options})
 
 
 @pytest.mark.parametrize(
@@ -175,9 +176,8 @@ def test_flavours_of_a_kernel(kernel: str, images: list[str], found: list[str]) 
 
 def test_signed_modules_are_taken_where_the_platform_has_them() -> None:
     images = ["linux-image-generic-hwe-24.04"]
-    choice = nvidia.choose(
-        PLATFORMS, "ubuntu 24.04", OPTIONS, ["pascal"], 0, "6.11.0-26-generic", images=images, signed=True
-    )
+    target = DriverTarget("ubuntu 24.04", ["pascal"], 0, "6.11.0-26-generic", images, signed=True)
+    choice = nvidia.choose(PLATFORMS, target, OPTIONS)
     assert choice.driver[-1] == "nvidia-headless-no-dkms-580-server"
     assert (
         choice.signed
@@ -191,8 +191,10 @@ def test_signed_modules_are_taken_where_the_platform_has_them() -> None:
         "debian 13": OPTIONS,
         "ubuntu 24.04": {**OPTIONS, "branch": "470", "modules": "proprietary"},
     }.items():
-        assert nvidia.choose(PLATFORMS, platform, options, ["turing"], kernel=KERNEL, signed=True).signed == []
-    assert nvidia.choose(PLATFORMS, "ubuntu 24.04", OPTIONS, ["hopper"], signed=True).signed == []
+        target = DriverTarget(platform, ["turing"], kernel=KERNEL, signed=True)
+        assert nvidia.choose(PLATFORMS, target, options).signed == []
+    without_kernel = DriverTarget("ubuntu 24.04", ["hopper"], signed=True)
+    assert nvidia.choose(PLATFORMS, without_kernel, OPTIONS).signed == []
 
 
 def test_transitional_packages_name_the_branch_that_they_install() -> None:

@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -201,7 +200,7 @@ DESTROY = ["mig -i 0 -dci", "mig -i 0 -dgi"]
 )
 def test_commands(before: Gpu, at_once: bool, wanted: Profiles, told: list[str]) -> None:
     machine = Machine([before, gpu(1)], at_once)
-    layouts: Sequence[Sequence[Any]] = [("h100", 1, wanted)] if wanted else [("h100", 2, wanted)]
+    layouts: list[mig.Layout] = [("h100", 1, wanted)] if wanted else [("h100", 2, wanted)]
     planned = mig.set_layouts(machine.run, layouts, change=False)
     assert machine.told == []
     assert mig.set_layouts(machine.run, layouts) == planned
