@@ -541,6 +541,7 @@ differences:
 """
 
 import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -590,7 +591,7 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         hardware, differences = measure(module, **{name: params[name] for name in OPTIONS})
         result["ansible_facts"]["slurm_hardware"] = hardware
         result["differences"] = differences
-    return result
+    return {**result, "time": time.time(), "clock_offset": 0.0}
 
 
 ARGUMENTS = {

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import result_errors
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_host_facts
 
 ASKED: dict[str, Any] = {
@@ -54,6 +55,7 @@ def found(**options: Any) -> dict[str, Any]:
 
 def test_this_machine() -> None:
     result = found()
+    assert result_errors("slurm_host_facts", result, ASKED) == []
     host = result["ansible_facts"]["slurm_host"]
     assert host["hostname"] == os.uname().nodename
     assert host["users"] == {"root": 0}
