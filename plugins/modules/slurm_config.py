@@ -249,14 +249,10 @@ remarks:
 """
 
 import os
-import shutil
 import signal
-import tempfile
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -265,13 +261,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     KEY_VALUE,
-    NAMED_LINES,
     Configuration,
     ConfigurationError,
     changes,
-    lines,
     read,
-    table_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equivalence import differing
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import patch_release_of
@@ -282,7 +275,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sou
     read_files,
     source_lines,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import cross_checks, departed
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import departed, file_validation, kept_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.beside import enter
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     Step,
@@ -294,119 +287,19 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
     DAEMONS,
-    FAILED,
     ConfigError,
     Daemon,
     NotYetError,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.slurm_parser import library_of, secret_problem
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     File,
     from_base64,
-    opener,
     write,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import visible
-
-RUN = "/run/gpucluster-slurm"
-KEPT = "/var/lib/gpucluster-slurm"
-GOOD = f"{KEPT}/good"
-HOSTS = departed.HOSTS
-FORMER = f"{KEPT}/former"
-FOUND = f"{KEPT}/found"
-"""Slurm's files of a cluster of another origin, as they were before the collection wrote its own."""
-READ_AT_START = f"{KEPT}/slurmd"
-"""The settings that slurmd reads from the files in force only when it starts."""
-SLURMCTLD_FILES = ("cgroup.conf", "gres.conf", "plugstack.conf", "slurm.conf")
-FILES = f"{KEPT}/files"
-"""The names of slurmctld's files in GOOD, each with its checksum."""
-PROGRAMS = f"{KEPT}/programs"
-"""The programs in force that can drain nodes. The time of the file is that of their last change."""
-PATH = "/usr/sbin:/usr/bin"
-"""Where the packages of all releases have the daemons."""
-NODES = "nodes"
-"""Name of the file in FORMER with the nodes that were up before the change."""
-
-
-# -- validate --------------------------------------------------------------------------------------------------------
-
-
-def check_parameters(files: Mapping[str, str], version: str) -> tuple[list[str], list[str]]:
-    """The parameters that the release would refuse, and those that it would ignore."""
-    refused = [f"{problem.key}: {problem.text}" for problem in parameters.unread_files(files, version)]
-    ignored: list[str] = []
-    for file in (name for name in files if name in KEY_VALUE):
-        settings_of_file: list[tuple[str, str]] = []
-        checked = [(f"{file}: ", file, settings_of_file)]
-        for pairs in lines(file, files[file]):
-            if pairs[0][0] == "Include":
-                continue
-            kind = table_of(file, pairs)
-            if kind == file and file not in ("gres.conf", *NAMED_LINES):
-                settings_of_file.extend(pairs)
-            else:  # a line that names a node, a partition or the like has parameters of its own
-                checked.append((f"{file}: {pairs[0][0]}={pairs[0][1]}: ", kind, [*pairs]))
-        for place, kind, values in checked:
-            for problem in parameters.problems(kind, values, version):
-                words = refused if problem.effect == parameters.REFUSED else ignored
-                words.append(f"{place}{problem.key}: {problem.text}")
-    return refused, ignored
-
-
-@contextmanager
-def candidate_directory(module: AnsibleModule, files: Mapping[str, str], gone: Collection[str]) -> Iterator[str]:
-    """A directory with the files and all others of the configuration but those `gone`, for Slurm's own checks."""
-    os.makedirs(RUN, mode=0o755, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="candidate-", dir=RUN) as directory:
-        os.chmod(directory, 0o755)
-        current = module.params["directory"]
-        for name in os.listdir(current) if os.path.isdir(current) else []:
-            if name not in (*files, *gone, "slurmdbd.conf"):
-                os.symlink(os.path.join(current, name), os.path.join(directory, name))
-        for name, text in files.items():
-            with open(os.path.join(directory, name), "wb", opener=opener(0o644)) as file:
-                file.write(content_of(text))
-        yield directory
-
-
-def validate(
-    module: AnsibleModule, daemon: Daemon, files: Mapping[str, str], gone: Collection[str], version: str
-) -> list[str]:
-    """Check the wanted files, without those that are `gone` then.
-
-    Returns the settings that Slurm would ignore; raises ConfigError with all that it would refuse.
-    """
-    refused: list[str] = []
-    ignored: list[str] = []
-    if host := daemon.host:
-        present_text = host.text
-        host = replace(host, text=lambda name: None if name in gone else files.get(name, present_text(name)))
-        whole, refused, ignored = cross_checks.whole(files, host)
-    else:
-        whole = {**files}
-    if not refused:
-        refused, more = check_parameters(whole, version)
-        ignored += more
-    if not refused and host:
-        refused, more = cross_checks.cross_check(whole, host, version)
-        ignored += more
-    if refused:
-        raise ConfigError("\n".join(refused))
-    with candidate_directory(module, whole, gone) as directory:
-        daemon.try_files(directory)
-    return ignored
-
-
-def check_secrets(daemon: Daemon, secrets: Mapping[str, str]) -> None:
-    """Check that Slurm reads the secrets that were given. Raises ConfigError, without them."""
-    library = library_of(shutil.which(daemon.name, path=PATH) or daemon.name) if secrets else None
-    if problems := [problem for name, text in secrets.items() if (problem := secret_problem(name, text, library))]:
-        raise ConfigError("\n".join(problems))
-
 
 # -- plan ------------------------------------------------------------------------------------------------------------
 
@@ -455,30 +348,6 @@ class Plan:
     at_start: str | None
     """The settings that slurmd reads only when it starts; None for slurmdbd."""
     steps: Sequence[Step]
-
-
-def texts_in(directory: str, names: Sequence[str]) -> dict[str, str]:
-    """The texts of those of the files that are in a directory."""
-    texts = {name: text(os.path.join(directory, name)) for name in names}
-    return {name: content for name, content in texts.items() if content is not None}
-
-
-def good_texts(directory: str, names: Sequence[str]) -> dict[str, str]:
-    """The last good texts of files, and those in the directory of files of which no good one is kept."""
-    return texts_in(directory, names) | texts_in(GOOD, names)
-
-
-def recorded() -> list[str]:
-    """The names of slurmctld's files in GOOD, which also has the files of slurmdbd."""
-    list_of_files = text(FILES)
-    if list_of_files is None:  # the last run was one of version 0.1
-        return [name for name in SLURMCTLD_FILES if os.path.exists(os.path.join(GOOD, name))]
-    return [line.partition(" ")[2] for line in list_of_files.split("\n")]
-
-
-def listed(texts: Mapping[str, str]) -> str:
-    """The checksum and the name of each file, as FILES has them."""
-    return "\n".join(f"{sha256(content_of(texts[name])).hexdigest()} {name}" for name in sorted(texts))
 
 
 def read_if_possible(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
@@ -535,7 +404,7 @@ def read_wanted(params: Mapping[str, Any], known: Sequence[str]) -> Wanted:
     """
     plain: dict[str, str] = params["files"]
     if params["partial"]:
-        plain = good_texts(params["directory"], known) | plain
+        plain = kept_files.read_good_texts(params["directory"], known) | plain
     for option in ("files", "secrets"):
         for name, content in params[option].items():
             if not name or "/" in name:
@@ -549,7 +418,7 @@ def read_wanted(params: Mapping[str, Any], known: Sequence[str]) -> Wanted:
 def read_present(daemon: Daemon, directory: str, wanted: Wanted, known: Sequence[str]) -> Present:
     """The files of a daemon before the change; `known` are those that this module has put in force before."""
     gone = [name for name in known if name not in wanted.texts]
-    good, written = (texts_in(place, [*wanted.texts, *gone]) for place in (GOOD, directory))
+    good, written = (kept_files.read_texts(place, [*wanted.texts, *gone]) for place in (kept_files.GOOD, directory))
     if daemon.name == "slurmctld" and not good and daemon.conf in written:
         configuration, remarks = read_foreign(directory)
         return Present(directory, written, gone, configuration, None, True, remarks)
@@ -568,9 +437,9 @@ def plan_change(module: AnsibleModule, daemon: Daemon) -> Plan:
     Raises ConfigError, ConfigurationError, FileError and ValueError if the options of the module are wrong.
     """
     params = module.params
-    known = recorded() if daemon.name == "slurmctld" else []
+    known = kept_files.read_recorded_names() if daemon.name == "slurmctld" else []
     wanted = read_wanted(params, known)
-    files = files_of(module, daemon, wanted.texts, wanted.secrets)
+    files = build_files(module, daemon, wanted.texts, wanted.secrets)
     version = daemon.version()
     new = read(wanted.plain)
     present = read_present(daemon, params["directory"], wanted, known)
@@ -585,40 +454,12 @@ def plan_change(module: AnsibleModule, daemon: Daemon) -> Plan:
 # -- apply, verify, roll back ----------------------------------------------------------------------------------------
 
 
-def action_for(daemon: Daemon, old: Configuration, plan: Sequence[Step]) -> str:
+def choose_action(daemon: Daemon, old: Configuration, plan: Sequence[Step]) -> str:
     """The actions on the daemon for the plan. A daemon that runs but does not answer is restarted."""
     if not daemon.answers(old):
         return "restart" if daemon.active() else "start"
     restart = not daemon.reconfigures or any(daemon.name in step.needs.restart for step in plan)
     return "restart" if restart else "reconfigure"
-
-
-def keep(texts: Mapping[str, str], at_start: str | None) -> None:
-    """Keep the files as the last good ones, and the settings that each slurmd reads from them when it starts."""
-    os.makedirs(GOOD, mode=0o700, exist_ok=True)
-    kept = [File(os.path.join(GOOD, name), content_of(text), mode=0o600) for name, text in texts.items()]
-    gone: set[str] = set()
-    if at_start is not None:
-        settings = read(texts).settings
-        programs = "\n".join("=".join(settings.get(("slurm.conf", key), (key, ""))) for key in FAILED)
-        kept += [File(READ_AT_START, at_start.encode()), File(PROGRAMS, programs.encode())]
-        kept += [File(FILES, listed(texts).encode())]
-        gone = {*recorded()} - texts.keys()
-    write(kept)
-    remove(GOOD, gone)
-
-
-def remove(directory: str, names: Iterable[str]) -> None:
-    """Remove files of a directory, if they are there."""
-    for name in names:
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(directory, name))
-
-
-def programs_since() -> float:
-    """When the programs in force that can drain nodes came in force, in seconds since the epoch; 0 if not known."""
-    times = [os.stat(path).st_mtime for path in (PROGRAMS, f"{GOOD}/slurm.conf") if os.path.exists(path)]
-    return times[0] if times else 0
 
 
 def apply(daemon: Daemon, plan: Plan, action: str) -> list[str]:
@@ -629,7 +470,7 @@ def apply(daemon: Daemon, plan: Plan, action: str) -> list[str]:
     old, new = plan.present.configuration, plan.new
     before = daemon.before(old)
     write(plan.files)
-    remove(plan.present.directory, plan.present.gone)
+    kept_files.remove_files(plan.present.directory, plan.present.gone)
     try:
         daemon.act(action, new)
         daemon.wait(new)
@@ -651,7 +492,7 @@ def roll_back(daemon: Daemon, plan: Plan, action: str) -> str:
         return "There are no earlier files to restore."
     paths = {os.path.join(present.directory, name): text for name, text in texts.items()}
     write([File(path, content_of(text), daemon.owner, daemon.mode) for path, text in paths.items()])
-    remove(present.directory, plan.wanted.texts.keys() - texts.keys())
+    kept_files.remove_files(present.directory, plan.wanted.texts.keys() - texts.keys())
     try:
         daemon.act("restart" if action == "start" else action, present.configuration)
     except ConfigError:
@@ -662,61 +503,19 @@ def roll_back(daemon: Daemon, plan: Plan, action: str) -> str:
     return "Rolled back: the old files are in force again."
 
 
-def copy_owned(source: str, target: str) -> None:
-    """Copy a file with its owner: slurmdbd refuses a slurmdbd.conf of somebody else."""
-    shutil.copy2(source, target, follow_symlinks=False)
-    owner = os.lstat(source)
-    os.chown(target, owner.st_uid, owner.st_gid, follow_symlinks=False)
-
-
-def keep_found(directory: str) -> None:
-    """Keep the files of a cluster of another origin before they are replaced, for the day when it is given back."""
-    if not os.path.exists(FOUND):
-        os.makedirs(KEPT, mode=0o755, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=KEPT) as part:
-            whole = os.path.join(part, "found")
-            shutil.copytree(directory, whole, symlinks=True, copy_function=copy_owned)
-            os.chmod(whole, 0o700)  # slurmdbd.conf has a password
-            os.rename(whole, FOUND)
-
-
 # -- the trial on nodes ----------------------------------------------------------------------------------------------
 
 
-def keep_former(texts: Mapping[str, str], nodes: Sequence[str]) -> None:
-    """Keep the files that a change replaces, and the nodes that were up; those before an unproven change stay."""
-    if not os.path.isdir(FORMER):
-        shutil.rmtree(f"{FORMER}.new", ignore_errors=True)  # only a run that was killed has left one
-        os.makedirs(f"{FORMER}.new", mode=0o700)
-        kept = {**texts, NODES: "\n".join(nodes)}
-        write([File(f"{FORMER}.new/{name}", content_of(text), mode=0o600) for name, text in kept.items()])
-        os.rename(f"{FORMER}.new", FORMER)
-
-
-def forget_former() -> None:
-    """Remove the former files. Their directory gets another name first, so that it is never there in part."""
-    shutil.rmtree(f"{FORMER}.old", ignore_errors=True)  # only a run that was killed has left one
-    if os.path.isdir(FORMER):
-        os.rename(FORMER, f"{FORMER}.old")
-        shutil.rmtree(f"{FORMER}.old")
-
-
-def former_files() -> tuple[dict[str, str], list[str]]:
-    """The files that were in force before an unproven change, and the nodes that were up; without one nothing."""
-    texts = texts_in(FORMER, os.listdir(FORMER) if os.path.isdir(FORMER) else [])
-    return texts, texts.pop(NODES, "").split()
-
-
-def unproven(plan: Plan) -> dict[str, list[str]]:
+def find_unproven(plan: Plan) -> dict[str, list[str]]:
     """The part of the result with the nodes that were up before a change that no slurmd has proved, by their kind.
 
     Files with which slurmd starts as before need no proof. slurmdbd has none.
     """
     if plan.at_start is None:
         return {}
-    former, nodes = former_files()
+    former, nodes = kept_files.read_former_files()
     if former and read_at_start(read_if_possible(former)[0], "slurmd", plan.version) == plan.at_start:
-        forget_former()
+        kept_files.forget_former()
         return {"unproven": []}
     return {"unproven": kinds(plan.new, nodes)}
 
@@ -724,7 +523,7 @@ def unproven(plan: Plan) -> dict[str, list[str]]:
 # -- the work of the module ------------------------------------------------------------------------------------------
 
 
-def files_of(
+def build_files(
     module: AnsibleModule, daemon: Daemon, texts: Mapping[str, str], secrets: Collection[str] = ()
 ) -> list[File]:
     """The files of a daemon with these texts. The content of `secrets` is not shown."""
@@ -735,7 +534,7 @@ def files_of(
     ]
 
 
-def outcome(plan: Sequence[Step], texts: Mapping[str, str]) -> dict[str, Any]:
+def describe_plan(plan: Sequence[Step], texts: Mapping[str, str]) -> dict[str, Any]:
     """The result of the module for a plan that leads to these files, before it is applied."""
     plain = {name: text for name, text in texts.items() if visible(text) == text}
     return {
@@ -756,7 +555,7 @@ def outcome(plan: Sequence[Step], texts: Mapping[str, str]) -> dict[str, Any]:
         "in_force_bytes": {
             name: b64encode(content_of(text)).decode() for name, text in texts.items() if name not in plain
         },
-        "listed": listed(texts),
+        "listed": kept_files.list_files(texts),
         "absent": [name for name in parameters.SITE_FILES if name not in texts],
     }
 
@@ -766,10 +565,10 @@ def predict(plan: Plan) -> dict[str, Any]:
     wanted, present = plan.wanted, plan.present
     files_to_write = [file for file in plan.files if file.changes]
     names_to_remove = [name for name in present.gone if name in present.texts]
-    result = outcome(plan.steps, wanted.plain) | {
+    result = describe_plan(plan.steps, wanted.plain) | {
         "changed": bool(files_to_write) or present.texts != wanted.texts,
         "diff": [file.diff for file in files_to_write]
-        + [diff_of_removal(os.path.join(present.directory, name), present.texts[name]) for name in names_to_remove],
+        + [describe_removal(os.path.join(present.directory, name), present.texts[name]) for name in names_to_remove],
     }
     result["absent"] += [name for name in present.gone if name not in parameters.SITE_FILES]
     if not present.texts:
@@ -789,8 +588,8 @@ def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
     if present.texts:
         changed = [name for name, text in wanted.secrets.items() if present.texts.get(name) != text]
         remarks += [f"{name}: another secret" for name in changed]
-    remarks += validate(module, daemon, wanted.plain, present.gone, plan.version)
-    check_secrets(daemon, wanted.secrets)
+    remarks += file_validation.check_wanted_files(module, daemon, wanted.plain, present.gone, plan.version)
+    file_validation.check_secrets(daemon, wanted.secrets)
     ended_jobs = {number for step in plan.steps for number in step.ends}
     if ended_jobs and not module.params["end_jobs"]:
         shown = "\n".join(table([step for step in plan.steps if step.ends]))
@@ -807,13 +606,13 @@ def put_in_force(daemon: Daemon, plan: Plan, action: str) -> list[str]:
     present, old = plan.present, plan.present.configuration
     daemon.check_others(plan.new, plan.steps)
     if present.foreign:
-        keep_found(present.directory)
+        kept_files.keep_found(present.directory)
     nodes = apply(daemon, plan, action)
-    remarks = daemon.resume_corrected(plan.new, plan.steps, programs_since())
+    remarks = daemon.resume_corrected(plan.new, plan.steps, kept_files.find_program_time())
     starts_as_before = plan.at_start is None or read_at_start(old, "slurmd", plan.version) == plan.at_start
     if nodes and daemon.conf in present.texts and not starts_as_before:
-        keep_former(present.texts, nodes)
-    keep(plan.wanted.texts, plan.at_start)
+        kept_files.keep_former(present.texts, nodes)
+    kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
     return remarks
 
 
@@ -824,88 +623,88 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     if present.texts == plan.wanted.texts and not any(file.differs for file in plan.files):  # but perhaps an owner
         if not module.check_mode:
             write(plan.files)
-            keep(plan.wanted.texts, plan.at_start)
+            kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
             if daemon.only_one and daemon.active():  # it was started a moment ago
                 daemon.wait(plan.new)
-            result |= unproven(plan)
+            result |= find_unproven(plan)
         return result
     result["remarks"] = check_plan(module, daemon, plan)
     if present.foreign and not plan.steps and daemon.active():  # the daemons have read the same, in other words
         if not module.check_mode:
-            keep_found(present.directory)
+            kept_files.keep_found(present.directory)
             write(plan.files)
-            keep(plan.wanted.texts, plan.at_start)
+            kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
         return result
-    action = action_for(daemon, present.configuration, plan.steps)
+    action = choose_action(daemon, present.configuration, plan.steps)
     result["actions"] = [action]
     if not module.check_mode:
         result["remarks"] += put_in_force(daemon, plan, action)
-        result |= unproven(plan)
+        result |= find_unproven(plan)
     return result
 
 
-def settle(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, Any]:
+def end_trial(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, Any]:
     """End a trial: keep the files in force, or restore the former ones. Returns the result of the module."""
     if daemon.name != "slurmctld":
         raise ConfigError(f"state: found {state!r}, allowed with daemon={daemon.name}: 'present'")
     version = daemon.version()
-    former = former_files()[0]
-    in_force = texts_in(GOOD, recorded())
+    former = kept_files.read_former_files()[0]
+    in_force = kept_files.read_texts(kept_files.GOOD, kept_files.read_recorded_names())
     texts = former if state == "former" and former else in_force
     old, new = read(in_force), read(texts)
     at_start = read_at_start(new, "slurmd", version)
     plan = steps(changes(old, new), [], version, new)
-    result = outcome(plan, texts)
+    result = describe_plan(plan, texts)
     result |= {"changed": bool(plan), "read_at_start": at_start, "unproven": []}
     if former and not module.check_mode:
         if plan:
-            result["actions"] = [action := action_for(daemon, old, plan)]
-            write(files_of(module, daemon, texts))
-            remove(module.params["directory"], in_force.keys() - texts.keys())
+            result["actions"] = [action := choose_action(daemon, old, plan)]
+            write(build_files(module, daemon, texts))
+            kept_files.remove_files(module.params["directory"], in_force.keys() - texts.keys())
             daemon.act(action, new)
             daemon.wait(new)
-            keep(texts, at_start)
-        forget_former()
+            kept_files.keep_good_files(texts, at_start)
+        kept_files.forget_former()
     return result
 
 
-def tried(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
+def check_for_release(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     """Check the files for the release in `unpacked`, of which nothing is in force. Returns the result of the module."""
     texts: dict[str, str] = module.params["files"]
-    known = recorded() if daemon.name == "slurmctld" else []
+    known = kept_files.read_recorded_names() if daemon.name == "slurmctld" else []
     gone = [name for name in known if name not in texts]
-    old = read_if_possible(good_texts(module.params["directory"], [*texts]))[0]
+    old = read_if_possible(kept_files.read_good_texts(module.params["directory"], [*texts]))[0]
     enter(module.params["unpacked"])
     version, new = daemon.version(), read(texts)
-    remarks = validate(module, daemon, texts, gone, version)
+    remarks = file_validation.check_wanted_files(module, daemon, texts, gone, version)
     # The new release starts with them at once, so no job may depend on the difference.
     plan = steps(changes(old, new), daemon.possible_jobs(old), version, new)
     if ending := table([step for step in plan if step.ends]):
         shown = "\n".join(ending)
         raise ConfigError(f"this could end jobs; run site.yml with it before the upgrade or after it:\n{shown}")
-    return outcome(plan, texts) | {"changed": False, "remarks": remarks}
+    return describe_plan(plan, texts) | {"changed": False, "remarks": remarks}
 
 
-def note(module: AnsibleModule, daemon: Daemon, *, holds: bool) -> None:
+def keep_note(module: AnsibleModule, daemon: Daemon, *, holds: bool) -> None:
     """Keep the note for O(digest), or remove it. Raises OSError."""
     directory, names = module.params["directory"], [*module.params["files"], *module.params["secrets"]]
-    paths = [os.path.join(place, name) for place in (directory, GOOD) for name in names]
-    paths += [] if daemon.name == "slurmdbd" else [FILES, PROGRAMS, READ_AT_START, HOSTS, FORMER]
+    paths = [os.path.join(place, name) for place in (directory, kept_files.GOOD) for name in names]
+    paths += [] if daemon.name == "slurmdbd" else kept_files.list_records()
     made.keep(f"{daemon.name}_config", module.params["digest"] if holds else "", paths)
 
 
-def diff_of_removal(path: str, before: str) -> dict[str, str]:
+def describe_removal(path: str, before: str) -> dict[str, str]:
     """The diff of a file that is removed."""
     return {"before_header": path, "after_header": path, "before": before, "after": ""}
 
 
-def addresses_in(module: AnsibleModule) -> set[str]:
+def read_addresses(module: AnsibleModule) -> set[str]:
     """The addresses of the nodes in the wanted files."""
     nodes = read(module.params["files"]).nodes.values()
     return {value for settings in nodes for key, value in settings if key.lower() == "nodeaddr"}
 
 
-def known_hosts(module: AnsibleModule) -> tuple[list[str], list[str]]:
+def find_known_hosts(module: AnsibleModule) -> tuple[list[str], list[str]]:
     """The names of hosts to keep, and those of them that have left the cluster; none without O(hosts).
 
     Raises:
@@ -915,26 +714,29 @@ def known_hosts(module: AnsibleModule) -> tuple[list[str], list[str]]:
     hosts, cleaned = expand(module.params["hosts"]), expand(module.params["cleaned_hosts"])
     if not hosts:
         return [], []
-    in_force = read_if_possible(good_texts(module.params["directory"], ["slurm.conf"]))[0]
-    before = [*departed.recorded(HOSTS), *in_force.nodes]
+    in_force = read_if_possible(kept_files.read_good_texts(module.params["directory"], ["slurm.conf"]))[0]
+    before = [*departed.recorded(kept_files.HOSTS), *in_force.nodes]
     return departed.known_hosts(before, [*hosts, *read(module.params["files"]).nodes], cleaned)
 
 
-def apply_or_settle(module: AnsibleModule) -> dict[str, Any]:
-    """Do what the state asks for, and return the module's result. Raises as `configure`, `tried` and `settle`."""
+def change_configuration(module: AnsibleModule) -> dict[str, Any]:
+    """Do what the state asks for, and return the module's result.
+
+    Raises as `configure`, `check_for_release` and `end_trial`.
+    """
     daemon, state = DAEMONS[module.params["daemon"]](module), module.params["state"]
     if module.params["unpacked"]:
-        return tried(module, daemon)
+        return check_for_release(module, daemon)
     if state != "present":
-        return settle(module, daemon, state)
-    names, gone = known_hosts(module)
+        return end_trial(module, daemon, state)
+    names, gone = find_known_hosts(module)
     result = configure(module, daemon)
     left = [name for name in gone if name not in expand(module.params["leaving"])]
-    result["remarks"] += departed.remarks(left, departed.back(left, addresses_in(module)) if left else {})
+    result["remarks"] += departed.remarks(left, departed.back(left, read_addresses(module)) if left else {})
     if not module.check_mode:
         if names:
-            departed.record(HOSTS, names)
-        note(module, daemon, holds=not gone and not result.get("unproven"))
+            departed.record(kept_files.HOSTS, names)
+        keep_note(module, daemon, holds=not gone and not result.get("unproven"))
     return result
 
 
@@ -959,7 +761,8 @@ def main() -> None:
     # A connection that is lost must not end the work in the middle.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # The lock: no other configuration is applied on this host meanwhile.
-    run_module(apply_or_settle, ARGUMENTS, lock=("slurm_config", 0), required_if=[("state", "present", ["files"])])
+    required_if = [("state", "present", ["files"])]
+    run_module(change_configuration, ARGUMENTS, lock=("slurm_config", 0), required_if=required_if)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ PLACES: dict[str, str] = {
     "plugins/module_utils/controller/conversion.py": f"{RANDOM}; it is given to slurm after its file was written",
     "plugins/module_utils/controller/daemons.py": RANDOM,
     "plugins/module_utils/controller/departed.py": ROOTS,
+    "plugins/module_utils/controller/file_validation.py": ROOTS,
+    "plugins/module_utils/controller/kept_files.py": ROOTS,
     "plugins/module_utils/controller/slurm_parser.py": RANDOM,
     "plugins/module_utils/controller/state_directory.py": OF_SLURM,
     "plugins/module_utils/controller/trial_start.py": f"{RANDOM}; it is given to slurm after its files were written",

@@ -27,6 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     changes,
     read,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import file_validation, kept_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     JobPlacement,
     steps,
@@ -165,7 +166,7 @@ def test_every_problem_is_told() -> None:
         "own.conf": "anything\n",
         "slurmdbd.conf": "DbdHost=head\nInclude /etc/slurm/storage.conf\n",
     }
-    refused, ignored = slurm_config.check_parameters(files, "24.11.5")
+    refused, ignored = file_validation.check_parameters(files, "24.11.5")
     assert [problem.partition(" unknown")[0].partition(" found")[0] for problem in refused] == [
         "slurm.conf: KilWait:",
         "slurm.conf: MinJobAge:",
@@ -191,7 +192,7 @@ def test_files_are_checked_with_what_they_include(tmp_path: Path, included: str,
     nothing = {"get_bin_path": lambda _name: None, "run_command": lambda _command: (1, "", "")}
     module: Any = SimpleNamespace(params=params, check_mode=True, **nothing)
     with pytest.raises(ConfigError) as error:  # Slurm itself is not asked where the files are wrong already
-        slurm_config.validate(module, Slurmctld(module), files, (), "24.11")
+        file_validation.check_wanted_files(module, Slurmctld(module), files, (), "24.11")
     assert str(error.value).startswith(what)
 
 
@@ -277,7 +278,7 @@ class Answers:
 def test_what_a_daemon_needs(daemon: str, key: str, answers: bool, active: bool, action: str) -> None:
     file = DAEMONS[daemon].conf
     plan = steps([ConfigurationChange(file, "", key, "1", "2")], [], "24.11.5")
-    assert slurm_config.action_for(cast(Daemon, Answers(daemon, answers, active)), Configuration(), plan) == action
+    assert slurm_config.choose_action(cast(Daemon, Answers(daemon, answers, active)), Configuration(), plan) == action
 
 
 class Recorded:
@@ -348,15 +349,15 @@ def test_hosts_that_left_are_known_from_the_kept_names_and_the_files_in_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files in force know those that left before the names were kept."""
-    monkeypatch.setattr(slurm_config, "GOOD", str(tmp_path))
-    monkeypatch.setattr(slurm_config, "HOSTS", str(tmp_path / "hosts"))
+    monkeypatch.setattr(kept_files, "GOOD", str(tmp_path))
+    monkeypatch.setattr(kept_files, "HOSTS", str(tmp_path / "hosts"))
     (tmp_path / "slurm.conf").write_text("NodeName=n[1-3]\n")
     (tmp_path / "hosts").write_text("head\nlogin9\n")
     params = {"files": {"slurm.conf": "NodeName=n1\nNodeName=cloud1 State=CLOUD\n"}, "directory": "/none"}
 
     def known(hosts: str, cleaned: str = "") -> tuple[list[str], list[str]]:
         module: Any = SimpleNamespace(params={**params, "hosts": hosts, "cleaned_hosts": cleaned})
-        return slurm_config.known_hosts(module)
+        return slurm_config.find_known_hosts(module)
 
     assert known("head,n1") == (["head", "n1", "cloud1", "login9", "n2", "n3"], ["login9", "n2", "n3"])
     assert known("head,n1", "n[2-3]")[1] == ["login9"]
@@ -532,8 +533,8 @@ class Running(Recorded):
 def apply_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Put a text of slurm.conf in force with slurm_config, or end a trial; the nodes `up` are those that are up."""
     for name in ("KEPT", "GOOD", "FILES", "FORMER", "FOUND", "HOSTS", "PROGRAMS", "READ_AT_START"):
-        monkeypatch.setattr(slurm_config, name, str(tmp_path / ("kept" if name == "KEPT" else f"kept/{name.lower()}")))
-    monkeypatch.setattr(slurm_config, "RUN", str(tmp_path / "run"))
+        monkeypatch.setattr(kept_files, name, str(tmp_path / ("kept" if name == "KEPT" else f"kept/{name.lower()}")))
+    monkeypatch.setattr(file_validation, "RUN", str(tmp_path / "run"))
     (tmp_path / "etc").mkdir()
 
     def run(
@@ -547,7 +548,7 @@ def apply_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         module: Any = SimpleNamespace(params=params | {"end_jobs": False, "hosts": "", **own}, check_mode=False)
         if state == "present":
             return slurm_config.configure(module, cast(Daemon, daemon))
-        return slurm_config.settle(module, cast(Daemon, daemon), state)
+        return slurm_config.end_trial(module, cast(Daemon, daemon), state)
 
     return run
 
@@ -623,11 +624,11 @@ def test_a_note_holds_until_a_file_of_the_configuration_changes(
     digest = "0c" * 32
     params = {"directory": str(tmp_path / "etc"), "files": {"slurm.conf": BEFORE}, "secrets": {}, "digest": digest}
     module: Any = SimpleNamespace(params=params)
-    slurm_config.note(module, cast(Daemon, Running()), holds=True)
+    slurm_config.keep_note(module, cast(Daemon, Running()), holds=True)
     assert made.holding(["slurmctld_config"], {}) == {"slurmctld_config": digest}
     (tmp_path / place).write_text("another")
     assert made.holding(["slurmctld_config"], {}) == {}
-    slurm_config.note(module, cast(Daemon, Running()), holds=False)
+    slurm_config.keep_note(module, cast(Daemon, Running()), holds=False)
     assert not (tmp_path / "notes/slurmctld_config").exists()
 
 
@@ -749,9 +750,9 @@ def test_the_time_of_a_program_is_that_of_its_own_change(tmp_path: Path, apply_c
     apply_conf(f"Prolog=/a\n{NODE_LINES}")
     os.utime(tmp_path / "kept/programs", (1000, 1000))
     apply_conf(f"Prolog=/a\nKillWait=9\n{NODE_LINES}")
-    assert slurm_config.programs_since() == 1000
+    assert kept_files.find_program_time() == 1000
     apply_conf(f"Prolog=/b\nKillWait=9\n{NODE_LINES}")
-    assert slurm_config.programs_since() > 1000
+    assert kept_files.find_program_time() > 1000
 
 
 def test_a_database_that_does_not_answer_is_found_before_the_change() -> None:
