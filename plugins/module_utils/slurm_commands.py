@@ -4,7 +4,8 @@
 """Runs commands of Slurm and of the programs that it depends on, with a time limit and a fixed output format.
 
 A daemon that hangs must not hang the play, and `AnsibleModule.run_command` has no time limit. It also writes all of the
-input before it reads, and is not made for several threads.
+input before it reads, and is not made for several threads. What may take any time is left to it: apt and dpkg, the
+start of a service, the build of a kernel module.
 """
 
 from __future__ import annotations

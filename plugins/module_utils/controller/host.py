@@ -20,6 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_
     StateDirectoryError,
     as_user,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 HOSTS = "/etc/hosts"
 # How many names are looked up at once, and for how many seconds; those without an answer by then are not checked.
@@ -38,15 +39,15 @@ def this_host(module: AnsibleModule, directory: str) -> Host:
         """The plugins in a PluginDir, or where slurmctld finds its library, which Slurm installs beside them."""
         if not plugin_dir:
             slurmctld = module.get_bin_path("slurmctld")
-            libraries = module.run_command(["ldd", slurmctld])[1] if slurmctld else ""
+            libraries = run(["ldd", slurmctld]).output if slurmctld else ""
             library = re.search(r"libslurmfull\.so => (\S+)/libslurmfull\.so", libraries)
             plugin_dir = library[1] if library else ""
         return installed(plugin_dir)
 
     def started_as(daemon: str) -> str | None:
         """The user in the unit of a daemon, root without one; None if systemd does not answer."""
-        status, output, _errors = module.run_command(["systemctl", "show", "--property=User", "--value", daemon])
-        return None if status else output.strip() or "root"
+        answer = run(["systemctl", "show", "--property=User", "--value", daemon])
+        return None if answer.status else answer.output.strip() or "root"
 
     return Host(
         text=lambda name: text(os.path.join(directory, name)),

@@ -10,6 +10,7 @@ import pwd
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import host as controller_host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer
 
 LDD = """\
     linux-vdso.so.1 (0x00007ffd)
@@ -26,26 +28,24 @@ LDD = """\
 """
 
 
-class Module:
-    """The parts of AnsibleModule that are used; its commands are ldd and systemctl."""
-
-    def __init__(self, output: str, check_mode: bool = False) -> None:
-        self.output, self.check_mode = output, check_mode
-
-    def get_bin_path(self, name: str) -> str:
-        """The path of a program."""
-        return f"/usr/sbin/{name}"
-
-    def run_command(self, command: list[str]) -> tuple[int, str, str]:
-        """Run a program."""
-        assert command in (["ldd", "/usr/sbin/slurmctld"], ["systemctl", "show", "--property=User", "--value", "x"])
-        return 0 if self.output else 1, self.output, ""
-
-
-def host(tmp_path: Path, output: str = "", check_mode: bool = False) -> Host:
+def host(tmp_path: Path, check_mode: bool = False) -> Host:
     """A host with its files in a directory."""
-    module: Any = Module(output, check_mode)
+    module: Any = SimpleNamespace(check_mode=check_mode, get_bin_path=lambda name: f"/usr/sbin/{name}")
     return controller_host.this_host(module, str(tmp_path))
+
+
+@pytest.fixture
+def print_by_commands(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Lets ldd and systemctl print a text, or fail if it is empty."""
+
+    def set_output(output: str) -> None:
+        def run(command: list[str]) -> Answer:
+            assert command in (["ldd", "/usr/sbin/slurmctld"], ["systemctl", "show", "--property=User", "--value", "x"])
+            return Answer(0 if output else 1, output, "")
+
+        monkeypatch.setattr(controller_host, "run", run)
+
+    return set_output
 
 
 def test_files_beside_slurm_conf_and_elsewhere(tmp_path: Path) -> None:
@@ -55,14 +55,15 @@ def test_files_beside_slurm_conf_and_elsewhere(tmp_path: Path) -> None:
     assert there.text("other.conf") is None
 
 
-def test_plugins_are_beside_the_library_of_slurmctld(tmp_path: Path) -> None:
+def test_plugins_are_beside_the_library_of_slurmctld(tmp_path: Path, print_by_commands: Callable[[str], None]) -> None:
     for name in ("auth_munge.so", "mpi_pmix.so", "libslurmfull.so", "readme.txt"):
         (tmp_path / name).touch()
-    there = host(tmp_path, LDD.format(directory=tmp_path))
-    assert there.plugins("") == frozenset({"auth_munge", "mpi_pmix", "libslurmfull"})
+    print_by_commands(LDD.format(directory=tmp_path))
+    assert host(tmp_path).plugins("") == frozenset({"auth_munge", "mpi_pmix", "libslurmfull"})
 
 
-def test_plugins_of_a_plugin_dir(tmp_path: Path) -> None:
+def test_plugins_of_a_plugin_dir(tmp_path: Path, print_by_commands: Callable[[str], None]) -> None:
+    print_by_commands("")
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"auth_{name}.so").touch()
@@ -73,8 +74,11 @@ def test_plugins_of_a_plugin_dir(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("output", "user"), [("slurm\n", "slurm"), ("\n", "root"), ("", None)])
-def test_the_user_as_whom_systemd_starts_a_daemon(tmp_path: Path, output: str, user: str | None) -> None:
-    assert host(tmp_path, output).started_as("x") == user
+def test_the_user_as_whom_systemd_starts_a_daemon(
+    tmp_path: Path, print_by_commands: Callable[[str], None], output: str, user: str | None
+) -> None:
+    print_by_commands(output)
+    assert host(tmp_path).started_as("x") == user
 
 
 @pytest.mark.parametrize(
