@@ -13,10 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import (
-    Adoption,
-    explained,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.notes import explained
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import Adoption
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import KEY_VALUE, Configuration
