@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of a cluster that is translated: its lines, with the places of nodes and partitions, and the notes."""
+"""The files of a cluster that is translated: its lines, with the places of nodes and partitions, and the comments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.notes import LEFT_OUT, Note
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import LEFT_OUT, Comment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import table_of
@@ -26,7 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import show
 
 
 class ClusterFiles:
-    """The files of a cluster, and the notes about what becomes of them.
+    """The files of a cluster, and the comments about what becomes of them.
 
     Raises:
         SourceError: a file cannot be read, or slurm.conf has no lines.
@@ -35,7 +35,7 @@ class ClusterFiles:
     def __init__(self, files: Files, version: str) -> None:
         self.files = files
         self.version = version
-        self.notes: list[Note] = []
+        self.comments: list[Comment] = []
         self.lines = {name: source_lines(files, name) for name in TRANSLATED}
         if not self.lines["slurm.conf"]:
             raise SourceError(["slurm.conf: missing, or it has no lines"])
@@ -45,14 +45,16 @@ class ClusterFiles:
         self._of_defaults: list[SourceLine] = []
         self._find_places()
 
-    def note(self, effect: str, line: SourceLine | str, key: str, why: str, table: str, subject: str = "") -> None:
-        """Add a note."""
-        self.notes.append(Note(effect, str(line), table, subject, key, why))
+    def add_comment(
+        self, effect: str, line: SourceLine | str, key: str, why: str, table: str, subject: str = ""
+    ) -> None:
+        """Add a comment."""
+        self.comments.append(Comment(effect, str(line), table, subject, key, why))
 
     def find_name(
         self, table: str, key: str, value: Any, line: SourceLine, kind: schema.Kind, subject: str = ""
     ) -> str | None:
-        """The name of a parameter in Slurm's spelling; None, with a note, if it cannot be in the cluster file.
+        """The name of a parameter in Slurm's spelling; None, with a comment, if it cannot be in the cluster file.
 
         Args:
             table, key, value: the parameter.
@@ -62,11 +64,11 @@ class ClusterFiles:
         """
         parameter = parameters.find(table, key)
         if parameter is None:
-            self.note(LEFT_OUT, line, key, "Slurm has no such parameter", table, subject)
+            self.add_comment(LEFT_OUT, line, key, "Slurm has no such parameter", table, subject)
             return None
         why = parameters.unread(table, key, self.version) or _refused(kind, parameter.name, value)
         if why:
-            self.note(LEFT_OUT, line, parameter.name, why, table, subject)
+            self.add_comment(LEFT_OUT, line, parameter.name, why, table, subject)
             return None
         return parameter.name
 
@@ -94,12 +96,12 @@ class ClusterFiles:
                 again = [host for host in expand(name) if host in self.of_nodes]
                 if again:
                     first = self.of_nodes[again[0]]
-                    self.note(LEFT_OUT, first, "NodeName", f"it is there again in {line}", kind, fold(again))
+                    self.add_comment(LEFT_OUT, first, "NodeName", f"it is there again in {line}", kind, fold(again))
                 self.of_nodes.update(dict.fromkeys(expand(name), line))
             elif kind == "PartitionName":
                 if name in self.of_partitions:
                     first = self.of_partitions[name]
-                    self.note(LEFT_OUT, first, "PartitionName", f"it is there again in {line}", kind, name)
+                    self.add_comment(LEFT_OUT, first, "PartitionName", f"it is there again in {line}", kind, name)
                 self.of_partitions[name] = line
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.cluster_files import ClusterFiles
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.notes import CHANGED, LEFT_OUT
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import CHANGED, LEFT_OUT
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceError, SourceLine
@@ -45,7 +45,7 @@ def find_controllers(source: ClusterFiles) -> Controllers:
     settings = _read_settings(source)
     hosts = [_split_address(value) for _line, value in settings.get("slurmctldhost", ())]
     if hosts:
-        _note_old_keys(source, settings)
+        _comment_on_old_keys(source, settings)
     else:
         hosts = _read_old_controllers(settings)
     names = [host for host, _address in hosts]
@@ -76,12 +76,12 @@ def _read_old_controllers(settings: _Settings) -> list[tuple[str, str | None]]:
     return [(last[key], last.get(of_address)) for key, of_address in _OLD_KEYS.items() if key in last]
 
 
-def _note_old_keys(source: ClusterFiles, settings: _Settings) -> None:
-    """Notes on parameters in the place of which Slurm uses SlurmctldHost."""
+def _comment_on_old_keys(source: ClusterFiles, settings: _Settings) -> None:
+    """Comments on parameters in the place of which Slurm uses SlurmctldHost."""
     for key in (key for pair in _OLD_KEYS.items() for key in pair):
         if key in settings:
             name = parameters.FILES["slurm.conf"][key].name
-            source.note(LEFT_OUT, settings[key][-1][0], name, "Slurm uses SlurmctldHost", "slurm.conf")
+            source.add_comment(LEFT_OUT, settings[key][-1][0], name, "Slurm uses SlurmctldHost", "slurm.conf")
 
 
 def _check_name(settings: _Settings, hosts: Sequence[str]) -> str:
@@ -107,7 +107,7 @@ def use_names_of_nodes(source: ClusterFiles, controllers: Sequence[str], nodes: 
     for host, name in zip(controllers, names):
         if host != name:
             why = f"{name}, as its node is called: a host has one name"
-            source.note(CHANGED, "slurm.conf", "SlurmctldHost", f"{host} is {why}", "slurm.conf")
+            source.add_comment(CHANGED, "slurm.conf", "SlurmctldHost", f"{host} is {why}", "slurm.conf")
     return names
 
 
@@ -125,5 +125,5 @@ def find_addresses(
         own = addresses.get(host)
         if host in of_nodes and own != of_nodes[host]:
             why = f"its address is that of its node, {of_nodes[host]}, and not {own or 'its name'}: a host has one"
-            source.note(CHANGED, source.of_nodes[host], "SlurmctldHost", f"{host}: {why}", "slurm.conf")
+            source.add_comment(CHANGED, source.of_nodes[host], "SlurmctldHost", f"{host}: {why}", "slurm.conf")
     return {host: addresses[host] for host in controllers if host in addresses and host not in of_nodes}

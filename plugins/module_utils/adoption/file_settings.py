@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.cluster_files import ClusterFiles, plain_value
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import LEFT_OUT
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.controllers import CONTROLLER_KEYS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.notes import LEFT_OUT
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import table_of
@@ -32,7 +32,9 @@ def translate_settings(source: ClusterFiles, file: str, kind: schema.Kind) -> di
                 before = given[name][1]
                 value = [*(before if isinstance(before, list) else [before]), value]
             elif name in given:
-                source.note(LEFT_OUT, given[name][0], name, f"{line} sets it again, and Slurm uses the last", file)
+                source.add_comment(
+                    LEFT_OUT, given[name][0], name, f"{line} sets it again, and Slurm uses the last", file
+                )
             given[name] = (line, value)
     return {name: plain_value(value) for name, (_line, value) in given.items()}
 
@@ -43,7 +45,7 @@ def _read_pairs(source: ClusterFiles, file: str, line: SourceLine) -> list[tuple
     if table_of(file, line.pairs) in ("NodeName", "PartitionName"):
         return []
     if first == "frontendname":
-        source.note(LEFT_OUT, line, "FrontendName", "the collection has no front ends", file)
+        source.add_comment(LEFT_OUT, line, "FrontendName", "the collection has no front ends", file)
         return []
     table = next((name for name in parameters.LINES if name.lower() == first), None)
     if table and file == "slurm.conf":
@@ -58,9 +60,9 @@ def _read_line_of_table(source: ClusterFiles, table: str, line: SourceLine) -> d
     for key, value in line.pairs:
         parameter = parameters.find(table, key)
         if parameter is None:
-            source.note(LEFT_OUT, line, key, "Slurm has no such parameter", "slurm.conf")
+            source.add_comment(LEFT_OUT, line, key, "Slurm has no such parameter", "slurm.conf")
         elif why := parameters.unread(table, key, source.version):
-            source.note(LEFT_OUT, line, key, why, "slurm.conf")
+            source.add_comment(LEFT_OUT, line, key, why, "slurm.conf")
         else:
             values[parameter.name] = value
     return values if table in values else {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.cluster_files import ClusterFiles, plain_value
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.notes import CHANGED, KEPT, LEFT_OUT
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import CHANGED, KEPT, LEFT_OUT
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.resources import express
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import core_specialization, schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_names
@@ -92,8 +92,8 @@ def translate_nodes(source: ClusterFiles) -> tuple[dict[str, Machine], list[dict
         # Ports of several lines are not one list.
         place = (kind.machine, repr(kind.parameters), bool(host.address), line if "port" in own else None)
         entries.setdefault(place, _Entry(kind)).hosts.append(host)
-    _note_host_names(source)
-    _note_unused_resources(source)
+    _comment_on_host_names(source)
+    _comment_on_unused_resources(source)
     names = _name_types(types)
     return dict(zip(names, types)), [entry.content(names[entry.kind.machine]) for entry in entries.values()]
 
@@ -103,14 +103,14 @@ def _values_of_host(pairs: Pairs) -> dict[str, str]:
     return by_key(tuple(pair for pair in pairs if pair[0].lower() in _OF_HOST))
 
 
-def _note_host_names(source: ClusterFiles) -> None:
-    """Notes on nodes that have another name than their hosts."""
+def _comment_on_host_names(source: ClusterFiles) -> None:
+    """Comments on nodes that have another name than their hosts."""
     nodes: dict[SourceLine, list[str]] = {}
     for name, pairs in source.says.nodes.items():
         if _values_of_host(pairs).get("nodehostname", name) != name:
             nodes.setdefault(source.of_nodes[name], []).append(name)
     for line, names in nodes.items():
-        source.note(LEFT_OUT, line, "NodeHostname", "a node is named as its host", "NodeName", fold(names))
+        source.add_comment(LEFT_OUT, line, "NodeHostname", "a node is named as its host", "NodeName", fold(names))
 
 
 def _translate_node(
@@ -125,7 +125,7 @@ def _translate_node(
     machine |= {key: value for key, value in keys.items() if value}
     if resources.text:
         why = f"{resources.text} in words of Slurm: the collection neither measures nor validates it"
-        source.note(KEPT, source.find_place(line, "Gres"), "Gres", why, "NodeName", subject)
+        source.add_comment(KEPT, source.find_place(line, "Gres"), "Gres", why, "NodeName", subject)
     others: dict[str, Any] = {}
     for key, text in pairs:
         if key.lower() in _OF_MACHINE:
@@ -137,7 +137,7 @@ def _translate_node(
         if key in others:
             del others[key]
             place = source.find_place(line, key)
-            source.note(LEFT_OUT, place, key, f"Slurm ignores it: {what}", "NodeName", subject)
+            source.add_comment(LEFT_OUT, place, key, f"Slurm ignores it: {what}", "NodeName", subject)
     return machine, others
 
 
@@ -152,11 +152,11 @@ def _translate_machine(source: ClusterFiles, line: SourceLine, values: Mapping[s
         if key in numbers and max(numbers[key], 1) != shape[key]:
             name = parameters.FILES["NodeName"][key].name
             what = f"found {numbers[key]}, which fits no sockets, cores or threads: Slurm uses {shape[key]}"
-            source.note(CHANGED, source.find_place(line, key), name, what, "NodeName", subject)
+            source.add_comment(CHANGED, source.find_place(line, key), name, what, "NodeName", subject)
     threads = shape["sockets"] * shape["cores"] * shape["threads"]
     if "realmemory" not in values:
         why = "missing: Slurm takes 1 MiB, and so does the cluster file; measure it with the playbook discover"
-        source.note(CHANGED, line, "RealMemory", why, "NodeName", subject)
+        source.add_comment(CHANGED, line, "RealMemory", why, "NodeName", subject)
     return {
         "sockets": shape["sockets"],
         "cores_per_socket": shape["cores"],
@@ -168,8 +168,8 @@ def _translate_machine(source: ClusterFiles, line: SourceLine, values: Mapping[s
     }
 
 
-def _note_unused_resources(source: ClusterFiles) -> None:
-    """Notes on lines of gres.conf for nodes that do not have their resources."""
+def _comment_on_unused_resources(source: ClusterFiles) -> None:
+    """Comments on lines of gres.conf for nodes that do not have their resources."""
     names = {node: _name_resources(pairs) for node, pairs in source.says.nodes.items()}
     for line in source.lines["gres.conf"]:
         values = {key.lower(): value for key, value in line.pairs}
@@ -177,7 +177,7 @@ def _note_unused_resources(source: ClusterFiles) -> None:
         name = values.get("name", "gpu")
         if not any(name in names.get(node, ()) for node in nodes):
             why = f"no node of the line has {name} in its Gres, so that Slurm does not use it"
-            source.note(LEFT_OUT, line, "Name", why, "gres.conf")
+            source.add_comment(LEFT_OUT, line, "Name", why, "gres.conf")
 
 
 def _name_resources(pairs: Pairs) -> set[str]:
@@ -192,7 +192,7 @@ def drop_resource_types(source: ClusterFiles, conf: dict[str, Any], hardware: Ma
     given = {name.strip() for name in str(conf.get("GresTypes", "")).split(",") if name.strip()}
     if missing := sorted(wanted - given):
         why = f"with {', '.join(missing)} of the nodes, which Slurm leaves out"
-        source.note(CHANGED, "slurm.conf", "GresTypes", why, "slurm.conf")
+        source.add_comment(CHANGED, "slurm.conf", "GresTypes", why, "slurm.conf")
     if given <= wanted:
         conf.pop("GresTypes", None)
     elif missing:

@@ -192,38 +192,65 @@ def merge(files: Files, own: Mapping[str, Mapping[str, Any]], fetching: Collecti
     """
     cluster = _Side(files)
     result = Merged({**files}, [])
-    readable: dict[str, Mapping[str, Any]] = {}
-    differing: dict[str, dict[str, list[NodeDifference]]] = {}
-    for node in (name for name in cluster.nodes if name in own and own[name]["files"]):
+    nodes = _compare_nodes(cluster, own, version)
+    result.comments.extend(nodes.unreadable)
+    all_read = {*nodes.readable} == {*cluster.nodes} and {*nodes.readable}.isdisjoint(fetching)
+    for file, differences in nodes.differences.items():
+        if file == "gres.conf":
+            _take_resources(result, cluster, {node: nodes.readable[node]["files"] for node in differences})
+        elif all_read and _is_one(file, nodes.readable, version):
+            _take_file(result, file, nodes.readable)
+        else:
+            result.comments.extend(_left_out(file, differences, nodes.readable))
+    result.comments.extend(_name_missing_files(cluster, nodes, version))
+    return result
+
+
+@dataclass(frozen=True)
+class _NodesCompared:
+    """What was found when the files of nodes were compared with those of the cluster."""
+
+    readable: dict[str, Mapping[str, Any]]
+    """The answers of nodes whose files can be read."""
+    unreadable: list[str]
+    """Comments on the files of other nodes."""
+    differences: dict[str, dict[str, list[NodeDifference]]]
+    """By file and node."""
+
+
+def _compare_nodes(cluster: _Side, own: Mapping[str, Mapping[str, Any]], version: str) -> _NodesCompared:
+    """Compare the files of the nodes that have any."""
+    compared = _NodesCompared({}, [], {})
+    for node in cluster.nodes:
+        if node not in own or not own[node]["files"]:
+            continue
         try:
             differences = _differences(own[node]["files"], node, cluster, cluster, version)
         except SourceError as error:
-            problems = "; ".join(error.problems)
-            result.comments.append(
-                f"{node}:{own[node]['directory']}/{problems}: left out: Slurm would not read it either"
-            )
+            place = f"{node}:{own[node]['directory']}/{'; '.join(error.problems)}"
+            compared.unreadable.append(f"{place}: left out: Slurm would not read it either")
             continue
-        readable[node] = own[node]
+        compared.readable[node] = own[node]
         for difference in differences:
-            differing.setdefault(difference.file, {}).setdefault(node, []).append(difference)
-    all_read = {*readable} == {*cluster.nodes} and {*readable}.isdisjoint(fetching)
-    for file, nodes in differing.items():
-        if file == "gres.conf":
-            _take_resources(result, cluster, {node: readable[node]["files"] for node in nodes})
-        elif all_read and _is_one(file, readable, version):
-            first = next(iter(readable.values()))["files"]
-            result.files[file] = whole_text(first, file)
-            words = "has another one" if file in files else "has none"
-            result.comments.append(f"{file}: changed: it is that of {fold([*readable])}; the controller {words}")
-        else:
-            result.comments.extend(_left_out(file, nodes, readable))
-    for file in (name for name in NODE_FILES if name in files and name not in differing):
-        lacking = [node for node, found in readable.items() if file not in found["files"]]
+            compared.differences.setdefault(difference.file, {}).setdefault(node, []).append(difference)
+    return compared
+
+
+def _take_file(result: Merged, file: str, own: Mapping[str, Mapping[str, Any]]) -> None:
+    """Take a file that all nodes have into the files of the cluster."""
+    words = "has another one" if file in result.files else "has none"
+    result.files[file] = whole_text(next(iter(own.values()))["files"], file)
+    result.comments.append(f"{file}: changed: it is that of {fold([*own])}; the controller {words}")
+
+
+def _name_missing_files(cluster: _Side, nodes: _NodesCompared, version: str) -> Iterator[str]:
+    """Comments on files of the controller that nodes do not have, and whose meaning they get."""
+    for file in NODE_FILES:
+        if file not in cluster.files or file in nodes.differences:
+            continue
+        lacking = [node for node, answer in nodes.readable.items() if file not in answer["files"]]
         if lacking and _says_something(cluster, file, lacking[0], version):
-            result.comments.append(
-                f"{file}: {fold(lacking)} have no such file: with the take-over they get that of the controller"
-            )
-    return result
+            yield f"{file}: {fold(lacking)} have no such file: with the take-over they get that of the controller"
 
 
 def _left_out(

@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.cluster_
     find_error,
     plain_value,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.notes import LEFT_OUT
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import LEFT_OUT
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import by_key, is_yes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import (
@@ -36,14 +36,14 @@ def translate_partitions(source: ClusterFiles, nodes: Sequence[str], conf: Mappi
     for name, pairs in partitions.items():
         line = source.of_partitions[name]
         if why := find_error(schema.partition_name, name):
-            source.note(LEFT_OUT, line, "PartitionName", why, "PartitionName", name)
+            source.add_comment(LEFT_OUT, line, "PartitionName", why, "PartitionName", name)
             continue
         values = {key.lower(): value for key, value in pairs}
         members = _translate_members(source, line, name, values.get("nodes", ""), known)
         entry: dict[str, Any] = {"name": plain_value(name), "nodes": members}
         if name in defaults[:-1]:
             why = f"the last of several is the default, {defaults[-1]}"
-            source.note(LEFT_OUT, line, "Default", why, "PartitionName", name)
+            source.add_comment(LEFT_OUT, line, "Default", why, "PartitionName", name)
         elif name in defaults:
             entry["default"] = True
         for key, text in pairs:
@@ -63,10 +63,10 @@ def _translate_members(source: ClusterFiles, line: SourceLine, partition: str, n
         return "ALL"
     names = [*dict.fromkeys(names_in(nodes))]
     if why := find_error(schema.partition_nodes, ",".join(names)):
-        source.note(LEFT_OUT, line, "Nodes", why, "PartitionName", partition)
+        source.add_comment(LEFT_OUT, line, "Nodes", why, "PartitionName", partition)
         return ""
     strange = [name for name in names if name not in known]
     if strange:
-        source.note(LEFT_OUT, line, "Nodes", f"{fold(strange)} are no nodes", "PartitionName", partition)
+        source.add_comment(LEFT_OUT, line, "Nodes", f"{fold(strange)} are no nodes", "PartitionName", partition)
     others = [f"{function}{{{argument}}}" for function, argument in functions(nodes)]
     return folded(",".join([*(name for name in names if name in known), *others]))

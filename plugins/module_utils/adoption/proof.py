@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.notes import explained
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import explained
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import Adoption
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
@@ -304,8 +304,10 @@ def _reason(adoption: Adoption, found: _Found) -> str:
     if key == "SlurmctldParameters" and ALWAYS in (after or ""):
         return "the other hosts get their files from slurmctld"
     names = expand(subject) if table == "NodeName" and subject else [subject]
-    notes = {note.why: note for name in names[:1] for note in explained(adoption.notes, table, name, key)}
-    return "; ".join(f"{note.place}: {note.why}" for note in notes.values())
+    comments = {
+        comment.why: comment for name in names[:1] for comment in explained(adoption.comments, table, name, key)
+    }
+    return "; ".join(f"{comment.place}: {comment.why}" for comment in comments.values())
 
 
 def _is_secret(key: str) -> bool:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import CHANGED, KEPT, Comment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_files import Merged, merge
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.notes import CHANGED, KEPT, Note
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.proof import compare
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import adopt
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
@@ -101,7 +101,7 @@ def adopted(
     controller: str,
     defaults: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The cluster file of a cluster that exists, with the notes about it.
+    """The cluster file of a cluster that exists, with the comments about it.
 
     Args:
         hostvars: the results that the roles new_cluster (its task file look) and adopt have registered.
@@ -138,7 +138,7 @@ def adopted(
         "cluster": cluster if answer["package"] == DISTRIBUTION_PACKAGE else {**cluster, "packages": UNKNOWN},
         "table": _table(cluster, hosts_found),
         "errors": errors,
-        "comments": [*map(visible, merged.comments), *_describe_notes(adoption.notes)],
+        "comments": [*map(visible, merged.comments), *_list_comments(adoption.comments)],
         "remarks": [*map(visible, remarks), *_compare_sizes(hosts_found)],
         "differences": [visible(str(difference)) for difference in differences],
         "unexplained": [visible(str(difference)) for difference in differences if not difference.reason],
@@ -203,13 +203,15 @@ def _find_errors(cluster: dict[str, Any], problems: Sequence[str]) -> list[str]:
     return [*problems]
 
 
-def _describe_notes(notes: Iterable[Note]) -> list[str]:
-    """Notes as comments, those on what was left out first."""
-    return [visible(str(note)) for note in sorted(notes, key=lambda note: note.effect in (KEPT, CHANGED))]
+def _list_comments(comments: Iterable[Comment]) -> list[str]:
+    """Comments as comments, those on what was left out first."""
+    return [
+        visible(str(comment)) for comment in sorted(comments, key=lambda comment: comment.effect in (KEPT, CHANGED))
+    ]
 
 
 def _name_unread_files(hosts: _Hosts) -> list[str]:
-    """Remarks on nodes whose own files were not read."""
+    """Lines about nodes whose own files were not read."""
     answers = {host: result.get("__adopt_own") or {} for host, result in hosts.results.items()}
     return [
         f"{host}: its own files were not read, and site.yml compares them when it takes over the node: {answer['msg']}"
@@ -219,19 +221,19 @@ def _name_unread_files(hosts: _Hosts) -> list[str]:
 
 
 def _name_unread_accounts(cluster: Mapping[str, Any], accounting: Mapping[str, Any]) -> list[str]:
-    """A remark on accounts that were not read."""
+    """A line about accounts that were not read."""
     if "policy" in accounting or not has_accounting(cluster):
         return []
     return [f"the accounts were not read, add them later (accounting): {accounting.get('msg', 'no answer')}"]
 
 
 def _compare_sizes(hosts: _Hosts) -> list[str]:
-    """Remarks on nodes of other sizes than slurm.conf has, equal ones of several nodes as one."""
+    """Lines about nodes of other sizes than slurm.conf has, equal ones of several nodes as one."""
     nodes: dict[str, list[str]] = {}
     for name, machine in hosts.machines.items():
-        for remark in _sizes(machine, hosts.result_of(name)):
-            nodes.setdefault(remark, []).append(name)
-    return [f"{fold(names)}: {remark}" for remark, names in nodes.items()]
+        for difference in _sizes(machine, hosts.result_of(name)):
+            nodes.setdefault(difference, []).append(name)
+    return [f"{fold(names)}: {difference}" for difference, names in nodes.items()]
 
 
 def _of_controller(found: Mapping[str, Any]) -> list[str]:

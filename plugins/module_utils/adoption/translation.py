@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """From the files of a cluster that exists to a cluster file that means the same.
 
-Nothing is dropped silently: each parameter is in the cluster file, or there is a note about it, with its file and line.
-The cluster file is neutral: a value that the collection would set, and that the files do not have, is taken away with
-null, so that the cluster stays as it is.
+Nothing is dropped silently: each parameter is in the cluster file, or a comment names it, with its file and line. The
+cluster file is neutral: a value that the collection would set, and that the files do not have, is taken away with null,
+so that the cluster stays as it is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.cluster_files import ClusterFiles
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import (
+    KEPT,
+    LEFT_OUT,
+    Comment,
+    merge_comments,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.controllers import (
     find_addresses,
     find_controllers,
@@ -27,12 +33,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.file_set
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_entries import (
     drop_resource_types,
     translate_nodes,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.notes import (
-    KEPT,
-    LEFT_OUT,
-    Note,
-    merge_notes,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.partitions import translate_partitions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render, schema
@@ -48,11 +48,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 
 @dataclass
 class Adoption:
-    """A cluster file, and the notes about it."""
+    """A cluster file, and the comments about it."""
 
     cluster: dict[str, Any]
     """The content of the cluster file."""
-    notes: list[Note]
+    comments: list[Comment]
     unset: list[str]
     """Parameters of slurm.conf and cgroup.conf that the collection would set and the cluster does not have."""
     problems: list[str]
@@ -82,7 +82,7 @@ def adopt(files: Files, defaults: Mapping[str, Iterable[str]], version: str) -> 
     unset = unset_defaults(conf, (*defaults["slurm.conf"], *render.DERIVED))
     cgroup_conf = translate_settings(source, "cgroup.conf", schema.CGROUP_CONF)
     unset += unset_defaults(cgroup_conf, defaults["cgroup.conf"])
-    _note_accounting(source)
+    _comment_on_accounting(source)
     cluster: dict[str, Any] = {
         "plugin": schema.PLUGIN,
         "name": controllers.cluster,
@@ -103,16 +103,16 @@ def adopt(files: Files, defaults: Mapping[str, Iterable[str]], version: str) -> 
         load(Document("the cluster file", cluster))
     except ModelError as error:
         problems = error.problems
-    return Adoption(cluster, merge_notes(source.notes), unset, problems)
+    return Adoption(cluster, merge_comments(source.comments), unset, problems)
 
 
-def _note_accounting(source: ClusterFiles) -> None:
+def _comment_on_accounting(source: ClusterFiles) -> None:
     """Say what stays with the site though the collection could have a part in it."""
     for line in source.lines["slurm.conf"]:
         for key, value in line.pairs:
             if key.lower() == "accountingstoragetype" and value.lower().endswith("slurmdbd"):
                 why = "slurmdbd and its database stay as they are; the key database would let site.yml manage them"
-                source.note(KEPT, line, "AccountingStorageType", why, "slurm.conf")
+                source.add_comment(KEPT, line, "AccountingStorageType", why, "slurm.conf")
 
 
 def _translate_plugstack(source: ClusterFiles) -> list[dict[str, Any]]:
@@ -122,9 +122,9 @@ def _translate_plugstack(source: ClusterFiles) -> list[dict[str, Any]]:
         word, rest = line.pairs[0]
         plugin, *arguments = rest.split() or [""]
         if word.lower() not in ("required", "optional") or not plugin:
-            source.note(LEFT_OUT, line, word, "allowed: required or optional, and a plugin", "plugstack.conf")
+            source.add_comment(LEFT_OUT, line, word, "allowed: required or optional, and a plugin", "plugstack.conf")
         elif plugin in (entry["plugin"] for entry in entries):
-            source.note(LEFT_OUT, line, plugin, "it is there twice", "plugstack.conf")
+            source.add_comment(LEFT_OUT, line, plugin, "it is there twice", "plugstack.conf")
         else:
             entry = {"plugin": plugin, **({"arguments": arguments} if arguments else {})}
             entries.append({**entry, "required": True} if word.lower() == "required" else entry)
@@ -139,9 +139,9 @@ def _keep_other_files(source: ClusterFiles, conf: Mapping[str, Any]) -> dict[str
     for name in other_files(source.files):
         unread = parameters.unread_files([name], source.version)
         if unread:
-            source.note(LEFT_OUT, name, name, unread[0].text, name)
+            source.add_comment(LEFT_OUT, name, name, unread[0].text, name)
         elif name in parameters.SITE_FILES or name in scripts:
             texts[name] = whole_text(source.files, name)
         else:
-            source.note(LEFT_OUT, name, name, "Slurm reads no file of this name beside slurm.conf", name)
+            source.add_comment(LEFT_OUT, name, name, "Slurm reads no file of this name beside slurm.conf", name)
     return texts

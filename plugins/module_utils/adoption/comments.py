@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Notes about what the cluster file of a cluster that exists does not say as its files do."""
+"""Comments about what the cluster file of a cluster that exists does not say as its files do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHANGED = "changed"
 
 
 @dataclass(frozen=True)
-class Note:
+class Comment:
     """What became of a parameter that the cluster file does not say in the same way."""
 
     effect: str
@@ -38,22 +38,24 @@ class Note:
         return f"{self.place}: {subject}{self.key}: {self.effect}: {self.why}"
 
 
-def merge_notes(notes: Iterable[Note]) -> list[Note]:
-    """Notes that differ in the node or partition alone become one."""
-    subjects: dict[Note, list[str]] = {}
-    for note in notes:
-        subjects.setdefault(replace(note, subject=""), []).append(note.subject)
-    return [replace(note, subject=",".join(filter(None, dict.fromkeys(names)))) for note, names in subjects.items()]
+def merge_comments(comments: Iterable[Comment]) -> list[Comment]:
+    """Comments that differ in the node or partition alone become one."""
+    subjects: dict[Comment, list[str]] = {}
+    for comment in comments:
+        subjects.setdefault(replace(comment, subject=""), []).append(comment.subject)
+    return [
+        replace(comment, subject=",".join(filter(None, dict.fromkeys(names)))) for comment, names in subjects.items()
+    ]
 
 
-def explained(notes: Iterable[Note], table: str, subject: str, key: str) -> Iterator[Note]:
+def explained(comments: Iterable[Comment], table: str, subject: str, key: str) -> Iterator[Comment]:
     """Why a parameter is not in the cluster file, or not as it was. subject: a node or a partition, or empty."""
-    for note in notes:
-        if note.effect == KEPT:
+    for comment in comments:
+        if comment.effect == KEPT:
             continue
-        same = not note.subject or note.subject == subject or subject in _hosts(note.subject)
-        if note.table == table and same and note.key.lower() in (key.lower(), table.lower()):
-            yield note
+        same = not comment.subject or comment.subject == subject or subject in _hosts(comment.subject)
+        if comment.table == table and same and comment.key.lower() in (key.lower(), table.lower()):
+            yield comment
 
 
 def _hosts(text: str) -> list[str]:
