@@ -33,7 +33,7 @@ _OF_MACHINE = {*_SIZES, "gres", "procs"}
 
 
 @dataclass(frozen=True)
-class _Host:
+class _EntryHost:
     """What an entry says of each of its hosts."""
 
     name: str
@@ -44,7 +44,7 @@ class _Host:
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _NodeKind:
     """What an entry says of all of its hosts together."""
 
     machine: int
@@ -56,8 +56,8 @@ class _Kind:
 class _Entry:
     """An entry of the cluster file."""
 
-    kind: _Kind
-    hosts: list[_Host] = field(default_factory=list)
+    kind: _NodeKind
+    hosts: list[_EntryHost] = field(default_factory=list)
 
     def content(self, hardware: str) -> dict[str, Any]:
         """The entry, with the name of its machine type."""
@@ -75,7 +75,7 @@ class _Entry:
 def translate_nodes(source: ClusterFiles) -> tuple[dict[str, Machine], list[dict[str, Any]]]:
     """The machine types by name, and the entries of nodes, equal ones together."""
     types: list[Machine] = []
-    kinds: dict[tuple[Any, ...], _Kind] = {}
+    kinds: dict[tuple[Any, ...], _NodeKind] = {}
     entries: dict[tuple[Any, ...], _Entry] = {}
     everywhere = source.says.gres.get("", ())
     for name, pairs in source.says.nodes.items():
@@ -85,10 +85,10 @@ def translate_nodes(source: ClusterFiles) -> tuple[dict[str, Machine], list[dict
             machine, others = _translate_node(source, line, shared, texts)
             if machine not in types:
                 types.append(machine)
-            kinds[line, shared, texts] = _Kind(types.index(machine), others)
+            kinds[line, shared, texts] = _NodeKind(types.index(machine), others)
         kind, own = kinds[line, shared, texts], _values_of_host(pairs)
         address = own.get("nodeaddr", "") or own.get("nodehostname", "")
-        host = _Host(name, "" if address == name else address, own.get("port", ""))
+        host = _EntryHost(name, "" if address == name else address, own.get("port", ""))
         # Ports of several lines are not one list.
         place = (kind.machine, repr(kind.parameters), bool(host.address), line if "port" in own else None)
         entries.setdefault(place, _Entry(kind)).hosts.append(host)
