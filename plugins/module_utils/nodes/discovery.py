@@ -59,42 +59,74 @@ def discover(
         hosts.
     """
     order = list(hosts)
-    entries = {host: node for node in nodes for host in expand(node["hosts"])}
-    before = {host: str(node["hardware"]) for node in known.get("nodes") or () for host in expand(node["hosts"])}
-    written: Mapping[str, Machine] = known.get("hardware") or {}
-    types = [_Type(name, machine) for name, machine in written.items()]
-    by_name = {kind.name: kind for kind in types}
-    notes = _Notes()
+    discovery = _Discovery(known, nodes, remove_gres)
     # Most memory first, so that the same hosts make the same types in whatever order they come.
     for host in sorted(filter(measured.__contains__, order), key=lambda host: -(measured[host]["real_memory"] or 0)):
-        machine, odd = machine_type(measured[host])
-        former = written.get(before.get(host, ""), {})
-        entry = dict(entries.get(host, {}))
-        if machine is not None and not remove_gres:
-            kept, unusual = _with_gres(machine, odd, former, measured[host])
-            # Written by a person, they may contradict what was measured.
-            if not machine_problems(kept, entry):
-                machine, odd = kept, unusual
-        notes.add(host, *odd)
+        discovery.add_measured(host, measured[host])
+    discovery.keep_types(host for host in order if host not in measured)
+    return _described(discovery.types, order, reserved, discovery.notes.lines(order) + discovery.unused_types())
+
+
+class _Discovery:
+    """The machine types while hosts are put into them."""
+
+    def __init__(self, known: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]], remove_gres: bool) -> None:
+        self._types_before = {
+            host: str(node["hardware"]) for node in known.get("nodes") or () for host in expand(node["hosts"])
+        }
+        self._named = {str(node["hardware"]) for node in known.get("nodes") or ()}
+        self._written: Mapping[str, Machine] = known.get("hardware") or {}
+        self._entries = {host: dict(node) for node in nodes for host in expand(node["hosts"])}
+        self._remove_gres = remove_gres
+        self.types = [_Type(name, machine) for name, machine in self._written.items()]
+        self._by_name = {kind.name: kind for kind in self.types}
+        self.notes = _Notes()
+
+    def add_measured(self, host: str, facts: Facts) -> None:
+        """Put a host into the type that fits its facts, which may be a new one."""
+        name = self._types_before.get(host)
+        before = self._written.get(name or "", {})
+        machine, oddities = self._make_machine(host, facts, before)
+        self.notes.add(host, *oddities)
         if machine is None:
-            continue
-        if problems := machine_problems(machine, entry):
-            notes.add(host, f"no node line can be made, since the cluster file would refuse {'; '.join(problems)}")
-            continue
-        fitting = [kind for kind in types if kind.fits(machine)]
-        kind = next((kind for kind in fitting if kind.name == before.get(host)), fitting[0] if fitting else None)
-        if kind is None:
-            kind = _Type("", machine)
-            types.append(kind)
+            return
+        if problems := machine_problems(machine, self._entries.get(host, {})):
+            self.notes.add(host, f"no node line can be made, since the cluster file would refuse {'; '.join(problems)}")
+            return
+        kind = self._find_type(machine, name)
         kind.take(host, machine)
-        notes.add(host, *_disappeared(former, kind.machine, before.get(host, "")))
-    taken = {host for kind in types for host in kind.hosts}
-    for host in order:
-        if host not in taken and host not in measured and before.get(host) in by_name:
-            by_name[before[host]].hosts.append(host)
-    named = {str(node["hardware"]) for node in known.get("nodes") or ()}
-    unused = [f"hardware {name}: the file names no host for it, so it is left out" for name in by_name.keys() - named]
-    return _described(types, order, reserved, notes.lines(order) + sorted(unused))
+        self.notes.add(host, *_disappeared(before, kind.machine, name or ""))
+
+    def _make_machine(self, host: str, facts: Facts, before: Machine) -> tuple[Machine | None, list[str]]:
+        """The machine of a host, none if Slurm cannot use the host; and what is odd about it."""
+        machine, oddities = machine_type(facts)
+        if machine is None or self._remove_gres:
+            return machine, oddities
+        with_gres, oddities_with_gres = _with_gres(machine, oddities, before, facts)
+        # Written by a person, they may contradict what was measured.
+        if machine_problems(with_gres, self._entries.get(host, {})):
+            return machine, oddities
+        return with_gres, oddities_with_gres
+
+    def _find_type(self, machine: Machine, name: str | None) -> _Type:
+        """The type that a machine fits, that of this name if there are several; a new one if there is none."""
+        fitting = [kind for kind in self.types if kind.fits(machine)]
+        if not fitting:
+            fitting = [_Type("", machine)]
+            self.types += fitting
+        return next((kind for kind in fitting if kind.name == name), fitting[0])
+
+    def keep_types(self, hosts: Iterable[str]) -> None:
+        """Leave hosts that were not measured in the types that they have."""
+        for host in hosts:
+            name = self._types_before.get(host)
+            if name in self._by_name:
+                self._by_name[name].hosts.append(host)
+
+    def unused_types(self) -> list[str]:
+        """Lines about types for which the file names no host."""
+        unused = self._by_name.keys() - self._named
+        return sorted(f"hardware {name}: the file names no host for it, so it is left out" for name in unused)
 
 
 class _Notes:
