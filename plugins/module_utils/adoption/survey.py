@@ -29,6 +29,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import Files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import unknown_variables
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown, visible
 
 UNKNOWN = "unknown"
@@ -58,11 +59,7 @@ def adoption_errors(choices: Mapping[str, Any], hosts: Sequence[str], given: Ite
         hosts: all hosts of the inventory.
         given: names of the variables that begin with `adopt_`.
     """
-    known = sorted(choices)
-    errors = [
-        f"{variable}: {schema.unknown('variable', variable, known, ', '.join(known))}"
-        for variable in sorted({*given} - {*known})
-    ]
+    errors = unknown_variables(given, choices)
     if not hosts:
         errors.append("the inventory has no hosts, allowed: -i controller,node1,node2, or -i FILE")
     controller = choices.get("adopt_controller")

@@ -180,22 +180,29 @@ def _autodetected(
     if not ready:
         configured = sum(int(entry.get("count") or 1) for entry in gres)
         if len(gpus) < configured:
-            yield (
-                INVAL,
-                f"gres/gpu count {configured} configured, {len(gpus)} present; correct the gres or run discover",
-            )
+            yield INVAL, _too_few("gres/gpu", configured, len(gpus))
         return
-    found = Counter(name for gpu in gpus for name in detected_names(gpu))
+    free = Counter(name for gpu in gpus for name in detected_names(gpu))
     kinds = [pair for entry in gres for pair in gres_kinds(entry)]
     for kind, count in sorted(kinds, key=lambda pair: -len(pair[0] or "")):
-        present = 0
-        for name in list(found):
-            if (kind or "").lower() in name:
-                taken = min(count - present, found[name])
-                present, found[name] = present + taken, found[name] - taken
+        present = _take_gpus(free, kind or "", count)
         if present < count:
-            what = f"gres/gpu:{kind}" if kind else "gres/gpu"
-            yield INVAL, f"{what} count {count} configured, {present} present; correct the gres or run discover"
+            yield INVAL, _too_few(f"gres/gpu:{kind}" if kind else "gres/gpu", count, present)
+
+
+def _take_gpus(free: Counter[str], kind: str, count: int) -> int:
+    """Take up to so many GPUs of a type from those that are free, by the names that are found; returns how many."""
+    present = 0
+    for name in list(free):
+        if kind.lower() in name:
+            taken = min(count - present, free[name])
+            present, free[name] = present + taken, free[name] - taken
+    return present
+
+
+def _too_few(what: str, count: int, present: int) -> str:
+    """The words for fewer GPUs than configured."""
+    return f"{what} count {count} configured, {present} present; correct the gres or run discover"
 
 
 def _types(gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
