@@ -91,11 +91,16 @@ def foreign_findings(findings: Iterable[Finding], cluster: str, state: str, data
     # slurmctld does not start with the state of another cluster (`_verify_clustername` in src/slurmctld/controller.c).
     if any(finding["by"] == STATE and finding["file"] == state for finding in others):
         return others
-    of_database = {finding["name"] for finding in findings if finding["by"] == DATABASE}
+    of_database = _names_by(findings, DATABASE)
     if database and of_database and cluster not in of_database:
         return others
-    in_force = {finding["name"] for finding in findings if finding["by"] in (*DAEMONS, CONF)}
-    return [] if cluster in (in_force or {finding["name"] for finding in findings}) else others
+    names = _names_by(findings, *DAEMONS, CONF) or {*_names(findings)}
+    return [] if cluster in names else others
+
+
+def _names_by(findings: Iterable[Finding], *words: str) -> set[str]:
+    """The names of clusters that were found by these."""
+    return {finding["name"] for finding in findings if finding["by"] in words}
 
 
 _OTHER_FILE = "If the cluster file or the inventory is the wrong one, give the right one (-i)."
