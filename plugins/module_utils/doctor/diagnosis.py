@@ -166,25 +166,41 @@ def diagnosis(
         repairs: what becomes of the repairs, in words.
     """
     looks = {name: _server(result) for name, result in servers.items()}
-    answers = [result for result in servers.values() if result.get("cluster", {}).get("answers")]
-    pings = [result["cluster"] for result in servers.values() if "cluster" in result]
-    answer = answers[0] if answers else {"cluster": pings[0] if pings else {"answers": False}, "nodes": []}
+    answer = _select_answer(servers.values())
     known = {*inventory}
+    nodes = [typed(SlurmNode, node) for node in answer["nodes"] if node["name"] in hosts or node["name"] not in known]
+    duties = _list_duties(controllers, database)
+    cluster = typed(ClusterLook, answer["cluster"])
+    findings = diagnose(cluster, nodes, {name: _host(result) for name, result in hosts.items()}, looks, duties)
+    return {
+        "ok": not findings,
+        "answers": bool(answer["cluster"].get("answers")),
+        "findings": [{**asdict(finding), "hosts": fold([*finding.hosts])} for finding in findings],
+        "table": table(findings, repairs),
+        "resume": [
+            {"nodes": fold([*finding.hosts]), "reason": finding.reason}
+            for finding in findings
+            if finding.repair == RESUME
+        ],
+        "start": _starts(findings),
+    }
+
+
+def _select_answer(results: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The answer of the first controller that serves, or else what the first one has asked the others."""
+    asked = [result for result in results if "cluster" in result]
+    for result in asked:
+        if result["cluster"].get("answers"):
+            return result
+    return {"cluster": asked[0]["cluster"] if asked else {"answers": False}, "nodes": []}
+
+
+def _list_duties(controllers: Iterable[str], database: Iterable[str]) -> dict[str, list[str]]:
+    """The daemons that each server should run."""
     duties = {name: ["slurmctld"] for name in controllers}
     for name in database:
         duties[name] = [*duties.get(name, ()), "slurmdbd", "database"]
-    nodes = [typed(SlurmNode, node) for node in answer["nodes"] if node["name"] in hosts or node["name"] not in known]
-    findings = diagnose(
-        typed(ClusterLook, answer["cluster"]), nodes, {name: _host(of) for name, of in hosts.items()}, looks, duties
-    )
-    return {
-        "ok": not findings,
-        "answers": bool(answers),
-        "findings": [{**asdict(one), "hosts": fold([*one.hosts])} for one in findings],
-        "table": table(findings, repairs),
-        "resume": [{"nodes": fold([*one.hosts]), "reason": one.reason} for one in findings if one.repair == RESUME],
-        "start": _starts(findings),
-    }
+    return duties
 
 
 def _starts(findings: Iterable[DoctorFinding]) -> dict[str, list[str]]:
