@@ -48,7 +48,7 @@ def merge_comments(comments: Iterable[Comment]) -> list[Comment]:
     ]
 
 
-def explained(comments: Iterable[Comment], table: str, subject: str, key: str) -> Iterator[Comment]:
+def find_explanations(comments: Iterable[Comment], table: str, subject: str, key: str) -> Iterator[Comment]:
     """Why a parameter is not in the cluster file, or not as it was. subject: a node or a partition, or empty."""
     for comment in comments:
         if comment.effect == KEPT:

@@ -77,7 +77,7 @@ def adoption_controller(hostvars: Mapping[str, Mapping[str, Any]], hosts: Iterab
     Raises:
         ValueError: slurmctld runs on none of the hosts, or site.yml manages it already.
     """
-    serving = [host for host in hosts if "slurmctld" in _daemons(hostvars[host])]
+    serving = [host for host in hosts if "slurmctld" in _find_daemons(hostvars[host])]
     if choice and choice not in serving:
         raise ValueError(
             f"adopt_controller: slurmctld does not run on {choice}; it runs on {fold(serving) or 'no host'}"
@@ -85,7 +85,7 @@ def adoption_controller(hostvars: Mapping[str, Mapping[str, Any]], hosts: Iterab
     if not serving:
         raise ValueError("slurmctld runs on none of these hosts: the inventory needs the controller of the cluster")
     found = choice or serving[0]
-    if MANAGED in (_facts(plain(hostvars[found]), "slurm_host").get("paths") or ()):
+    if MANAGED in (_read_fact(plain(hostvars[found]), "slurm_host").get("paths") or ()):
         raise ValueError(
             f"{found} belongs to a cluster of this collection, and {MANAGED} is there: use its cluster file"
         )
@@ -127,19 +127,19 @@ def adopted(
     errors = _find_errors(cluster, adoption.problems)
     differences = [] if errors else compare(merged.files, adoption, defaults, version).differences
     remarks = [
-        *_of_controller(answer),
+        *_name_tasks(answer),
         *_name_unread_files(hosts_found),
         *_name_unread_accounts(cluster, accounting),
     ]
     return {
         "cluster": cluster if answer["package"] == DISTRIBUTION_PACKAGE else {**cluster, "packages": UNKNOWN},
-        "table": _table(cluster, hosts_found),
+        "table": _make_table(cluster, hosts_found),
         "errors": errors,
         "comments": [*map(visible, merged.comments), *_list_comments(adoption.comments)],
         "remarks": [*map(visible, remarks), *_compare_sizes(hosts_found)],
         "differences": [visible(str(difference)) for difference in differences],
         "unexplained": [visible(str(difference)) for difference in differences if not difference.reason],
-        "unset": {key: _recommended(key, defaults) for key in adoption.unset},
+        "unset": {key: _show_default(key, defaults) for key in adoption.unset},
         "blocks": [name for name, text in cluster.get("slurm_files", {}).items() if _is_block(text)],
     }
 
@@ -166,7 +166,7 @@ def _merge_files(files: Files, results: Mapping[str, Mapping[str, Any]], version
     """The files of the controller, with those that only nodes have."""
     answers = {host: result["__adopt_own"] for host, result in results.items() if "__adopt_own" in result}
     own_files = {host: answer for host, answer in answers.items() if "files" in answer}
-    return merge(files, own_files, [host for host, result in results.items() if _fetches(result)], version)
+    return merge(files, own_files, [host for host, result in results.items() if _fetches_files(result)], version)
 
 
 def _find_hosts(cluster: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> _Hosts:
@@ -175,7 +175,7 @@ def _find_hosts(cluster: Mapping[str, Any], results: Mapping[str, Mapping[str, A
         host: cluster["hardware"][node["hardware"]] for node in cluster["nodes"] for host in expand(node["hosts"])
     }
     absent = {host for node in cluster["nodes"] if not is_there(node) for host in expand(node["hosts"])}
-    unmanaged = [name for name in machines if name not in absent and not _fetches(results.get(name, {}))]
+    unmanaged = [name for name in machines if name not in absent and not _fetches_files(results.get(name, {}))]
     return _Hosts(results, machines, absent, unmanaged)
 
 
@@ -228,12 +228,12 @@ def _compare_sizes(hosts: _Hosts) -> list[str]:
     """Lines about nodes of other sizes than slurm.conf has, equal ones of several nodes as one."""
     nodes: dict[str, list[str]] = {}
     for name, machine in hosts.machines.items():
-        for difference in _sizes(machine, hosts.result_of(name)):
+        for difference in _compare_size(machine, hosts.result_of(name)):
             nodes.setdefault(difference, []).append(name)
     return [f"{fold(names)}: {difference}" for difference, names in nodes.items()]
 
 
-def _of_controller(found: Mapping[str, Any]) -> list[str]:
+def _name_tasks(found: Mapping[str, Any]) -> list[str]:
     """What a person has to do before site.yml runs."""
     remarks = []
     package = found["package"]
@@ -245,23 +245,23 @@ def _of_controller(found: Mapping[str, Any]) -> list[str]:
     return remarks
 
 
-def _daemons(found: Mapping[str, Any]) -> dict[str, str]:
+def _find_daemons(found: Mapping[str, Any]) -> dict[str, str]:
     """Slurm's daemons on a host, with the arguments of each."""
     processes = plain(found.get("__new_cluster_processes") or {})
     return dict(_DAEMON.findall(str(processes.get("stdout", ""))))
 
 
-def _fetches(found: Mapping[str, Any]) -> bool:
+def _fetches_files(found: Mapping[str, Any]) -> bool:
     """Whether slurmd of a host fetches its files from slurmctld, as site.yml would have it."""
-    return "--conf-server" in _daemons(found).get("slurmd", "")
+    return "--conf-server" in _find_daemons(found).get("slurmd", "")
 
 
-def _facts(found: Mapping[str, Any], name: str) -> Any:
+def _read_fact(found: Mapping[str, Any], name: str) -> Any:
     """A fact of a host; empty for a host that was not reached."""
     return ((found.get("__new_cluster_look") or {}).get("ansible_facts") or {}).get(name) or {}
 
 
-def _recommended(key: str, defaults: Mapping[str, Mapping[str, Any]]) -> str:
+def _show_default(key: str, defaults: Mapping[str, Mapping[str, Any]]) -> str:
     """The value that the collection would set. Some follow from other parts of the cluster file."""
     value = next((values[key] for values in defaults.values() if key in values), None)
     if value is None:
@@ -269,9 +269,9 @@ def _recommended(key: str, defaults: Mapping[str, Mapping[str, Any]]) -> str:
     return ",".join(value) if isinstance(value, list) else str(value)
 
 
-def _sizes(machine: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+def _compare_size(machine: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     """Where slurm.conf has other cores of a machine, or more memory. Slurm keeps the sizes that it had before."""
-    hardware = _facts(found, "slurm_hardware")
+    hardware = _read_fact(found, "slurm_hardware")
     if not hardware:
         return []
     own = {**hardware, "sockets": hardware["sockets_per_board"] * hardware["boards"]}
@@ -291,7 +291,7 @@ def _is_block(text: str) -> bool:
     return re.search(r"[^\n]\n\Z", text) is not None and all(char.isprintable() or char in "\n\t" for char in text)
 
 
-def _table(cluster: Mapping[str, Any], hosts: _Hosts) -> list[str]:
+def _make_table(cluster: Mapping[str, Any], hosts: _Hosts) -> list[str]:
     """A row for each host of the inventory and each node."""
     controllers = expand(cluster["controllers"])
     nodes = [host for node in cluster["nodes"] for host in expand(node["hosts"])]
@@ -311,22 +311,22 @@ def _describe_host(name: str, controllers: Sequence[str], hosts: _Hosts) -> list
     parts = ["controller"] * (name in controllers) + ["compute node"] * (name in hosts.machines)
     return [
         name,
-        _facts(result, "slurm_host").get("slurm_version") or "-",
-        ", ".join(_daemons(result)) or "-",
+        _read_fact(result, "slurm_host").get("slurm_version") or "-",
+        ", ".join(_find_daemons(result)) or "-",
         ", ".join(parts) or "-",
-        _fate(name, parts, hosts),
+        _tell_fate(name, parts, hosts),
     ]
 
 
-def _fate(name: str, parts: list[str], hosts: _Hosts) -> str:
+def _tell_fate(name: str, parts: list[str], hosts: _Hosts) -> str:
     """What site.yml does with a host."""
     result = hosts.result_of(name)
     words = ["manages the controller"] if "controller" in parts else []
     if name in hosts.absent:
         words.append("leaves it to Slurm (State=CLOUD or FUTURE)")
     elif name in hosts.unmanaged:
-        why = "slurmd does not run" if _facts(result, "slurm_host") else "not reached"
-        words.append(f"unmanaged: {'slurmd reads files of its own' if 'slurmd' in _daemons(result) else why}")
+        why = "slurmd does not run" if _read_fact(result, "slurm_host") else "not reached"
+        words.append(f"unmanaged: {'slurmd reads files of its own' if 'slurmd' in _find_daemons(result) else why}")
     elif "compute node" in parts:
         words.append("manages the node: slurmd fetches its files already, and is not restarted")
     return ", ".join(words) or "does not touch it: the cluster file does not name it"

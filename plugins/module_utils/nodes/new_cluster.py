@@ -124,7 +124,7 @@ def _find_part_errors(part: str, choice: Any, hosts: Sequence[str]) -> list[str]
 # -- what was found --------------------------------------------------------------------------------------------------
 
 
-def _found(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) -> _Candidate:
+def _read_candidate(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) -> _Candidate:
     """A host, from the registered results of its tasks."""
     host = _Candidate(name, cells={"host": name})
     ping, look, processes, addresses = (
@@ -132,12 +132,12 @@ def _found(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) ->
     )
     if ping.get("unreachable"):
         host.cells["reached"] = "no"
-        host.reasons.append(f"unreachable: {_told(ping)}")
+        host.reasons.append(f"unreachable: {_describe_failure(ping)}")
         return host
     host.cells["reached"] = "yes"
     facts = (look.get("ansible_facts") or {}).get("slurm_host")
     if ping.get("ping") != "pong" or not facts:
-        words = _told(look if ping.get("ping") == "pong" else ping)
+        words = _describe_failure(look if ping.get("ping") == "pong" else ping)
         no_sudo = bool(_SUDO.search(words))
         host.cells["sudo"] = "no" if no_sudo else "?"
         host.reasons.append(f"{'no sudo' if no_sudo else 'no module runs'}: {words}")
@@ -145,31 +145,31 @@ def _found(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) ->
     host.cells["sudo"] = "yes"
     host.hardware = look["ansible_facts"].get("slurm_hardware") or {}
     host.offset = float(look.get("clock_offset", 0))
-    _platform(host, facts, platforms)
-    _own_name(host, facts)
-    _own_address(host, str(variables.get("ansible_host") or ""), str(addresses.get("stdout", "")).split())
-    _room(host, facts)
-    _slurm(host, facts, processes)
+    _check_platform(host, facts, platforms)
+    _find_name(host, facts)
+    _find_address(host, str(variables.get("ansible_host") or ""), str(addresses.get("stdout", "")).split())
+    _check_room(host, facts)
+    _check_slurm(host, facts, processes)
     return host
 
 
-def _told(answer: Mapping[str, Any]) -> str:
+def _describe_failure(answer: Mapping[str, Any]) -> str:
     """What Ansible and the host say of a failure, on one line."""
     words = " ".join(str(answer.get(key) or "") for key in ("msg", "module_stderr")).replace(">>> Standard Error", "")
     return short(visible(" ".join(words.removeprefix("Task failed: ").split())), 200) or "Ansible gives no reason"
 
 
-def _platform(host: _Candidate, facts: Mapping[str, Any], platforms: Sequence[str]) -> None:
+def _check_platform(host: _Candidate, facts: Mapping[str, Any], platforms: Sequence[str]) -> None:
     """Its distribution."""
     host.cells["platform"] = facts["distribution"]
     if facts["distribution"] not in platforms:
         host.reasons.append(f"unknown platform {facts['distribution']}, allowed: {', '.join(platforms)}")
 
 
-def _own_name(host: _Candidate, facts: Mapping[str, Any]) -> None:
+def _find_name(host: _Candidate, facts: Mapping[str, Any]) -> None:
     """Its name: that of the inventory, which must be its host name, or its host name where the inventory has an IP."""
     own = facts["hostname"]
-    if _ip(host.known_as):
+    if _ip_version(host.known_as):
         host.name = own.partition(".")[0]
         host.cells["name"] = own
         if not _LABEL.fullmatch(host.name) or host.name.lower() == "localhost":
@@ -182,13 +182,13 @@ def _own_name(host: _Candidate, facts: Mapping[str, Any]) -> None:
         host.reasons.append(f"its host name is {own}: make both equal (hostnamectl set-hostname {host.name})")
 
 
-def _own_address(host: _Candidate, ansible_host: str, told: Iterable[str]) -> None:
+def _find_address(host: _Candidate, ansible_host: str, told: Iterable[str]) -> None:
     """Its address: that by which Ansible reaches it if the host has it, or the only one that the host has.
 
     Slurm uses IPv4 unless slurm.conf says otherwise.
     """
-    declared = next((text for text in (ansible_host, host.known_as) if _ip(text)), "")
-    own = [text for text in told if _ip(text) == 4]
+    declared = next((text for text in (ansible_host, host.known_as) if _ip_version(text)), "")
+    own = [text for text in told if _ip_version(text) == 4]
     if declared in own:
         host.address = host.cells["address"] = declared
     elif len(own) == 1:
@@ -204,7 +204,7 @@ def _own_address(host: _Candidate, ansible_host: str, told: Iterable[str]) -> No
         )
 
 
-def _ip(text: str) -> int | None:
+def _ip_version(text: str) -> int | None:
     """The version of an IP address; None for any other text."""
     try:
         return ipaddress.ip_address(text).version
@@ -212,7 +212,7 @@ def _ip(text: str) -> int | None:
         return None
 
 
-def _room(host: _Candidate, facts: Mapping[str, Any]) -> None:
+def _check_room(host: _Candidate, facts: Mapping[str, Any]) -> None:
     """The room in the directories in which a cluster writes."""
     free = facts["free_mib"]
     if not free:
@@ -239,7 +239,7 @@ class _Processes:
         return cls([daemon for daemon in DAEMONS if daemon in names], {*_STEP.findall(output)}, "munged" in names)
 
 
-def _slurm(host: _Candidate, facts: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+def _check_slurm(host: _Candidate, facts: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
     """Another Slurm, and munge. `paths` has files of a cluster; pgrep ends with 1 where it finds no process."""
     processes = _Processes.of(str(answer.get("stdout", "")))
     host.cells["Slurm and munge"] = _describe_slurm(facts, processes)
@@ -292,25 +292,25 @@ def new_cluster(
         `table`: lines. `errors`: why there can be no file; empty if there can. `cluster`: the content of the file.
         `remarks`: comments for the file. `notes`: remarks about each machine type.
     """
-    candidates = [_found(str(name), hostvars[name], platforms) for name in hosts]
+    candidates = [_read_candidate(str(name), hostvars[name], platforms) for name in hosts]
     by_name = {host.known_as: host for host in candidates}
     chosen = {part: expand(str(choices.get(part) or "")) for part in PARTS}
-    _clocks(candidates, chosen["controllers"])
-    _unique(candidates)
+    _compare_clocks(candidates, chosen["controllers"])
+    _refuse_duplicates(candidates)
     errors = _find_unusable_choices(chosen, by_name)
     usable = [host.known_as for host in candidates if not host.reasons]
     if not usable:
         errors.append("no host can be used, see the table")
     if errors:
-        return {"table": _table(candidates, {}), "errors": errors, "cluster": {}, "remarks": [], "notes": {}}
-    assigned = _assigned(chosen, usable, by_name)
+        return {"table": _make_table(candidates, {}), "errors": errors, "cluster": {}, "remarks": [], "notes": {}}
+    assigned = _assign_parts(chosen, usable, by_name)
     compute = [by_name[name] for name in assigned["compute"]]
     names = [host.name for host in compute]
     described = discover({host.name: host.hardware for host in compute}, {}, names, [])
-    cluster = _cluster(choices["name"], assigned, by_name, described)
+    cluster = _make_cluster(choices["name"], assigned, by_name, described)
     parts = {**assigned, "compute": _select_measured(compute, described["nodes"])}
     return {
-        "table": _table(candidates, parts),
+        "table": _make_table(candidates, parts),
         "errors": _find_errors(cluster),
         "cluster": cluster,
         "remarks": [*_describe_candidates(candidates), *described["notes"]],
@@ -354,7 +354,7 @@ def _describe_candidates(candidates: Iterable[_Candidate]) -> list[str]:
     return [*left_out, *(f"{host.name}: {what}" for host in candidates if not host.reasons for what in host.remarks)]
 
 
-def _clocks(hosts: Iterable[_Candidate], controllers: Sequence[str]) -> None:
+def _compare_clocks(hosts: Iterable[_Candidate], controllers: Sequence[str]) -> None:
     """The clocks, beside that of the controller, or of the middle host where none is chosen."""
     hosts = [host for host in hosts if host.offset is not None]
     offsets = sorted(host.offset or 0.0 for host in hosts)
@@ -367,7 +367,7 @@ def _clocks(hosts: Iterable[_Candidate], controllers: Sequence[str]) -> None:
             host.reasons.append(f"its clock differs by {abs(difference):.0f} s, allowed: less than {MOST_SECONDS}")
 
 
-def _unique(hosts: Iterable[_Candidate]) -> None:
+def _refuse_duplicates(hosts: Iterable[_Candidate]) -> None:
     """Two hosts of the inventory may be one machine, or have one name."""
     first: dict[str, str] = {}
     for host in hosts:
@@ -377,7 +377,7 @@ def _unique(hosts: Iterable[_Candidate]) -> None:
                 host.reasons.append(f"has the host name {host.name}, as {other} has")
 
 
-def _assigned(
+def _assign_parts(
     chosen: Mapping[str, list[str]], usable: Sequence[str], by_name: Mapping[str, _Candidate]
 ) -> dict[str, list[str]]:
     """The hosts of each part, by their names in the inventory.
@@ -395,7 +395,7 @@ def _assigned(
     return {"controllers": controllers, "database": database, "login": login, "compute": compute}
 
 
-def _cluster(
+def _make_cluster(
     name: str, parts: Mapping[str, list[str]], by_name: Mapping[str, _Candidate], described: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The content of the cluster file."""
@@ -441,7 +441,7 @@ def _make_partitions(described: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**partition, **({} if number else {"default": True})} for number, partition in enumerate(partitions)]
 
 
-def _table(hosts: Iterable[_Candidate], parts: Mapping[str, list[str]]) -> list[str]:
+def _make_table(hosts: Iterable[_Candidate], parts: Mapping[str, list[str]]) -> list[str]:
     """The table of what was found, with what happens to each host."""
     words = {"controllers": "controller", "database": "database", "login": "login", "compute": "compute node"}
     rows = [list(COLUMNS)]
