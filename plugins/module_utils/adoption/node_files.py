@@ -98,7 +98,7 @@ def node_differences(own: Files, node: str, before: Files, after: Files, version
         SourceError: a file cannot be read.
         ValueError: the version is not known.
     """
-    return _differences(own, node, _Side(before), _Side(after), version)
+    return _find_differences(own, node, _Side(before), _Side(after), version)
 
 
 class _Side:
@@ -115,27 +115,27 @@ class _Side:
     @cached_property
     def gres(self) -> dict[str, tuple[str, ...]]:
         """The lines of gres.conf by node."""
-        return _gres(self.files)
+        return _read_gres(self.files)
 
     def lines_of(self, node: str) -> tuple[str, ...]:
         """The lines of gres.conf that matter to a node."""
-        return _lines_of(self.gres, node, self.gres_value(node) or "")
+        return _select_lines(self.gres, node, self.gres_value(node) or "")
 
     def gres_value(self, node: str) -> str | None:
         """Gres of a node; None if the cluster has no such node."""
         return by_key(self.nodes[node]).get("gres", "") if node in self.nodes else None
 
 
-def _differences(own: Files, node: str, before: _Side, after: _Side, version: str) -> list[NodeDifference]:
+def _find_differences(own: Files, node: str, before: _Side, after: _Side, version: str) -> list[NodeDifference]:
     """The same, for several nodes of a cluster."""
     found: list[NodeDifference] = []
     for file in NODE_FILES:
         if file not in own or parameters.unread_files([file], version):
             continue
         if file == "gres.conf":
-            found += _of_resources(own, node, before, after)
+            found += _compare_resources(own, node, before, after)
             continue
-        mine, was, becomes = (_meanings(files, file, node, version) for files in (own, before.files, after.files))
+        mine, was, becomes = (_read_meanings(files, file, node, version) for files in (own, before.files, after.files))
         for key in dict.fromkeys([*mine, *becomes]):
             meant, earlier, later = (_meant(file, key, side, version) for side in (mine, was, becomes))
             if meant not in (earlier, later):
@@ -192,41 +192,68 @@ def merge(files: Files, own: Mapping[str, Mapping[str, Any]], fetching: Collecti
     """
     cluster = _Side(files)
     result = Merged({**files}, [])
-    readable: dict[str, Mapping[str, Any]] = {}
-    differing: dict[str, dict[str, list[NodeDifference]]] = {}
-    for node in (name for name in cluster.nodes if name in own and own[name]["files"]):
-        try:
-            differences = _differences(own[node]["files"], node, cluster, cluster, version)
-        except SourceError as error:
-            problems = "; ".join(error.problems)
-            result.comments.append(
-                f"{node}:{own[node]['directory']}/{problems}: left out: Slurm would not read it either"
-            )
-            continue
-        readable[node] = own[node]
-        for difference in differences:
-            differing.setdefault(difference.file, {}).setdefault(node, []).append(difference)
-    all_read = {*readable} == {*cluster.nodes} and {*readable}.isdisjoint(fetching)
-    for file, nodes in differing.items():
+    nodes = _compare_nodes(cluster, own, version)
+    result.comments.extend(nodes.unreadable)
+    all_read = {*nodes.readable} == {*cluster.nodes} and {*nodes.readable}.isdisjoint(fetching)
+    for file, differences in nodes.differences.items():
         if file == "gres.conf":
-            _take_resources(result, cluster, {node: readable[node]["files"] for node in nodes})
-        elif all_read and _is_one(file, readable, version):
-            first = next(iter(readable.values()))["files"]
-            result.files[file] = whole_text(first, file)
-            words = "has another one" if file in files else "has none"
-            result.comments.append(f"{file}: changed: it is that of {fold([*readable])}; the controller {words}")
+            _take_resources(result, cluster, {node: nodes.readable[node]["files"] for node in differences})
+        elif all_read and _is_same_on_all(file, nodes.readable, version):
+            _take_file(result, file, nodes.readable)
         else:
-            result.comments.extend(_left_out(file, nodes, readable))
-    for file in (name for name in NODE_FILES if name in files and name not in differing):
-        lacking = [node for node, found in readable.items() if file not in found["files"]]
-        if lacking and _says_something(cluster, file, lacking[0], version):
-            result.comments.append(
-                f"{file}: {fold(lacking)} have no such file: with the take-over they get that of the controller"
-            )
+            result.comments.extend(_describe_left_out(file, differences, nodes.readable))
+    result.comments.extend(_name_missing_files(cluster, nodes, version))
     return result
 
 
-def _left_out(
+@dataclass(frozen=True)
+class _NodesCompared:
+    """What was found when the files of nodes were compared with those of the cluster."""
+
+    readable: dict[str, Mapping[str, Any]]
+    """The answers of nodes whose files can be read."""
+    unreadable: list[str]
+    """Comments on the files of other nodes."""
+    differences: dict[str, dict[str, list[NodeDifference]]]
+    """By file and node."""
+
+
+def _compare_nodes(cluster: _Side, own: Mapping[str, Mapping[str, Any]], version: str) -> _NodesCompared:
+    """Compare the files of the nodes that have any."""
+    compared = _NodesCompared({}, [], {})
+    for node in cluster.nodes:
+        if node not in own or not own[node]["files"]:
+            continue
+        try:
+            differences = _find_differences(own[node]["files"], node, cluster, cluster, version)
+        except SourceError as error:
+            place = f"{node}:{own[node]['directory']}/{'; '.join(error.problems)}"
+            compared.unreadable.append(f"{place}: left out: Slurm would not read it either")
+            continue
+        compared.readable[node] = own[node]
+        for difference in differences:
+            compared.differences.setdefault(difference.file, {}).setdefault(node, []).append(difference)
+    return compared
+
+
+def _take_file(result: Merged, file: str, own: Mapping[str, Mapping[str, Any]]) -> None:
+    """Take a file that all nodes have into the files of the cluster."""
+    words = "has another one" if file in result.files else "has none"
+    result.files[file] = whole_text(next(iter(own.values()))["files"], file)
+    result.comments.append(f"{file}: changed: it is that of {fold([*own])}; the controller {words}")
+
+
+def _name_missing_files(cluster: _Side, nodes: _NodesCompared, version: str) -> Iterator[str]:
+    """Comments on files of the controller that nodes do not have, and whose meaning they get."""
+    for file in NODE_FILES:
+        if file not in cluster.files or file in nodes.differences:
+            continue
+        lacking = [node for node, answer in nodes.readable.items() if file not in answer["files"]]
+        if lacking and _says_something(cluster, file, lacking[0], version):
+            yield f"{file}: {fold(lacking)} have no such file: with the take-over they get that of the controller"
+
+
+def _describe_left_out(
     file: str, nodes: Mapping[str, list[NodeDifference]], own: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[str]:
     """Comments on a file that is not the same on all nodes, equal ones of several nodes as one."""
@@ -245,7 +272,7 @@ def _take_resources(result: Merged, cluster: _Side, own: Mapping[str, Files]) ->
     """Write gres.conf anew, with the lines of some nodes from their own files."""
     hosts: dict[tuple[str, ...], list[str]] = {}
     for node in cluster.nodes:
-        mine = _lines_of(_gres(own[node]), node, cluster.gres_value(node) or "") if node in own else None
+        mine = _select_lines(_read_gres(own[node]), node, cluster.gres_value(node) or "") if node in own else None
         texts = cluster.lines_of(node) if mine is None else mine
         hosts.setdefault(texts, []).append(node)
     result.files["gres.conf"] = "".join(
@@ -254,11 +281,11 @@ def _take_resources(result: Merged, cluster: _Side, own: Mapping[str, Files]) ->
     result.comments.append(f"gres.conf: changed: the lines of {fold([*own])} come from the nodes' own files")
 
 
-def _is_one(file: str, own: Mapping[str, Mapping[str, Any]], version: str) -> bool:
+def _is_same_on_all(file: str, own: Mapping[str, Mapping[str, Any]], version: str) -> bool:
     """Whether a file is on all nodes, and means the same everywhere."""
     if not all(file in found["files"] for found in own.values()):
         return False
-    first, *others = (_meanings(found["files"], file, node, version) for node, found in own.items())
+    first, *others = (_read_meanings(found["files"], file, node, version) for node, found in own.items())
     return all(
         _meant(file, key, first, version) == _meant(file, key, other, version)
         for other in others
@@ -270,11 +297,11 @@ def _says_something(cluster: _Side, file: str, node: str, version: str) -> bool:
     """Whether a file of the cluster has a meaning for a node that lacks it."""
     if file == "gres.conf":
         return bool(cluster.lines_of(node))
-    says = _meanings(cluster.files, file, node, version)
+    says = _read_meanings(cluster.files, file, node, version)
     return any(_meant(file, key, says, version) != _meant(file, key, {}, version) for key in says)
 
 
-def _meanings(files: Files, file: str, node: str, version: str) -> Meanings:
+def _read_meanings(files: Files, file: str, node: str, version: str) -> Meanings:
     """What a file other than gres.conf says about a node."""
     if file not in files:
         return {}
@@ -282,10 +309,10 @@ def _meanings(files: Files, file: str, node: str, version: str) -> Meanings:
         text = [line.rstrip() for line in files[file].split("\n") if line.strip() and line.strip()[0] != "#"]
         return {_TEXT: (_TEXT, text)} if text else {}
     lines = source_lines(files, file)
-    return _plugins(lines) if file == "plugstack.conf" else _parameters(file, lines, node, version)
+    return _read_plugins(lines) if file == "plugstack.conf" else _read_parameters(file, lines, node, version)
 
 
-def _plugins(lines: list[SourceLine]) -> Meanings:
+def _read_plugins(lines: list[SourceLine]) -> Meanings:
     """The SPANK plugins, and their order, since they run one after the other."""
     found: dict[str, tuple[str, object]] = {}
     for line in lines:
@@ -299,7 +326,7 @@ def _plugins(lines: list[SourceLine]) -> Meanings:
     return found
 
 
-def _parameters(file: str, lines: list[SourceLine], node: str, version: str) -> Meanings:
+def _read_parameters(file: str, lines: list[SourceLine], node: str, version: str) -> Meanings:
     """The parameters of a file. Lines with a NodeName are those of the nodes that it names."""
     release = patch_release_of(version)
     found: dict[str, tuple[str, object]] = {}
@@ -326,27 +353,27 @@ def _meant(file: str, key: str, side: Meanings, version: str) -> object:
     return meaning(file, key.lower(), unset, patch_release_of(version))
 
 
-def _of_resources(own: Files, node: str, before: _Side, after: _Side) -> list[NodeDifference]:
+def _compare_resources(own: Files, node: str, before: _Side, after: _Side) -> list[NodeDifference]:
     """The lines of gres.conf, as far as they matter to the Gres that the cluster gives the node."""
-    mine = _gres(own)
+    mine = _read_gres(own)
     texts: tuple[str, str] | None = None
     for side in (before, after):
         value = side.gres_value(node)
         if value is None:  # the cluster did not have this node
             continue
-        lines, theirs = _lines_of(mine, node, value), side.lines_of(node)
+        lines, theirs = _select_lines(mine, node, value), side.lines_of(node)
         if resources(value, lines) == resources(value, theirs):
             return []
         texts = "; ".join(lines), "; ".join(theirs)
     return [NodeDifference("gres.conf", _LINES, *texts)] if texts else []
 
 
-def _gres(files: Files) -> dict[str, tuple[str, ...]]:
+def _read_gres(files: Files) -> dict[str, tuple[str, ...]]:
     """The lines of gres.conf by node, those for all nodes under an empty name."""
     return configuration_of({"gres.conf": source_lines(files, "gres.conf")}).gres
 
 
-def _lines_of(gres: Mapping[str, tuple[str, ...]], node: str, value: str) -> tuple[str, ...]:
+def _select_lines(gres: Mapping[str, tuple[str, ...]], node: str, value: str) -> tuple[str, ...]:
     """The lines of gres.conf that matter to a node with this Gres."""
     return lines_for(value, gres.get(node, ()), gres.get("", ()))
 

@@ -13,10 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import (
-    Adoption,
-    explained,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import find_explanations
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import Adoption
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import KEY_VALUE, Configuration
@@ -102,23 +100,23 @@ def compare(files: Files, adoption: Adoption, defaults: Mapping[str, Iterable[st
         ModelError: the cluster file is not valid.
         SourceError: a file cannot be read.
     """
-    made = rendered(load(Document("the cluster file", adoption.cluster)).variables, defaults)
+    made = render_files(load(Document("the cluster file", adoption.cluster)).variables, defaults)
     release = patch_release_of(version)
     before, after = (_Meanings(side, release) for side in (files, made))
     found = [
-        *_settings(before, after),
-        *_each("NodeName", before.nodes, after.nodes),
-        *_each("PartitionName", before.partitions, after.partitions),
+        *_compare_files(before, after),
+        *_compare_parts("NodeName", before.nodes, after.nodes),
+        *_compare_parts("PartitionName", before.partitions, after.partitions),
     ]
     return Comparison(
         sum(len(values) for values in before.files.values()),
         len(before.nodes),
         len(before.partitions),
-        [Difference(*difference, _reason(adoption, difference)) for difference in found],
+        [Difference(*difference, _find_reason(adoption, difference)) for difference in found],
     )
 
 
-def rendered(variables: Mapping[str, Any], defaults: Mapping[str, Iterable[str]]) -> dict[str, str]:
+def render_files(variables: Mapping[str, Any], defaults: Mapping[str, Iterable[str]]) -> dict[str, str]:
     """The files that role slurmctld makes of the shared variables, with DEFAULT for values of the collection."""
     nodes, hardware, hosts = (variables[f"slurm_{key}"] for key in ("nodes", "hardware_types", "controllers"))
     addresses = {
@@ -167,7 +165,7 @@ class _Meanings:
         self.files: dict[str, Meant] = {
             "slurm.conf": self._of_file("slurm.conf", self._says),
             "cgroup.conf": self._of_file("cgroup.conf", self._says),
-            "plugstack.conf": _plugins(lines["plugstack.conf"]),
+            "plugstack.conf": _read_plugins(lines["plugstack.conf"]),
             **{name: {name: ("its text", _text(files, name))} for name in other_files(files)},
         }
         kinds: dict[tuple[Any, ...], Meant] = {}
@@ -251,7 +249,7 @@ class _Meanings:
         return found
 
 
-def _plugins(lines: list[SourceLine]) -> Meant:
+def _read_plugins(lines: list[SourceLine]) -> Meant:
     """The SPANK plugins, each with its place, since they run in their order."""
     texts = [" ".join([line.pairs[0][0].lower(), *line.pairs[0][1].split()]) for line in lines]
     return {text.split(" ")[1] if " " in text else text: (text, (place, text)) for place, text in enumerate(texts)}
@@ -268,14 +266,14 @@ _Found = tuple[str, str, str, str | None, str | None]
 """Table, subject, key, and both values."""
 
 
-def _settings(before: _Meanings, after: _Meanings) -> Iterator[_Found]:
+def _compare_files(before: _Meanings, after: _Meanings) -> Iterator[_Found]:
     """Differences of files."""
     for file in dict.fromkeys([*before.files, *after.files]):
-        for key, was, becomes in _different(before.files.get(file, {}), after.files.get(file, {})):
+        for key, was, becomes in _list_differences(before.files.get(file, {}), after.files.get(file, {})):
             yield file, "", key, was, becomes
 
 
-def _each(table: str, before: Mapping[str, Meant], after: Mapping[str, Meant]) -> Iterator[_Found]:
+def _compare_parts(table: str, before: Mapping[str, Meant], after: Mapping[str, Meant]) -> Iterator[_Found]:
     """Differences of nodes, equal ones of several nodes as one, or of partitions."""
     found: dict[tuple[str, str | None, str | None], list[str]] = {}
     for name in dict.fromkeys([*before, *after]):
@@ -283,7 +281,7 @@ def _each(table: str, before: Mapping[str, Meant], after: Mapping[str, Meant]) -
             sides = (name if name in before else None, name if name in after else None)
             found.setdefault((table, *sides), []).append(name)
         elif before[name] != after[name]:
-            for difference in _different(before[name], after[name]):
+            for difference in _list_differences(before[name], after[name]):
                 found.setdefault(difference, []).append(name)
     for (key, was, becomes), names in found.items():
         if table == "NodeName":
@@ -292,7 +290,7 @@ def _each(table: str, before: Mapping[str, Meant], after: Mapping[str, Meant]) -
             yield from ((table, name, key, was, becomes) for name in names)
 
 
-def _different(before: Meant, after: Meant) -> Iterator[tuple[str, str | None, str | None]]:
+def _list_differences(before: Meant, after: Meant) -> Iterator[tuple[str, str | None, str | None]]:
     """The parameters that do not mean the same, with both values."""
     for key in dict.fromkeys([*before, *after]):
         was, becomes = before.get(key), after.get(key)
@@ -300,14 +298,16 @@ def _different(before: Meant, after: Meant) -> Iterator[tuple[str, str | None, s
             yield key, was and was[0], becomes and becomes[0]
 
 
-def _reason(adoption: Adoption, found: _Found) -> str:
+def _find_reason(adoption: Adoption, found: _Found) -> str:
     """Why a parameter does not mean the same."""
     table, subject, key, _before, after = found
     if key == "SlurmctldParameters" and ALWAYS in (after or ""):
         return "the other hosts get their files from slurmctld"
     names = expand(subject) if table == "NodeName" and subject else [subject]
-    notes = {note.why: note for name in names[:1] for note in explained(adoption.notes, table, name, key)}
-    return "; ".join(f"{note.place}: {note.why}" for note in notes.values())
+    comments = {
+        comment.why: comment for name in names[:1] for comment in find_explanations(adoption.comments, table, name, key)
+    }
+    return "; ".join(f"{comment.place}: {comment.why}" for comment in comments.values())
 
 
 def _is_secret(key: str) -> bool:

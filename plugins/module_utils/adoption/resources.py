@@ -9,7 +9,9 @@ type): entries are only used if the lines that are rendered from them mean the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import gres, render, schema
@@ -20,7 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equ
     resources,
     values_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.generic_resources import count_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.generic_resources import Gres, count_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
@@ -42,78 +44,129 @@ def express(value: str, texts: tuple[str, ...], machine: Mapping[str, Any]) -> R
         value, texts: Gres of the node, and its lines of gres.conf (`lines_for`).
         machine: the other keys of the machine type.
     """
-    words = [word.strip() for word in value.split(",") if word.strip()]
+    declared = _Declared(value, [_Line(text, values_of(text)) for text in texts], machine)
     names = [*dict.fromkeys(resource.name for resource in asked(value))]
-    parsed = [(text, values_of(text)) for text in texts]
-    method = autodetect(values for _text, values in parsed)
-    # Shares need their GPUs. Other names are tried one by one, so that one that cannot be expressed leaves the others.
-    gpus = [name for name in names if name in ("gpu", *SHARED_GRES)]
-    expressed: list[str] = []
-    for some in [gpus, *([name] for name in names if name not in gpus)]:
-        if _right(value, parsed, some, method, machine):
-            expressed += some
-        elif "gpu" in some and _right(value, parsed, ["gpu"], method, machine):
-            expressed.append("gpu")
-    if not _right(value, parsed, expressed, method, machine):
-        expressed = []
+    expressed = _find_expressible(declared, names)
     kept = [name for name in names if name not in expressed]
     return Resources(
-        [entry for name in expressed for entry in _entries(name, value, parsed, method)],
-        ",".join(word for word in words if word.partition(":")[0] in kept),
-        [
-            text
-            for text, values in parsed
-            if values.get("name", "gpu") in kept and (method or {*values} != {"autodetect"})
-        ],
+        declared.entries_of(expressed),
+        declared.value_of(kept),
+        [line.text for line in declared.lines_of(kept) if declared.method or {*line.values} != {"autodetect"}],
     )
 
 
-def _right(
-    value: str, parsed: list[tuple[str, dict[str, str]]], names: list[str], method: str, machine: Mapping[str, Any]
-) -> bool:
-    """Whether the model accepts the entries of these names, and they mean the same."""
-    entries = [entry for name in names for entry in _entries(name, value, parsed, method)]
-    if {entry["name"] for entry in entries} != {*names}:
-        return False
-    problems: list[str] = []
-    gres.check_machine(schema.Checker("", problems), "gres", {**machine, "gres": entries})
-    if problems:
-        return False
-    made = {**machine, "gres": entries}
-    wanted = ",".join(word for word in value.split(",") if word.strip().partition(":")[0] in names)
-    mine = [text for text, values in parsed if values.get("name", "gpu") in names]
-    return resources(wanted, mine) == resources(render.gres_value(made) or "", render.machine_records(made))
+class _Line(NamedTuple):
+    """A line of gres.conf."""
+
+    text: str
+    values: Values
 
 
-def _entries(name: str, value: str, parsed: list[tuple[str, dict[str, str]]], method: str) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True)
+class _Declared:
+    """Gres of a node, its lines of gres.conf, and the other keys of its machine type."""
+
+    value: str
+    lines: list[_Line]
+    machine: Mapping[str, Any]
+
+    @cached_property
+    def method(self) -> str:
+        """The method of AutoDetect."""
+        return autodetect(line.values for line in self.lines)
+
+    def value_of(self, names: Collection[str]) -> str:
+        """The part of Gres that has these names."""
+        words = (word.strip() for word in self.value.split(","))
+        return ",".join(word for word in words if word and word.partition(":")[0] in names)
+
+    def lines_of(self, names: Collection[str]) -> list[_Line]:
+        """The lines that have these names; one without a name is about GPUs."""
+        return [line for line in self.lines if line.values.get("name", "gpu") in names]
+
+    def entries_of(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        """The entries for these names, as far as there can be any."""
+        return [entry for name in names for entry in _make_entries(self, name)]
+
+    def is_expressed(self, names: list[str]) -> bool:
+        """Whether the model accepts the entries of these names, and they mean the same."""
+        entries = self.entries_of(names)
+        if {entry["name"] for entry in entries} != {*names}:
+            return False
+        problems: list[str] = []
+        machine = {**self.machine, "gres": entries}
+        gres.check_machine(schema.Checker("", problems), "gres", {**machine})
+        if problems:
+            return False
+        before = resources(self.value_of(names), [line.text for line in self.lines_of(names)])
+        return before == resources(render.gres_value(machine) or "", render.machine_records(machine))
+
+
+def _find_expressible(declared: _Declared, names: list[str]) -> list[str]:
+    """The names whose entries mean the same.
+
+    Shares need their GPUs. Other names are tried one by one, so that one that cannot be expressed leaves the others.
+    """
+    gpus = [name for name in names if name in ("gpu", *SHARED_GRES)]
+    expressed: list[str] = []
+    for group in [gpus, *([name] for name in names if name not in gpus)]:
+        if declared.is_expressed(group):
+            expressed += group
+        elif "gpu" in group and declared.is_expressed(["gpu"]):
+            expressed.append("gpu")
+    return expressed if declared.is_expressed(expressed) else []
+
+
+def _make_entries(declared: _Declared, name: str) -> Iterator[dict[str, Any]]:
     """The entries for a name; none if there cannot be any."""
-    wanted = [resource for resource in asked(value) if resource.name == name]
-    mine = [values for _text, values in parsed if values.get("name") == name]
-    if any(resource.no_consume for resource in wanted) or any("multiplefiles" in values for values in mine):
+    wanted = [resource for resource in asked(declared.value) if resource.name == name]
+    lines = [line.values for line in declared.lines if line.values.get("name") == name]
+    if any(resource.no_consume for resource in wanted) or _have(lines, "multiplefiles"):
         return
-    typed = any(resource.kind for resource in wanted)
-    detect = {"autodetect": method} if name == "gpu" and method else {}
+    detect = {"autodetect": declared.method} if name == "gpu" and declared.method else {}
+    entries: Iterable[dict[str, Any]] = ()
     if name in SHARED_GRES:
-        for values in mine or ({},):
-            number = count_of(values["count"]) if "count" in values else sum(gres.number for gres in wanted)
-            yield {"name": name, "count": number, **_others(values, ("file", "flags"))}
-    elif any("file" in values for values in mine):
-        merged: dict[tuple[tuple[str, Any], ...], list[str]] = {}
-        for values in mine:
-            kind = {"type": values["type"]} if typed and "type" in values else {}
-            key = (*kind.items(), *_others(values, ("cores", "links", "flags")).items())
-            files = expand(values.get("file", ""))
-            place = (*key, ("file", values.get("file"))) if "links" in values else key
-            merged.setdefault(place, []).extend(files)
-        for key, files in merged.items():
-            yield {"name": name, **dict(key), **({"file": fold(files)} if files else {}), **detect}
+        entries = _make_shares(wanted, lines)
+    elif _have(lines, "file"):
+        entries = _make_devices(wanted, lines)
     elif name != "gpu" or detect:
-        flags = next((_others(values, ("flags",)) for values in mine if "flags" in values), {})
-        counts: dict[str, int] = {}
-        for resource in wanted:
-            counts[resource.kind] = counts.get(resource.kind, 0) + resource.number
-        for kind_name, number in counts.items():
-            yield {"name": name, **({"type": kind_name} if kind_name else {}), "count": number, **flags, **detect}
+        entries = _make_counts(wanted, lines)
+    yield from ({"name": name, **entry, **detect} for entry in entries)
+
+
+def _make_shares(wanted: list[Gres], lines: list[Values]) -> Iterator[dict[str, Any]]:
+    """An entry for each line of a name that is a share of GPUs."""
+    for values in lines or ({},):
+        number = count_of(values["count"]) if "count" in values else sum(resource.number for resource in wanted)
+        yield {"count": number, **_others(values, ("file", "flags"))}
+
+
+def _make_devices(wanted: list[Gres], lines: list[Values]) -> Iterator[dict[str, Any]]:
+    """An entry for device files with the same parameters. Links are those of one line."""
+    typed = any(resource.kind for resource in wanted)
+    devices: dict[tuple[tuple[str, Any], ...], list[str]] = {}
+    for values in lines:
+        kind = {"type": values["type"]} if typed and "type" in values else {}
+        own_file = {"file": values.get("file")} if "links" in values else {}
+        parameters = {**kind, **_others(values, ("cores", "links", "flags")), **own_file}
+        devices.setdefault((*parameters.items(),), []).extend(expand(values.get("file", "")))
+    for place, files in devices.items():
+        yield {**dict(place), **({"file": fold(files)} if files else {})}
+
+
+def _make_counts(wanted: list[Gres], lines: list[Values]) -> Iterator[dict[str, Any]]:
+    """An entry for each type, with the number that Gres has."""
+    flags = next((_others(values, ("flags",)) for values in lines if "flags" in values), {})
+    counts: dict[str, int] = {}
+    for resource in wanted:
+        counts[resource.kind] = counts.get(resource.kind, 0) + resource.number
+    for kind, number in counts.items():
+        yield {**({"type": kind} if kind else {}), "count": number, **flags}
+
+
+def _have(lines: list[Values], key: str) -> bool:
+    """Whether a line has a parameter."""
+    return any(key in values for values in lines)
 
 
 def _others(values: Values, keys: Iterable[str]) -> dict[str, Any]:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_files import merge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import CHANGED, KEPT, Comment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_files import Merged, merge
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.proof import compare
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import CHANGED, KEPT, adopt
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import adopt
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import is_there
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
@@ -25,7 +27,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
     load,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import Files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import unknown_variables
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown, visible
 
 UNKNOWN = "unknown"
@@ -55,11 +59,7 @@ def adoption_errors(choices: Mapping[str, Any], hosts: Sequence[str], given: Ite
         hosts: all hosts of the inventory.
         given: names of the variables that begin with `adopt_`.
     """
-    known = sorted(choices)
-    errors = [
-        f"{variable}: {schema.unknown('variable', variable, known, ', '.join(known))}"
-        for variable in sorted({*given} - {*known})
-    ]
+    errors = unknown_variables(given, choices)
     if not hosts:
         errors.append("the inventory has no hosts, allowed: -i controller,node1,node2, or -i FILE")
     controller = choices.get("adopt_controller")
@@ -77,7 +77,7 @@ def adoption_controller(hostvars: Mapping[str, Mapping[str, Any]], hosts: Iterab
     Raises:
         ValueError: slurmctld runs on none of the hosts, or site.yml manages it already.
     """
-    serving = [host for host in hosts if "slurmctld" in _daemons(hostvars[host])]
+    serving = [host for host in hosts if "slurmctld" in _find_daemons(hostvars[host])]
     if choice and choice not in serving:
         raise ValueError(
             f"adopt_controller: slurmctld does not run on {choice}; it runs on {fold(serving) or 'no host'}"
@@ -85,7 +85,7 @@ def adoption_controller(hostvars: Mapping[str, Mapping[str, Any]], hosts: Iterab
     if not serving:
         raise ValueError("slurmctld runs on none of these hosts: the inventory needs the controller of the cluster")
     found = choice or serving[0]
-    if MANAGED in (_facts(plain(hostvars[found]), "slurm_host").get("paths") or ()):
+    if MANAGED in (_read_fact(plain(hostvars[found]), "slurm_host").get("paths") or ()):
         raise ValueError(
             f"{found} belongs to a cluster of this collection, and {MANAGED} is there: use its cluster file"
         )
@@ -98,7 +98,7 @@ def adopted(
     controller: str,
     defaults: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The cluster file of a cluster that exists, with the notes about it.
+    """The cluster file of a cluster that exists, with the comments about it.
 
     Args:
         hostvars: the results that the roles new_cluster (its task file look) and adopt have registered.
@@ -116,61 +116,124 @@ def adopted(
         SourceError: a file cannot be read.
         ValueError: the version of Slurm is not known.
     """
-    found = plain(hostvars[controller]["__adopt_files"])
-    version = found["version"]
-    known = {str(host): plain(hostvars[host]) for host in hosts}
-    answers = {host: result["__adopt_own"] for host, result in known.items() if "__adopt_own" in result}
-    own = {host: answer for host, answer in answers.items() if "files" in answer}
-    merged = merge(found["files"], own, [host for host, result in known.items() if _fetches(result)], version)
-    files = merged.files
-    adoption = adopt(files, defaults, version)
-    cluster = adoption.cluster
-    nodes = {host: cluster["hardware"][node["hardware"]] for node in cluster["nodes"] for host in expand(node["hosts"])}
-    absent = {host for node in cluster["nodes"] if not is_there(node) for host in expand(node["hosts"])}
-    kept = [name for name in nodes if name not in absent and not _fetches(known.get(name, {}))]
-    if kept:
-        cluster = {**cluster, "unmanaged": fold(kept)}
+    answer = plain(hostvars[controller]["__adopt_files"])
+    version = answer["version"]
+    results = {str(host): plain(hostvars[host]) for host in hosts}
+    merged = _merge_files(answer["files"], results, version)
+    adoption = adopt(merged.files, defaults, version)
+    hosts_found = _find_hosts(adoption.cluster, results)
     accounting = plain(hostvars[controller].get("__adopt_accounting") or {})
-    policy = {key: value for key, value in (accounting.get("policy") or {}).items() if value}
-    if policy:
-        cluster = {**cluster, "accounting": policy}
-    remarks = _of_controller(found)
-    remarks += [
-        f"{host}: its own files were not read, and site.yml compares them when it takes over the node: {answer['msg']}"
-        for host, answer in answers.items()
-        if "files" not in answer and host in nodes and "msg" in answer
+    cluster = _add_keys_of_site(adoption.cluster, hosts_found.unmanaged, accounting)
+    errors = _find_errors(cluster, adoption.problems)
+    differences = [] if errors else compare(merged.files, adoption, defaults, version).differences
+    remarks = [
+        *_name_tasks(answer),
+        *_name_unread_files(hosts_found),
+        *_name_unread_accounts(cluster, accounting),
     ]
-    if "policy" not in accounting and has_accounting(cluster):
-        remarks.append(f"the accounts were not read, add them later (accounting): {accounting.get('msg', 'no answer')}")
-    errors = [*adoption.problems]
-    try:
-        load(Document("the cluster file", cluster))
-    except ModelError as error:
-        errors += [problem for problem in error.problems if problem not in errors]
-    differences = [] if errors else compare(files, adoption, defaults, version).differences
-    if found["package"] != DISTRIBUTION_PACKAGE:
-        cluster = {**cluster, "packages": UNKNOWN}
-    sizes: dict[str, list[str]] = {}
-    for name, machine in nodes.items():
-        for remark in _sizes(machine, known.get(name, {})):
-            sizes.setdefault(remark, []).append(name)
     return {
-        "cluster": cluster,
-        "table": _table(cluster, known, absent, {*kept}),
+        "cluster": cluster if answer["package"] == DISTRIBUTION_PACKAGE else {**cluster, "packages": UNKNOWN},
+        "table": _make_table(cluster, hosts_found),
         "errors": errors,
-        "comments": [
-            *map(visible, merged.comments),
-            *(visible(str(note)) for note in sorted(adoption.notes, key=lambda note: note.effect in (KEPT, CHANGED))),
-        ],
-        "remarks": [*map(visible, remarks), *(f"{fold(names)}: {remark}" for remark, names in sizes.items())],
+        "comments": [*map(visible, merged.comments), *_list_comments(adoption.comments)],
+        "remarks": [*map(visible, remarks), *_compare_sizes(hosts_found)],
         "differences": [visible(str(difference)) for difference in differences],
         "unexplained": [visible(str(difference)) for difference in differences if not difference.reason],
-        "unset": {key: _recommended(key, defaults) for key in adoption.unset},
+        "unset": {key: _show_default(key, defaults) for key in adoption.unset},
         "blocks": [name for name, text in cluster.get("slurm_files", {}).items() if _is_block(text)],
     }
 
 
-def _of_controller(found: Mapping[str, Any]) -> list[str]:
+@dataclass(frozen=True)
+class _Hosts:
+    """The hosts of the inventory, and the nodes of the cluster file."""
+
+    results: Mapping[str, Mapping[str, Any]]
+    """What the tasks of each host have registered."""
+    machines: Mapping[str, Mapping[str, Any]]
+    """The machine type of each node."""
+    absent: set[str]
+    """Nodes that Slurm starts when it needs them."""
+    unmanaged: list[str]
+    """Nodes that would have to restart, or that were not reached."""
+
+    def result_of(self, name: str) -> Mapping[str, Any]:
+        """The results of a host; empty where the inventory does not have it."""
+        return self.results.get(name, {})
+
+
+def _merge_files(files: Files, results: Mapping[str, Mapping[str, Any]], version: str) -> Merged:
+    """The files of the controller, with those that only nodes have."""
+    answers = {host: result["__adopt_own"] for host, result in results.items() if "__adopt_own" in result}
+    own_files = {host: answer for host, answer in answers.items() if "files" in answer}
+    return merge(files, own_files, [host for host, result in results.items() if _fetches_files(result)], version)
+
+
+def _find_hosts(cluster: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> _Hosts:
+    """The hosts, and what becomes of the nodes."""
+    machines = {
+        host: cluster["hardware"][node["hardware"]] for node in cluster["nodes"] for host in expand(node["hosts"])
+    }
+    absent = {host for node in cluster["nodes"] if not is_there(node) for host in expand(node["hosts"])}
+    unmanaged = [name for name in machines if name not in absent and not _fetches_files(results.get(name, {}))]
+    return _Hosts(results, machines, absent, unmanaged)
+
+
+def _add_keys_of_site(
+    cluster: Mapping[str, Any], unmanaged: Iterable[str], accounting: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The cluster file with the nodes that stay as they are, and with the accounts."""
+    policy = {key: value for key, value in (accounting.get("policy") or {}).items() if value}
+    return {
+        **cluster,
+        **({"unmanaged": fold([*unmanaged])} if unmanaged else {}),
+        **({"accounting": policy} if policy else {}),
+    }
+
+
+def _find_errors(cluster: dict[str, Any], problems: Sequence[str]) -> list[str]:
+    """Why the cluster file is not valid; the problems that are known come first."""
+    try:
+        load(Document("the cluster file", cluster))
+    except ModelError as error:
+        return [*problems, *(problem for problem in error.problems if problem not in problems)]
+    return [*problems]
+
+
+def _list_comments(comments: Iterable[Comment]) -> list[str]:
+    """Comments as comments, those on what was left out first."""
+    return [
+        visible(str(comment)) for comment in sorted(comments, key=lambda comment: comment.effect in (KEPT, CHANGED))
+    ]
+
+
+def _name_unread_files(hosts: _Hosts) -> list[str]:
+    """Lines about nodes whose own files were not read."""
+    answers = {host: result.get("__adopt_own") or {} for host, result in hosts.results.items()}
+    return [
+        f"{host}: its own files were not read, and site.yml compares them when it takes over the node: {answer['msg']}"
+        for host, answer in answers.items()
+        if host in hosts.machines and "msg" in answer and "files" not in answer
+    ]
+
+
+def _name_unread_accounts(cluster: Mapping[str, Any], accounting: Mapping[str, Any]) -> list[str]:
+    """A line about accounts that were not read."""
+    if "policy" in accounting or not has_accounting(cluster):
+        return []
+    return [f"the accounts were not read, add them later (accounting): {accounting.get('msg', 'no answer')}"]
+
+
+def _compare_sizes(hosts: _Hosts) -> list[str]:
+    """Lines about nodes of other sizes than slurm.conf has, equal ones of several nodes as one."""
+    nodes: dict[str, list[str]] = {}
+    for name, machine in hosts.machines.items():
+        for difference in _compare_size(machine, hosts.result_of(name)):
+            nodes.setdefault(difference, []).append(name)
+    return [f"{fold(names)}: {difference}" for difference, names in nodes.items()]
+
+
+def _name_tasks(found: Mapping[str, Any]) -> list[str]:
     """What a person has to do before site.yml runs."""
     remarks = []
     package = found["package"]
@@ -182,23 +245,23 @@ def _of_controller(found: Mapping[str, Any]) -> list[str]:
     return remarks
 
 
-def _daemons(found: Mapping[str, Any]) -> dict[str, str]:
+def _find_daemons(found: Mapping[str, Any]) -> dict[str, str]:
     """Slurm's daemons on a host, with the arguments of each."""
     processes = plain(found.get("__new_cluster_processes") or {})
     return dict(_DAEMON.findall(str(processes.get("stdout", ""))))
 
 
-def _fetches(found: Mapping[str, Any]) -> bool:
+def _fetches_files(found: Mapping[str, Any]) -> bool:
     """Whether slurmd of a host fetches its files from slurmctld, as site.yml would have it."""
-    return "--conf-server" in _daemons(found).get("slurmd", "")
+    return "--conf-server" in _find_daemons(found).get("slurmd", "")
 
 
-def _facts(found: Mapping[str, Any], name: str) -> Any:
+def _read_fact(found: Mapping[str, Any], name: str) -> Any:
     """A fact of a host; empty for a host that was not reached."""
     return ((found.get("__new_cluster_look") or {}).get("ansible_facts") or {}).get(name) or {}
 
 
-def _recommended(key: str, defaults: Mapping[str, Mapping[str, Any]]) -> str:
+def _show_default(key: str, defaults: Mapping[str, Mapping[str, Any]]) -> str:
     """The value that the collection would set. Some follow from other parts of the cluster file."""
     value = next((values[key] for values in defaults.values() if key in values), None)
     if value is None:
@@ -206,9 +269,9 @@ def _recommended(key: str, defaults: Mapping[str, Mapping[str, Any]]) -> str:
     return ",".join(value) if isinstance(value, list) else str(value)
 
 
-def _sizes(machine: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+def _compare_size(machine: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     """Where slurm.conf has other cores of a machine, or more memory. Slurm keeps the sizes that it had before."""
-    hardware = _facts(found, "slurm_hardware")
+    hardware = _read_fact(found, "slurm_hardware")
     if not hardware:
         return []
     own = {**hardware, "sockets": hardware["sockets_per_board"] * hardware["boards"]}
@@ -228,37 +291,42 @@ def _is_block(text: str) -> bool:
     return re.search(r"[^\n]\n\Z", text) is not None and all(char.isprintable() or char in "\n\t" for char in text)
 
 
-def _table(
-    cluster: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]], absent: set[str], kept: set[str]
-) -> list[str]:
+def _make_table(cluster: Mapping[str, Any], hosts: _Hosts) -> list[str]:
     """A row for each host of the inventory and each node."""
-    nodes = [host for node in cluster["nodes"] for host in expand(node["hosts"])]
     controllers = expand(cluster["controllers"])
-    rows = [list(COLUMNS)]
-    unreached = [name for name in nodes if name not in known]
-    for name in [*known, *(host for host in unreached if host in absent)]:
-        found = known.get(name, {})
-        daemons = _daemons(found)
-        parts = ["controller"] * (name in controllers) + ["compute node"] * (name in nodes)
-        version = _facts(found, "slurm_host").get("slurm_version") or "-"
-        rows.append(
-            [name, version, ", ".join(daemons) or "-", ", ".join(parts) or "-", _fate(name, parts, found, absent, kept)]
-        )
-    missing = [name for name in unreached if name not in absent]
+    nodes = [host for node in cluster["nodes"] for host in expand(node["hosts"])]
+    unreached = [name for name in nodes if name not in hosts.results]
+    names = [*hosts.results, *(name for name in unreached if name in hosts.absent)]
+    rows = [[*COLUMNS], *(_describe_host(name, controllers, hosts) for name in names)]
+    missing = [name for name in unreached if name not in hosts.absent]
     if missing:
         rows.append([fold(missing), "-", "-", "compute node", "unmanaged: not in the inventory of this run"])
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
-def _fate(name: str, parts: list[str], found: Mapping[str, Any], absent: set[str], kept: set[str]) -> str:
+def _describe_host(name: str, controllers: Sequence[str], hosts: _Hosts) -> list[str]:
+    """The row of a host."""
+    result = hosts.result_of(name)
+    parts = ["controller"] * (name in controllers) + ["compute node"] * (name in hosts.machines)
+    return [
+        name,
+        _read_fact(result, "slurm_host").get("slurm_version") or "-",
+        ", ".join(_find_daemons(result)) or "-",
+        ", ".join(parts) or "-",
+        _tell_fate(name, parts, hosts),
+    ]
+
+
+def _tell_fate(name: str, parts: list[str], hosts: _Hosts) -> str:
     """What site.yml does with a host."""
+    result = hosts.result_of(name)
     words = ["manages the controller"] if "controller" in parts else []
-    if name in absent:
+    if name in hosts.absent:
         words.append("leaves it to Slurm (State=CLOUD or FUTURE)")
-    elif name in kept:
-        why = "slurmd does not run" if _facts(found, "slurm_host") else "not reached"
-        words.append(f"unmanaged: {'slurmd reads files of its own' if 'slurmd' in _daemons(found) else why}")
+    elif name in hosts.unmanaged:
+        why = "slurmd does not run" if _read_fact(result, "slurm_host") else "not reached"
+        words.append(f"unmanaged: {'slurmd reads files of its own' if 'slurmd' in _find_daemons(result) else why}")
     elif "compute node" in parts:
         words.append("manages the node: slurmd fetches its files already, and is not restarted")
     return ", ".join(words) or "does not touch it: the cluster file does not name it"

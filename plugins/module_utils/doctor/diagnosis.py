@@ -96,15 +96,15 @@ def diagnose(
                 cause=cause.name,
                 words=message(words),
                 remedy=cause.remedy,
-                repair=permitted(cause, patient, [each for each, _words in wrong]),
+                repair=permit_repair(cause, patient, [each for each, _words in wrong]),
                 reason=node.reason,
             )
             for cause, words in wrong
         ]
-    return folded(found)
+    return fold_findings(found)
 
 
-def permitted(cause: Cause, case: Case, others: list[Cause]) -> str:
+def permit_repair(cause: Cause, case: Case, others: list[Cause]) -> str:
     """The repair of a cause, if it loses nothing here and the owner of the drain permits it.
 
     A drain of Slurm itself may be taken back if that is all that is wrong, and nobody has added a reason. A daemon may
@@ -119,15 +119,15 @@ def permitted(cause: Cause, case: Case, others: list[Cause]) -> str:
     return repair if daemon is None or daemon.startable else ""
 
 
-def folded(findings: Iterable[DoctorFinding]) -> list[DoctorFinding]:
+def fold_findings(findings: Iterable[DoctorFinding]) -> list[DoctorFinding]:
     """Findings with the hosts of equal ones together."""
     together: dict[tuple[str, ...], DoctorFinding] = {}
-    for one in findings:
-        key = (one.state, one.owner, one.cause, one.words, one.repair, one.reason)
-        former = together.get(key)
-        since = min(filter(None, (one.since, former.since if former else "")), default="")
-        together[key] = replace(one, hosts=(*former.hosts, *one.hosts), since=since) if former else one
-    return sorted(together.values(), key=lambda one: ORDER.get(one.cause, len(ORDER)))
+    for finding in findings:
+        key = (finding.state, finding.owner, finding.cause, finding.words, finding.repair, finding.reason)
+        earlier = together.get(key)
+        since = min(filter(None, (finding.since, earlier.since if earlier else "")), default="")
+        together[key] = replace(finding, hosts=(*earlier.hosts, *finding.hosts), since=since) if earlier else finding
+    return sorted(together.values(), key=lambda finding: ORDER.get(finding.cause, len(ORDER)))
 
 
 def table(findings: Iterable[DoctorFinding], repairs: str) -> list[str]:
@@ -136,14 +136,14 @@ def table(findings: Iterable[DoctorFinding], repairs: str) -> list[str]:
     repairs: what becomes of the repairs, in words.
     """
     lines = []
-    for one in findings:
-        since = f"  since {one.since}" if one.since else ""
-        owner = f"  by {one.owner}" if one.owner else ""
-        lines.append(f"{fold([*one.hosts])}  {one.state}{since}{owner}")
-        lines.append(f"    cause   {one.words}")
-        lines.append(f"    remedy  {one.remedy}")
-        if one.repair:
-            lines.append(f"    repair  {one.repair} ({repairs})")
+    for finding in findings:
+        since = f"  since {finding.since}" if finding.since else ""
+        owner = f"  by {finding.owner}" if finding.owner else ""
+        lines.append(f"{fold([*finding.hosts])}  {finding.state}{since}{owner}")
+        lines.append(f"    cause   {finding.words}")
+        lines.append(f"    remedy  {finding.remedy}")
+        if finding.repair:
+            lines.append(f"    repair  {finding.repair} ({repairs})")
     return lines
 
 
@@ -165,39 +165,55 @@ def diagnosis(
         database: name of the database host, or nothing.
         repairs: what becomes of the repairs, in words.
     """
-    looks = {name: _server(result) for name, result in servers.items()}
-    answers = [result for result in servers.values() if result.get("cluster", {}).get("answers")]
-    pings = [result["cluster"] for result in servers.values() if "cluster" in result]
-    answer = answers[0] if answers else {"cluster": pings[0] if pings else {"answers": False}, "nodes": []}
+    looks = {name: _read_server(result) for name, result in servers.items()}
+    answer = _select_answer(servers.values())
     known = {*inventory}
-    duties = {name: ["slurmctld"] for name in controllers}
-    for name in database:
-        duties[name] = [*duties.get(name, ()), "slurmdbd", "database"]
     nodes = [typed(SlurmNode, node) for node in answer["nodes"] if node["name"] in hosts or node["name"] not in known]
-    findings = diagnose(
-        typed(ClusterLook, answer["cluster"]), nodes, {name: _host(of) for name, of in hosts.items()}, looks, duties
-    )
+    duties = _list_duties(controllers, database)
+    cluster = typed(ClusterLook, answer["cluster"])
+    findings = diagnose(cluster, nodes, {name: _read_host(result) for name, result in hosts.items()}, looks, duties)
     return {
         "ok": not findings,
-        "answers": bool(answers),
-        "findings": [{**asdict(one), "hosts": fold([*one.hosts])} for one in findings],
+        "answers": bool(answer["cluster"].get("answers")),
+        "findings": [{**asdict(finding), "hosts": fold([*finding.hosts])} for finding in findings],
         "table": table(findings, repairs),
-        "resume": [{"nodes": fold([*one.hosts]), "reason": one.reason} for one in findings if one.repair == RESUME],
-        "start": _starts(findings),
+        "resume": [
+            {"nodes": fold([*finding.hosts]), "reason": finding.reason}
+            for finding in findings
+            if finding.repair == RESUME
+        ],
+        "start": _list_starts(findings),
     }
 
 
-def _starts(findings: Iterable[DoctorFinding]) -> dict[str, list[str]]:
+def _select_answer(results: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The answer of the first controller that serves, or else what the first one has asked the others."""
+    asked = [result for result in results if "cluster" in result]
+    for result in asked:
+        if result["cluster"].get("answers"):
+            return result
+    return {"cluster": asked[0]["cluster"] if asked else {"answers": False}, "nodes": []}
+
+
+def _list_duties(controllers: Iterable[str], database: Iterable[str]) -> dict[str, list[str]]:
+    """The daemons that each server should run."""
+    duties = {name: ["slurmctld"] for name in controllers}
+    for name in database:
+        duties[name] = [*duties.get(name, ()), "slurmdbd", "database"]
+    return duties
+
+
+def _list_starts(findings: Iterable[DoctorFinding]) -> dict[str, list[str]]:
     """The units to be started on each host; munge comes first."""
     starts: dict[str, list[str]] = {}
     for repair, unit in ((START_MUNGE, "munge"), (START_SLURMD, "slurmd")):
-        for one in findings:
-            for name in one.hosts if one.repair == repair else ():
+        for finding in findings:
+            for name in finding.hosts if finding.repair == repair else ():
                 starts.setdefault(name, []).append(unit)
     return starts
 
 
-def _failure(result: Mapping[str, Any]) -> str:
+def _describe_failure(result: Mapping[str, Any]) -> str:
     """Why a host was not looked at: the words of ssh, or of a module that has failed."""
     words = str(result.get("msg") or "no words").replace("Task failed: ", "")
     words = words.replace("Failed to connect to the host via ssh: ", "")
@@ -205,9 +221,9 @@ def _failure(result: Mapping[str, Any]) -> str:
     return words if result.get("unreachable") or "timedout" in result else f"{LOOK_FAILED}{words}"
 
 
-def _host(result: Mapping[str, Any]) -> HostLook:
-    return typed(HostLook, result) if "slurmd" in result else HostLook(unreached=_failure(result))
+def _read_host(result: Mapping[str, Any]) -> HostLook:
+    return typed(HostLook, result) if "slurmd" in result else HostLook(unreached=_describe_failure(result))
 
 
-def _server(result: Mapping[str, Any]) -> ServerLook:
-    return typed(ServerLook, result) if "daemons" in result else ServerLook(unreached=_failure(result))
+def _read_server(result: Mapping[str, Any]) -> ServerLook:
+    return typed(ServerLook, result) if "daemons" in result else ServerLook(unreached=_describe_failure(result))

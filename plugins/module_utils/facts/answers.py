@@ -507,20 +507,23 @@ def checked(module: str, result: Any, arguments: Mapping[str, Any] | None = None
             "failed": True,
             "msg": f"This is no answer of {module}, so that the host is left out. Has somebody taken it over? {what}",
         }
-    own = RESULTS.get(module)
-    taken = {
-        key: value
-        for key, value in result.items()
-        if own is None or key in own or key in COMMON or key in ("diff", "ansible_facts") or key.startswith("_ansible_")
-    }
-    if "diff" in taken:
-        taken["diff"] = _diff(taken["diff"])
+    taken = _select_keys(module, result)
     taken = {key: _map_texts(value, visible) for key, value in taken.items()}
     taken = {key: value if key in _FILES else _map_texts(value, without_harmful_advice) for key, value in taken.items()}
     taken |= {key: _map_texts(taken[key], indented) for key in _SHOWN if key in taken}
     taken |= {key: _beginning(taken[key]) for key in ("module_stdout", "module_stderr", "msg") if key in taken}
     # Python ends a line at more characters than a terminal does.
     taken |= {f"{name}_lines": taken[name].splitlines() for name in ("stdout", "stderr") if name in taken}
+    return taken
+
+
+def _select_keys(module: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    """The documented keys of a result, and of its diff those that are shown; of other collections' modules all keys."""
+    own = RESULTS.get(module)
+    known = {*(own or ()), *COMMON, "diff", "ansible_facts"}
+    taken = {key: value for key, value in result.items() if own is None or key in known or key.startswith("_ansible_")}
+    if "diff" in taken:
+        taken["diff"] = _diff(taken["diff"])
     return taken
 
 
@@ -579,14 +582,17 @@ def _fact_errors(module: str, result: Mapping[str, Any], arguments: Mapping[str,
     if not isinstance(facts, Mapping):
         return [f"ansible_facts: found {_found(facts)}, allowed: a mapping"]
     own = FACTS_OF.get(module, ())
-    wanted: list[str] = []
-    if own and arguments is not None:
-        wanted = [name for name in own if name != "slurm_hardware" or len(own) == 1 or _is_true(arguments)]
-    missing = [f"{name}: is missing" for name in wanted if name not in facts]
+    required = () if arguments is None else _required_facts(own, arguments)
+    missing = [f"{name}: is missing" for name in required if name not in facts]
     wrong = [f"{name}: {what}" for name in own if name in facts and (what := FACTS[name](facts[name]))]
     # Ansible adds the interpreter that it has found.
     strange = [name for name in facts if name not in own and not str(name).startswith("discovered_interpreter_")]
     return missing + wrong + [f"{_found(name)}: is no fact of this module" for name in strange[:5]]
+
+
+def _required_facts(own: Sequence[str], arguments: Mapping[str, Any]) -> list[str]:
+    """The facts that a module has to return with these options; of several, the hardware only if it was asked for."""
+    return [name for name in own if name != "slurm_hardware" or len(own) == 1 or _is_true(arguments)]
 
 
 def _is_true(arguments: Mapping[str, Any]) -> bool:

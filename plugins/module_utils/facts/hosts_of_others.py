@@ -50,15 +50,15 @@ def cluster_objections(
     ways: dict[str, None] = {}
     for host, clusters in found.items():
         findings, unknown = list(clusters["found"]), set(clusters["daemons"])
-        foreign = foreign_findings(findings, cluster, state if host in controllers else "", host == database)
+        foreign = select_foreign(findings, cluster, state if host in controllers else "", host == database)
         if foreign:
-            said[str(host)] = [_belongs(foreign)]
+            said[str(host)] = [_describe_clusters(foreign)]
             all_foreign += foreign
         elif host == database and "slurmdbd" in unknown:
             said[str(host)] = ["slurmdbd runs here, and this collection has not installed it"]
             ways[_LEAVE_DATABASE] = None
         elif unknown and not findings:
-            said[str(host)] = [f"{_and(sorted(unknown))} of a cluster whose files were not found"]
+            said[str(host)] = [f"{_join(sorted(unknown))} of a cluster whose files were not found"]
             ways[_TAKE_OVER] = None
         elif "slurmctld" in unknown and not adopted:
             said[str(host)] = [f"slurmctld of a cluster of the same name, {cluster}, that was installed by other means"]
@@ -69,10 +69,10 @@ def cluster_objections(
         f"Nothing was changed, because the cluster file is that of {cluster} (slurm_cluster_name), and hosts of this "
         "run belong to another cluster, or were installed by other means:"
     )
-    return [first, *host_lines(said), _OTHER_FILE, *_ways(all_foreign, cluster), *ways]
+    return [first, *host_lines(said), _OTHER_FILE, *_list_ways(all_foreign, cluster), *ways]
 
 
-def foreign_findings(findings: Iterable[Finding], cluster: str, state: str, database: bool) -> list[Finding]:
+def select_foreign(findings: Iterable[Finding], cluster: str, state: str, database: bool) -> list[Finding]:
     """Those findings for which a host belongs to another cluster; none if it is the cluster's, or nobody's.
 
     What runs counts most: a daemon of another cluster would lose its munge key. Where none runs, the configuration
@@ -91,11 +91,16 @@ def foreign_findings(findings: Iterable[Finding], cluster: str, state: str, data
     # slurmctld does not start with the state of another cluster (`_verify_clustername` in src/slurmctld/controller.c).
     if any(finding["by"] == STATE and finding["file"] == state for finding in others):
         return others
-    of_database = {finding["name"] for finding in findings if finding["by"] == DATABASE}
+    of_database = _names_by(findings, DATABASE)
     if database and of_database and cluster not in of_database:
         return others
-    in_force = {finding["name"] for finding in findings if finding["by"] in (*DAEMONS, CONF)}
-    return [] if cluster in (in_force or {finding["name"] for finding in findings}) else others
+    names = _names_by(findings, *DAEMONS, CONF) or {*_names(findings)}
+    return [] if cluster in names else others
+
+
+def _names_by(findings: Iterable[Finding], *words: str) -> set[str]:
+    """The names of clusters that were found by these."""
+    return {finding["name"] for finding in findings if finding["by"] in words}
 
 
 _OTHER_FILE = "If the cluster file or the inventory is the wrong one, give the right one (-i)."
@@ -109,23 +114,23 @@ _LEAVE_DATABASE = (
 )
 
 
-def _belongs(foreign: list[Finding]) -> str:
+def _describe_clusters(foreign: list[Finding]) -> str:
     """Which clusters a host belongs to, with the files that say it."""
     texts = []
     for name in _names(foreign):
         of_name = [finding for finding in foreign if finding["name"] == name]
         running = [f"{found['by']} runs with {found['file']}" for found in of_name if found["by"] in DAEMONS]
         with_name = dict.fromkeys(found["file"] for found in of_name if found["by"] not in DAEMONS)
-        files = [f"the name is in {_and([*with_name][:MOST_FILES])}"] if with_name else []
+        files = [f"the name is in {_join([*with_name][:MOST_FILES])}"] if with_name else []
         texts.append(f"cluster {name}: {', '.join([*running, *files])}")
     return "; ".join(texts)
 
 
-def _ways(foreign: list[Finding], cluster: str) -> list[str]:
+def _list_ways(foreign: list[Finding], cluster: str) -> list[str]:
     """What to do, for what was found. No advice ends a job or loses data of the other cluster."""
     if not foreign:
         return []
-    names = _and(_names(foreign))
+    names = _join(_names(foreign))
     ways = [f"To manage {names}, if installed by other means: gpucluster.slurm.adopt writes the cluster file."]
     if any(finding["by"] in (*DAEMONS, CONF, MARK) for finding in foreign):
         ways.append(
@@ -134,7 +139,7 @@ def _ways(foreign: list[Finding], cluster: str) -> list[str]:
         )
     states = [finding for finding in foreign if finding["by"] == STATE]
     for file in dict.fromkeys(finding["file"] for finding in states):
-        others = _and(_names(finding for finding in states if finding["file"] == file))
+        others = _join(_names(finding for finding in states if finding["file"] == file))
         ways.append(
             f"{os.path.dirname(file)} has the jobs of {others}. If nobody needs {others} any more, and its slurmctld "
             "is stopped on all hosts, move the whole directory away. With clustername alone moved, slurmctld would "
@@ -142,7 +147,7 @@ def _ways(foreign: list[Finding], cluster: str) -> list[str]:
         )
     databases = [finding for finding in foreign if finding["by"] == DATABASE]
     if databases:
-        others = _and(_names(databases))
+        others = _join(_names(databases))
         ways.append(
             f"The accounting of {others} is in the database there: give {cluster} another database host, or save the "
             "database (mariadb-dump) before you remove it."
@@ -154,7 +159,7 @@ def _names(findings: Iterable[Finding]) -> list[str]:
     return [*dict.fromkeys(finding["name"] for finding in findings)]
 
 
-def _and(words: Iterable[str]) -> str:
+def _join(words: Iterable[str]) -> str:
     """Words as a list of a sentence."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last

@@ -16,6 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import g
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import TopologyError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
+    Topology,
     differences,
     parse_node_line,
     read_memory,
@@ -85,6 +86,14 @@ def disk_size(path: str) -> int:
         return 0
 
 
+def _measure_topology(tree: Tree, slurmd_parameters: Sequence[str] = ()) -> Topology:
+    """The topology of a machine. Raises MeasurementError."""
+    try:
+        return read_topology(tree, slurmd_parameters)
+    except TopologyError as error:
+        raise MeasurementError(str(error)) from None
+
+
 def measure(
     module: AnsibleModule,
     slurmd_parameters: Sequence[str] = (),
@@ -105,14 +114,10 @@ def measure(
         devices = [path for hostlist in device_files for path in expand(hostlist)]
     except ValueError as error:
         raise MeasurementError(f"device_files: {error}") from None
-    said = ask(module, "slurmd", "-C") if here else None
-    words = parse_node_line(said or "")
-    try:
-        topology = read_topology(tree, slurmd_parameters)
-        # slurmd -C does not know the cluster's parameters.
-        plain = read_topology(tree) if words and slurmd_parameters else topology
-    except TopologyError as error:
-        raise MeasurementError(str(error)) from None
+    words = parse_node_line((ask(module, "slurmd", "-C") if here else None) or "")
+    topology = _measure_topology(tree, slurmd_parameters)
+    # slurmd -C does not know the cluster's parameters.
+    plain = _measure_topology(tree) if words and slurmd_parameters else topology
     usage = gpu_usage(module, tree) if here and tree.exists(gpus.DRIVER) else {}
     facts: HardwareFact = {
         **topology.numbers,

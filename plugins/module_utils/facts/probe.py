@@ -15,12 +15,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change, job_processes, made, sshd_pam
 from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import (
     DirectoryFaults,
     DirectoryUsers,
     HostFact,
+    SlurmPackage,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import release_order
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import (
@@ -97,6 +100,8 @@ a kind that it knows."""
 
 KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts2"
 
+Value = TypeVar("Value")
+
 Command = Callable[[Sequence[str]], str]
 """Runs a command, and returns what it prints, whether it succeeds or not; an empty text if it is not installed."""
 
@@ -158,6 +163,11 @@ def addresses(hosts: bytes, own_name: str) -> dict[str, str]:
     return found
 
 
+def _other_addresses(path: str, whole: bytes, marker: str, own_name: str) -> dict[str, str]:
+    """The addresses in other lines than those of a part of /etc/hosts; none for another file."""
+    return addresses(without_part(whole, marker), own_name) if path == HOSTS else {}
+
+
 @dataclass(frozen=True)
 class Questions:
     """The optional facts to collect about a host."""
@@ -216,16 +226,13 @@ class Questions:
 def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
     """The facts about a host: the fact `slurm_host`, whose keys the module slurm_host_facts documents."""
     packages = dpkg.installed(run(dpkg.QUERY))
-    own = distribution(tree.text("/etc/os-release") or "")
-    # A host with slurmdbd alone has no program that tells its version without a configuration.
-    present = packages.get(questions.slurm_package)
-    version = slurm_version(run) or (present.version if present else "")
-    if questions.update_lists:
-        run(UPDATE_LISTS)
-    policy = _policy(run, questions.candidates, "" if version else questions.slurm_package)
+    own = distribution(_text(tree, "/etc/os-release"))
+    version = _installed_version(run, packages.get(questions.slurm_package))
+    policy = _policy(run, questions, version)
+    slurm = _slurm_package(tree, questions, version, policy)
     path, marker = questions.part
-    whole = _content(tree, path) or b"" if path else b""
-    hostname = tree.text("/proc/sys/kernel/hostname") or ""
+    whole = _content(tree, path) or b""
+    hostname = _text(tree, "/proc/sys/kernel/hostname")
     services = dict.fromkeys((*CLOCKS, *questions.made, *clusters.DAEMONS))
     units = made.units(run(["systemctl", "show", f"--property={','.join(made.PROPERTIES)}", *services]))
     return {
@@ -233,52 +240,42 @@ def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "codename": own["codename"],
         "hostname": hostname,
         "container": run(["systemd-detect-virt", "--container"]).strip() or "none",
-        "memory_mib": _memory(tree.text("/proc/meminfo") or ""),
+        "memory_mib": _memory(_text(tree, "/proc/meminfo")),
         "nvidia_gpus": len(gpus.addresses(tree)),
-        "slurm_version": version or policy.get(questions.slurm_package, ""),
-        "slurm": {
-            "installed": version,
-            "candidate": "" if version else policy.get(questions.slurm_package, ""),
-            "state_protocol": _state_protocol(tree, questions.state_directory) if questions.state_directory else 0,
-        },
+        "slurm_version": slurm["installed"] or slurm["candidate"],
+        "slurm": slurm,
         "packages": {name: packages[name].version for name in questions.packages if name in packages},
         "unheld": dpkg.unheld(packages, questions.hold),
         "candidates": {name: version for name, version in policy.items() if name in questions.candidates},
-        "mirror": _mirror(own["codename"], run) if questions.candidates else "",
+        "mirror": _mirror(run, own["codename"], questions.candidates),
         "interrupted": bool(tree.names(dpkg.JOURNAL)),
         "clocks": clocks(units),
         "made": made.holding(questions.made, units),
-        "users": {name: user for name in questions.users if (user := _user(name)) is not None},
+        "users": _known(questions.users, _user),
         "people": noted_plan(tree.root.rstrip("/")),
         "directory": directory(questions.directory_users),
         "paths": dict(_owners(tree, questions.paths)),
         "directories": directories(questions.directories),
-        "free_mib": free_mib(run([*DF, *questions.free])) if questions.free else {},
-        "files": {name: checksum(_content(tree, name)) for name in questions.files if tree.exists(name)},
+        "free_mib": _free(run, questions.free),
+        "files": _known(questions.files, partial(_file_checksum, tree)),
         "programs": _programs(tree, questions.programs),
-        "scripts": {name: reason for name, text in questions.scripts.items() if (reason := _not_run(text))},
+        "scripts": _scripts(questions.scripts),
         "part": checksum(part_of(whole, marker)) if path else "",
-        "other_addresses": addresses(without_part(whole, marker), hostname) if path == HOSTS else {},
-        "clusters": clusters.look(tree, tree.text(HOSTS) or "", units, questions.state_directory),
+        "other_addresses": _other_addresses(path, whole, marker, hostname),
+        "clusters": clusters.look(tree, _text(tree, HOSTS), units, questions.state_directory),
         "cloud_init": cloud_init.look(tree, hostname),
         "ufw": ufw.open_ports(tree),
-        "profiles": {name: apparmor.profile_state(tree, name) for name in questions.profiles},
-        "kernel": {name: value for name in questions.kernel if (value := _setting(tree, name)) is not None},
+        "profiles": _known(questions.profiles, partial(apparmor.profile_state, tree)),
+        "kernel": _known(questions.kernel, partial(_setting, tree)),
         "storage": note.state(packages),
         "firewall": firewall_change.state(),
-        "backup": last_backup.problem(tree.text(last_backup.STATUS), questions.backup_hours, time.time())
-        if questions.backup_hours
-        else "",
-        "out_of_service": out_of_service(run(SINFO))
-        if questions.nodes and made.invocation(units.get("slurmctld", {}))
-        else None,
+        "backup": _backup(tree, questions.backup_hours),
+        "out_of_service": _ask_nodes(run, units) if questions.nodes else None,
         "jobs": job_processes.served_jobs(job_processes.processes()) if questions.jobs else [],
         "serving_controller": serving() if questions.serving_controller else "",
-        "host_key": next(filter(None, (public_key(tree.text(path) or "") for path in HOST_KEYS)), "")
-        if questions.ssh
-        else "",
+        "host_key": _host_key(tree) if questions.ssh else "",
         "sshd": _sshd(tree) if questions.ssh else "",
-        "known_hosts": known_hosts(tree.text(KNOWN_HOSTS) or "") if questions.known_hosts else [],
+        "known_hosts": known_hosts(_text(tree, KNOWN_HOSTS)) if questions.known_hosts else [],
         # Users' containers need these. unprivileged_userns_clone is Debian's own, a kernel that lacks it allows them.
         # apparmor_restrict_unprivileged_userns is Ubuntu's: programs without a profile get useless namespaces.
         "namespaces": {
@@ -287,6 +284,46 @@ def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
             "apparmor_restrict_unprivileged_userns": _setting(tree, "kernel.apparmor_restrict_unprivileged_userns"),
         },
     }
+
+
+def _known(names: Iterable[str], find: Callable[[str], Value | None]) -> dict[str, Value]:
+    """What there is by these names; a name without anything has no entry."""
+    return {name: value for name in names if (value := find(name)) is not None}
+
+
+def _text(tree: Tree, name: str) -> str:
+    """The text of a file; empty where there is none."""
+    return tree.text(name) or ""
+
+
+def _slurm_package(tree: Tree, questions: Questions, version: str, policy: Mapping[str, str]) -> SlurmPackage:
+    """Which Slurm the host has or would get, and which one has written its state."""
+    directory = questions.state_directory
+    return {
+        "installed": version,
+        "candidate": "" if version else policy.get(questions.slurm_package, ""),
+        "state_protocol": _state_protocol(tree, directory) if directory else 0,
+    }
+
+
+def _free(run: Command, names: Sequence[str]) -> dict[str, int]:
+    """The room in directories."""
+    return free_mib(run([*DF, *names])) if names else {}
+
+
+def _backup(tree: Tree, hours: int) -> str:
+    """What is wrong with the last backup; empty if there is none to ask about."""
+    return last_backup.problem(tree.text(last_backup.STATUS), hours, time.time()) if hours else ""
+
+
+def _ask_nodes(run: Command, units: Mapping[str, made.Unit]) -> str | None:
+    """The nodes that are not in service; none where slurmctld does not run."""
+    return out_of_service(run(SINFO)) if made.invocation(units.get("slurmctld", {})) else None
+
+
+def _host_key(tree: Tree) -> str:
+    """The public key of the host; empty where it has none."""
+    return next(filter(None, (public_key(_text(tree, path)) for path in HOST_KEYS)), "")
 
 
 def out_of_service(shown: str) -> str | None:
@@ -312,6 +349,14 @@ def _sshd(tree: Tree) -> str:
     return sshd_pam.who_passes(*(content.decode(errors="replace") for content in found))
 
 
+def _installed_version(run: Command, package: dpkg.Package | None) -> str:
+    """The version of Slurm on the host; empty if it has none.
+
+    A host with slurmdbd alone has no program that tells its version without a configuration.
+    """
+    return slurm_version(run) or (package.version if package else "")
+
+
 def slurm_version(run: Command) -> str:
     """The version that a daemon tells, or a command where there is no daemon; empty if the host has no Slurm.
 
@@ -334,9 +379,12 @@ def _state_protocol(tree: Tree, directory: str) -> int:
         return 0
 
 
-def _policy(run: Command, names: Sequence[str], slurm_package: str) -> dict[str, str]:
-    """The candidates of these packages, and of Slurm's if it is given; apt is asked only if it has to be."""
-    asked = [*names, *([slurm_package] if slurm_package else [])]
+def _policy(run: Command, questions: Questions, version: str) -> dict[str, str]:
+    """The candidates of packages, and of Slurm's on a host without Slurm; apt is asked only if it has to be."""
+    if questions.update_lists:
+        run(UPDATE_LISTS)
+    slurm_package = "" if version else questions.slurm_package
+    asked = [*questions.candidates, *([slurm_package] if slurm_package else [])]
     if not asked:
         return {}
     found = candidates(run(["apt-cache", "policy", *asked]))
@@ -347,8 +395,13 @@ def _policy(run: Command, names: Sequence[str], slurm_package: str) -> dict[str,
     return found
 
 
-def _mirror(codename: str, run: Command) -> str:
-    """The URL from which the host has its own release of Debian. Other archives can have the same release name."""
+def _mirror(run: Command, codename: str, packages: Sequence[str]) -> str:
+    """The URL from which the host has its own release of Debian; empty if no candidates of packages are asked for.
+
+    Other archives can have the same release name.
+    """
+    if not packages:
+        return ""
     wanted = ["Created-By: Packages", "Origin: Debian", f"Codename: {codename}"]
     return (run(["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]).split("\n"))[0]
 
@@ -420,6 +473,11 @@ def _unusable(tree: Tree, pattern: str) -> str:
     return ""
 
 
+def _scripts(texts: Mapping[str, str]) -> dict[str, str]:
+    """The scripts that cannot be run, with the reason."""
+    return {name: reason for name, text in texts.items() if (reason := _not_run(text))}
+
+
 def _not_run(text: str) -> str:
     """Why the interpreter of a script would not run it; empty if it would."""
     try:
@@ -432,6 +490,11 @@ def _not_run(text: str) -> str:
 def _ascii(reason: str) -> str:
     """A reason with escapes for other characters, which a fact does not have."""
     return reason.encode("ascii", "backslashreplace").decode()
+
+
+def _file_checksum(tree: Tree, name: str) -> str | None:
+    """The checksum of a file, also of one that cannot be read; None where there is none."""
+    return checksum(_content(tree, name)) if tree.exists(name) else None
 
 
 def _content(tree: Tree, name: str) -> bytes | None:

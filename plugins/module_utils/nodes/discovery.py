@@ -59,42 +59,74 @@ def discover(
         hosts.
     """
     order = list(hosts)
-    entries = {host: node for node in nodes for host in expand(node["hosts"])}
-    before = {host: str(node["hardware"]) for node in known.get("nodes") or () for host in expand(node["hosts"])}
-    written: Mapping[str, Machine] = known.get("hardware") or {}
-    types = [_Type(name, machine) for name, machine in written.items()]
-    by_name = {kind.name: kind for kind in types}
-    notes = _Notes()
+    finder = _TypeFinder(known, nodes, remove_gres)
     # Most memory first, so that the same hosts make the same types in whatever order they come.
     for host in sorted(filter(measured.__contains__, order), key=lambda host: -(measured[host]["real_memory"] or 0)):
-        machine, odd = machine_type(measured[host])
-        former = written.get(before.get(host, ""), {})
-        entry = dict(entries.get(host, {}))
-        if machine is not None and not remove_gres:
-            kept, unusual = _with_gres(machine, odd, former, measured[host])
-            # Written by a person, they may contradict what was measured.
-            if not machine_problems(kept, entry):
-                machine, odd = kept, unusual
-        notes.add(host, *odd)
+        finder.add_measured(host, measured[host])
+    finder.keep_types(host for host in order if host not in measured)
+    return _make_result(finder.types, order, reserved, finder.notes.lines(order) + finder.unused_types())
+
+
+class _TypeFinder:
+    """The machine types while hosts are put into them."""
+
+    def __init__(self, known: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]], remove_gres: bool) -> None:
+        self._types_before = {
+            host: str(node["hardware"]) for node in known.get("nodes") or () for host in expand(node["hosts"])
+        }
+        self._named = {str(node["hardware"]) for node in known.get("nodes") or ()}
+        self._written: Mapping[str, Machine] = known.get("hardware") or {}
+        self._entries = {host: dict(node) for node in nodes for host in expand(node["hosts"])}
+        self._remove_gres = remove_gres
+        self.types = [_Type(name, machine) for name, machine in self._written.items()]
+        self._by_name = {kind.name: kind for kind in self.types}
+        self.notes = _Notes()
+
+    def add_measured(self, host: str, facts: Facts) -> None:
+        """Put a host into the type that fits its facts, which may be a new one."""
+        name = self._types_before.get(host)
+        before = self._written.get(name or "", {})
+        machine, oddities = self._make_machine(host, facts, before)
+        self.notes.add(host, *oddities)
         if machine is None:
-            continue
-        if problems := machine_problems(machine, entry):
-            notes.add(host, f"no node line can be made, since the cluster file would refuse {'; '.join(problems)}")
-            continue
-        fitting = [kind for kind in types if kind.fits(machine)]
-        kind = next((kind for kind in fitting if kind.name == before.get(host)), fitting[0] if fitting else None)
-        if kind is None:
-            kind = _Type("", machine)
-            types.append(kind)
+            return
+        if problems := machine_problems(machine, self._entries.get(host, {})):
+            self.notes.add(host, f"no node line can be made, since the cluster file would refuse {'; '.join(problems)}")
+            return
+        kind = self._find_type(machine, name)
         kind.take(host, machine)
-        notes.add(host, *_disappeared(former, kind.machine, before.get(host, "")))
-    taken = {host for kind in types for host in kind.hosts}
-    for host in order:
-        if host not in taken and host not in measured and before.get(host) in by_name:
-            by_name[before[host]].hosts.append(host)
-    named = {str(node["hardware"]) for node in known.get("nodes") or ()}
-    unused = [f"hardware {name}: the file names no host for it, so it is left out" for name in by_name.keys() - named]
-    return _described(types, order, reserved, notes.lines(order) + sorted(unused))
+        self.notes.add(host, *_name_losses(before, kind.machine, name or ""))
+
+    def _make_machine(self, host: str, facts: Facts, before: Machine) -> tuple[Machine | None, list[str]]:
+        """The machine of a host, none if Slurm cannot use the host; and what is odd about it."""
+        machine, oddities = machine_type(facts)
+        if machine is None or self._remove_gres:
+            return machine, oddities
+        with_gres, oddities_with_gres = _add_known_gres(machine, oddities, before, facts)
+        # Written by a person, they may contradict what was measured.
+        if machine_problems(with_gres, self._entries.get(host, {})):
+            return machine, oddities
+        return with_gres, oddities_with_gres
+
+    def _find_type(self, machine: Machine, name: str | None) -> _Type:
+        """The type that a machine fits, that of this name if there are several; a new one if there is none."""
+        fitting = [kind for kind in self.types if kind.fits(machine)]
+        if not fitting:
+            fitting = [_Type("", machine)]
+            self.types += fitting
+        return next((kind for kind in fitting if kind.name == name), fitting[0])
+
+    def keep_types(self, hosts: Iterable[str]) -> None:
+        """Leave hosts that were not measured in the types that they have."""
+        for host in hosts:
+            name = self._types_before.get(host)
+            if name in self._by_name:
+                self._by_name[name].hosts.append(host)
+
+    def unused_types(self) -> list[str]:
+        """Lines about types for which the file names no host."""
+        unused = self._by_name.keys() - self._named
+        return sorted(f"hardware {name}: the file names no host for it, so it is left out" for name in unused)
 
 
 class _Notes:
@@ -129,7 +161,7 @@ class _Type:
             [self.machine.get(key, 1) for key in _SHAPE] == [machine.get(key, 1) for key in _SHAPE]
             and _measurable(self.machine) == _measurable(machine)
             and all(entry in self.machine["gres"] for entry in _written_by_hand(machine))
-            and _near(self.most, machine["real_memory"])
+            and _is_near(self.most, machine["real_memory"])
         )
 
     def take(self, host: str, machine: Machine) -> None:
@@ -138,7 +170,7 @@ class _Type:
         self.machine["real_memory"] = min(self.machine["real_memory"], machine["real_memory"])
 
 
-def _near(one: int, other: int) -> bool:
+def _is_near(one: int, other: int) -> bool:
     """Whether machines with these sizes of memory are of one type."""
     return abs(one - other) * ALIKE <= max(one, other)
 
@@ -170,19 +202,19 @@ def _written_by_hand(machine: Machine) -> list[Machine]:
     return [entry for entry in machine.get("gres") or () if not _is_measurable(entry)]
 
 
-def _with_gres(machine: Machine, odd: list[str], former: Machine, facts: Facts) -> tuple[Machine, list[str]]:
+def _add_known_gres(machine: Machine, odd: list[str], former: Machine, facts: Facts) -> tuple[Machine, list[str]]:
     """A measured machine with the generic resources of its former type that the measurement does not disprove.
 
     Without a GPU that has a driver, the GPUs of the former type stay: its driver may be broken.
     """
-    found, formerly = _measurable(machine), _measurable(former)
-    if formerly not in ([], found) and all(gpu["minor"] is None for gpu in facts["gpus"]):
-        found = formerly
+    detected, known = _measurable(machine), _measurable(former)
+    if known not in ([], detected) and all(gpu["minor"] is None for gpu in facts["gpus"]):
+        detected = known
         odd = [
-            f"no GPU with a driver was found, so {_words(found)} stays in its machine type; if the GPUs are gone, run "
-            "discover with -e hardware_remove_gres=true"
+            f"no GPU with a driver was found, so {_describe_gres(known)} stays in its machine type; if the GPUs are "
+            "gone, run discover with -e hardware_remove_gres=true"
         ]
-    entries = [*found, *_written_by_hand(former)]
+    entries = [*detected, *_written_by_hand(former)]
     return {**machine, **({"gres": entries} if entries else {})}, odd
 
 
@@ -195,12 +227,12 @@ def _resources(machine: Machine) -> Counter[str]:
     return count
 
 
-def _words(entries: Iterable[Machine]) -> str:
+def _describe_gres(entries: Iterable[Machine]) -> str:
     """Generic resources in words, as Slurm writes them: `gpu:h100:8`."""
     return ", ".join(f"{what}:{count}" for what, count in _resources({"gres": [*entries]}).items())
 
 
-def _disappeared(former: Machine, machine: Machine, name: str) -> list[str]:
+def _name_losses(former: Machine, machine: Machine, name: str) -> list[str]:
     """The resources and keys of a host's former machine type that its new one lacks."""
     now = _resources(machine)
     fewer = [f"{what}:{count} (now {now[what]})" for what, count in _resources(former).items() if count > now[what]]
@@ -208,7 +240,7 @@ def _disappeared(former: Machine, machine: Machine, name: str) -> list[str]:
     return [f"no longer {name}, which had {', '.join(fewer + keys)}"] if fewer + keys else []
 
 
-def _described(types: list[_Type], order: list[str], reserved: Iterable[str], notes: list[str]) -> dict[str, Any]:
+def _make_result(types: list[_Type], order: list[str], reserved: Iterable[str], notes: list[str]) -> dict[str, Any]:
     """Types and entries in the order of the cluster's hosts, new types with names, odd ones with notes."""
     place = {host: i for i, host in enumerate(order)}
     used = sorted((kind for kind in types if kind.hosts), key=lambda kind: min(place[host] for host in kind.hosts))
@@ -225,7 +257,7 @@ def _described(types: list[_Type], order: list[str], reserved: Iterable[str], no
         {
             "hosts": fold(sorted(kind.hosts, key=place.__getitem__)),
             "hardware": kind.name,
-            "notes": _oddities(kind, used),
+            "notes": _find_oddities(kind, used),
         }
         for kind in used
     ]
@@ -253,11 +285,11 @@ def machine_type(facts: Facts) -> tuple[Machine | None, list[str]]:
         "threads_per_core": threads,
         "real_memory": facts["real_memory"] - facts["real_memory"] // MARGIN,
     }
-    entries, notes = _gres(facts["gpus"], machine)
+    entries, notes = _make_gres(facts["gpus"], machine)
     return {**machine, **({"gres": entries} if entries else {})}, notes
 
 
-def _gres(found: list[Mapping[str, Any]], machine: Machine) -> tuple[list[Machine], list[str]]:
+def _make_gres(found: list[Mapping[str, Any]], machine: Machine) -> tuple[list[Machine], list[str]]:
     """The entries for GPUs, and unusual findings about them."""
     driven = [gpu for gpu in found if gpu["minor"] is not None]
     notes: list[str] = []
@@ -269,15 +301,15 @@ def _gres(found: list[Mapping[str, Any]], machine: Machine) -> tuple[list[Machin
         away = [gpu["pci_address"] for gpu in found if gpu["minor"] is None]
         notes += [f"the GPU at {address} has no driver and is left out" for address in away]
     if any(gpu["mig"] for gpu in driven):
-        return _mig_entries(driven), notes
+        return _make_mig_entries(driven), notes
     numbered = driven or [{**gpu, "minor": number} for number, gpu in enumerate(found)]
-    return _file_entries(numbered, machine), notes
+    return _make_file_entries(numbered, machine), notes
 
 
-def _file_entries(found: list[Mapping[str, Any]], machine: Machine) -> list[Machine]:
+def _make_file_entries(found: list[Mapping[str, Any]], machine: Machine) -> list[Machine]:
     """An entry for the GPUs of a type that are next to the same sockets; types and cores only where all have them."""
     typed = all(gpu["type"] for gpu in found)
-    near = [_sockets(gpu["cores"], machine) for gpu in found]
+    near = [_widen_to_sockets(gpu["cores"], machine) for gpu in found]
     placed = all(near) and len(set(near)) > 1
     files: dict[tuple[str, str], list[str]] = {}
     for gpu, cores in zip(found, near):
@@ -294,7 +326,7 @@ def _file_entries(found: list[Mapping[str, Any]], machine: Machine) -> list[Mach
     ]
 
 
-def _sockets(cores: str, machine: Machine) -> str:
+def _widen_to_sockets(cores: str, machine: Machine) -> str:
     """Cores, widened to a whole socket, since Slurm takes no part of one (`_check_core_range_matches_sock` in gres.c).
 
     None for cores that Slurm does not know: a socket of an irregular machine has more than the average, which counts.
@@ -306,7 +338,7 @@ def _sockets(cores: str, machine: Machine) -> str:
     return "" if wide >> known or len(sockets) not in (1, machine["sockets"]) else format_list(wide)
 
 
-def _mig_entries(found: list[Mapping[str, Any]]) -> list[Machine]:
+def _make_mig_entries(found: list[Mapping[str, Any]]) -> list[Machine]:
     """An entry for the GPUs of a type with the same MIG layout, which only NVML finds."""
     counts: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
     for gpu in found:
@@ -352,7 +384,7 @@ def _cards(machine: Machine) -> Counter[str]:
     return cards
 
 
-def _oddities(kind: _Type, types: list[_Type]) -> list[str]:
+def _find_oddities(kind: _Type, types: list[_Type]) -> list[str]:
     """The hardware that a few machines lack and most similar ones have: memory, GPUs, cores, threads."""
     like = [
         (alike, len(other.hosts), other)
@@ -362,7 +394,7 @@ def _oddities(kind: _Type, types: list[_Type]) -> list[str]:
     if not like:
         return []
     other = max(like, key=lambda item: item[:2])[2]
-    return [f"{what} than {other.name} ({len(other.hosts)} hosts)" for what in _lacks(kind.machine, other.machine)]
+    return [f"{what} than {other.name} ({len(other.hosts)} hosts)" for what in _name_lacks(kind.machine, other.machine)]
 
 
 def _traits(machine: Machine) -> tuple[Any, ...]:
@@ -378,17 +410,17 @@ def _traits(machine: Machine) -> tuple[Any, ...]:
 def _likeness(one: Machine, other: Machine) -> int:
     """How many traits two types share."""
     mine, theirs = _traits(one), _traits(other)
-    return sum([mine[0] == theirs[0], mine[1] == theirs[1], _near(mine[2], theirs[2]), mine[3] == theirs[3]])
+    return sum([mine[0] == theirs[0], mine[1] == theirs[1], _is_near(mine[2], theirs[2]), mine[3] == theirs[3]])
 
 
-def _lacks(one: Machine, other: Machine) -> list[str]:
+def _name_lacks(one: Machine, other: Machine) -> list[str]:
     """The traits of which one machine has less than another, in words that "than NAME" follows."""
     (cores, threads, memory, cards), theirs = _traits(one), _traits(other)
     words = []
     for count, more, what in ((cores, theirs[0], "cores"), (threads, theirs[1], "threads per core")):
         if count < more:
             words.append(f"fewer {what} ({count}, not {more})")
-    if memory < theirs[2] and not _near(memory, theirs[2]):
+    if memory < theirs[2] and not _is_near(memory, theirs[2]):
         words.append(f"less memory ({memory} MiB, not {theirs[2]})")
     for card, count in theirs[3].items():
         if cards[card] < count:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shor
 
 PARTS = ("controllers", "database", "login", "compute")
 """The parts of a cluster that hosts can be chosen for."""
+
+_OF_ONE_HOST = {
+    "database": "one",
+    "controllers": "one; add standbys later, with a StateSaveLocation that all controllers mount",
+}
+"""The parts that get one host, with the words for what is allowed."""
 
 MOST_SECONDS = 30
 """The difference of clocks from which site.yml refuses a host (role base)."""
@@ -77,11 +83,7 @@ def choice_errors(
         hosts: all hosts of the inventory.
         given: names of the variables that begin with `new_cluster_`. known: those of them that there are.
     """
-    known = sorted(known)
-    errors = [
-        f"{variable}: {schema.unknown('variable', variable, known, ', '.join(known))}"
-        for variable in sorted({*given} - {*known})
-    ]
+    errors = unknown_variables(given, known)
     try:
         schema.cluster_name(choices.get("name"))
     except ValueError as error:
@@ -89,29 +91,40 @@ def choice_errors(
     if not hosts:
         errors.append("the inventory has no hosts, allowed: -i host1,host2, or -i FILE")
     for part in PARTS:
-        key = f"new_cluster_{part}"
-        try:
-            names = expand(str(choices.get(part) or ""))
-        except ValueError as error:
-            errors.append(f"{key}: found {shown(choices.get(part))}, {error}")
-            continue
-        errors += [f"{key}: {name} is listed twice" for name in dict.fromkeys(names) if names.count(name) > 1]
-        strange = [name for name in names if name not in hosts]
-        if strange:
-            allowed = f"hosts of the inventory, {fold([*hosts])}"
-            errors.append(f"{key}: found {shown(fold(strange))}, {schema.unknown('host', strange[0], hosts, allowed)}")
-        if part == "database" and len(names) > 1:
-            errors.append(f"{key}: found {len(names)} hosts, allowed: one")
-        if part == "controllers" and len(names) > 1:
-            what = "one; add standbys later, with a StateSaveLocation that all controllers mount"
-            errors.append(f"{key}: found {len(names)} hosts, allowed: {what}")
+        errors += _find_part_errors(part, choices.get(part), hosts)
+    return errors
+
+
+def unknown_variables(given: Iterable[str], known: Iterable[str]) -> list[str]:
+    """The errors in the names of variables that were given to a playbook."""
+    names = sorted(known)
+    return [
+        f"{variable}: {schema.unknown('variable', variable, names, ', '.join(names))}"
+        for variable in sorted({*given} - {*names})
+    ]
+
+
+def _find_part_errors(part: str, choice: Any, hosts: Sequence[str]) -> list[str]:
+    """The errors in the hosts that were chosen for a part."""
+    key = f"new_cluster_{part}"
+    try:
+        names = expand(str(choice or ""))
+    except ValueError as error:
+        return [f"{key}: found {shown(choice)}, {error}"]
+    errors = [f"{key}: {name} is listed twice" for name in dict.fromkeys(names) if names.count(name) > 1]
+    strange = [name for name in names if name not in hosts]
+    if strange:
+        allowed = f"hosts of the inventory, {fold([*hosts])}"
+        errors.append(f"{key}: found {shown(fold(strange))}, {schema.unknown('host', strange[0], hosts, allowed)}")
+    if part in _OF_ONE_HOST and len(names) > 1:
+        errors.append(f"{key}: found {len(names)} hosts, allowed: {_OF_ONE_HOST[part]}")
     return errors
 
 
 # -- what was found --------------------------------------------------------------------------------------------------
 
 
-def _found(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) -> _Candidate:
+def _read_candidate(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) -> _Candidate:
     """A host, from the registered results of its tasks."""
     host = _Candidate(name, cells={"host": name})
     ping, look, processes, addresses = (
@@ -119,12 +132,12 @@ def _found(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) ->
     )
     if ping.get("unreachable"):
         host.cells["reached"] = "no"
-        host.reasons.append(f"unreachable: {_told(ping)}")
+        host.reasons.append(f"unreachable: {_describe_failure(ping)}")
         return host
     host.cells["reached"] = "yes"
     facts = (look.get("ansible_facts") or {}).get("slurm_host")
     if ping.get("ping") != "pong" or not facts:
-        words = _told(look if ping.get("ping") == "pong" else ping)
+        words = _describe_failure(look if ping.get("ping") == "pong" else ping)
         no_sudo = bool(_SUDO.search(words))
         host.cells["sudo"] = "no" if no_sudo else "?"
         host.reasons.append(f"{'no sudo' if no_sudo else 'no module runs'}: {words}")
@@ -132,31 +145,31 @@ def _found(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) ->
     host.cells["sudo"] = "yes"
     host.hardware = look["ansible_facts"].get("slurm_hardware") or {}
     host.offset = float(look.get("clock_offset", 0))
-    _platform(host, facts, platforms)
-    _own_name(host, facts)
-    _own_address(host, str(variables.get("ansible_host") or ""), str(addresses.get("stdout", "")).split())
-    _room(host, facts)
-    _slurm(host, facts, processes)
+    _check_platform(host, facts, platforms)
+    _find_name(host, facts)
+    _find_address(host, str(variables.get("ansible_host") or ""), str(addresses.get("stdout", "")).split())
+    _check_room(host, facts)
+    _check_slurm(host, facts, processes)
     return host
 
 
-def _told(answer: Mapping[str, Any]) -> str:
+def _describe_failure(answer: Mapping[str, Any]) -> str:
     """What Ansible and the host say of a failure, on one line."""
     words = " ".join(str(answer.get(key) or "") for key in ("msg", "module_stderr")).replace(">>> Standard Error", "")
     return short(visible(" ".join(words.removeprefix("Task failed: ").split())), 200) or "Ansible gives no reason"
 
 
-def _platform(host: _Candidate, facts: Mapping[str, Any], platforms: Sequence[str]) -> None:
+def _check_platform(host: _Candidate, facts: Mapping[str, Any], platforms: Sequence[str]) -> None:
     """Its distribution."""
     host.cells["platform"] = facts["distribution"]
     if facts["distribution"] not in platforms:
         host.reasons.append(f"unknown platform {facts['distribution']}, allowed: {', '.join(platforms)}")
 
 
-def _own_name(host: _Candidate, facts: Mapping[str, Any]) -> None:
+def _find_name(host: _Candidate, facts: Mapping[str, Any]) -> None:
     """Its name: that of the inventory, which must be its host name, or its host name where the inventory has an IP."""
     own = facts["hostname"]
-    if _ip(host.known_as):
+    if _ip_version(host.known_as):
         host.name = own.partition(".")[0]
         host.cells["name"] = own
         if not _LABEL.fullmatch(host.name) or host.name.lower() == "localhost":
@@ -169,13 +182,13 @@ def _own_name(host: _Candidate, facts: Mapping[str, Any]) -> None:
         host.reasons.append(f"its host name is {own}: make both equal (hostnamectl set-hostname {host.name})")
 
 
-def _own_address(host: _Candidate, ansible_host: str, told: Iterable[str]) -> None:
+def _find_address(host: _Candidate, ansible_host: str, told: Iterable[str]) -> None:
     """Its address: that by which Ansible reaches it if the host has it, or the only one that the host has.
 
     Slurm uses IPv4 unless slurm.conf says otherwise.
     """
-    declared = next((text for text in (ansible_host, host.known_as) if _ip(text)), "")
-    own = [text for text in told if _ip(text) == 4]
+    declared = next((text for text in (ansible_host, host.known_as) if _ip_version(text)), "")
+    own = [text for text in told if _ip_version(text) == 4]
     if declared in own:
         host.address = host.cells["address"] = declared
     elif len(own) == 1:
@@ -191,7 +204,7 @@ def _own_address(host: _Candidate, ansible_host: str, told: Iterable[str]) -> No
         )
 
 
-def _ip(text: str) -> int | None:
+def _ip_version(text: str) -> int | None:
     """The version of an IP address; None for any other text."""
     try:
         return ipaddress.ip_address(text).version
@@ -199,7 +212,7 @@ def _ip(text: str) -> int | None:
         return None
 
 
-def _room(host: _Candidate, facts: Mapping[str, Any]) -> None:
+def _check_room(host: _Candidate, facts: Mapping[str, Any]) -> None:
     """The room in the directories in which a cluster writes."""
     free = facts["free_mib"]
     if not free:
@@ -211,30 +224,51 @@ def _room(host: _Candidate, facts: Mapping[str, Any]) -> None:
         host.reasons.append(f"{free[least]} MiB are free in {least}, allowed: {LEAST_MIB} or more")
 
 
-def _slurm(host: _Candidate, facts: Mapping[str, Any], processes: Mapping[str, Any]) -> None:
+@dataclass(frozen=True)
+class _Processes:
+    """What pgrep has found."""
+
+    daemons: list[str]
+    jobs: set[str]
+    has_munge: bool
+
+    @classmethod
+    def of(cls, output: str) -> _Processes:
+        """From its output."""
+        names = {*_PROCESS.findall(output)}
+        return cls([daemon for daemon in DAEMONS if daemon in names], {*_STEP.findall(output)}, "munged" in names)
+
+
+def _check_slurm(host: _Candidate, facts: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
     """Another Slurm, and munge. `paths` has files of a cluster; pgrep ends with 1 where it finds no process."""
-    running = {*_PROCESS.findall(str(processes.get("stdout", "")))}
-    jobs = {*_STEP.findall(str(processes.get("stdout", "")))}
-    daemons = [daemon for daemon in DAEMONS if daemon in running]
-    there = [*facts["paths"]]
+    processes = _Processes.of(str(answer.get("stdout", "")))
+    host.cells["Slurm and munge"] = _describe_slurm(facts, processes)
+    signs = [
+        *([f"{len(processes.jobs)} jobs run"] if processes.jobs else []),
+        *(f"{daemon} runs" for daemon in processes.daemons),
+        *(f"there is {path}" for path in facts["paths"]),
+    ]
+    if signs:
+        host.reasons.append(f"belongs to another cluster ({signs[0]}), which stays as it is")
+    elif facts["slurm_version"] and answer.get("rc") not in (0, 1):
+        host.reasons.append(f"has Slurm {facts['slurm_version']}, and pgrep cannot tell whether it runs")
+    elif "munge" in facts["packages"] or processes.has_munge:
+        host.remarks.append("munge is there already: site.yml gives it the key of this cluster")
+
+
+def _describe_slurm(facts: Mapping[str, Any], processes: _Processes) -> str:
+    """What the table says of Slurm and munge."""
     words = []
     if facts["slurm_version"]:
         words.append(f"Slurm {facts['slurm_version']}")
-    if daemons:
-        words.append(f"runs {', '.join(daemons)}")
-    if jobs:
-        words.append(f"{len(jobs)} jobs")
-    if "munge" in facts["packages"] or "munged" in running:
+    if processes.daemons:
+        words.append(f"runs {', '.join(processes.daemons)}")
+    if processes.jobs:
+        words.append(f"{len(processes.jobs)} jobs")
+    if "munge" in facts["packages"] or processes.has_munge:
         version = facts["packages"].get("munge", "")
-        words.append(f"munge {version}{'' if 'munged' in running else ', stopped'}".replace("  ", " "))
-    host.cells["Slurm and munge"] = ", ".join(words) or "none"
-    if daemons or jobs or there:
-        what = f"{len(jobs)} jobs run" if jobs else f"{daemons[0]} runs" if daemons else f"there is {there[0]}"
-        host.reasons.append(f"belongs to another cluster ({what}), which stays as it is")
-    elif facts["slurm_version"] and processes.get("rc") not in (0, 1):
-        host.reasons.append(f"has Slurm {facts['slurm_version']}, and pgrep cannot tell whether it runs")
-    elif "munge" in facts["packages"] or "munged" in running:
-        host.remarks.append("munge is there already: site.yml gives it the key of this cluster")
+        words.append(f"munge {version}{'' if processes.has_munge else ', stopped'}".replace("  ", " "))
+    return ", ".join(words) or "none"
 
 
 # -- the cluster -----------------------------------------------------------------------------------------------------
@@ -258,54 +292,69 @@ def new_cluster(
         `table`: lines. `errors`: why there can be no file; empty if there can. `cluster`: the content of the file.
         `remarks`: comments for the file. `notes`: remarks about each machine type.
     """
-    found = [_found(str(name), hostvars[name], platforms) for name in hosts]
-    by_name = {host.known_as: host for host in found}
+    candidates = [_read_candidate(str(name), hostvars[name], platforms) for name in hosts]
+    by_name = {host.known_as: host for host in candidates}
     chosen = {part: expand(str(choices.get(part) or "")) for part in PARTS}
-    _clocks(found, chosen["controllers"])
-    _unique(found)
-    errors = [
+    _compare_clocks(candidates, chosen["controllers"])
+    _refuse_duplicates(candidates)
+    errors = _find_unusable_choices(chosen, by_name)
+    usable = [host.known_as for host in candidates if not host.reasons]
+    if not usable:
+        errors.append("no host can be used, see the table")
+    if errors:
+        return {"table": _make_table(candidates, {}), "errors": errors, "cluster": {}, "remarks": [], "notes": {}}
+    assigned = _assign_parts(chosen, usable, by_name)
+    compute = [by_name[name] for name in assigned["compute"]]
+    names = [host.name for host in compute]
+    described = discover({host.name: host.hardware for host in compute}, {}, names, [])
+    cluster = _make_cluster(choices["name"], assigned, by_name, described)
+    parts = {**assigned, "compute": _select_measured(compute, described["nodes"])}
+    return {
+        "table": _make_table(candidates, parts),
+        "errors": _find_errors(cluster),
+        "cluster": cluster,
+        "remarks": [*_describe_candidates(candidates), *described["notes"]],
+        "notes": {node["hardware"]: node["notes"] for node in described["nodes"]},
+    }
+
+
+def _find_unusable_choices(chosen: Mapping[str, Sequence[str]], by_name: Mapping[str, _Candidate]) -> list[str]:
+    """The errors for hosts that were chosen and cannot be used."""
+    return [
         f"new_cluster_{part}: {name} cannot be used: {'; '.join(by_name[name].reasons)}"
         for part in PARTS
         for name in chosen[part]
         if by_name[name].reasons
     ]
-    usable = [host.known_as for host in found if not host.reasons]
-    if not usable:
-        errors.append("no host can be used, see the table")
-    if errors:
-        return {"table": _table(found, {}), "errors": errors, "cluster": {}, "remarks": [], "notes": {}}
-    parts = _assigned(chosen, usable, by_name)
-    described = discover(
-        {by_name[name].name: by_name[name].hardware for name in parts["compute"]},
-        {},
-        [by_name[name].name for name in parts["compute"]],
-        [],
-    )
-    cluster = _cluster(choices, parts, by_name, described)
-    measured = {name for node in described["nodes"] for name in expand(node["hosts"])}
-    for name in parts["compute"]:
-        if by_name[name].name not in measured:
-            by_name[name].remarks.append("no compute node, since its hardware makes no node line")
-            parts["compute"] = [other for other in parts["compute"] if other != name]
-    if not described["nodes"]:
-        errors.append("no host has hardware that makes a compute node, see the remarks")
-    else:
-        try:
-            load(Document("the new cluster file", cluster))
-        except ModelError as error:
-            errors += error.problems
-    remarks = [f"{host.name}: {what}" for host in found if not host.reasons for what in host.remarks]
-    left = [f"{host.known_as} is left out: {'; '.join(host.reasons)}" for host in found if host.reasons]
-    return {
-        "table": _table(found, parts),
-        "errors": errors,
-        "cluster": cluster,
-        "remarks": [*left, *remarks, *described["notes"]],
-        "notes": {node["hardware"]: node["notes"] for node in described["nodes"]},
-    }
 
 
-def _clocks(hosts: Iterable[_Candidate], controllers: Sequence[str]) -> None:
+def _select_measured(compute: Iterable[_Candidate], nodes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The hosts that are nodes, by their names in the inventory; of the others it is said why they are none."""
+    measured = {name for node in nodes for name in expand(node["hosts"])}
+    for host in compute:
+        if host.name not in measured:
+            host.remarks.append("no compute node, since its hardware makes no node line")
+    return [host.known_as for host in compute if host.name in measured]
+
+
+def _find_errors(cluster: dict[str, Any]) -> list[str]:
+    """Why the cluster file is not valid."""
+    if not cluster["nodes"]:
+        return ["no host has hardware that makes a compute node, see the remarks"]
+    try:
+        load(Document("the new cluster file", cluster))
+    except ModelError as error:
+        return error.problems
+    return []
+
+
+def _describe_candidates(candidates: Iterable[_Candidate]) -> list[str]:
+    """Comments on the hosts, those that are left out first."""
+    left_out = [f"{host.known_as} is left out: {'; '.join(host.reasons)}" for host in candidates if host.reasons]
+    return [*left_out, *(f"{host.name}: {what}" for host in candidates if not host.reasons for what in host.remarks)]
+
+
+def _compare_clocks(hosts: Iterable[_Candidate], controllers: Sequence[str]) -> None:
     """The clocks, beside that of the controller, or of the middle host where none is chosen."""
     hosts = [host for host in hosts if host.offset is not None]
     offsets = sorted(host.offset or 0.0 for host in hosts)
@@ -318,7 +367,7 @@ def _clocks(hosts: Iterable[_Candidate], controllers: Sequence[str]) -> None:
             host.reasons.append(f"its clock differs by {abs(difference):.0f} s, allowed: less than {MOST_SECONDS}")
 
 
-def _unique(hosts: Iterable[_Candidate]) -> None:
+def _refuse_duplicates(hosts: Iterable[_Candidate]) -> None:
     """Two hosts of the inventory may be one machine, or have one name."""
     first: dict[str, str] = {}
     for host in hosts:
@@ -328,7 +377,7 @@ def _unique(hosts: Iterable[_Candidate]) -> None:
                 host.reasons.append(f"has the host name {host.name}, as {other} has")
 
 
-def _assigned(
+def _assign_parts(
     chosen: Mapping[str, list[str]], usable: Sequence[str], by_name: Mapping[str, _Candidate]
 ) -> dict[str, list[str]]:
     """The hosts of each part, by their names in the inventory.
@@ -346,45 +395,53 @@ def _assigned(
     return {"controllers": controllers, "database": database, "login": login, "compute": compute}
 
 
-def _cluster(
-    choices: Mapping[str, Any],
-    parts: Mapping[str, list[str]],
-    by_name: Mapping[str, _Candidate],
-    described: Mapping[str, Any],
+def _make_cluster(
+    name: str, parts: Mapping[str, list[str]], by_name: Mapping[str, _Candidate], described: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The content of the cluster file."""
-    address = {host.name: host.address for host in by_name.values()}
-    own = {part: [by_name[name].name for name in names] for part, names in parts.items()}
-    nodes, kinds = [], dict[str, list[str]]()
-    for node in described["nodes"]:
-        hosts = expand(node["hosts"])
-        gpus = any(gres["name"] == "gpu" for gres in described["hardware"][node["hardware"]].get("gres", []))
-        kinds.setdefault("gpu" if gpus else "cpu", []).extend(hosts)
-        for known in (True, False):
-            names = [host for host in hosts if bool(address[host]) == known]
-            if names:
-                addresses = {"address": fold([address[host] for host in names])} if known else {}
-                nodes.append({"hosts": fold(names), "hardware": node["hardware"], **addresses})
-    ordered = sorted(kinds, reverse=True)  # jobs go to GPUs, unless they ask for cpu
-    others = dict.fromkeys(host for part in PARTS[:3] for host in own[part])
+    addresses = {host.name: host.address for host in by_name.values()}
+    hosts = {part: [by_name[known_as].name for known_as in parts[part]] for part in PARTS}
+    nodes = [entry for node in described["nodes"] for entry in _split_by_address(node, addresses)]
     compute = {host for node in nodes for host in expand(node["hosts"])}
+    servers = dict.fromkeys(host for part in PARTS[:3] for host in hosts[part] if host not in compute)
     return {
         "plugin": schema.PLUGIN,
-        "name": choices["name"],
-        "controllers": fold(own["controllers"]),
-        "database": fold(own["database"]),
-        "login": fold(own["login"]),
+        "name": name,
+        "controllers": fold(hosts["controllers"]),
+        "database": fold(hosts["database"]),
+        "login": fold(hosts["login"]),
         "hardware": described["hardware"],
         "nodes": nodes,
-        "partitions": [
-            {"name": kind, "nodes": fold(kinds[kind]), **({"default": True} if kind == ordered[0] else {})}
-            for kind in ordered
-        ],
-        "addresses": {host: address[host] for host in others if host not in compute and address[host]},
+        "partitions": _make_partitions(described),
+        "addresses": {host: addresses[host] for host in servers if addresses[host]},
     }
 
 
-def _table(hosts: Iterable[_Candidate], parts: Mapping[str, list[str]]) -> list[str]:
+def _split_by_address(node: Mapping[str, Any], addresses: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """The entries for the hosts of a machine type: those with an address, and those without."""
+    hosts = expand(node["hosts"])
+    with_address = [host for host in hosts if addresses[host]]
+    without = [host for host in hosts if not addresses[host]]
+    if with_address:
+        own = fold([addresses[host] for host in with_address])
+        yield {"hosts": fold(with_address), "hardware": node["hardware"], "address": own}
+    if without:
+        yield {"hosts": fold(without), "hardware": node["hardware"]}
+
+
+def _make_partitions(described: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A partition for the nodes with GPUs, the default, and one for the others."""
+    hosts: dict[str, list[str]] = {"gpu": [], "cpu": []}
+    for node in described["nodes"]:
+        machine = described["hardware"][node["hardware"]]
+        has_gpus = any(gres["name"] == "gpu" for gres in machine.get("gres", []))
+        hosts["gpu" if has_gpus else "cpu"] += expand(node["hosts"])
+    # Jobs go to GPUs, unless they ask for cpu.
+    partitions: list[dict[str, Any]] = [{"name": name, "nodes": fold(names)} for name, names in hosts.items() if names]
+    return [{**partition, **({} if number else {"default": True})} for number, partition in enumerate(partitions)]
+
+
+def _make_table(hosts: Iterable[_Candidate], parts: Mapping[str, list[str]]) -> list[str]:
     """The table of what was found, with what happens to each host."""
     words = {"controllers": "controller", "database": "database", "login": "login", "compute": "compute node"}
     rows = [list(COLUMNS)]

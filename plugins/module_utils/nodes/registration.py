@@ -58,9 +58,9 @@ def check_registration(
             continue
         machine, percent = machine_of(node, hardware), memory_percent(node, slurm_conf)
         for host in hosts:
-            for verdict in _node(machine, measured[host], percent):
+            for verdict in _check_node(machine, measured[host], percent):
                 verdicts.setdefault(verdict, []).append(host)
-    overridden = "config_override" in _setting(slurm_conf, "SlurmdParameters")
+    overridden = "config_override" in _read_setting(slurm_conf, "SlurmdParameters")
     result: dict[str, list[str]] = {"refused": [], "odd": []}
     for (effect, what), hosts in verdicts.items():
         hidden = effect == INVAL and overridden
@@ -72,21 +72,21 @@ def check_registration(
     return result
 
 
-def _setting(slurm_conf: Mapping[str, Any], key: str) -> str:
+def _read_setting(slurm_conf: Mapping[str, Any], key: str) -> str:
     """The value of a parameter whose elements are joined by commas, in small letters; keys have no case in Slurm."""
     value = next((value for name, value in slurm_conf.items() if name.lower() == key.lower()), None)
     return ",".join(map(str, value if isinstance(value, list) else [value or ""])).lower()
 
 
-def _node(machine: Machine, facts: Facts, memory_percent: float) -> Iterator[tuple[str, str]]:
+def _check_node(machine: Machine, facts: Facts, memory_percent: float) -> Iterator[tuple[str, str]]:
     """The findings of one node, as (effect, difference)."""
-    yield from _cpus(machine, facts)
-    yield from _memory(machine, facts, memory_percent)
+    yield from _check_cpus(machine, facts)
+    yield from _check_memory(machine, facts, memory_percent)
     if facts.get("tmp_disk") is not None and facts["tmp_disk"] < machine.get("tmp_disk", 0):
         yield INVAL, _too_high("TmpDisk", machine["tmp_disk"], facts["tmp_disk"], facts["tmp_disk"])
     gres = machine.get("gres") or []
-    yield from _files(gres, facts)
-    yield from _gpus([entry for entry in gres if entry["name"] == "gpu"], facts["gpus"])
+    yield from _check_files(gres, facts)
+    yield from _check_gpus([entry for entry in gres if entry["name"] == "gpu"], facts["gpus"])
 
 
 def _too_high(name: str, configured: int, present: int, allowed: int) -> str:
@@ -105,7 +105,7 @@ def shape(facts: Facts) -> tuple[int, int, int, int]:
     return facts["boards"], facts["boards"] * facts["sockets_per_board"], cores, threads
 
 
-def _cpus(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
+def _check_cpus(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
     """Slurmd registers what is configured unless it has fewer CPUs, then what it has (`_read_config` in slurmd.c)."""
     sockets, cores, threads = (int(machine[key]) for key in ("sockets", "cores_per_socket", "threads_per_core"))
     present = shape(facts)[1:]
@@ -127,21 +127,21 @@ def _cpus(machine: Machine, facts: Facts) -> Iterator[tuple[str, str]]:
 
 def memory_percent(node: Mapping[str, Any], slurm_conf: Mapping[str, Any]) -> float:
     """The part of RealMemory that a node must have (SlurmctldParameters in slurm.conf(5), node_reg_mem_percent)."""
-    for parameter in _setting(slurm_conf, "SlurmctldParameters").split(","):
+    for parameter in _read_setting(slurm_conf, "SlurmctldParameters").split(","):
         name, found, value = parameter.strip().partition("=")
         if name == "node_reg_mem_percent" and found:
             return float(value)
     return _MEMORY_PERCENT_CLOUD if str(node.get("State", "")).upper().startswith("CLOUD") else _MEMORY_PERCENT
 
 
-def _memory(machine: Machine, facts: Facts, percent: float) -> Iterator[tuple[str, str]]:
+def _check_memory(machine: Machine, facts: Facts, percent: float) -> Iterator[tuple[str, str]]:
     """Low RealMemory. A dump may not tell how much there is."""
     configured, present = int(machine["real_memory"]), facts["real_memory"]
     if present is not None and present * 100 < configured * percent:
         yield INVAL, _too_high("RealMemory", configured, present, int(present * 100 / percent))
 
 
-def _files(gres: list[Mapping[str, Any]], facts: Facts) -> Iterator[tuple[str, str]]:
+def _check_files(gres: list[Mapping[str, Any]], facts: Facts) -> Iterator[tuple[str, str]]:
     """Device files must exist when slurmd starts (`_my_stat` in `src/interfaces/gres.c`).
 
     The driver makes those of NVIDIA's GPUs: they may be missing if it knows their numbers, or has not been installed.
@@ -159,18 +159,18 @@ def _files(gres: list[Mapping[str, Any]], facts: Facts) -> Iterator[tuple[str, s
         )
 
 
-def _gpus(gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _check_gpus(gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """GPUs that NVML or the driver will not find; other makers' are not measured."""
     if not gres:
         return
     ready = bool(gpus) and all(gpu["minor"] is not None and gpu["model"] for gpu in gpus)
     if gres[0].get("autodetect") in ("nvml", "nvidia"):
-        yield from _autodetected(gres, gpus, ready)
+        yield from _check_counts(gres, gpus, ready)
     elif ready:
-        yield from _types(gres, gpus)
+        yield from _check_types(gres, gpus)
 
 
-def _autodetected(
+def _check_counts(
     gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]], ready: bool
 ) -> Iterator[tuple[str, str]]:
     """Counts by type: a type is part of the name that is found (`_normalize_sys_gres_types` in gres_gpu.c).
@@ -180,25 +180,32 @@ def _autodetected(
     if not ready:
         configured = sum(int(entry.get("count") or 1) for entry in gres)
         if len(gpus) < configured:
-            yield (
-                INVAL,
-                f"gres/gpu count {configured} configured, {len(gpus)} present; correct the gres or run discover",
-            )
+            yield INVAL, _too_few("gres/gpu", configured, len(gpus))
         return
-    found = Counter(name for gpu in gpus for name in detected_names(gpu))
+    free = Counter(name for gpu in gpus for name in detected_names(gpu))
     kinds = [pair for entry in gres for pair in gres_kinds(entry)]
     for kind, count in sorted(kinds, key=lambda pair: -len(pair[0] or "")):
-        present = 0
-        for name in list(found):
-            if (kind or "").lower() in name:
-                taken = min(count - present, found[name])
-                present, found[name] = present + taken, found[name] - taken
+        present = _take_gpus(free, kind or "", count)
         if present < count:
-            what = f"gres/gpu:{kind}" if kind else "gres/gpu"
-            yield INVAL, f"{what} count {count} configured, {present} present; correct the gres or run discover"
+            yield INVAL, _too_few(f"gres/gpu:{kind}" if kind else "gres/gpu", count, present)
 
 
-def _types(gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _take_gpus(free: Counter[str], kind: str, count: int) -> int:
+    """Take up to so many GPUs of a type from those that are free, by the names that are found; returns how many."""
+    present = 0
+    for name in list(free):
+        if kind.lower() in name:
+            taken = min(count - present, free[name])
+            present, free[name] = present + taken, free[name] - taken
+    return present
+
+
+def _too_few(what: str, count: int, present: int) -> str:
+    """The words for fewer GPUs than configured."""
+    return f"{what} count {count} configured, {present} present; correct the gres or run discover"
+
+
+def _check_types(gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Files that are another GPU than their type says; Slurm does not look."""
     types = {f"/dev/nvidia{gpu['minor']}": gpu for gpu in gpus}
     wrong: dict[tuple[str, str], list[str]] = {}

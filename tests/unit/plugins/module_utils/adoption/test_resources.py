@@ -45,6 +45,13 @@ CASES: dict[str, tuple[str, tuple[str, ...], list[Entry], str, list[str]]] = {
         "shard:a:8,shard:8",
         ["Name=shard Count=8"],
     ),
+    "links without a device file": (
+        "gpu:2",
+        ("Name=gpu File=/dev/nvidia0", "Name=gpu Links=-1,2 Count=1"),
+        [],
+        "gpu:2",
+        ["Name=gpu File=/dev/nvidia0", "Name=gpu Links=-1,2 Count=1"],
+    ),
     "mps on one of two GPUs": (
         "gpu:2,mps:100",
         ("Name=gpu File=/dev/nvidia[0-1]", "Name=mps Count=100 File=/dev/nvidia0"),

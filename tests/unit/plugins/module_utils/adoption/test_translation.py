@@ -78,7 +78,7 @@ def differences(files: Mapping[str, str], version: str = "24.11.5") -> list[str]
 
 def notes(files: Mapping[str, str], version: str = "24.11.5") -> list[str]:
     """The notes about the result."""
-    return [str(note) for note in adopted(files, version).notes]
+    return [str(note) for note in adopted(files, version).comments]
 
 
 def test_a_cluster_of_many_shapes() -> None:

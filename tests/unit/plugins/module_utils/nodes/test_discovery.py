@@ -81,6 +81,20 @@ def test_a_type_has_the_least_memory_of_its_hosts() -> None:
     assert machine["real_memory"] == 2063100 - 2063100 // 256
 
 
+def test_a_host_without_a_type_joins_one_of_the_file_rather_than_a_new_one() -> None:
+    machine, _odd = machine_type(facts(2064000))
+    known = {"hardware": {"t": machine}, "nodes": [{"hosts": "n3", "hardware": "t"}]}
+    result = found({"n1": facts(2085000), "n2": facts(2074000)}, known)  # n2 is near to both
+    assert entries(result) == {"n1": "8xh100-224c-2028g", "n[2-3]": "t"}
+
+
+def test_types_without_a_host_are_left_out_and_named() -> None:
+    machine, _odd = machine_type(facts())
+    result = found({}, {"hardware": {"t": machine, "t-2": machine}, "nodes": []})
+    words = "the file names no host for it, so it is left out"
+    assert result == {"hardware": {}, "nodes": [], "notes": [f"hardware t-2: {words}", f"hardware t: {words}"]}
+
+
 def test_much_less_memory_is_another_type_and_said() -> None:
     result = found({"n1": facts(), "n2": facts(1950000), "n3": facts()})
     assert entries(result) == {"n[1,3]": "8xh100-224c-2008g", "n2": "8xh100-224c-1897g"}

@@ -105,6 +105,13 @@ def test_equal_machines_are_one_type() -> None:
     assert len(cluster["hardware"]) == 2
 
 
+def test_hosts_without_an_address_have_an_entry_of_their_own() -> None:
+    hosts = {"c": host("c"), "n1": host("n1"), "n2": host("n2", addresses="10.0.0.2")}
+    cluster = made(hosts, controllers="c")["cluster"]
+    assert [(node["hosts"], node.get("address")) for node in cluster["nodes"]] == [("n2", "10.0.0.2"), ("n1", None)]
+    assert [part["nodes"] for part in cluster["partitions"]] == ["n[1-2]"]
+
+
 def test_an_ip_in_the_inventory_becomes_the_address_of_the_host_name() -> None:
     hosts = {
         "10.0.0.1": host("head", addresses="10.0.0.1 172.17.0.1"),

@@ -1,0 +1,76 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Parameters of a whole file of a cluster that is translated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.cluster_files import ClusterFiles, plain_value
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import LEFT_OUT
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.controllers import CONTROLLER_KEYS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import table_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.defaults import (
+    SLURM_DEFAULTS,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceLine
+
+
+def translate_settings(source: ClusterFiles, file: str, kind: schema.Kind) -> dict[str, Any]:
+    """The parameters of a file, in its order, by name in Slurm's spelling."""
+    given: dict[str, tuple[SourceLine, Any]] = {}
+    for line in source.lines[file]:
+        for key, value in _read_pairs(source, file, line):
+            name = source.find_name(file, key, value, line, kind)
+            if not name:
+                continue
+            if name in given and name in parameters.REPEATED:
+                before = given[name][1]
+                value = [*(before if isinstance(before, list) else [before]), value]
+            elif name in given:
+                source.add_comment(
+                    LEFT_OUT, given[name][0], name, f"{line} sets it again, and Slurm uses the last", file
+                )
+            given[name] = (line, value)
+    return {name: plain_value(value) for name, (_line, value) in given.items()}
+
+
+def _read_pairs(source: ClusterFiles, file: str, line: SourceLine) -> list[tuple[str, Any]]:
+    """The parameters of a line that are of the whole file, without those that name the cluster and its controllers."""
+    first = line.pairs[0][0].lower()
+    if table_of(file, line.pairs) in ("NodeName", "PartitionName"):
+        return []
+    if first == "frontendname":
+        source.add_comment(LEFT_OUT, line, "FrontendName", "the collection has no front ends", file)
+        return []
+    table = next((name for name in parameters.LINES if name.lower() == first), None)
+    if table and file == "slurm.conf":
+        values = _read_line_of_table(source, table, line)
+        return [(table, values)] if values else []
+    return [(key, value) for key, value in line.pairs if key.lower() not in CONTROLLER_KEYS]
+
+
+def _read_line_of_table(source: ClusterFiles, table: str, line: SourceLine) -> dict[str, Any]:
+    """A line with parameters of its own, such as NodeSet=; empty if there is nothing left of it."""
+    values: dict[str, Any] = {}
+    for key, value in line.pairs:
+        parameter = parameters.find(table, key)
+        if parameter is None:
+            source.add_comment(LEFT_OUT, line, key, "Slurm has no such parameter", "slurm.conf")
+        elif why := parameters.unread(table, key, source.version):
+            source.add_comment(LEFT_OUT, line, key, why, "slurm.conf")
+        else:
+            values[parameter.name] = value
+    return values if table in values else {}
+
+
+def unset_defaults(conf: dict[str, Any], names: Iterable[str]) -> list[str]:
+    """Take away what the collection would set and the cluster does not have; returns these parameters."""
+    unset = [name for name in names if name not in conf]
+    for name in unset:
+        conf[name] = SLURM_DEFAULTS.get(name)
+    return unset
