@@ -46,6 +46,11 @@ class Form(Enum):
     CORES = "a list of cores, such as 0-3,8, with numbers that a machine can have"
     LINE = "one line of at most 1000 characters"
     TEXT = "any text; the size of a whole answer is limited"
+    SECONDS = "seconds, with or without a fraction"
+
+
+class Empty(TypedDict):
+    """A mapping without keys, where a record does not apply."""
 
 
 class Most(NamedTuple):
@@ -61,6 +66,7 @@ _OWNER = r"[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}"
 
 Line = Annotated[str, Form.LINE]
 Text = Annotated[str, Form.TEXT]
+Seconds = Annotated[float, Form.SECONDS]
 Word = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9+._~:-]*")]
 ShortWord = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9+._~:-]*", 64)]
 Path = Annotated[str, Pattern(PATH)]

@@ -17,28 +17,20 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.gpucluster.slurm.plugins.module_utils import module_results
 from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import (
     CORES,
-    LARGEST,
-    MANY,
-    MOST_HOSTS,
-    PATH,
-    ClusterRecord,
-    DaemonRecord,
+    Empty,
     Form,
     HardwareFact,
     HostFact,
     Most,
-    NodeLook,
-    NodeOptions,
     Pattern,
     Range,
-    Word,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_advice import without_harmful_advice
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import indented, visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.variable_names import replaced_variables
@@ -146,7 +138,24 @@ def _line(value: Any) -> str:
     return f"found {_found(value)}, allowed: a text of one line, of at most 1000 characters"
 
 
-_FORMS: dict[Form, Check] = {Form.CORES: _cores, Form.LINE: _line, Form.TEXT: _any_text}
+def _seconds(value: Any) -> str:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1 << 40
+    return "" if number else f"found {_found(value)}, allowed: seconds"
+
+
+def _anything(_value: Any) -> str:
+    return ""
+
+
+def _or_none(check: Check) -> Check:
+    return lambda value: "" if value is None else check(value)
+
+
+def _or_empty(check: Check) -> Check:
+    return lambda value: "" if value == {} else check(value)
+
+
+_FORMS: dict[Form, Check] = {Form.CORES: _cores, Form.LINE: _line, Form.TEXT: _any_text, Form.SECONDS: _seconds}
 
 
 def check_of(kind: Any, none: bool = False) -> Check:
@@ -160,6 +169,10 @@ def check_of(kind: Any, none: bool = False) -> Check:
     inner = get_args(kind)
     if type(None) in inner:
         return check_of(inner[0], none=True)
+    if Empty in inner:
+        return _or_empty(check_of(inner[0]))
+    if kind is Any:
+        return _anything
     if is_typeddict(kind) or dataclasses.is_dataclass(kind):
         return _record(**checks_of(kind))
     most = next((bound.items for bound in bounds if isinstance(bound, Most)), 4096)
@@ -174,8 +187,8 @@ def check_of(kind: Any, none: bool = False) -> Check:
             return _number(bound.most, bound.least, none)
         if isinstance(bound, Pattern):
             return _text(bound.pattern, bound.most, none)
-        if isinstance(bound, Form) and not none:
-            return _FORMS[bound]
+        if isinstance(bound, Form):
+            return _or_none(_FORMS[bound]) if none else _FORMS[bound]
     raise TypeError(f"{kind} has no bounds")
 
 
@@ -183,8 +196,6 @@ def checks_of(record: Any) -> dict[str, Check]:
     """The checks of a record's fields, by name."""
     return {name: check_of(hint) for name, hint in get_type_hints(record, include_extras=True).items()}
 
-
-_WORD = r"[A-Za-z0-9][A-Za-z0-9+._~:-]*"
 
 FACTS = {"slurm_host": check_of(HostFact), "slurm_hardware": check_of(HardwareFact)}
 """The checks of facts; they are made once, at import."""
@@ -195,196 +206,14 @@ FACTS_OF = {"slurm_host_facts": ("slurm_host", "slurm_hardware"), "slurm_hardwar
 # -- results of modules ----------------------------------------------------------------------------------------------
 
 
-def _any_text_or_none(value: Any) -> str:
-    return "" if value is None else _any_text(value)
-
-
-def _anything(_value: Any) -> str:
-    return ""
-
-
-def _plan(**more: Check) -> Check:
-    return _list(_record(what=_any_text, before=_any_text_or_none, after=_any_text_or_none, **more), MANY)
-
-
-_LINES = _list(_any_text, MANY)
-_DIFFERENCES = _list(_record(name=_text(_WORD), measured=_number(LARGEST), slurmd=_number(LARGEST)), 64)
-
-JOB = _record(
-    name=_line,
-    job_id=_number(1 << 32),
-    partition=_line,
-    status=_text("passed|failed|waiting"),
-    ok=_truth,
-    state=_text(r"[A-Z_]*"),
-    expected=_text(r"[A-Z_]*"),
-    exit_code=_text(r"[0-9:]*"),
-    nodes=_text(r"[!-~]*", 1 << 20),
-    elapsed=_number(1 << 40),
-    reason=_any_text,
-    node_states=_mapping(_line, _any_text, MANY),
-    message=_any_text,
-)
-"""A job of the module slurm_job."""
-
-_ACCOUNTING: dict[str, Check] = {"plan": _plan(), "table": _LINES}
-
-_MOUNT = _record(point=_line, type=_line, source=_line, root=_truth, guard=_line, automount=_truth)
-
-
-_PLUGIN = _record(path=_text(PATH), sha256=_text("[0-9a-f]{64}"))
-
-
-_NODE_OPTIONS = check_of(NodeOptions)
-
-
-def _node_options(value: Any) -> str:
-    return "" if value == {} else _NODE_OPTIONS(value)
-
-
-def _seconds(value: Any) -> str:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1 << 40
-    return "" if number else f"found {_found(value)}, allowed: seconds"
-
-
-def _mount(value: Any) -> str:
-    return "" if value == {} else _MOUNT(value)
-
-
-_RUN = _record(host=_line, user=_line, process=_text("[0-9]{1,9}( [0-9]{1,20})?"), since=_line)
-
-
-def _run(value: Any) -> str:
-    return "" if value == {} else _RUN(value)
-
-
-RESULTS: dict[str, dict[str, Check]] = {
-    "nvidia_driver": {
-        "reason": _line,
-        "generations": _list(_text(_WORD), 64),
-        "branch": _line,
-        "modules": _line,
-        "version": _line,
-        "packages": _list(_line),
-        "pending": _truth,
-        "disruptive": _truth,
-        "reboot": _list(_any_text, 64),
-        "remarks": _list(_any_text, 64),
-    },
-    "nvidia_mig": {"driver": _truth, "commands": _list(_line), "gpus": _mapping(_text("[0-9]{1,4}"), _line)},
-    "slurm_access": {"files": _LINES, "unproven": _truth},
-    "slurm_account": _ACCOUNTING,
-    "slurm_accounting": {**_ACCOUNTING, "kept": _LINES},
-    "slurm_accounting_info": {
-        "policy": _record(
-            limits=_mapping(_line, _anything),
-            **{name: _list(_mapping(_line, _anything), MANY) for name in ("qos", "accounts", "users")},
-        )
-    },
-    "slurm_cluster": _ACCOUNTING,
-    "slurm_config": {
-        "plan": _plan(needs=_any_text, ends=_list(_line, MANY)),
-        "table": _LINES,
-        "actions": _list(_text("[a-z]+"), 16),
-        "read_at_start": _any_text,
-        "unproven": _list(_text(r"[A-Za-z0-9._,\[\]-]+", 1 << 20), MANY),
-        # The names become paths on standby controllers.
-        "in_force": _mapping(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), _any_text, 64),
-        "in_force_bytes": _mapping(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), _any_text, 64),
-        "listed": _any_text,
-        "absent": _list(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*"), 64),
-        "remarks": _LINES,
-    },
-    "slurm_configuration_info": {
-        "files": _mapping(_line, _any_text),
-        "directory": _line,
-        "version": _text(r"[0-9A-Za-z.~+-]+"),
-        "user_id": _number(LARGEST, none=True),
-        "package": _text(r"[a-z0-9.+-]*"),
-    },
-    "slurm_conversion": {
-        "seconds": _number(1 << 32),
-        "size": _number(LARGEST),
-        "dump": _text(r"(/[A-Za-z0-9+._~:/-]+)?"),
-        "remarks": _LINES,
-    },
-    "slurm_doctor_info": {
-        "time": _seconds,
-        "clock_offset": _seconds,
-        "daemons": check_of(Annotated[dict[Word, DaemonRecord], Most(16)]),
-        "full": _list(_line, 64),
-        "cluster": check_of(ClusterRecord),
-        # Names become hosts of the play.
-        "nodes": check_of(Annotated[list[SlurmNode], Most(MOST_HOSTS)]),
-        "node_options": _node_options,
-    },
-    "slurm_doctor_node_info": {
-        "time": _seconds,
-        "clock_offset": _seconds,
-        **checks_of(NodeLook),
-    },
-    "slurm_files": {"files": _LINES},
-    "slurm_hardware_facts": {"differences": _DIFFERENCES},
-    "slurm_host_cleanup": {"plan": _plan()},
-    "slurm_firewall": {"unproven": _truth},
-    "slurm_host_facts": {"differences": _DIFFERENCES, "time": _seconds, "clock_offset": _seconds},
-    "slurm_job": {"jobs": _list(JOB, MANY), "accounting": _truth},
-    "slurm_node": {"plan": _plan()},
-    "slurm_packages": {
-        "installed": _LINES,
-        "held": _mapping(_text(_WORD), _text(_WORD)),
-        "files": _LINES,
-        "plugins": _list(_PLUGIN),
-    },
-    "slurm_people": {"conflicts": _LINES, "remarks": _LINES},
-    "slurm_qos": _ACCOUNTING,
-    "slurm_removal": {
-        "ready": _list(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*", 255), MOST_HOSTS),
-        "over": _truth,
-        "ok": _truth,
-        "table": _LINES,
-        "deadline": _text("[0-9T:-]*"),
-    },
-    "slurm_reservation": {"plan": _plan()},
-    "slurm_rolling": {
-        # Names become hosts of the play.
-        "ready": _list(_text(r"[A-Za-z0-9][A-Za-z0-9._-]*", 255), MOST_HOSTS),
-        "over": _truth,
-        "ok": _truth,
-        "table": _LINES,
-        "done": _list(_line, MOST_HOSTS),
-        "broken": _mapping(_line, _any_text, MOST_HOSTS),
-        "left": _mapping(_line, _any_text, MOST_HOSTS),
-        "other": _run,
-    },
-    "slurm_run": {"other": _run},
-    "slurm_service": {
-        "files": _LINES,
-        "actions": _list(_text("[a-z-]+"), 16),
-        "reason": _any_text,
-        "proof": _any_text,
-    },
-    "slurm_spank_plugin": {"unproven": _truth, "former_line": _line},
-    "slurm_state_directory": {
-        "mount": _mount,
-        "inode": _number(1 << 64, none=True),
-        # The name becomes an argument of the other controllers.
-        "file": _text(r"([.A-Za-z0-9][A-Za-z0-9._-]*)?"),
-        "missing": _list(_line),
-        "error": _any_text,
-    },
-    "slurm_storage": {"plan": _plan(), "unexported": _list(_text(PATH)), "remarks": _LINES},
-    "slurm_user": _ACCOUNTING,
+_RETURNED_BY_ANY = ("changed", "diff", "ansible_facts")
+RESULTS = {
+    module: {name: check for name, check in checks_of(record).items() if name not in _RETURNED_BY_ANY}
+    for module, record in module_results.RESULTS.items()
 }
-"""The keys that the modules of this collection return, by module."""
+"""The checks of what the modules of this collection return, by module and key."""
 
-SOMETIMES = {
-    "slurm_config": {"read_at_start", "unproven"},
-    "slurm_configuration_info": {"package", "user_id", "version"},
-    "slurm_host_facts": {"differences"},
-    "slurm_job": {"accounting"},
-    "slurm_spank_plugin": {"former_line"},
-}
+SOMETIMES = {module: record.__optional_keys__ for module, record in module_results.RESULTS.items()}
 """The keys that they do not always return. A module that fails need not return any."""
 
 COMMON: dict[str, Check] = {
