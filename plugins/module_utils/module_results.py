@@ -4,7 +4,7 @@
 """What the modules return, with the bounds of the fields, as in `answer_records`.
 
 A module's function has its result as type, and the control host checks answers by it (`facts/answers.py`). Fields of a
-class with total=False are not always returned.
+class with total=False are not always returned. Modules import these types for mypy alone: hosts do without them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records im
     MOST_HOSTS,
     PATH,
     Checksum,
-    ClusterRecord,
-    DaemonRecord,
     Empty,
     HardwareFact,
     HostFact,
@@ -26,8 +24,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records im
     Line,
     Mib,
     Most,
-    NodeLook,
-    NodeOptions,
     Number32,
     Path,
     Pattern,
@@ -36,7 +32,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records im
     Text,
     Word,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
 
 FewTexts = Annotated[list[Text], Most(64)]
 Lines = Annotated[list[Text], Most(MANY)]
@@ -50,7 +45,7 @@ class Result(TypedDict):
     changed: bool
 
 
-class ResultWithDiff(Result):
+class ShownResult(Result):
     """The result of a module that shows what it changes."""
 
     diff: Any
@@ -64,7 +59,7 @@ class Change(TypedDict):
     after: Text | None
 
 
-class PlanResult(ResultWithDiff):
+class PlanResult(ShownResult):
     """The result of slurm_node, slurm_reservation and slurm_host_cleanup."""
 
     plan: Annotated[list[Change], Most(MANY)]
@@ -97,7 +92,7 @@ class PolicyInfo(Result):
     policy: Policy
 
 
-class DriverResult(ResultWithDiff):
+class DriverResult(ShownResult):
     """The result of nvidia_driver."""
 
     reason: Line
@@ -112,7 +107,7 @@ class DriverResult(ResultWithDiff):
     remarks: FewTexts
 
 
-class MigResult(ResultWithDiff):
+class MigResult(ShownResult):
     """The result of nvidia_mig."""
 
     driver: bool
@@ -120,7 +115,13 @@ class MigResult(ResultWithDiff):
     gpus: dict[Annotated[str, Pattern("[0-9]{1,4}")], Line]
 
 
-class AccessResult(Result):
+class DiffSometimes(Result, total=False):
+    """The diff, which steps without a change do not have."""
+
+    diff: Any
+
+
+class AccessResult(DiffSometimes):
     """The result of slurm_access."""
 
     files: Lines
@@ -134,9 +135,10 @@ class ConfigurationChange(Change):
     ends: Annotated[list[Line], Most(MANY)]
 
 
-class ConfigSometimes(TypedDict, total=False):
-    """What slurm_config returns of slurmctld alone."""
+class ConfigSometimes(Result, total=False):
+    """What slurm_config returns of slurmctld alone, and its diff."""
 
+    diff: Any
     read_at_start: Text
     unproven: Annotated[list[Annotated[str, Pattern(r"[A-Za-z0-9._,\[\]-]+", 1 << 20)]], Most(MANY)]
 
@@ -144,7 +146,6 @@ class ConfigSometimes(TypedDict, total=False):
 class ConfigResult(ConfigSometimes):
     """The result of slurm_config. The names of files become paths on standby controllers."""
 
-    changed: bool
     plan: Annotated[list[ConfigurationChange], Most(MANY)]
     table: Lines
     actions: Annotated[list[Annotated[str, Pattern("[a-z]+")]], Most(16)]
@@ -163,12 +164,15 @@ class ConfigurationSometimes(TypedDict, total=False):
     package: Annotated[str, Pattern(r"[a-z0-9.+-]*")]
 
 
-class ConfigurationInfo(ConfigurationSometimes):
-    """The result of slurm_configuration_info."""
+class FoundConfiguration(ConfigurationSometimes):
+    """The files of a daemon."""
 
-    changed: bool
     files: dict[Line, Text]
     directory: Line
+
+
+class ConfigurationInfo(Result, FoundConfiguration):
+    """The result of slurm_configuration_info."""
 
 
 class ConversionResult(Result):
@@ -187,21 +191,7 @@ class Clock(TypedDict):
     clock_offset: Seconds
 
 
-class DoctorInfo(Result, Clock):
-    """The result of slurm_doctor_info. Names of nodes become hosts of the play."""
-
-    daemons: Annotated[dict[Word, DaemonRecord], Most(16)]
-    full: Annotated[list[Line], Most(64)]
-    cluster: ClusterRecord
-    nodes: Annotated[list[SlurmNode], Most(MOST_HOSTS)]
-    node_options: NodeOptions | Empty
-
-
-class DoctorNodeInfo(Result, Clock, NodeLook):
-    """The result of slurm_doctor_node_info."""
-
-
-class FilesResult(ResultWithDiff):
+class FilesResult(ShownResult):
     """The result of slurm_files."""
 
     files: Lines
@@ -228,19 +218,25 @@ class HardwareResult(Result):
     differences: Annotated[list[Difference], Most(64)]
 
 
-class FirewallResult(Result):
+class FirewallResult(DiffSometimes):
     """The result of slurm_firewall."""
 
     unproven: bool
 
 
-class HostFacts(TypedDict):
-    """The facts that slurm_host_facts always returns."""
+class MeasuredFacts(TypedDict, total=False):
+    """The fact that slurm_host_facts returns if it is asked for the hardware."""
+
+    slurm_hardware: HardwareFact
+
+
+class HostFacts(MeasuredFacts):
+    """The facts of slurm_host_facts."""
 
     slurm_host: HostFact
 
 
-class HostFactsSometimes(TypedDict, total=False):
+class HostFactsSometimes(Result, total=False):
     """What slurm_host_facts returns with the hardware."""
 
     differences: Annotated[list[Difference], Most(64)]
@@ -249,7 +245,6 @@ class HostFactsSometimes(TypedDict, total=False):
 class HostFactsResult(HostFactsSometimes, Clock):
     """The result of slurm_host_facts."""
 
-    changed: bool
     ansible_facts: HostFacts
 
 
@@ -271,16 +266,17 @@ class Job(TypedDict):
     message: Text
 
 
-class JobSometimes(TypedDict, total=False):
+class JobSometimes(Result, total=False):
     """What slurm_job returns after jobs have run."""
 
     accounting: bool
+    failed: bool
 
 
 class JobResult(JobSometimes):
     """The result of slurm_job."""
 
-    changed: bool
+    msg: Text
     jobs: Annotated[list[Job], Most(MANY)]
 
 
@@ -291,7 +287,7 @@ class Plugin(TypedDict):
     sha256: Checksum
 
 
-class PackagesResult(Result):
+class PackagesResult(ShownResult):
     """The result of slurm_packages."""
 
     installed: Lines
@@ -300,7 +296,13 @@ class PackagesResult(Result):
     plugins: list[Plugin]
 
 
-class PeopleResult(Result):
+class PeopleSometimes(DiffSometimes, total=False):
+    """What Ansible would add otherwise."""
+
+    invocation: Any
+
+
+class PeopleResult(PeopleSometimes):
     """The result of slurm_people."""
 
     conflicts: Lines
@@ -346,7 +348,7 @@ class RunResult(Result):
     other: Run | Empty
 
 
-class ServiceResult(ResultWithDiff):
+class ServiceResult(ShownResult):
     """The result of slurm_service."""
 
     files: Lines
@@ -355,7 +357,7 @@ class ServiceResult(ResultWithDiff):
     proof: Text
 
 
-class PluginSometimes(TypedDict, total=False):
+class PluginSometimes(Result, total=False):
     """What slurm_spank_plugin returns if it was given a line."""
 
     former_line: Line
@@ -364,9 +366,8 @@ class PluginSometimes(TypedDict, total=False):
 class PluginResult(PluginSometimes):
     """The result of slurm_spank_plugin."""
 
-    changed: bool
-    unproven: bool
     diff: Any
+    unproven: bool
 
 
 class MountPoint(TypedDict):
@@ -408,8 +409,6 @@ RESULTS: dict[str, type[Any]] = {
     "slurm_config": ConfigResult,
     "slurm_configuration_info": ConfigurationInfo,
     "slurm_conversion": ConversionResult,
-    "slurm_doctor_info": DoctorInfo,
-    "slurm_doctor_node_info": DoctorNodeInfo,
     "slurm_files": FilesResult,
     "slurm_firewall": FirewallResult,
     "slurm_hardware_facts": HardwareResult,
@@ -430,4 +429,4 @@ RESULTS: dict[str, type[Any]] = {
     "slurm_storage": StorageResult,
     "slurm_user": AccountingResult,
 }
-"""The result of each module."""
+"""The result of each module; those of the doctor's modules are in `doctor/results.py`, with what they import."""

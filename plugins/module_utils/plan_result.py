@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Change, PlanResult
 
 
-def plan_result(plan: Sequence[Mapping[str, str | None]]) -> dict[str, Any]:
+def plan_result(plan: Sequence[Mapping[str, str | None]]) -> PlanResult:
     """The keys `changed`, `plan` and `diff` of a module's result.
 
     plan: changes with the name of the changed object (`what`) and its value `before` and `after`; None if it does not
@@ -17,7 +20,7 @@ def plan_result(plan: Sequence[Mapping[str, str | None]]) -> dict[str, Any]:
     """
     return {
         "changed": bool(plan),
-        "plan": list(plan),
+        "plan": cast("list[Change]", list(plan)),
         "diff": {
             side: "".join(f"{change['what']}: {change[side]}\n" for change in plan if change[side] is not None)
             for side in ("before", "after")

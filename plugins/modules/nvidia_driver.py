@@ -148,7 +148,7 @@ remarks:
 import glob
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
@@ -157,6 +157,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.driver import DriverError
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import DriverResult
 
 SOURCES = "/etc/apt/sources.list.d/gpucluster-nvidia.sources"
 LISTS = "/etc/apt/sources.list.d"
@@ -190,7 +193,7 @@ class Driver:
         self.files: list[File] = []
         self.units: list[str] = []
         self.renewed = False
-        self.result: dict[str, Any] = {
+        self.result: DriverResult = {
             "changed": False,
             "reason": "",
             "generations": [],
@@ -202,6 +205,7 @@ class Driver:
             "disruptive": False,
             "reboot": [],
             "remarks": [],
+            "diff": [],
         }
 
     # -- commands --
@@ -291,7 +295,7 @@ class Driver:
 
     # -- what is wanted --
 
-    def set_up(self) -> dict[str, Any]:
+    def set_up(self) -> DriverResult:
         """Make the changes, or predict them in check mode. Raises DriverError."""
         wanted = self.options["gpus"] or ([] if self.container else self.present)
         if not wanted:
@@ -314,7 +318,7 @@ class Driver:
         """Install the packages from their source in the wanted version. Raises DriverError."""
         platform = self.platform()
         choice = self.choose(platform)
-        self.result.update(branch=choice.branch, modules=choice.modules)
+        self.result.update({"branch": choice.branch, "modules": choice.modules})
         self.refuse_older(choice)
         version = self.wanted_version(choice.branch)
         present = {name: driver.upstream(has) for name, has in self.installed(choice.driver + choice.tools).items()}
@@ -324,11 +328,8 @@ class Driver:
             version = self.available(choice, platform, version)
         changed = self.find_changed(choice, present, version)
         before = self.loaded or self.library
-        self.result.update(
-            version=version,
-            packages=changed,
-            disruptive=bool(before) and before != version and bool(changed),
-        )
+        disruptive = bool(before) and before != version and bool(changed)
+        self.result.update({"version": version, "packages": changed, "disruptive": disruptive})
         if version:
             self.files.append(File(PREFERENCES, driver.preferences(version).encode()))
         if not self.module.check_mode:

@@ -59,7 +59,7 @@ gpus:
 """
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
@@ -68,6 +68,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import mig
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import MigResult
 
 
 def touch(path: str) -> None:
@@ -96,7 +99,7 @@ class Commands:
         return answer.status, answer.output + answer.errors
 
 
-def change_layouts(module: AnsibleModule) -> dict[str, Any]:
+def change_layouts(module: AnsibleModule) -> MigResult:
     """Set the wanted layouts, and return the module's result. Raises CollectionError."""
     program = module.get_bin_path("nvidia-smi")
     commands = Commands(program or "")

@@ -80,7 +80,7 @@ import os
 import pwd
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import sshd_pam
@@ -95,6 +95,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import processes, served_steps
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import AccessResult
 
 DIRECTORY = "/var/lib/gpucluster-slurm/access"
 """Directory of the former files until the change is proved."""
@@ -234,7 +237,7 @@ def find_changes(params: dict[str, Any], who: str) -> AccessFiles:
     )
 
 
-def present(module: AnsibleModule, change: AccessChange) -> dict[str, Any]:
+def present(module: AnsibleModule, change: AccessChange) -> AccessResult:
     """Make the change, and return the module's result. Raises FileError, OSError."""
     interrupted = change.unproved
     if interrupted and not module.check_mode:
@@ -262,7 +265,7 @@ def managed(path: str) -> bool:
         return MARK in file.read(1024)
 
 
-def change_access(module: AnsibleModule) -> dict[str, Any]:
+def change_access(module: AnsibleModule) -> AccessResult:
     """Do what the state asks for, and return the module's result. Raises FileError, OSError and ValueError."""
     change = AccessChange(DIRECTORY)
     if module.params["state"] == "present":

@@ -93,7 +93,8 @@ table:
   sample: ["account physics Fairshare  10 -> 20"]
 """
 
-from typing import Any
+
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
@@ -101,8 +102,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PolicyResult
 
-def change_account(module: AnsibleModule) -> dict[str, Any]:
+
+def change_account(module: AnsibleModule) -> PolicyResult:
     """Apply the account's policy, and return the module's result. Raises as `apply_policy`."""
     params = module.params
     name, sacctmgr = params["name"], Sacctmgr(params["cluster"])

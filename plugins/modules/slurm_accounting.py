@@ -142,7 +142,7 @@ kept:
 """
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
@@ -152,8 +152,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PolicyResult
 
-def change_accounting(module: AnsibleModule) -> dict[str, Any]:
+
+def change_accounting(module: AnsibleModule) -> PolicyResult:
     """Apply the policy, and return the module's result. Raises as `apply_policy`, and OSError."""
     cluster, conf = module.params["cluster"], module.params["slurm_conf"]
     policy = {key: module.params[key] for key in ("limits", "qos", "accounts", "users")}

@@ -70,7 +70,8 @@ table:
   sample: ["cluster lab GrpTRES  10 -> 20"]
 """
 
-from typing import Any
+
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
@@ -78,8 +79,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PolicyResult
 
-def change_cluster(module: AnsibleModule) -> dict[str, Any]:
+
+def change_cluster(module: AnsibleModule) -> PolicyResult:
     """Apply the cluster's policy, and return the module's result. Raises as `apply_policy`."""
     name = module.params["name"].lower()
     sacctmgr = Sacctmgr(name, new=True)

@@ -254,7 +254,7 @@ from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import made
@@ -300,6 +300,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import visible
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import ConfigResult
 
 # -- plan ------------------------------------------------------------------------------------------------------------
 
@@ -506,18 +509,18 @@ def roll_back(daemon: Daemon, plan: Plan, action: str) -> str:
 # -- the trial on nodes ----------------------------------------------------------------------------------------------
 
 
-def find_unproven(plan: Plan) -> dict[str, list[str]]:
-    """The part of the result with the nodes that were up before a change that no slurmd has proved, by their kind.
+def add_unproven(result: ConfigResult, plan: Plan) -> None:
+    """Add the nodes that were up before a change that no slurmd has proved, by their kind.
 
     Files with which slurmd starts as before need no proof. slurmdbd has none.
     """
     if plan.at_start is None:
-        return {}
+        return
     former, nodes = kept_files.read_former_files()
     if former and read_at_start(read_if_possible(former)[0], "slurmd", plan.version) == plan.at_start:
         kept_files.forget_former()
-        return {"unproven": []}
-    return {"unproven": kinds(plan.new, nodes)}
+        nodes = []
+    result["unproven"] = kinds(plan.new, nodes)
 
 
 # -- the work of the module ------------------------------------------------------------------------------------------
@@ -534,10 +537,11 @@ def build_files(
     ]
 
 
-def describe_plan(plan: Sequence[Step], texts: Mapping[str, str]) -> dict[str, Any]:
+def describe_plan(plan: Sequence[Step], texts: Mapping[str, str], changed: bool) -> ConfigResult:
     """The result of the module for a plan that leads to these files, before it is applied."""
     plain = {name: text for name, text in texts.items() if visible(text) == text}
     return {
+        "changed": changed,
         "plan": [
             {
                 "what": step.what,
@@ -560,21 +564,21 @@ def describe_plan(plan: Sequence[Step], texts: Mapping[str, str]) -> dict[str, A
     }
 
 
-def predict(plan: Plan) -> dict[str, Any]:
+def predict(plan: Plan) -> ConfigResult:
     """The result of the module for a plan, before the files are checked and put in force."""
     wanted, present = plan.wanted, plan.present
     files_to_write = [file for file in plan.files if file.changes]
     names_to_remove = [name for name in present.gone if name in present.texts]
-    result = describe_plan(plan.steps, wanted.plain) | {
-        "changed": bool(files_to_write) or present.texts != wanted.texts,
-        "diff": [file.diff for file in files_to_write]
-        + [describe_removal(os.path.join(present.directory, name), present.texts[name]) for name in names_to_remove],
-    }
+    result = describe_plan(plan.steps, wanted.plain, bool(files_to_write) or present.texts != wanted.texts)
+    removals = [
+        describe_removal(os.path.join(present.directory, name), present.texts[name]) for name in names_to_remove
+    ]
+    result["diff"] = [file.diff for file in files_to_write] + removals
     result["absent"] += [name for name in present.gone if name not in parameters.SITE_FILES]
     if not present.texts:
         result["table"] = []
     if plan.at_start is not None:
-        result |= {"read_at_start": plan.at_start, "unproven": []}
+        result["read_at_start"], result["unproven"] = plan.at_start, []
     return result
 
 
@@ -616,7 +620,7 @@ def put_in_force(daemon: Daemon, plan: Plan, action: str) -> list[str]:
     return remarks
 
 
-def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
+def configure(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
     """Put the wanted files in force, or predict it in check mode. Returns the result of the module."""
     plan = plan_change(module, daemon)
     result, present = predict(plan), plan.present
@@ -626,7 +630,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
             kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
             if daemon.only_one and daemon.active():  # it was started a moment ago
                 daemon.wait(plan.new)
-            result |= find_unproven(plan)
+            add_unproven(result, plan)
         return result
     result["remarks"] = check_plan(module, daemon, plan)
     if present.foreign and not plan.steps and daemon.active():  # the daemons have read the same, in other words
@@ -639,11 +643,11 @@ def configure(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     result["actions"] = [action]
     if not module.check_mode:
         result["remarks"] += put_in_force(daemon, plan, action)
-        result |= find_unproven(plan)
+        add_unproven(result, plan)
     return result
 
 
-def end_trial(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, Any]:
+def end_trial(module: AnsibleModule, daemon: Daemon, state: str) -> ConfigResult:
     """End a trial: keep the files in force, or restore the former ones. Returns the result of the module."""
     if daemon.name != "slurmctld":
         raise ConfigError(f"state: found {state!r}, allowed with daemon={daemon.name}: 'present'")
@@ -654,8 +658,8 @@ def end_trial(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, An
     old, new = read(in_force), read(texts)
     at_start = read_at_start(new, "slurmd", version)
     plan = steps(changes(old, new), [], version, new)
-    result = describe_plan(plan, texts)
-    result |= {"changed": bool(plan), "read_at_start": at_start, "unproven": []}
+    result = describe_plan(plan, texts, bool(plan))
+    result["read_at_start"], result["unproven"] = at_start, []
     if former and not module.check_mode:
         if plan:
             result["actions"] = [action := choose_action(daemon, old, plan)]
@@ -668,7 +672,7 @@ def end_trial(module: AnsibleModule, daemon: Daemon, state: str) -> dict[str, An
     return result
 
 
-def check_for_release(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
+def check_for_release(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
     """Check the files for the release in `unpacked`, of which nothing is in force. Returns the result of the module."""
     texts: dict[str, str] = module.params["files"]
     known = kept_files.read_recorded_names() if daemon.name == "slurmctld" else []
@@ -682,7 +686,7 @@ def check_for_release(module: AnsibleModule, daemon: Daemon) -> dict[str, Any]:
     if ending := table([step for step in plan if step.ends]):
         shown = "\n".join(ending)
         raise ConfigError(f"this could end jobs; run site.yml with it before the upgrade or after it:\n{shown}")
-    return describe_plan(plan, texts) | {"changed": False, "remarks": remarks}
+    return {**describe_plan(plan, texts, False), "remarks": remarks}
 
 
 def keep_note(module: AnsibleModule, daemon: Daemon, *, holds: bool) -> None:
@@ -719,7 +723,7 @@ def find_known_hosts(module: AnsibleModule) -> tuple[list[str], list[str]]:
     return departed.known_hosts(before, [*hosts, *read(module.params["files"]).nodes], cleaned)
 
 
-def change_configuration(module: AnsibleModule) -> dict[str, Any]:
+def change_configuration(module: AnsibleModule) -> ConfigResult:
     """Do what the state asks for, and return the module's result.
 
     Raises as `configure`, `check_for_release` and `end_trial`.

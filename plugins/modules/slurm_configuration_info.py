@@ -82,12 +82,18 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import read_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import output, run
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import (
+        ConfigurationInfo,
+        FoundConfiguration,
+    )
 
 DEFAULT = "/etc/slurm/slurm.conf"
 PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -103,7 +109,7 @@ def origin() -> tuple[int | None, str]:
     return os.stat(f"/proc/{process}").st_uid, "" if program.status else program.output.partition(":")[0]
 
 
-def of_slurmctld(conf: str) -> dict[str, Any]:
+def of_slurmctld(conf: str) -> FoundConfiguration:
     """What the controller has. Raises as `read_files`, CommandError and ValueError."""
     answer = run(["scontrol", "show", "config"], seconds=60, conf=conf)
     shown = dict(re.findall(r"^(\w+)\s*= (.*)$", answer.output if not answer.status else "", re.MULTILINE))
@@ -144,7 +150,7 @@ def words_of(process: str, name: str) -> list[str]:
     return Path("/proc", process, name).read_bytes().decode(errors="replace").split("\0")
 
 
-def of_slurmd(conf: str) -> dict[str, Any]:
+def of_slurmd(conf: str) -> FoundConfiguration:
     """What a node has of its own. Raises as `read_files`, and OSError."""
     process = run(["pgrep", "--uid", "0", "--oldest", "--exact", "slurmd"]).output.strip()
     path: str | None = ""
@@ -157,7 +163,7 @@ def of_slurmd(conf: str) -> dict[str, Any]:
     return {"files": read_files(found) if found.exists() else {}, "directory": str(found.parent)}
 
 
-def read_configuration(module: AnsibleModule) -> dict[str, Any]:
+def read_configuration(module: AnsibleModule) -> ConfigurationInfo:
     """The module's result. Raises SourceError, CommandError, OSError and ValueError."""
     read = {"slurmctld": of_slurmctld, "slurmd": of_slurmd}[module.params["daemon"]]
     return {"changed": False, **read(module.params["conf"])}

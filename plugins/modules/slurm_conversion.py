@@ -88,7 +88,7 @@ import json
 import os
 import signal
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
@@ -107,6 +107,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import REQUIRED_TEXT, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import ConversionResult
 
 KEPT = "/var/lib/gpucluster-slurm/upgrade"
 MARK = f"{KEPT}/state.json"
@@ -160,13 +163,13 @@ class Conversion:
         """The path of the dump."""
         return str(self.mark.get("dump", f"{KEPT}/{self.database.name}-before-{self.version}.sql"))
 
-    def result(self, changed: bool, size: int = 0) -> dict[str, Any]:
+    def result(self, changed: bool, size: int = 0) -> ConversionResult:
         """The result of the module."""
         dump = self.dump if os.path.exists(self.dump) else ""
         seconds = self.mark.get("seconds", 0)
         return {"changed": changed, "seconds": seconds, "size": size, "dump": dump, "remarks": self.remarks}
 
-    def work(self) -> dict[str, Any]:
+    def work(self) -> ConversionResult:
         """Reach the wanted state."""
         os.makedirs(KEPT, mode=0o700, exist_ok=True)
         state = self.module.params["state"]
@@ -177,7 +180,7 @@ class Conversion:
         work = {"converted": self.converted, "former": self.former, "open": self.open, "ended": self.ended}
         return work[state]()
 
-    def tried(self) -> dict[str, Any]:
+    def tried(self) -> ConversionResult:
         """Convert a copy. A database that a killed run has already begun to convert has been tried."""
         if self.mark:
             return self.result(changed=False)
@@ -195,13 +198,13 @@ class Conversion:
             for path in (dump, f"{dump}.new"):
                 with suppress(FileNotFoundError):
                     os.unlink(path)
-        return self.result(changed=False, size=size) | {"seconds": seconds}
+        return {**self.result(changed=False, size=size), "seconds": seconds}
 
     def convert(self, name: str) -> int:
         """Convert a database; the seconds that it took."""
         return convert(self.module.params["unpacked"], self.conf, name, self.user)
 
-    def converted(self) -> dict[str, Any]:
+    def converted(self) -> ConversionResult:
         """Convert the database, or restore it."""
         step = self.mark.get("step")
         if step in (CONVERTED, OPEN):
@@ -222,7 +225,7 @@ class Conversion:
             raise ConversionError(f"{error}\n{self.restore()}") from None
         return self.result(changed=True)
 
-    def former(self) -> dict[str, Any]:
+    def former(self) -> ConversionResult:
         """Go back, unless the former release is gone."""
         if not self.mark:
             return self.result(changed=False)
@@ -257,7 +260,7 @@ class Conversion:
         self.ended()
         return "The former slurmdbd serves again, with its own database; no package was changed."
 
-    def open(self) -> dict[str, Any]:
+    def open(self) -> ConversionResult:
         """Let slurmdbd start."""
         masked = run(["systemctl", "is-enabled", "slurmdbd"]).output.strip() == "masked"
         if masked:
@@ -265,7 +268,7 @@ class Conversion:
             self.systemctl("unmask", "slurmdbd")
         return self.result(changed=masked)
 
-    def ended(self) -> dict[str, Any]:
+    def ended(self) -> ConversionResult:
         """Remove the note."""
         with suppress(FileNotFoundError):
             os.unlink(MARK)

@@ -211,14 +211,17 @@ booted:
 """
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.host_look import HostQuestions, look
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import NAMES, run_module
 
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.results import DoctorNodeInfo
 
-def look_at_host(module: AnsibleModule) -> dict[str, Any]:
+
+def look_at_host(module: AnsibleModule) -> DoctorNodeInfo:
     """The module's result."""
     answer = look(HostQuestions(**module.params))
     return {"changed": False, "time": time.time(), "clock_offset": 0.0, **answer}

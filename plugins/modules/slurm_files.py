@@ -62,7 +62,7 @@ files:
 """
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import made
@@ -76,6 +76,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     replace,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import FilesResult
 
 MARK = b"Managed by gpucluster.slurm"
 """The text by which files of this collection are recognized."""
@@ -98,7 +101,7 @@ def unwanted(directory: str | None, wanted: set[str]) -> list[str]:
     return found
 
 
-def change_files(module: AnsibleModule) -> dict[str, Any]:
+def change_files(module: AnsibleModule) -> FilesResult:
     """Change the files and directories, and return the module's result. Raises FileError, OSError and ValueError."""
     params = module.params
     directories = Directories(wanted_directories(params["directories"]))

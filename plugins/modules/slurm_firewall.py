@@ -72,13 +72,16 @@ unproven:
 
 import os
 from ipaddress import ip_address, ip_network
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change as firewall
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, check, noted, replace
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import FirewallResult
 
 
 def connection() -> tuple[str, int] | None:
@@ -150,7 +153,7 @@ def others() -> list[str]:
     ]
 
 
-def present(module: AnsibleModule) -> dict[str, Any]:
+def present(module: AnsibleModule) -> FirewallResult:
     """Make the change, and return the module's result. Raises FileError, OSError."""
     params, check_mode = module.params, module.check_mode
     refuse(params["ssh"], params["ssh_port"])
@@ -188,7 +191,7 @@ def table(loaded: str) -> dict[str, str]:
     return {"before_header": name, "after_header": name, "before": before, "after": "as in the file\n"}
 
 
-def absent(module: AnsibleModule) -> dict[str, Any]:
+def absent(module: AnsibleModule) -> FirewallResult:
     """Remove the firewall, and return the module's result. Raises FileError, OSError."""
     changed = firewall.state() != "" or firewall.listed() != ""
     if changed and not module.check_mode:
@@ -198,7 +201,7 @@ def absent(module: AnsibleModule) -> dict[str, Any]:
     return {"changed": changed, "unproven": False, "diff": diff if changed else []}
 
 
-def change_firewall(module: AnsibleModule) -> dict[str, Any]:
+def change_firewall(module: AnsibleModule) -> FirewallResult:
     """Do what the state asks for, and return the module's result. Raises FileError, OSError and ValueError."""
     if module.params["state"] == "present":
         return present(module) if module.params["rules"] else absent(module)

@@ -199,7 +199,8 @@ differences:
       sample: 515654
 """
 
-from typing import Any
+
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement import (
@@ -208,8 +209,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import HardwareResult
 
-def hardware_facts(module: AnsibleModule) -> dict[str, Any]:
+
+def hardware_facts(module: AnsibleModule) -> HardwareResult:
     """The module's result. Raises MeasurementError."""
     facts, differences = measure(module, **module.params)
     return {"changed": False, "ansible_facts": {"slurm_hardware": facts}, "differences": differences}

@@ -543,7 +543,7 @@ differences:
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
@@ -556,8 +556,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe impor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import NAMES, PATHS, REQUIRED_TEXT, run_module
 
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import HostFacts, HostFactsResult
 
-def facts(module: AnsibleModule) -> dict[str, Any]:
+
+def read_facts(module: AnsibleModule) -> HostFactsResult:
     """The module's result. Raises MeasurementError."""
 
     def run(command: Sequence[str]) -> str:
@@ -584,14 +587,16 @@ def facts(module: AnsibleModule) -> dict[str, Any]:
         backup_hours=params["backup_hours"],
         directories=from_options(params["directories"]),
     )
-    result: dict[str, Any] = {"changed": False, "ansible_facts": {"slurm_host": look(Tree(), run, questions)}}
+    facts: HostFacts = {"slurm_host": look(Tree(), run, questions)}
+    result: HostFactsResult = {"changed": False, "ansible_facts": facts, "time": 0.0, "clock_offset": 0.0}
     for words in unknown_users(params["policy_users"]):
         module.warn(f"{os.uname().nodename}: {words}")
     if params["hardware"]:
         hardware, differences = measure(module, **{name: params[name] for name in OPTIONS})
-        result["ansible_facts"]["slurm_hardware"] = hardware
+        facts["slurm_hardware"] = hardware
         result["differences"] = differences
-    return {**result, "time": time.time(), "clock_offset": 0.0}
+    result["time"] = time.time()
+    return result
 
 
 ARGUMENTS = {
@@ -627,7 +632,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    run_module(facts, ARGUMENTS)
+    run_module(read_facts, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -242,13 +242,16 @@ accounting:
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import batch as slurm
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, run
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Job, JobResult
 
 ACCOUNTING_LAG = 60
 """Seconds until slurmdbd must have the records of slurmctld."""
@@ -367,7 +370,7 @@ class Submission:
     refusal: str
 
 
-def result_of(submission: Submission, record: slurm.JobRecord, status: str, message: str) -> dict[str, Any]:
+def result_of(submission: Submission, record: slurm.JobRecord, status: str, message: str) -> Job:
     """The module's result for a job."""
     return {
         "name": submission.job["name"],
@@ -386,7 +389,7 @@ def result_of(submission: Submission, record: slurm.JobRecord, status: str, mess
     }
 
 
-def add_node_states(results: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
+def add_node_states(results: list[Job], wanted: list[dict[str, Any]]) -> None:
     """Put the states of nodes into the results of jobs that wait for them."""
     waiting = [(result, job) for result, job in zip(results, wanted) if result["status"] == "waiting"]
     states = node_states([job for _result, job in waiting])
@@ -395,7 +398,7 @@ def add_node_states(results: list[dict[str, Any]], wanted: list[dict[str, Any]])
         result["message"] += "".join(f"; {name} is {state}" for name, state in result["node_states"].items())
 
 
-def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting: bool) -> list[dict[str, Any]]:
+def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting: bool) -> list[Job]:
     """Submit the jobs, wait for them, and return the result of each."""
     with ThreadPoolExecutor(SUBMITTERS) as pool:
         submissions = [Submission(job, *answer) for job, answer in zip(wanted, pool.map(submit, wanted))]
@@ -420,7 +423,7 @@ def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting:
     return results
 
 
-def failure(results: list[dict[str, Any]]) -> str:
+def failure(results: list[Job]) -> str:
     """One line that names the first ten jobs that did not end as expected; empty if all did."""
     bad = [f"{result['name']}: {result['message']}" for result in results if not result["ok"]]
     if not bad:
@@ -429,7 +432,7 @@ def failure(results: list[dict[str, Any]]) -> str:
     return f"{len(bad)} of {len(results)} jobs not as expected. {'; '.join(bad[:10])}{more}"
 
 
-def run_jobs(module: AnsibleModule) -> dict[str, Any]:
+def run_jobs(module: AnsibleModule) -> JobResult:
     """Run the jobs, and return the module's result. Raises ValueError and CommandError."""
     wanted = wanted_jobs(module.params)
     if module.check_mode:

@@ -209,7 +209,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
@@ -230,6 +230,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages imp
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.deb_files import Deb, PackageError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import REQUIRED_TEXT, run_module
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PackagesResult, Plugin
 
 APT_FILES = "/etc/apt/"
 LOCK_SECONDS = 1800
@@ -263,7 +266,7 @@ class Plan:
     """The packages that are files and are installed."""
     installed: dict[str, str]
     """The versions of all packages that are installed now, by name."""
-    plugins: list[dict[str, str]]
+    plugins: list[Plugin]
     directories: Directories
     files: list[File]
     changed_files: list[File]
@@ -296,7 +299,7 @@ def check_options(params: Mapping[str, Any]) -> None:
             raise PackageError(f"before: found {command!r}, allowed: a command, a list of texts")
 
 
-def check_debs(module: AnsibleModule, names: list[str]) -> tuple[list[Deb], list[dict[str, str]]]:
+def check_debs(module: AnsibleModule, names: list[str]) -> tuple[list[Deb], list[Plugin]]:
     """The packages that are files, and their plugins with `slurm_release`. Raises PackageError, OSError.
 
     names: the packages that are no files, which are not allowed with `slurm_release`.
@@ -309,7 +312,7 @@ def check_debs(module: AnsibleModule, names: list[str]) -> tuple[list[Deb], list
     return debs, deb_files.check_plugins(module, debs, release) if release else []
 
 
-def is_installed(deb: Deb, installed: Mapping[str, str], plugins: list[dict[str, str]]) -> bool:
+def is_installed(deb: Deb, installed: Mapping[str, str], plugins: list[Plugin]) -> bool:
     """Whether the host has this version of a package, and these plugins."""
     return installed.get(deb.name) == deb.version and deb_files.plugins_installed(plugins)
 
@@ -334,13 +337,13 @@ def plan(module: AnsibleModule) -> Plan:
     return Plan(missing, other_debs, installed, plugins, directories, files, changed_files, interrupted, stale)
 
 
-def download(module: AnsibleModule, plan: Plan) -> dict[str, Any]:
+def download(module: AnsibleModule, plan: Plan) -> PackagesResult:
     """Download the packages, and unpack them if that is wanted. Raises PackageError, OSError."""
     if plan.targets:
         apt_get.install_packages(module, plan.targets, plan.debs)
         if module.params["unpack"]:
             release_directory.unpack_packages(module, plan.targets, plan.debs, module.params["unpack"])
-    return {"changed": False, "installed": plan.targets, "held": {}, "files": [], "plugins": plan.plugins}
+    return {"changed": False, "installed": plan.targets, "held": {}, "files": [], "plugins": plan.plugins, "diff": []}
 
 
 def targets_checked_first(module: AnsibleModule, plan: Plan) -> list[str] | None:
@@ -399,7 +402,7 @@ def diff_of(plan: Plan, held: Mapping[str, str]) -> list[dict[str, str]]:
     return diff
 
 
-def install_wanted(module: AnsibleModule) -> dict[str, Any]:
+def install_wanted(module: AnsibleModule) -> PackagesResult:
     """The module's work, and its result. Raises PackageError, FileError, OSError."""
     wanted = plan(module)
     if module.params["download"]:

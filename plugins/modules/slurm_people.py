@@ -76,7 +76,7 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
@@ -113,6 +113,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state impo
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NOT_STARTED, Answer, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PeopleResult
 
 PATIENCE = 30
 """Seconds to wait for another program that changes the accounts."""
@@ -322,7 +325,7 @@ def put_in_force(change: Change) -> None:
     write([note_file(note(change.plan, change.checksum, change.noted))])
 
 
-def apply(plan: PeoplePlan, checksum: str, check_mode: bool) -> dict[str, Any]:
+def apply(plan: PeoplePlan, checksum: str, check_mode: bool) -> PeopleResult:
     """The module's result. Raises PeopleError, FileError, OSError."""
     noted, before = read_note(), read_texts()
     owners, remarks = home_owners(unproven_homes(plan, before, noted))
@@ -337,15 +340,19 @@ def apply(plan: PeoplePlan, checksum: str, check_mode: bool) -> dict[str, Any]:
     changes = change.described()
     if not check_mode:
         put_in_force(change)
-    result = plan_result(changes)
-    return {"changed": bool(changes or running), "conflicts": [], "remarks": limited(remarks), "diff": result["diff"]}
+    return {
+        "changed": bool(changes or running),
+        "conflicts": [],
+        "remarks": limited(remarks),
+        "diff": plan_result(changes)["diff"],
+    }
 
 
 def _shown(content: bytes | None) -> str | None:
     return None if content is None else "; ".join(content.decode(errors="replace").removesuffix("\n").split("\n"))
 
 
-def change_people(module: AnsibleModule) -> dict[str, Any]:
+def change_people(module: AnsibleModule) -> PeopleResult:
     """Apply the plan, and return the module's result. Raises as `apply`, and PeopleError for conflicts."""
     text = module.params["plan"]
     plan, checksum = read_plan(text), hashlib.sha256(text.encode()).hexdigest()
@@ -358,17 +365,17 @@ def change_people(module: AnsibleModule) -> dict[str, Any]:
             raise PeopleError("; ".join(result["conflicts"]), **result)
     if not module._diff:  # pylint: disable=protected-access  # Ansible has no other name for it
         del result["diff"]
-    return {**result, **UNSENT}
+    return {**result, "invocation": UNSENT}
 
 
-UNSENT: dict[str, Any] = {"invocation": {"module_args": {}}}
-"""Part of the result: the plan of thousands of users is not sent back."""
+UNSENT: dict[str, Any] = {"module_args": {}}
+"""The plan of thousands of users is not sent back."""
 
 ARGUMENTS = {"plan": {"type": "json", "required": True}}
 
 
 def main() -> None:
-    run_module(change_people, ARGUMENTS, failed=UNSENT)
+    run_module(change_people, ARGUMENTS, failed={"invocation": UNSENT})
 
 
 if __name__ == "__main__":

@@ -83,7 +83,8 @@ table:
   sample: ["qos high Priority  10 -> 20"]
 """
 
-from typing import Any
+
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
@@ -91,8 +92,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PolicyResult
 
-def change_qos(module: AnsibleModule) -> dict[str, Any]:
+
+def change_qos(module: AnsibleModule) -> PolicyResult:
     """Apply the QOS's policy, and return the module's result. Raises as `apply_policy`."""
     name, sacctmgr = module.params["name"], Sacctmgr(module.params["cluster"])
     if module.params["state"] == "absent":

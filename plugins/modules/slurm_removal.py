@@ -96,7 +96,7 @@ deadline:
 import time
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import departed
@@ -112,6 +112,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.leaving import Departure
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, show
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import RemovalResult
 
 POLL = 3
 """Seconds between two looks at the jobs."""
@@ -186,7 +189,7 @@ def nodes_now() -> dict[str, Node]:
     return {node.name: node for node in map(node_of, show("node"))}
 
 
-def take_step(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+def take_step(params: dict[str, Any], check_mode: bool) -> RemovalResult:
     """Take a step. Raises CommandError, FileError, OSError and RollingError."""
     removal = Removal(params, check_mode)
     decided: Departure = getattr(removal, params["step"])()

@@ -132,7 +132,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import drains, run_note
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, noted, write
@@ -151,6 +151,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision 
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, show
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output, run
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import Empty
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import RollingResult, Run
 
 NOTE = "/var/lib/gpucluster-slurm/rolling.json"
 RESERVATION = "gpucluster_rolling"
@@ -386,7 +390,7 @@ def reserved() -> bool:
     return any(record.get("ReservationName") == RESERVATION for record in show("reservation"))
 
 
-def answer(change: Rolling, decided: Decision, ready: list[str]) -> dict[str, Any]:
+def answer(change: Rolling, decided: Decision, ready: list[str]) -> RollingResult:
     """The result of a step."""
     failed = {**change.errors, **decided.failed}
     failed = {name: why for name, why in failed.items() if name in change.names}
@@ -399,11 +403,11 @@ def answer(change: Rolling, decided: Decision, ready: list[str]) -> dict[str, An
         "done": sorted(name for name, state in change.progress.items() if state == DONE),
         "broken": failed,
         "left": {**decided.out, **decided.late},
-        "other": change.other,
+        "other": cast("Run | Empty", change.other),
     }
 
 
-def take_step(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+def take_step(params: dict[str, Any], check_mode: bool) -> RollingResult:
     """Take a step. Raises CommandError, FileError, OSError and RollingError."""
     change, step = Rolling(params, check_mode), params["step"]
     if step in ("begin", "next", "end"):

@@ -64,7 +64,7 @@ other:
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import run_note
@@ -74,13 +74,17 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import controllers
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import Empty
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Run, RunResult
+
 SLURM_CONF = "/etc/slurm/slurm.conf"
 
 STARTING = 20
 """Seconds in which a slurmctld that this run has restarted answers."""
 
 
-def change(params: dict[str, Any], check_mode: bool = False) -> dict[str, str]:
+def change(params: dict[str, Any], check_mode: bool = False) -> run_note.Note:
     """Write or remove the notes; the other run that has prevented it. Raises FileError, OSError."""
     own = params["run"]
     taken: list[str] = []
@@ -110,7 +114,7 @@ def silent_controllers(names: Sequence[str]) -> list[str]:
         time.sleep(1)
 
 
-def begin_or_end(module: AnsibleModule) -> dict[str, Any]:
+def begin_or_end(module: AnsibleModule) -> RunResult:
     """Write or remove the notes, and return the module's result. Raises FileError, OSError and CollectionError."""
     other = change(module.params, module.check_mode)
     asked = module.params["controllers"] if module.params["state"] == "ended" and not module.check_mode else []
@@ -119,7 +123,7 @@ def begin_or_end(module: AnsibleModule) -> dict[str, Any]:
             f"slurmctld does not answer on {fold(silent)}, and this run has ended. Its log there has the reason "
             "(journalctl -u slurmctld), and the playbook gpucluster.slurm.doctor names the cause."
         )
-    return {"changed": False, "other": other}
+    return {"changed": False, "other": cast("Run | Empty", other)}
 
 
 ARGUMENTS = {

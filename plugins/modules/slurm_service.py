@@ -189,7 +189,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils import made
@@ -203,6 +203,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     write,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import PATHS, run_module
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import ServiceResult
 
 # systemd does not record the time of a reload, so a file here does. It must not survive a reboot.
 STAMPS = "/run/gpucluster-slurm"
@@ -462,7 +465,7 @@ def keep_made(module: AnsibleModule, files: list[File]) -> None:
     made.keep(params["name"], params["digest"] if started else "", paths, started)
 
 
-def run_service(module: AnsibleModule) -> dict[str, Any]:
+def run_service(module: AnsibleModule) -> ServiceResult:
     """Write the files, act on the service, and return the result. Raises ServiceError."""
     params = module.params
     name, stamp = params["name"], os.path.join(STAMPS, params["name"])

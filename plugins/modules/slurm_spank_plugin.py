@@ -102,7 +102,7 @@ former_line:
 """
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
@@ -114,6 +114,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.spank_change impo
     checksum,
     content,
 )
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PluginResult
 
 KEPT = "/var/lib/gpucluster-slurm"
 """Directory in which the former line is kept."""
@@ -151,16 +154,17 @@ def plan(plugin: SpankPlugin, params: dict[str, Any], check_mode: bool) -> list[
     return changes
 
 
-def change_plugin(module: AnsibleModule) -> dict[str, Any]:
+def change_plugin(module: AnsibleModule) -> PluginResult:
     """Change the plugin, and return the module's result. Raises FileError, OSError and ValueError."""
     params, plugin = module.params, SpankPlugin(module.params["path"], KEPT)
     changes = plan(plugin, params, module.check_mode)
-    result: dict[str, Any] = {"changed": bool(changes), "unproven": plugin.unproven(changes)}
+    diff = [change.diff for change in changes]
+    result: PluginResult = {"changed": bool(changes), "unproven": plugin.unproven(changes), "diff": diff}
     if params["line"]:
         result["former_line"] = plugin.line_before(changes, params["line"])
     if not module.check_mode:
         apply(changes)
-    return {**result, "diff": [change.diff for change in changes]}
+    return result
 
 
 ARGUMENTS = {

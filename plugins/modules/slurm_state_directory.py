@@ -134,7 +134,7 @@ error:
   sample: ""
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import (
     StateDirectoryError,
@@ -146,8 +146,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import NAMES, run_module
 
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import StateDirectoryResult
 
-def answer(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+
+def answer(params: dict[str, Any], check_mode: bool) -> StateDirectoryResult:
     """The module's result."""
     path, user_id = params["path"], params["user_id"]
 
@@ -161,9 +164,16 @@ def answer(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
             remove(path, params["remove"])
         return found
 
-    nothing = {"changed": False, "mount": {}, "inode": None, "file": "", "missing": [], "error": ""}
+    nothing: StateDirectoryResult = {
+        "changed": False,
+        "mount": {},
+        "inode": None,
+        "file": "",
+        "missing": [],
+        "error": "",
+    }
     try:
-        return {**nothing, **as_user(user_id, work)}
+        return cast("StateDirectoryResult", {**nothing, **as_user(user_id, work)})
     except StateDirectoryError as error:
         return {**nothing, "error": str(error)}
 

@@ -127,7 +127,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories, Directory
@@ -144,6 +144,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import homes, note
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import Mount, mounted
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import StorageResult
 
 UNITS = "/etc/systemd/system"
 MARK = "Managed by gpucluster.slurm (key storage)"
@@ -453,7 +456,7 @@ class Work:
         path = f"{UNITS}/gpucluster-slurm-mount@.service"
         return [path] if os.path.exists(path) and path not in self.params["files"] and not own_units() else []
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> StorageResult:
         """The work, and the module's result. Raises StorageError, FileError, OSError."""
         self.surplus()
         self.units()
@@ -471,7 +474,8 @@ class Work:
         unexported = sorted({*self.params["exports"]} - note.exported())
         result = plan_result(self.changes)
         others = plan_result([change for change in self.changes if change["after"] != WRITTEN])  # files have a diff
-        return {**result, "diff": [*self.diffs, others["diff"]], "remarks": self.remarks, "unexported": unexported}
+        diff = [*self.diffs, others["diff"]]
+        return {**result, "diff": diff, "remarks": self.remarks, "unexported": unexported}
 
 
 def named(names: list[str]) -> str:

@@ -103,7 +103,8 @@ table:
   sample: ["user alice in physics MaxJobs  10 -> 20"]
 """
 
-from typing import Any
+
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
@@ -111,8 +112,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PolicyResult
 
-def change_user(module: AnsibleModule) -> dict[str, Any]:
+
+def change_user(module: AnsibleModule) -> PolicyResult:
     """Apply the user's policy, and return the module's result. Raises as `apply_policy`."""
     params, sacctmgr = module.params, Sacctmgr(module.params["cluster"])
     name, accounts, partition = params["name"], params["accounts"], params["partition"] or ""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.commands import batches
@@ -39,6 +39,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctm
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
 
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PolicyResult
+
 
 def apply_policy(
     module: AnsibleModule,
@@ -47,7 +50,7 @@ def apply_policy(
     purge: bool = False,
     absent: Sequence[Entity] = (),
     partitions: Partitions | None = None,
-) -> dict[str, Any]:
+) -> PolicyResult:
     """Apply a policy to the accounting, and return a module's result.
 
     absent: what must not be there. purge: nothing that the policy does not name must be there. partitions: those whose

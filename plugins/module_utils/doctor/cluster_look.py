@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils import scontrol
 from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import ClusterRecord, NodeOptions
@@ -23,6 +23,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import dae
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import output, run
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.results import ClusterLook
 
 THREADS = 128
 CONNECT = 3
@@ -225,7 +228,7 @@ SQUEUE += ["--states=RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING,
 # -- the look --------------------------------------------------------------------------------------------------------
 
 
-def look(of_nodes: bool) -> dict[str, Any]:
+def look(of_nodes: bool) -> ClusterLook:
     """What this host says.
 
     of_nodes: whether it may be the serving controller, which then also names the nodes that are not well.
@@ -262,7 +265,7 @@ def look(of_nodes: bool) -> dict[str, Any]:
         "return_to_service": conf.get("returntoservice", "0"),
         "slurmdbd_error": _slurmdbd_error(conf) if serving else "",
     }
-    answer: dict[str, Any] = {
+    answer: ClusterLook = {
         "daemons": daemons,
         "full": full,
         "cluster": cluster,
@@ -270,7 +273,7 @@ def look(of_nodes: bool) -> dict[str, Any]:
         "node_options": {},
     }
     if cluster["answers"]:
-        answer |= _nodes(path, conf, [*controllers])
+        answer["nodes"], answer["node_options"] = _nodes(path, conf, [*controllers])
     return answer
 
 
@@ -288,7 +291,7 @@ def _slurmdbd_error(conf: Settings) -> str:
     return " ".join(answer.words.split()) if answer.status or not answer.output.strip() else ""
 
 
-def _nodes(path: str, conf: Settings, controllers: Sequence[str]) -> dict[str, Any]:
+def _nodes(path: str, conf: Settings, controllers: Sequence[str]) -> tuple[list[SlurmNode], NodeOptions]:
     """The nodes that are not well, and the options of the looks at their hosts. Raises CommandError."""
     log_file = conf.get("slurmctldlogfile", "")
     records = scontrol.show("node")
@@ -307,7 +310,7 @@ def _nodes(path: str, conf: Settings, controllers: Sequence[str]) -> dict[str, A
         # Of a user who can do nothing in Slurm: root's would be a way in while it is valid.
         "credential": _credential() if sick else "",
     }
-    return {"nodes": [asdict(each) for each in sick], "node_options": options}
+    return cast("list[SlurmNode]", [asdict(each) for each in sick]), options  # as JSON
 
 
 def _credential() -> str:

@@ -31,6 +31,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records im
     Pattern,
     Range,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import results as doctor_results
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_advice import without_harmful_advice
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import indented, visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.variable_names import replaced_variables
@@ -206,14 +207,16 @@ FACTS_OF = {"slurm_host_facts": ("slurm_host", "slurm_hardware"), "slurm_hardwar
 # -- results of modules ----------------------------------------------------------------------------------------------
 
 
-_RETURNED_BY_ANY = ("changed", "diff", "ansible_facts")
+_OF_ANY = {"changed", "failed", "msg", "diff", "invocation", "ansible_facts"}
+"""Ansible knows these keys, and there are other rules for them."""
+_RECORDS: dict[str, Any] = {**module_results.RESULTS, **doctor_results.RESULTS}
 RESULTS = {
-    module: {name: check for name, check in checks_of(record).items() if name not in _RETURNED_BY_ANY}
-    for module, record in module_results.RESULTS.items()
+    module: {name: check for name, check in checks_of(record).items() if name not in _OF_ANY}
+    for module, record in _RECORDS.items()
 }
 """The checks of what the modules of this collection return, by module and key."""
 
-SOMETIMES = {module: record.__optional_keys__ for module, record in module_results.RESULTS.items()}
+SOMETIMES = {module: record.__optional_keys__ - _OF_ANY for module, record in _RECORDS.items()}
 """The keys that they do not always return. A module that fails need not return any."""
 
 COMMON: dict[str, Check] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import HardwareFact
@@ -25,6 +25,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Difference
 
 PATIENCE = 20
 """Seconds for the size of a file system, whose server may not answer."""
@@ -100,7 +103,7 @@ def measure(
     device_files: Sequence[str] = (),
     tmp_fs: str = "/tmp",
     sysroot: str = "/",
-) -> tuple[HardwareFact, list[dict[str, Any]]]:
+) -> tuple[HardwareFact, list[Difference]]:
     """The fact `slurm_hardware`, and its differences from `slurmd -C`, which are also a warning of the module.
 
     Raises:

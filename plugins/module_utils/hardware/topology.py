@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import CpuNumbers
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import (
@@ -34,6 +34,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.object_t
     restrict,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Difference
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ def parse_node_line(text: str) -> dict[str, int]:
     return {WORDS[word]: int(value) for word, value in re.findall(r"(\w+)=(\d+)", text) if word in WORDS}
 
 
-def differences(facts: dict[str, Any], words: dict[str, int]) -> list[dict[str, Any]]:
+def differences(facts: dict[str, Any], words: dict[str, int]) -> list[Difference]:
     """The facts for which slurmd reports other values."""
     return [
         {"name": name, "measured": facts[name], "slurmd": value}

@@ -15,11 +15,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import fetch_url
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
 from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Plugin
 
 CACHE = "/var/cache/gpucluster-slurm"
 
@@ -133,9 +137,9 @@ def read_plugins(module: AnsibleModule, deb: Deb) -> Iterator[tuple[str, bytes]]
                 yield member.name.lstrip("."), file.read()
 
 
-def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict[str, str]]:
+def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[Plugin]:
     """The plugins, by path and checksum. Raises PackageError if this release of Slurm would not load one of them."""
-    plugins: list[dict[str, str]] = []
+    plugins: list[Plugin] = []
     for deb in debs:
         releases = {}
         for path, content in read_plugins(module, deb):
@@ -154,6 +158,6 @@ def check_plugins(module: AnsibleModule, debs: list[Deb], own: str) -> list[dict
     return plugins
 
 
-def plugins_installed(plugins: list[dict[str, str]]) -> bool:
+def plugins_installed(plugins: list[Plugin]) -> bool:
     """Whether the host has these plugins. Packages for two releases of Slurm can have the same version."""
     return all(os.path.exists(plugin["path"]) and checksum(plugin["path"]) == plugin["sha256"] for plugin in plugins)

@@ -71,7 +71,7 @@ class Machine:
         found = [answer for beginning, answer in self.answers.items() if words.startswith(beginning)]
         return found[-1] if found else (0, "", "")
 
-    def run(self, check: bool = False, **options: Any) -> dict[str, Any]:
+    def run(self, check: bool = False, **options: Any) -> Any:
         defaults = {"source": "distribution", "branch": "", "version": "", "modules": "auto", "display": False}
         more = {"cuda": False, "gpus": [], "repository": "", "repository_key": ""}
         self.params, self.check_mode, self.told = {"platforms": PLATFORMS, **defaults, **more, **options}, check, []

@@ -538,7 +538,7 @@ def apply_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(
         conf: str | None, state: str = "present", up: str = "n1 n2 n3", others: dict[str, str] | None = None, **own: Any
-    ) -> dict[str, Any]:
+    ) -> Any:
         daemon = Running()
         # mypy knows no attributes that a test replaces.
         daemon.before = lambda _old: Before(dict.fromkeys(up.split(), ("idle", "")), frozenset())  # type: ignore[attr-defined]
@@ -792,7 +792,7 @@ class Database(Slurmdbd):
             raise ConfigError("slurmdbd has ended")
 
 
-def apply_database(directory: Path, line: str, database: str = "acct", check_mode: bool = False) -> dict[str, Any]:
+def apply_database(directory: Path, line: str, database: str = "acct", check_mode: bool = False) -> Any:
     """Put a slurmdbd.conf and a secret in force."""
     secrets = {"slurmdbd_storage.conf": base64.b64encode(f"{line}\n".encode()).decode()}
     files = {"slurmdbd.conf": f"DbdHost=head\nStorageLoc={database}\n"}

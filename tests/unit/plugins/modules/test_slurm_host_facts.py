@@ -46,11 +46,11 @@ ASKED: dict[str, Any] = {
 }
 
 
-def found(**options: Any) -> dict[str, Any]:
+def found(**options: Any) -> Any:
     """The module's result where no command is installed."""
     module = Mock(params=ASKED | options)
     module.get_bin_path.return_value = None
-    return slurm_host_facts.facts(module)
+    return slurm_host_facts.read_facts(module)
 
 
 def test_this_machine() -> None:
@@ -85,5 +85,5 @@ def test_hardware_is_measured_with_it() -> None:
 def test_users_who_do_not_exist_are_warned_of(users: list[str], words: list[str]) -> None:
     module = Mock(params=ASKED | {"policy_users": users})
     module.get_bin_path.return_value = None
-    slurm_host_facts.facts(module)
+    slurm_host_facts.read_facts(module)
     assert [call.args[0] for call in module.warn.call_args_list] == [f"{os.uname().nodename}: {text}" for text in words]

@@ -59,7 +59,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
     return found
 
 
-def step(name: str, check_mode: bool = False, **options: Any) -> dict[str, Any]:
+def step(name: str, check_mode: bool = False, **options: Any) -> Any:
     params = {"step": name, "nodes": "n[1-2]", "deadline": "", "end_jobs": False, "wait": 0}
     return slurm_removal.take_step(params | {"cleaned": "", "addresses": {}} | options, check_mode)
 

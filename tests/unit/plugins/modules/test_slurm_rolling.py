@@ -76,7 +76,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
     return found
 
 
-def step(name: str, check_mode: bool = False, **options: Any) -> dict[str, Any]:
+def step(name: str, check_mode: bool = False, **options: Any) -> Any:
     params = {
         "step": name,
         "nodes": "n[1-4]",

@@ -15,7 +15,7 @@ ME = os.getuid()
 ASKED: dict[str, Any] = {"user_id": ME, "write": False, "see": [], "remove": []}
 
 
-def ask(path: Path, check: bool = False, **options: Any) -> dict[str, Any]:
+def ask(path: Path, check: bool = False, **options: Any) -> Any:
     """The module's answer."""
     return answer({"path": str(path), **ASKED, **options}, check)
 

@@ -67,7 +67,7 @@ class Database:
         return False, ""
 
 
-def apply(database: Any, policy: dict[str, Any], check: bool = False, **options: Any) -> dict[str, Any]:
+def apply(database: Any, policy: dict[str, Any], check: bool = False, **options: Any) -> Any:
     """The result that a module would return."""
     module: Any = SimpleNamespace(check_mode=check)
     return apply_policy(module, database, policy, **options)

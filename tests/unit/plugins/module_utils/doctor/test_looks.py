@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.action.host_clock import offset
@@ -286,7 +287,7 @@ def test_the_look_at_this_host_has_the_form_of_an_answer() -> None:
 
 
 def test_the_look_at_a_server_has_the_form_of_an_answer() -> None:
-    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **cluster_look.look(of_nodes=True)}
+    answer: Any = {"changed": False, "time": 1.5, "clock_offset": 0.0, **cluster_look.look(of_nodes=True)}
     assert result_errors("slurm_doctor_info", answer, {}) == []
     assert not answer["cluster"]["answers"]
 

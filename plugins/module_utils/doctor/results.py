@@ -1,0 +1,43 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the doctor's modules return, as in `module_results`."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import (
+    MOST_HOSTS,
+    ClusterRecord,
+    DaemonRecord,
+    Empty,
+    Line,
+    Most,
+    NodeLook,
+    NodeOptions,
+    Word,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
+from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Clock, Result
+
+
+class ClusterLook(TypedDict):
+    """What a controller or the database host says. Names of nodes become hosts of the play."""
+
+    daemons: Annotated[dict[Word, DaemonRecord], Most(16)]
+    full: Annotated[list[Line], Most(64)]
+    cluster: ClusterRecord
+    nodes: Annotated[list[SlurmNode], Most(MOST_HOSTS)]
+    node_options: NodeOptions | Empty
+
+
+class DoctorInfo(Result, Clock, ClusterLook):
+    """The result of slurm_doctor_info."""
+
+
+class DoctorNodeInfo(Result, Clock, NodeLook):
+    """The result of slurm_doctor_node_info."""
+
+
+RESULTS = {"slurm_doctor_info": DoctorInfo, "slurm_doctor_node_info": DoctorNodeInfo}
