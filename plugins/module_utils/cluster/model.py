@@ -35,6 +35,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     privileges,
     schema,
     storage,
+    storage_checks,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED, is_there
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import node_sets, resolver
@@ -401,7 +402,7 @@ def _storage(  # pylint: disable=too-many-positional-arguments
     hosts: all hosts of the cluster. login: its login hosts, as far as they are known. uses: directories of others.
     """
     members = {"all": hosts, "login": login, "compute": parts.node_hosts, "controllers": parts.controllers}
-    return storage.check(checker, file.get("storage", []), members, parts.slurm_conf, uses)
+    return storage_checks.check(checker, file.get("storage", []), members, parts.slurm_conf, uses)
 
 
 def _check_ports(
