@@ -111,8 +111,8 @@ def _in_unit_of(name: str, number: int, unit: str) -> int:
     if not unit:
         return number
     base = _UNITS["m"] if name in ("mem", "gres/gpumem") or name.startswith("bb/") else 0
-    power = _UNITS[unit] - base
-    return number * 1024**power if power >= 0 else number // 1024**-power
+    bits = 10 * (_UNITS[unit] - base)
+    return number << bits if bits >= 0 else number >> -bits
 
 
 _TIME = re.compile(r"(?:(\d+)-(\d+)(?::(\d+)(?::(\d+))?)?|(\d+):(\d+):(\d+)|(\d+)(?::(\d+))?)")

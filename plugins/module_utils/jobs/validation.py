@@ -141,7 +141,7 @@ def container_jobs(
     return [*jobs.values()]
 
 
-def _container_job(partition: Mapping[str, Any], machine: _Machine, others: Collection[str]) -> dict[str, Any]:
+def _container_job(partition: Mapping[str, Any], machine: _Machine, others: list[str]) -> dict[str, Any]:
     """The job that proves containers on a machine type, on none of the other nodes of the partition."""
     return {
         "name": f"pyxis/{machine.kind}",
@@ -213,7 +213,7 @@ def _groups_of(size: int, hosts: Sequence[str], done: Collection[str]) -> list[l
     return [[*group, *[host for host in hosts if host not in group][: size - len(group)]] for group in groups]
 
 
-def _warm_up_job(partition: Mapping[str, Any], hosts: Collection[str], gres: Mapping[str, str]) -> dict[str, Any]:
+def _warm_up_job(partition: Mapping[str, Any], hosts: list[str], gres: Mapping[str, str]) -> dict[str, Any]:
     """The job that runs the prologs of a partition on these hosts."""
     return {
         "name": f"warm-up/{fold(hosts)}",
