@@ -129,16 +129,16 @@ def interpreter(content: bytes) -> Interpreter:
     words, needed = [path, *filter(None, [argument])], [path]
     if path.endswith(b"/env"):
         words = [path, *_words_of_env(argument)]
-        needed += filter(None, [_checked_program_of_env(words[1:], first)])
-    found = Interpreter(tuple(word.decode(errors="surrogateescape") for word in needed))
+        needed += filter(None, [_require_program_of_env(words[1:], first)])
+    result = Interpreter(tuple(word.decode(errors="surrogateescape") for word in needed))
     # Perl takes a carriage return at the end of its switches for a blank (`moreswitches` in perl.c).
-    if words[-1].endswith(b"\r") and not (found.name == "perl" and len(words) > 1):
+    if words[-1].endswith(b"\r") and not (result.name == "perl" and len(words) > 1):
         what = f"line 1: found {_line(first)}, which ends with a carriage return (CR LF), a part of the last word"
         raise ScriptError(f"{what} for Linux, {_CONVERT}")
-    return found
+    return result
 
 
-def _checked_program_of_env(words: Sequence[bytes], first: bytes) -> bytes:
+def _require_program_of_env(words: Sequence[bytes], first: bytes) -> bytes:
     """As _program_of_env. Raises ScriptError if env(1) finds none in the first line, or one that has blanks."""
     program = _program_of_env(words)
     if program is None:
@@ -326,18 +326,18 @@ def why_not(path: str, root: str = "", depth: int = 0) -> str:
     if not executable:
         return next((reason for reason in reasons.values() if reason != MISSING), MISSING)
     try:
-        found = check_script(_content_to_check(executable[0]))
+        program = check_script(_read_content(executable[0]))
     except OSError:
         return "cannot be read"
     except ScriptError as error:
         return str(error)
-    for needed in found.needed if found else ():
+    for needed in program.needed if program else ():
         if reason := why_not(needed, root, depth + 1):
             return f"{_NEEDS} {needed}, which {reason}"
     return ""
 
 
-def _content_to_check(path: str) -> bytes:
+def _read_content(path: str) -> bytes:
     """The bytes of a program that tell whether it can run: of a script as many as are checked. Raises OSError."""
     with open(path, "rb") as file:
         start = file.read(_BUFFER)

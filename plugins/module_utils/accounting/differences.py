@@ -119,12 +119,12 @@ def not_removed(state: State, unwanted: Iterable[Entity], elsewhere: Iterable[En
             reasons[entity] = "has a name that no command can have"
         elif entity.kind == "account" or entity in users:
             kind = users.get(entity, entity).kind
-            if others := _names_like(entity.name, names.get((kind, len(entity.name)), ())):
+            if others := _find_names_like(entity.name, names.get((kind, len(entity.name)), ())):
                 reasons[entity] = f"Slurm would remove {', '.join(others)} with it"
     return reasons
 
 
-def _names_like(name: str, others: Iterable[str]) -> list[str]:
+def _find_names_like(name: str, others: Iterable[str]) -> list[str]:
     """The others for which MariaDB's `like` takes a name, in which `_` is any character."""
     if "_" not in name:
         return []

@@ -102,11 +102,11 @@ def _tres(value: Any) -> str:
         if not NAME.fullmatch(name) or (not match and count not in ("-1", "None")):
             raise ValueError("resources such as cpu=8,mem=64G,gres/gpu=2")
         if match:
-            counts[name] = _in_unit_of(name, int(match[1]), match[2].lower())
+            counts[name] = _convert_to_unit_of(name, int(match[1]), match[2].lower())
     return ",".join(f"{name}={count}" for name, count in sorted(counts.items()))
 
 
-def _in_unit_of(name: str, number: int, unit: str) -> int:
+def _convert_to_unit_of(name: str, number: int, unit: str) -> int:
     """A count of a resource in the unit in which Slurm keeps it (`slurmdb_get_tres_base_unit`, slurmdb_defs.c)."""
     if not unit:
         return number

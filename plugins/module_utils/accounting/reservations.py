@@ -139,7 +139,7 @@ def differences(wanted: Mapping[str, Any], there: Mapping[str, str] | None) -> l
             errors.append(f"{short(str(key))}: unknown to Slurm" + (f", did you mean {meant!r}?" if meant else ""))
             continue
         try:
-            change = _change(name, value, there)
+            change = _compare_parameter(name, value, there)
         except ValueError as error:
             errors.append(f"{name}: found {shown(value)}, allowed: {error}")
             continue
@@ -150,7 +150,7 @@ def differences(wanted: Mapping[str, Any], there: Mapping[str, str] | None) -> l
     return changes
 
 
-def _change(name: str, value: Any, there: Mapping[str, str] | None) -> ReservationChange | None:
+def _compare_parameter(name: str, value: Any, there: Mapping[str, str] | None) -> ReservationChange | None:
     """The difference of a parameter; None if Slurm has the wanted value. Raises ValueError with what is allowed."""
     kind = RESERVATION[name]
     given = _given(value)

@@ -334,14 +334,14 @@ def _sets(
     for name, members in groups.items():
         of_group = [address_of[host] for host in members if host in address_of]
         sets[name] = {"ip": _ranges(of_group, 4), "ip6": _ranges(of_group, 6)}
-    sets["ssh"] = _networks_by_version(firewall["ssh"])
-    sets["compute_networks"] = _networks_by_version(firewall.get("compute_networks") or [])
+    sets["ssh"] = _split_by_version(firewall["ssh"])
+    sets["compute_networks"] = _split_by_version(firewall.get("compute_networks") or [])
     for i, entry in enumerate(firewall.get("open") or []):
-        sets[f"open_{i}"] = _networks_by_version(entry["from"])
+        sets[f"open_{i}"] = _split_by_version(entry["from"])
     return sets
 
 
-def _networks_by_version(places: Iterable[str]) -> Addresses:
+def _split_by_version(places: Iterable[str]) -> Addresses:
     """The addresses and networks among places, which can be words as well."""
     networks = [place for place in places if place not in (*WORDS, ANY)]
     return {
@@ -371,13 +371,13 @@ def _plan(rules: Sequence[Rule], sets: Mapping[str, Addresses], layout: str) -> 
     plan: dict[str, Any] = {
         "rules": [{**rule._asdict(), "sources": [*rule.sources]} for rule in rules],
         "sets": {name: addresses for name, addresses in filled.items() if addresses},
-        "ssh": _ssh_places(ssh, filled),
+        "ssh": _collect_ssh_places(ssh, filled),
         "ssh_port": int(ssh[0].ports),
     }
     return {**plan, "digest": hashlib.sha256(json.dumps([plan, layout], sort_keys=True).encode()).hexdigest()}
 
 
-def _ssh_places(rules: Iterable[Rule], sets: Mapping[str, Addresses]) -> list[str]:
+def _collect_ssh_places(rules: Iterable[Rule], sets: Mapping[str, Addresses]) -> list[str]:
     """The addresses from which somebody may come by ssh, or ANY alone."""
     names = dict.fromkeys(name for rule in rules for name in rule.sources)
     if ANY in names:

@@ -25,7 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.address_checks import KnownHosts, check_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED, is_there
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.node_checks import (
-    Measured,
+    MeasuredHardware,
     check_hardware,
     check_measured,
     check_specialized,
@@ -119,8 +119,8 @@ def load(
     if long := _too_long(document, measured, *(beside or {}).values()):
         raise ModelError(long)  # the rules would repeat it
     file = checker.check(schema.CLUSTER, "", document.data)
-    machines = check_measured(_checker(measured, problems), measured.data) if measured else Measured()
-    contents = {name: _with_checker(content, problems) for name, content in (beside or {}).items()}
+    machines = check_measured(_checker(measured, problems), measured.data) if measured else MeasuredHardware()
+    contents = {name: _add_checker(content, problems) for name, content in (beside or {}).items()}
     policy = file.get("accounting", {})
     listed = people.check(checker, _keys_of_people(file), contents, policy)
     file["accounting"] = with_people(checker, policy, listed.policy, has_accounting(file))
@@ -147,7 +147,7 @@ def load(
     untouched = _untouched(checker, file.get("unmanaged", ""), parts)
     if problems:
         raise ModelError(problems)
-    return _declared(_ValidFile(file, parts, machines, listed.variable, login, untouched, mounts, addressed))
+    return _resolve_file(_ValidFile(file, parts, machines, listed.variable, login, untouched, mounts, addressed))
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class _ValidFile:
 
     file: dict[str, Any]
     parts: Parts
-    machines: Measured
+    machines: MeasuredHardware
     people: dict[str, Any]
     """The variable slurm_people."""
     login: list[str]
@@ -166,7 +166,7 @@ class _ValidFile:
     addressed: list[dict[str, str]]
 
 
-def _declared(valid: _ValidFile) -> DeclaredCluster:
+def _resolve_file(valid: _ValidFile) -> DeclaredCluster:
     """The groups, addresses and variables of a cluster file."""
     parts = valid.parts
     return DeclaredCluster(
@@ -183,11 +183,11 @@ def _declared(valid: _ValidFile) -> DeclaredCluster:
             for entry in valid.addressed
             for host, address in zip(expand(entry["hosts"]), expand(entry["address"]))
         },
-        variables={schema.VARIABLES[key]: value for key, value in _values(valid).items()},
+        variables={schema.VARIABLES[key]: value for key, value in _collect_values(valid).items()},
     )
 
 
-def _values(valid: _ValidFile) -> dict[str, Any]:
+def _collect_values(valid: _ValidFile) -> dict[str, Any]:
     """The values of the shared variables, by the keys of the cluster file."""
     parts, machines = valid.parts, valid.machines
     return {
@@ -238,8 +238,8 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     if not isinstance(addresses, list):
         checker.problem("addresses", f"found {shown(addresses)}, allowed: a list")
         addresses = []
-    file = checker.check(schema.CLUSTER, "", _as_cluster_file(given))
-    parts = check_parts(checker, file, Measured(), {}, has_accounting(file))
+    file = checker.check(schema.CLUSTER, "", _make_cluster_file(given))
+    parts = check_parts(checker, file, MeasuredHardware(), {}, has_accounting(file))
     people.check_variable(checker, given["people"], given["accounting.users"], variables.get("slurm_user_id"))
     known = dict.fromkeys([*hosts, *parts.node_hosts])
     addressed = check_addresses(
@@ -267,7 +267,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     return limited(problems)
 
 
-def _as_cluster_file(values: Mapping[str, Any]) -> dict[str, Any]:
+def _make_cluster_file(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of the shared variables as a cluster file has them."""
     policy = {key: values[f"accounting.{key}"] for key in schema.ACCOUNTING.own}
     controllers = values["controllers"]
@@ -307,7 +307,7 @@ def _checker(document: Document, problems: list[str]) -> Checker:
     return checker
 
 
-def _with_checker(content: Document | people.Table, problems: list[str]) -> tuple[Checker, Any]:
+def _add_checker(content: Document | people.Table, problems: list[str]) -> tuple[Checker, Any]:
     """The content of a file of people, with its checker."""
     if isinstance(content, people.Table):
         return people.TableChecker(content, problems), content

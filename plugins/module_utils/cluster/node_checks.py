@@ -19,7 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shor
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredHardware:
     """The hardware that was measured."""
 
     hardware: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ def _check_cpus(checker: Checker, key: str, machine: Mapping[str, Any]) -> None:
         checker.problem(key, f"found {cpus} CPUs, allowed: up to {LIMITS['u16']}")
 
 
-def check_measured(checker: Checker, found: Any) -> Measured:
+def check_measured(checker: Checker, found: Any) -> MeasuredHardware:
     """The machine types that were measured, and the type of each host."""
     file = checker.check(schema.DETECTED_FILE, "", found)
     hardware = check_hardware(checker, file.get("hardware", {}))
@@ -75,7 +75,7 @@ def check_measured(checker: Checker, found: Any) -> Measured:
             what = unknown("machine type", name, hardware, ", ".join(hardware))
             checker.problem(f"nodes[{i}].hardware", f"found {shown(name)}, {what}")
         types.update(dict.fromkeys(expand(node.get("hosts", "")), str(name)))
-    return Measured(hardware, types)
+    return MeasuredHardware(hardware, types)
 
 
 def check_nodes(checker: Checker, found: list[Any], hardware: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     storage,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.node_checks import (
-    Measured,
+    MeasuredHardware,
     check_hardware,
     check_hosts_of_nodes,
     check_labels,
@@ -89,7 +89,7 @@ class Parts:
 def check_parts(
     checker: Checker,
     file: dict[str, Any],
-    measured: Measured,
+    measured: MeasuredHardware,
     scripts: Mapping[str, str | ValueError | None],
     has_accounting: bool,
 ) -> Parts:

@@ -19,7 +19,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import find, meaning, name_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import CLOSED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people_lists import (
-    Listed,
+    PeopleList,
     check_together,
     policy_of_users,
 )
@@ -261,7 +261,7 @@ class TableChecker(Checker):
         return ": ".join(filter(None, (f"line {self._lines[int(match[1])]}", match[2]))) if match else key
 
 
-def _entries(checker: Checker, table: Table, kind: Kind) -> list[dict[str, Any]]:
+def _read_rows(checker: Checker, table: Table, kind: Kind) -> list[dict[str, Any]]:
     """The rows of a table as a cluster file has them; none if their form is wrong."""
     before = len(checker.problems)
     columns, *rows = table.rows or [[]]
@@ -276,7 +276,7 @@ def _entries(checker: Checker, table: Table, kind: Kind) -> list[dict[str, Any]]
         if len(row) != len(columns):
             what = f"found {len(row)} values, allowed: {len(columns)}, one for each column"
             checker.problem(f"line {line}", f"{what}; a value with ',' is in double quotes")
-    return [_entry(columns, row) for row in rows] if len(checker.problems) == before else []
+    return [_read_row(columns, row) for row in rows] if len(checker.problems) == before else []
 
 
 def _column_problem(column: str, times: int, kind: Kind) -> str:
@@ -295,7 +295,7 @@ def _column_problem(column: str, times: int, kind: Kind) -> str:
     return f"found the column {column} twice" if times > 1 else ""
 
 
-def _entry(columns: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
+def _read_row(columns: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
     """A row as a cluster file has it; a column without a value is a missing key."""
     entry: dict[str, Any] = {}
     for column, value in zip(columns, row):
@@ -361,13 +361,13 @@ def check(
         lists["users"] = people
     elif named:
         checker, content = named
-        lists, beside = _lists_of_document(checker, content), None
+        lists, beside = _read_lists(checker, content), None
     elif people is not None:
         checker.problem("people", f"{found_value(people)}, allowed: {ALLOWED}")
     return _check_lists(checker, lists, beside, policy) if lists else People({}, [])
 
 
-def _lists_of_document(checker: Checker, content: Any) -> dict[str, Any]:
+def _read_lists(checker: Checker, content: Any) -> dict[str, Any]:
     """The lists of groups and users in the data of a YAML file; none if it is no mapping."""
     if isinstance(content, Mapping):
         return checker.check(PEOPLE, "", content)
@@ -382,10 +382,10 @@ def _check_lists(
     policy: Mapping[str, Any],
 ) -> People:
     """The people of lists of groups and users, which have been checked."""
-    groups = _listed(checker, "groups", lists.get("groups", []), GROUP, beside)
-    users = _listed(checker, "users", lists.get("users", []), USER, beside)
+    groups = _read_list(checker, "groups", lists.get("groups", []), GROUP, beside)
+    users = _read_list(checker, "users", lists.get("users", []), USER, beside)
     check_together(groups, users)
-    complete = [_complete(user) for user in users.entries if {"name", "uid"} <= user.keys()]
+    complete = [_fill_defaults(user) for user in users.entries if {"name", "uid"} <= user.keys()]
     return People(
         {"source": "list", "groups": groups.entries, "users": complete},
         policy_of_users(users, policy),
@@ -401,8 +401,8 @@ def check_variable(checker: Checker, found: Any, policy: Any, slurm_user_id: Any
         checker.problem("people", f"{found_value(found)}, {what}")
         return
     given = checker.check(COMPLETE, "people", found)
-    groups = _listed(checker, "people.groups", given.get("groups", []), GROUP)
-    users = _listed(checker, "people.users", given.get("users", []), COMPLETE_USER)
+    groups = _read_list(checker, "people.groups", given.get("groups", []), GROUP)
+    users = _read_list(checker, "people.users", given.get("users", []), COMPLETE_USER)
     check_together(groups, users)
     for listed, key in ((users, "uid"), (users, "gid"), (groups, "gid")):
         for i, entry in enumerate(listed.entries):
@@ -411,7 +411,7 @@ def check_variable(checker: Checker, found: Any, policy: Any, slurm_user_id: Any
     _check_suspended(users, policy if isinstance(policy, list) else [])
 
 
-def _check_suspended(users: Listed, policy: Iterable[Any]) -> None:
+def _check_suspended(users: PeopleList, policy: Iterable[Any]) -> None:
     """Check that no suspended user may submit jobs; policy: the entries of slurm_accounting_users."""
     open_to = {
         str(entry.get("name"))
@@ -440,20 +440,22 @@ def complete(found: Any) -> dict[str, Any]:
     return people.variable
 
 
-def _listed(
+def _read_list(
     checker: Checker, key: str, found: Any, kind: Kind, beside: Mapping[str, tuple[Checker, Any]] | None = None
-) -> Listed:
+) -> PeopleList:
     """The checked entries of a list, or of the table that is named in its place; None: no table may be."""
     if isinstance(found, str) and beside and found in beside:
         checker, table = beside[found]
-        found, key = _entries(checker, table, kind), key.rpartition(".")[2]
+        found, key = _read_rows(checker, table, kind), key.rpartition(".")[2]
     if not isinstance(found, list):
         checker.problem(key, f"{found_value(found)}, allowed: a list")
         found = []
-    return Listed(checker, key, [_checked(checker, kind, f"{key}[{i}]", entry) for i, entry in enumerate(found)])
+    return PeopleList(
+        checker, key, [_check_entry(checker, kind, f"{key}[{i}]", entry) for i, entry in enumerate(found)]
+    )
 
 
-def _checked(checker: Checker, kind: Kind, key: str, found: Any) -> dict[str, Any]:
+def _check_entry(checker: Checker, kind: Kind, key: str, found: Any) -> dict[str, Any]:
     """As Checker.check, but a private key is never shown."""
     if PRIVATE.search(str(found)):
         checker.problem(
@@ -465,7 +467,7 @@ def _checked(checker: Checker, kind: Kind, key: str, found: Any) -> dict[str, An
     return checker.check(kind, key, found)
 
 
-def _complete(user: Mapping[str, Any]) -> dict[str, Any]:
+def _fill_defaults(user: Mapping[str, Any]) -> dict[str, Any]:
     """A user with every default."""
     defaults = {
         "gid": user["uid"],

@@ -16,7 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import show
 
 
 @dataclass(frozen=True)
-class Listed:
+class PeopleList:
     """The valid parts of groups or users, with their place."""
 
     checker: Checker
@@ -42,7 +42,7 @@ class Listed:
                     self.problem(i, key, f"{what}, allowed: another {one}")
 
 
-def check_together(groups: Listed, users: Listed) -> None:
+def check_together(groups: PeopleList, users: PeopleList) -> None:
     """Check groups and users together: names, ids, homes and keys."""
     for listed, key in ((groups, "name"), (users, "name"), (groups, "gid"), (users, "uid")):
         listed.once(key, key)
@@ -51,7 +51,7 @@ def check_together(groups: Listed, users: Listed) -> None:
     _check_homes(users)
 
 
-def _check_groups(groups: Listed, users: Listed) -> None:
+def _check_groups(groups: PeopleList, users: PeopleList) -> None:
     """Check the groups of users. A primary group that is not listed is the user's own, and has the user's name."""
     listed = {group["name"]: group.get("gid") for group in groups.entries if "name" in group}
     ids = {gid: name for name, gid in listed.items()}
@@ -77,7 +77,7 @@ def _check_groups(groups: Listed, users: Listed) -> None:
                 )
 
 
-def _check_homes(users: Listed) -> None:
+def _check_homes(users: PeopleList) -> None:
     """Check that each home has one user, and that none is in that of another user."""
     homes: dict[str, int] = {}
     for i, user in enumerate(users.entries):
@@ -95,7 +95,7 @@ def _check_homes(users: Listed) -> None:
             above = above.rpartition("/")[0]
 
 
-def policy_of_users(users: Listed, policy: Mapping[str, Any]) -> list[dict[str, Any]]:
+def policy_of_users(users: PeopleList, policy: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The entries of the users in the policy for accounting."""
     accounts = account_names(policy)
     listed = policy.get("users")
@@ -112,14 +112,14 @@ def policy_of_users(users: Listed, policy: Mapping[str, Any]) -> list[dict[str, 
             if "limits" in user:
                 users.problem(i, "limits", "need an account, allowed: limits with account or accounts")
         elif "name" in user and user.get("state") != "absent":
-            problems = _unknown_accounts(user, accounts)
+            problems = _find_unknown_accounts(user, accounts)
             for key, what in problems:
                 users.problem(i, key, what)
-            entries += [] if problems else [_policy_entry(user)]
+            entries += [] if problems else [_make_policy_entry(user)]
     return entries
 
 
-def _policy_entry(user: Mapping[str, Any]) -> dict[str, Any]:
+def _make_policy_entry(user: Mapping[str, Any]) -> dict[str, Any]:
     """The entry of a user in the policy for accounting.
 
     A policy leaves limits that it does not name as they are. So those of a suspended user are named for others, too.
@@ -141,7 +141,7 @@ def _policy_entry(user: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _unknown_accounts(user: Mapping[str, Any], accounts: Collection[str]) -> list[tuple[str, str]]:
+def _find_unknown_accounts(user: Mapping[str, Any], accounts: Collection[str]) -> list[tuple[str, str]]:
     """Accounts of a user that the policy does not have, as (key, problem); accounts: those of the policy, or none."""
     names = [place.get("name") if isinstance(place, Mapping) else place for place in user.get("accounts", [])]
     named = [*([("account", user["account"])] if "account" in user else []), *(("accounts", name) for name in names)]

@@ -19,7 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
 
 
 def check_accounting(
-    checker: Checker, found: dict[str, Any], partitions: list[dict[str, Any]], database: bool
+    checker: Checker, found: dict[str, Any], partitions: list[dict[str, Any]], has_database: bool
 ) -> dict[str, Any]:
     """The policy for accounting."""
     policy = checker.check(schema.ACCOUNTING, "accounting", found)
@@ -27,13 +27,13 @@ def check_accounting(
     for what in policy_problems(policy, policy.get("purge", False), parameters):
         checker.problem("accounting", what)
     for i, reservation in enumerate(policy.get("reservations", [])):
-        _reservation(checker, f"accounting.reservations[{i}]", reservation)
-    if policy and not database:
+        _check_reservation(checker, f"accounting.reservations[{i}]", reservation)
+    if policy and not has_database:
         checker.problem("accounting", "needs a database")
     return policy
 
 
-def _reservation(checker: Checker, key: str, found: Any) -> None:
+def _check_reservation(checker: Checker, key: str, found: Any) -> None:
     """A reservation: its name, and parameters that Slurm knows."""
     if not isinstance(found, Mapping) or found.get("name") in (None, ""):
         checker.problem(key, "allowed: a mapping with name and parameters of a reservation")
@@ -47,11 +47,11 @@ def _reservation(checker: Checker, key: str, found: Any) -> None:
 
 
 def with_people(
-    checker: Checker, policy: dict[str, Any], users: list[dict[str, Any]], database: bool
+    checker: Checker, policy: dict[str, Any], users: list[dict[str, Any]], has_database: bool
 ) -> dict[str, Any]:
     """The policy for accounting with the users that follow from the people."""
-    if users and not database:
+    if users and not has_database:
         checker.problem("users", "found users with an account, which needs a database")
         return policy
-    own = [] if policy.get("users") is None else policy["users"]
-    return {**policy, "users": [*own, *users]} if users and isinstance(own, list) else policy
+    listed = [] if policy.get("users") is None else policy["users"]
+    return {**policy, "users": [*listed, *users]} if users and isinstance(listed, list) else policy

@@ -186,7 +186,7 @@ def program_errors(
     interpreters = _interpreters(scripts or {})
     hosts: dict[tuple[str, str], list[str]] = {}
     for host, facts in looked.items():
-        for failure in _failures(facts, host in waiting, named, interpreters):
+        for failure in _find_failures(facts, host in waiting, named, interpreters):
             hosts.setdefault(failure, []).append(host)
     for (what, reason), names in hosts.items():
         # A reason that names a line is a sentence of its own.
@@ -195,7 +195,7 @@ def program_errors(
     return errors
 
 
-def _failures(
+def _find_failures(
     facts: Mapping[str, Any],
     gets_packages: bool,
     named: Collection[tuple[str, str]],

@@ -211,7 +211,7 @@ def resources(value: str, texts: Iterable[str]) -> frozenset[tuple[Any, ...]]:
         meanings.add(("autodetect", method))
     typed = {name for name, kind, _no_consume in counts if kind}
     for values in lines_of_node:
-        meanings |= _meanings_of_line(values, values.get("type", "") if values.get("name") in typed else "")
+        meanings |= _read_meanings_of_line(values, values.get("type", "") if values.get("name") in typed else "")
     named = {values.get("name") for values in lines_of_node}
     for (name, kind, _no_consume), number in counts.items():
         if name in SHARED_GRES and not kind and name not in named:
@@ -219,7 +219,7 @@ def resources(value: str, texts: Iterable[str]) -> frozenset[tuple[Any, ...]]:
     return frozenset(meanings)
 
 
-def _meanings_of_line(values: Values, kind: str) -> set[tuple[Any, ...]]:
+def _read_meanings_of_line(values: Values, kind: str) -> set[tuple[Any, ...]]:
     """What a line of gres.conf means, by the type that its resources have in Gres."""
     name = values.get("name", "")
     flags = frozenset(filter(None, values.get("flags", "").lower().split(",")))

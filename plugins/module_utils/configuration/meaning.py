@@ -157,10 +157,10 @@ def _words(name: str, value: str, release: str) -> frozenset[str]:
     words = value.split(",")
     if name == "LogTimeFormat" and {*words} <= {"", "format_stderr"}:
         words.append("iso8601_ms")
-    aliases = _aliases(name, release)
-    shown = _with_implied(name, {part for word in words for part in aliases.get(word, word).split(",")})
+    aliases = _find_aliases(name, release)
+    shown = _add_implied(name, {part for word in words for part in aliases.get(word, word).split(",")})
     if name == "HealthCheckNodeState" and shown <= {"cycle", "reboot_only", "start_only"}:
-        shown = _with_implied(name, {*shown, "any"})
+        shown = _add_implied(name, {*shown, "any"})
     if name == "PrivateData":
         shown = {word.rstrip("s") for word in shown}
     if name == "PriorityFlags" and not _is_from(NO_NORMAL_APART, release):
@@ -168,7 +168,7 @@ def _words(name: str, value: str, release: str) -> frozenset[str]:
     return frozenset(shown.difference(NOTHING))
 
 
-def _aliases(name: str, release: str) -> dict[str, str]:
+def _find_aliases(name: str, release: str) -> dict[str, str]:
     """What a release shows for words of a set: other words, with commas."""
     aliases: dict[str, str] = {}
     for since, renamed in ALIASES.get(name, {}).items():
@@ -177,7 +177,7 @@ def _aliases(name: str, release: str) -> dict[str, str]:
     return aliases
 
 
-def _with_implied(name: str, words: set[str]) -> set[str]:
+def _add_implied(name: str, words: set[str]) -> set[str]:
     """Words of a set with all that come with them."""
     implied = IMPLIED.get(name, {})
     complete, added = {*words}, {*words}

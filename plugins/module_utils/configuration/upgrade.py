@@ -62,7 +62,7 @@ def upgrade_plan(hosts: Mapping[str, Mapping[str, Any]], package: str, files: st
     offered = _by_version({name: files or hosts[name]["candidates"].get(package, "") for name in installed})
     if len(offered) == 1:
         (target,) = offered
-        return _plan_to(target, installed)
+        return _plan_upgrade_to(target, installed)
     errors = []
     if offered:
         versions = "; ".join(f"{version or 'none'} on {fold(names)}" for version, names in offered.items())
@@ -70,7 +70,7 @@ def upgrade_plan(hosts: Mapping[str, Mapping[str, Any]], package: str, files: st
     return {"from": "", "to": "", "release": "", "hosts": [], "errors": errors}
 
 
-def _plan_to(target: str, installed: Mapping[str, str]) -> dict[str, Any]:
+def _plan_upgrade_to(target: str, installed: Mapping[str, str]) -> dict[str, Any]:
     """The plan of an upgrade to a version, by the version that each host has."""
     hosts_of = _by_version(installed)
     before = [version for version in hosts_of if version not in ("", target)]

@@ -72,7 +72,9 @@ class _Machine:
     gpus: int
 
 
-def _machines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]) -> dict[str, _Machine]:
+def _describe_machines(
+    nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]
+) -> dict[str, _Machine]:
     """The machine of each node."""
     machines: dict[str, _Machine] = {}
     for node in nodes:
@@ -83,7 +85,7 @@ def _machines(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping
     return machines
 
 
-def _default_first(partitions: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _sort_default_first(partitions: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The partitions in their order, the default one first."""
     return sorted(partitions, key=lambda partition: not partition.get("default"))
 
@@ -128,20 +130,20 @@ def container_jobs(
     host in no partition has no job.
     """
     nodes, reached = [*nodes], {*hosts}
-    machines = _machines(nodes, hardware)
+    machines = _describe_machines(nodes, hardware)
     resolve = resolver(nodes, hardware, slurm_conf)
     jobs: dict[str, dict[str, Any]] = {}
-    for partition in _default_first(partitions):
+    for partition in _sort_default_first(partitions):
         inside = [name for name in resolve(partition["nodes"]) if name in machines]
         from_the_end = dict.fromkeys(machines[name] for name in reversed(inside) if name in reached)
         for machine in reversed(from_the_end):
             if machine.kind not in jobs:
                 others = [name for name in inside if machines[name] != machine or name not in reached]
-                jobs[machine.kind] = _container_job(partition, machine, others)
+                jobs[machine.kind] = _make_container_job(partition, machine, others)
     return [*jobs.values()]
 
 
-def _container_job(partition: Mapping[str, Any], machine: _Machine, others: list[str]) -> dict[str, Any]:
+def _make_container_job(partition: Mapping[str, Any], machine: _Machine, others: list[str]) -> dict[str, Any]:
     """The job that proves containers on a machine type, on none of the other nodes of the partition."""
     return {
         "name": f"pyxis/{machine.kind}",
@@ -164,8 +166,8 @@ def warm_up_jobs(
     A job has as many nodes of one machine type as the prologs there want, so that a busy node delays few others. Where
     their number is no multiple of that, some nodes are in two jobs. Nodes of which a partition has too few have no job.
     """
-    nodes, partitions = [*nodes], _default_first(partitions)
-    machines = _machines(nodes, hardware)
+    nodes, partitions = [*nodes], _sort_default_first(partitions)
+    machines = _describe_machines(nodes, hardware)
     resolve = resolver(nodes, hardware, slurm_conf)
     jobs: dict[tuple[str, str], dict[str, Any]] = {}
     largest: dict[tuple[str, str], int] = {}  # by partition and node: how many nodes its largest job has
@@ -176,13 +178,13 @@ def warm_up_jobs(
             if not _concerns(prolog, "partitions", name):
                 continue
             inside = [host for host in resolve(partition["nodes"]) if host in machines]
-            for kind, hosts in _by_kind(inside, machines).items():
+            for kind, hosts in _group_by_kind(inside, machines).items():
                 if not _concerns(prolog, "hardware", kind):
                     continue
                 done |= {host for host in hosts if largest.get((name, host), 0) >= size}
-                for group in _groups_of(size, hosts, done):
+                for group in _divide_into_groups(size, hosts, done):
                     with_gpu = machines[group[0]].gpus and prolog.get("gpus", True)
-                    jobs[name, fold(group)] = _warm_up_job(partition, group, {"gres": "gpu:1"} if with_gpu else {})
+                    jobs[name, fold(group)] = _make_warm_up_job(partition, group, {"gres": "gpu:1"} if with_gpu else {})
                     done |= {*group}
                     largest |= dict.fromkeys(((name, host) for host in group), size)
     return [*jobs.values()]
@@ -193,7 +195,7 @@ def _concerns(prolog: Mapping[str, Any], key: str, name: str) -> bool:
     return key not in prolog or name in prolog[key]
 
 
-def _by_kind(hosts: Iterable[str], machines: Mapping[str, _Machine]) -> dict[str, list[str]]:
+def _group_by_kind(hosts: Iterable[str], machines: Mapping[str, _Machine]) -> dict[str, list[str]]:
     """The hosts of each machine type."""
     kinds: dict[str, list[str]] = {}
     for host in hosts:
@@ -201,7 +203,7 @@ def _by_kind(hosts: Iterable[str], machines: Mapping[str, _Machine]) -> dict[str
     return kinds
 
 
-def _groups_of(size: int, hosts: Sequence[str], done: Collection[str]) -> list[list[str]]:
+def _divide_into_groups(size: int, hosts: Sequence[str], done: Collection[str]) -> list[list[str]]:
     """The hosts that are not done in groups of a size, the last one filled up with others; none if there are too few.
 
     The other hosts of the last group may be done.
@@ -213,7 +215,7 @@ def _groups_of(size: int, hosts: Sequence[str], done: Collection[str]) -> list[l
     return [[*group, *[host for host in hosts if host not in group][: size - len(group)]] for group in groups]
 
 
-def _warm_up_job(partition: Mapping[str, Any], hosts: list[str], gres: Mapping[str, str]) -> dict[str, Any]:
+def _make_warm_up_job(partition: Mapping[str, Any], hosts: list[str], gres: Mapping[str, str]) -> dict[str, Any]:
     """The job that runs the prologs of a partition on these hosts."""
     return {
         "name": f"warm-up/{fold(hosts)}",
@@ -252,14 +254,14 @@ def validation_jobs(
     partition that has two nodes.
     """
     nodes, partitions = [*nodes], [*partitions]
-    machines = _machines(filter(is_there, nodes), hardware)
+    machines = _describe_machines(filter(is_there, nodes), hardware)
     resolve = resolver(nodes, hardware, slurm_conf)
     restrictions = {partition["name"]: _restrictions(partition) for partition in partitions}
     places = [_Place.of(partition["name"], resolve(partition["nodes"]), machines) for partition in partitions]
     jobs = [_node_job(place.partition, node, machines[node].gpus) for place in places for node in place.nodes]
     first = next((place for place in places if place.nodes), None)
     if first:
-        jobs += [first.with_job(job) for job in _special_jobs(_limits_memory(slurm_conf, cgroup_conf))]
+        jobs += [first.with_job(job) for job in _make_special_jobs(_limits_memory(slurm_conf, cgroup_conf))]
     pair = next((place for place in places if len(place.nodes) > 1), None)
     if mpi_script and pair:
         mpi = {"name": "mpi", "nodes": "2", "ntasks": 4, "memory": str(MPI_MEMORY), "script": mpi_script}
@@ -291,7 +293,7 @@ class _Place:
         return {"partition": self.partition, **({"nodelist": fold(self.nodes[:number])} if starts else {}), **job}
 
 
-def _special_jobs(memory_ends: bool) -> list[dict[str, Any]]:
+def _make_special_jobs(memory_ends: bool) -> list[dict[str, Any]]:
     """The jobs that do not end as others do; memory_ends: whether a job ends that takes too much memory."""
     out_of_memory = {"name": "out-of-memory", "command": TOO_MUCH_MEMORY, "expect": "OUT_OF_MEMORY"}
     return [
