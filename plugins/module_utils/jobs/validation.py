@@ -136,7 +136,7 @@ def container_jobs(
     for partition in _sort_default_first(partitions):
         inside = [name for name in resolve(partition["nodes"]) if name in machines]
         from_the_end = dict.fromkeys(machines[name] for name in reversed(inside) if name in reached)
-        for machine in reversed(from_the_end):
+        for machine in reversed(from_the_end):  # by the last host of each
             if machine.kind not in jobs:
                 others = [name for name in inside if machines[name] != machine or name not in reached]
                 jobs[machine.kind] = _make_container_job(partition, machine, others)
