@@ -339,17 +339,17 @@ def is_table(file: str) -> bool:
 def check(
     checker: Checker,
     file: Mapping[str, Any],
-    beside: Mapping[str, tuple[Checker, Any]] | None,
+    contents: Mapping[str, tuple[Checker, Any]] | None,
     policy: Mapping[str, Any],
 ) -> People:
     """Check the keys `people`, `groups` and `users` of a cluster file.
 
-    beside: the content of the file that `people` names, a Table or the data of YAML, with its checker; None: none can
+    contents: the content of the file that `people` names, a Table or the data of YAML, with its checker; None: none can
     be named. policy: the policy for accounting without these users.
     """
     people = file.get("people")
     lists = {key: file[key] for key in PEOPLE.own if file.get(key) is not None}
-    named = beside.get(people) if beside and isinstance(people, str) else None
+    named = contents.get(people) if contents and isinstance(people, str) else None
     table = named is not None and isinstance(named[1], Table)
     for key in lists if people is not None else ():
         if key == "users" or not table:
@@ -361,10 +361,10 @@ def check(
         lists["users"] = people
     elif named:
         checker, content = named
-        lists, beside = _read_lists(checker, content), None
+        lists, contents = _read_lists(checker, content), None
     elif people is not None:
         checker.problem("people", f"{found_value(people)}, allowed: {ALLOWED}")
-    return _check_lists(checker, lists, beside, policy) if lists else People({}, [])
+    return _check_lists(checker, lists, contents, policy) if lists else People({}, [])
 
 
 def _read_lists(checker: Checker, content: Any) -> dict[str, Any]:
@@ -378,12 +378,12 @@ def _read_lists(checker: Checker, content: Any) -> dict[str, Any]:
 def _check_lists(
     checker: Checker,
     lists: Mapping[str, Any],
-    beside: Mapping[str, tuple[Checker, Any]] | None,
+    contents: Mapping[str, tuple[Checker, Any]] | None,
     policy: Mapping[str, Any],
 ) -> People:
     """The people of lists of groups and users, which have been checked."""
-    groups = _read_list(checker, "groups", lists.get("groups", []), GROUP, beside)
-    users = _read_list(checker, "users", lists.get("users", []), USER, beside)
+    groups = _read_list(checker, "groups", lists.get("groups", []), GROUP, contents)
+    users = _read_list(checker, "users", lists.get("users", []), USER, contents)
     check_together(groups, users)
     complete = [_fill_defaults(user) for user in users.entries if {"name", "uid"} <= user.keys()]
     return People(
@@ -441,11 +441,11 @@ def complete(found: Any) -> dict[str, Any]:
 
 
 def _read_list(
-    checker: Checker, key: str, found: Any, kind: Kind, beside: Mapping[str, tuple[Checker, Any]] | None = None
+    checker: Checker, key: str, found: Any, kind: Kind, contents: Mapping[str, tuple[Checker, Any]] | None = None
 ) -> PeopleList:
     """The checked entries of a list, or of the table that is named in its place; None: no table may be."""
-    if isinstance(found, str) and beside and found in beside:
-        checker, table = beside[found]
+    if isinstance(found, str) and contents and found in contents:
+        checker, table = contents[found]
         found, key = _read_rows(checker, table, kind), key.rpartition(".")[2]
     if not isinstance(found, list):
         checker.problem(key, f"{found_value(found)}, allowed: a list")

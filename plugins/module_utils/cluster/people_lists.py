@@ -125,7 +125,7 @@ def _make_policy_entry(user: Mapping[str, Any]) -> dict[str, Any]:
     A policy leaves limits that it does not name as they are. So those of a suspended user are named for others, too.
     """
     closed = user.get("state") == "suspended"
-    own = user.get("limits", {})
+    user_limits = user.get("limits", {})
     places = [
         {key: value for key, value in place.items() if key not in CLOSED}
         if closed and isinstance(place, dict)
@@ -135,9 +135,9 @@ def _make_policy_entry(user: Mapping[str, Any]) -> dict[str, Any]:
     entry = {"name": user["name"], "DefaultAccount": user.get("account"), "accounts": places}
     return {
         **{key: value for key, value in entry.items() if value},
-        **own,
+        **user_limits,
         **({"AdminLevel": "None"} if closed else {}),
-        **{key: 0 if closed else own.get(key, -1) for key in CLOSED},
+        **{key: 0 if closed else user_limits.get(key, -1) for key in CLOSED},
     }
 
 

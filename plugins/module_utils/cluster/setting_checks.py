@@ -71,7 +71,7 @@ def check_log_of_jobs(checker: Checker, slurm_conf: Mapping[str, Any]) -> None:
 
 
 def check_files(checker: Checker, found: dict[str, Any], slurm_conf: Mapping[str, Any]) -> dict[str, str]:
-    """Files beside slurm.conf: those that Slurm finds by their names, and a Prolog or Epilog without a path."""
+    """Files with slurm.conf: those that Slurm finds by their names, and a Prolog or Epilog without a path."""
     scripts = sent_scripts(slurm_conf)
     known = [*SITE_FILES, *scripts]
     for name, text in found.items():
