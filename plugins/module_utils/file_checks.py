@@ -124,26 +124,40 @@ def refusals(wanted: Mapping[str, bytes], changed: Iterable[str]) -> list[str]:
         changed: the paths whose content changes. A file that names one of them is checked as well.
     """
     new = {*changed}
-    judged = [path for path, text in wanted.items() if path in new or any(other.encode() in text for other in new)]
-    rows = [(check, path) for check in CHECKS for path in judged if re.fullmatch(check.paths, path)]
-    units = [path for path in judged if path in new and _UNIT.fullmatch(path)]
+    affected = [path for path, text in wanted.items() if path in new or any(other.encode() in text for other in new)]
+    rows = [(check, path) for check in CHECKS for path in affected if re.fullmatch(check.paths, path)]
+    units = [path for path in affected if path in new and _UNIT.fullmatch(path)]
     if not rows and not units:
         return []
-    checked = {*units, *(path for _check, path in rows)}
-    named = {path for path in wanted for other in checked if path.encode() in wanted[other]}
-    with tempfile.TemporaryDirectory(prefix="gpucluster-check-") as directory:
-        for path in checked | named:
-            text = wanted[path]
-            for other in named if path not in units else ():
-                text = text.replace(other.encode(), f"{directory}{other}".encode())
-            _put(f"{directory}{path}", text)
-        found = [(path, check.program, _refused(check, path, directory)) for check, path in rows]
-        found += [(path, "systemd", words) for path, words in _refused_units(units, directory).items()]
     return [
         f"{path} was not written, since {program} refuses it{_origin(wanted[path])}: {words}"
-        for path, program, words in found
+        for path, program, words in _ask_programs(wanted, rows, units)
         if words
     ]
+
+
+def _ask_programs(
+    wanted: Mapping[str, bytes], rows: Sequence[tuple[Check, str]], units: Sequence[str]
+) -> list[tuple[str, str, str]]:
+    """The path of each file of rows and of units, the program that judges it, and why it refuses it, or nothing."""
+    with tempfile.TemporaryDirectory(prefix="gpucluster-check-") as directory:
+        _put_new_files(wanted, {path for _check, path in rows}, units, directory)
+        answers = [(path, check.program, _refused(check, path, directory)) for check, path in rows]
+        return answers + [(path, "systemd", words) for path, words in _refused_units(units, directory).items()]
+
+
+def _put_new_files(wanted: Mapping[str, bytes], files: Iterable[str], units: Sequence[str], directory: str) -> None:
+    """Write the files and units to check, and those that they name, of which they get the paths in the directory.
+
+    Units keep the paths of the host: systemd reads them as they are.
+    """
+    checked = {*files, *units}
+    named = {path for path in wanted for other in checked if path.encode() in wanted[other]}
+    for path in checked | named:
+        text = wanted[path]
+        for other in named if path not in units else ():
+            text = text.replace(other.encode(), f"{directory}{other}".encode())
+        _put(f"{directory}{path}", text)
 
 
 def _put(path: str, content: bytes) -> None:

@@ -126,21 +126,28 @@ def interpreter(content: bytes) -> Interpreter:
     path, argument = _first_line(content)
     if not content.startswith(b"#!") or not path.startswith(b"/") or b"\0" in first:
         raise ScriptError(f"line 1: found {_line(first)}, {NO_INTERPRETER}, {_EXPECTED}")
-    words = [path, *([argument] if argument else [])]
-    needed = [path]
+    words, needed = [path, *filter(None, [argument])], [path]
     if path.endswith(b"/env"):
         words = [path, *_words_of_env(argument)]
-        program = _program_of_env(words[1:])
-        if program is None or re.search(rb"[ \t]", program):
-            what = "which names no program" if program is None else f"of which env makes one word, {_line(program)}"
-            raise ScriptError(f"line 1: found {_line(first)}, {what}, allowed: such as #!/usr/bin/env -S bash -eu")
-        needed += [program] if program else []
+        needed += filter(None, [_require_program_of_env(words[1:], first)])
     result = Interpreter(tuple(word.decode(errors="surrogateescape") for word in needed))
     # Perl takes a carriage return at the end of its switches for a blank (`moreswitches` in perl.c).
     if words[-1].endswith(b"\r") and not (result.name == "perl" and len(words) > 1):
         what = f"line 1: found {_line(first)}, which ends with a carriage return (CR LF), a part of the last word"
         raise ScriptError(f"{what} for Linux, {_CONVERT}")
     return result
+
+
+def _require_program_of_env(words: Sequence[bytes], first: bytes) -> bytes:
+    """As _program_of_env. Raises ScriptError if env(1) finds none in the first line, or one that has blanks."""
+    program = _program_of_env(words)
+    if program is None:
+        what = "which names no program"
+    elif re.search(rb"[ \t]", program):
+        what = f"of which env makes one word, {_line(program)}"
+    else:
+        return program
+    raise ScriptError(f"line 1: found {_line(first)}, {what}, allowed: such as #!/usr/bin/env -S bash -eu")
 
 
 def _first_line(content: bytes) -> tuple[bytes, bytes]:
@@ -315,24 +322,26 @@ def why_not(path: str, root: str = "", depth: int = 0) -> str:
         return "has an interpreter that is a script, whose interpreter is a script, and so on"
     places = [root + path] if path.startswith("/") else [f"{root}{directory}/{path}" for directory in PATH]
     reasons = {place: _not_executable(place) for place in places}
-    place = next((place for place, reason in reasons.items() if not reason), None)
-    if place is None:
+    executable = [place for place, reason in reasons.items() if not reason]
+    if not executable:
         return next((reason for reason in reasons.values() if reason != MISSING), MISSING)
     try:
-        with open(place, "rb") as file:
-            content = file.read(_BUFFER)
-            if not content.startswith(_ELF):
-                content += file.read(_LARGEST)
-        found = check_script(content)
+        program = check_script(_read_content(executable[0]))
     except OSError:
         return "cannot be read"
     except ScriptError as error:
         return str(error)
-    for needed in found.needed if found else ():
-        reason = why_not(needed, root, depth + 1)
-        if reason:
+    for needed in program.needed if program else ():
+        if reason := why_not(needed, root, depth + 1):
             return f"{_NEEDS} {needed}, which {reason}"
     return ""
+
+
+def _read_content(path: str) -> bytes:
+    """The bytes of a program that tell whether it can run: of a script as many as are checked. Raises OSError."""
+    with open(path, "rb") as file:
+        start = file.read(_BUFFER)
+        return start if start.startswith(_ELF) else start + file.read(_LARGEST)
 
 
 def missing_path(path: str, reason: str) -> str:

@@ -36,6 +36,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     job_scripts,
     mail,
     people,
+    public_keys,
     schema,
     storage,
 )
@@ -256,7 +257,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     people.full_name: TEXT,
     people.home: {"type": "string", "pattern": "^/[^/]+/"},
     people.shell: {"type": "string", "pattern": "^/"},
-    people.public_key: {"type": "string"},
+    public_keys.public_key: {"type": "string"},
     people.account: {"anyOf": [TEXT, MAPPING]},
     people.limits: MAPPING,
     schema.any_text: TEXT,

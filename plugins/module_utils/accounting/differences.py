@@ -105,23 +105,31 @@ def not_removed(state: State, unwanted: Iterable[Entity], elsewhere: Iterable[En
     elsewhere: the users and accounts of other clusters. A user who has no association any more is removed from all
     clusters, and so are users with such a name there; accounts are removed from one cluster.
     """
-    gone = dict.fromkeys(unwanted)
-    users = users_that_go(state, gone)
-    stay: dict[tuple[str, int], list[str]] = {}
-    there = dict.fromkeys(entity for entity in state.entities if entity not in gone and entity not in users.values())
-    for entity in {**there, **dict.fromkeys(entity for entity in elsewhere if entity.kind == "user")}:
-        stay.setdefault((entity.kind, len(entity.name)), []).append(entity.name)
+    unwanted = dict.fromkeys(unwanted)
+    users = users_that_go(state, unwanted)
+    removed = {*unwanted, *users.values()}
+    remaining = [entity for entity in state.entities if entity not in removed]
+    remaining += [entity for entity in elsewhere if entity.kind == "user"]
+    names: dict[tuple[str, int], list[str]] = {}
+    for entity in dict.fromkeys(remaining):
+        names.setdefault((entity.kind, len(entity.name)), []).append(entity.name)
     reasons = {}
-    for entity in gone:
+    for entity in unwanted:
         if not all(NAME.fullmatch(name) for name in filter(None, entity[1:])):
             reasons[entity] = "has a name that no command can have"
-        elif (entity.kind == "account" or entity in users) and "_" in entity.name:
-            alike = re.compile(re.escape(entity.name).replace("_", "."))
-            alike_names = stay.get((users.get(entity, entity).kind, len(entity.name)), [])
-            others = [name for name in alike_names if name != entity.name and alike.fullmatch(name)]
-            if others:
+        elif entity.kind == "account" or entity in users:
+            kind = users.get(entity, entity).kind
+            if others := _find_names_like(entity.name, names.get((kind, len(entity.name)), ())):
                 reasons[entity] = f"Slurm would remove {', '.join(others)} with it"
     return reasons
+
+
+def _find_names_like(name: str, others: Iterable[str]) -> list[str]:
+    """The others for which MariaDB's `like` takes a name, in which `_` is any character."""
+    if "_" not in name:
+        return []
+    pattern = re.compile(re.escape(name).replace("_", "."))
+    return [other for other in others if other != name and pattern.fullmatch(other)]
 
 
 def accounts_of_users(state: State, unwanted: Iterable[Entity], kept: Mapping[Entity, str]) -> dict[Entity, str]:

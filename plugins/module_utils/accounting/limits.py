@@ -87,7 +87,7 @@ def _share(value: Any) -> str:
         raise ValueError(f"a whole number up to {_COUNT}, or parent") from None
 
 
-_UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_UNITS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 
 
 def _tres(value: Any) -> str:
@@ -96,17 +96,23 @@ def _tres(value: Any) -> str:
         pairs = [(str(name), str(count)) for name, count in value.items()]
     else:
         pairs = [(name, count) for name, _equals, count in (part.partition("=") for part in str(value).split(","))]
-    found = {}
+    counts = {}
     for name, count in pairs:
         match = re.fullmatch(r"(\d+)([KMGTP]?)", count, re.IGNORECASE)
         if not NAME.fullmatch(name) or (not match and count not in ("-1", "None")):
             raise ValueError("resources such as cpu=8,mem=64G,gres/gpu=2")
         if match:
-            # slurmdb_get_tres_base_unit, src/common/slurmdb_defs.c
-            base = 2 if name == "mem" or name.startswith("bb/") or name == "gres/gpumem" else 0
-            power = _UNITS[match[2].lower()] - base if match[2] else 0
-            found[name] = str(int(match[1]) * 1024**power if power >= 0 else int(match[1]) // 1024**-power)
-    return ",".join(f"{name}={count}" for name, count in sorted(found.items()))
+            counts[name] = _convert_to_unit_of(name, int(match[1]), match[2].lower())
+    return ",".join(f"{name}={count}" for name, count in sorted(counts.items()))
+
+
+def _convert_to_unit_of(name: str, number: int, unit: str) -> int:
+    """A count of a resource in the unit in which Slurm keeps it (`slurmdb_get_tres_base_unit`, slurmdb_defs.c)."""
+    if not unit:
+        return number
+    base = _UNITS["m"] if name in ("mem", "gres/gpumem") or name.startswith("bb/") else 0
+    bits = 10 * (_UNITS[unit] - base)
+    return number << bits if bits >= 0 else number >> -bits
 
 
 _TIME = re.compile(r"(?:(\d+)-(\d+)(?::(\d+)(?::(\d+))?)?|(\d+):(\d+):(\d+)|(\d+)(?::(\d+))?)")

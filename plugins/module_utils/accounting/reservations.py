@@ -130,7 +130,7 @@ def differences(wanted: Mapping[str, Any], there: Mapping[str, str] | None) -> l
     Raises:
         ReservationError: with all parameters and values that Slurm would not take.
     """
-    errors, found = [], []
+    errors, changes = [], []
     names = {name.lower(): name for name in RESERVATION}
     for key, value in wanted.items():
         name = names.get(str(key).lower())
@@ -138,23 +138,32 @@ def differences(wanted: Mapping[str, Any], there: Mapping[str, str] | None) -> l
             meant = nearest(str(key), RESERVATION)
             errors.append(f"{short(str(key))}: unknown to Slurm" + (f", did you mean {meant!r}?" if meant else ""))
             continue
-        kind = RESERVATION[name]
         try:
-            given = _given(value)
-            for word in filter(None, given.split(",") if name in ("Accounts", "Groups", "Users") else ()):
-                name_of(word.removeprefix("-"))  # all others, scontrol(1)
-            after = _meaning(kind, given)
-            before = "" if there is None or not there.get(name) else _meaning(kind, there[name])
+            change = _compare_parameter(name, value, there)
         except ValueError as error:
             errors.append(f"{name}: found {shown(value)}, allowed: {error}")
             continue
-        everything = kind == "hosts" and given.upper() == "ALL" and there and "ALL_NODES" in there.get("Flags", "")
-        relative = kind == "moment" and not after
-        if there is None or (before != after and not relative and not everything):
-            found.append(ReservationChange(name, before, given if relative else after, given))
+        if change:
+            changes.append(change)
     if errors:
         raise ReservationError("\n".join(limited(errors)))
-    return found
+    return changes
+
+
+def _compare_parameter(name: str, value: Any, there: Mapping[str, str] | None) -> ReservationChange | None:
+    """The difference of a parameter; None if Slurm has the wanted value. Raises ValueError with what is allowed."""
+    kind = RESERVATION[name]
+    given = _given(value)
+    if name in ("Accounts", "Groups", "Users"):
+        for word in filter(None, given.split(",")):
+            name_of(word.removeprefix("-"))  # all others, scontrol(1)
+    after = _meaning(kind, given)
+    relative = kind == "moment" and not after
+    if there is None:
+        return ReservationChange(name, "", given if relative else after, given)
+    before = _meaning(kind, there[name]) if there.get(name) else ""
+    everything = kind == "hosts" and given.upper() == "ALL" and "ALL_NODES" in there.get("Flags", "")
+    return None if before == after or relative or everything else ReservationChange(name, before, after, given)
 
 
 def updates(changes: Iterable[ReservationChange]) -> list[list[str]]:

@@ -272,31 +272,41 @@ def _rules(
 ) -> Iterator[Rule]:
     """The rules of one host."""
     roles = {name for name, hosts in groups.items() if host in hosts}
-    everywhere = dict(listening[None])
-    port = str(firewall.get("ssh_port", SSH))
-    yield Rule("ssh", (ANY,) if ANY in firewall["ssh"] else ("ssh",), port)
+    yield Rule("ssh", (ANY,) if ANY in firewall["ssh"] else ("ssh",), str(firewall.get("ssh_port", SSH)))
     if roles & {"login", "compute"}:
-        yield Rule("ssh between hosts", USERS, port)
+        yield Rule("ssh between hosts", USERS, str(firewall.get("ssh_port", SSH)))
+    yield from _rules_of_listeners(listening.get(host, ()))
+    yield from _rules_of_roles(roles, dict(listening[None]), bool(firewall.get("compute_networks")))
+    for i, entry in enumerate(firewall.get("open") or []):
+        if {host, *roles.intersection(WORDS)} & {*expand(entry["hosts"])}:
+            words = [word for word in entry["from"] if word in WORDS]
+            sources = (ANY,) if ANY in entry["from"] else (*words, f"open_{i}")
+            yield Rule(f"open[{i}]", sources, entry["ports"], entry.get("protocol", PROTOCOLS[0]))
+
+
+def _rules_of_listeners(listening: Iterable[tuple[str, str]]) -> Iterator[Rule]:
+    """The rules for what listens on a host, given by the ends of the keys and the ports."""
     ports: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for key, span in listening.get(host, ()):
+    for key, span in listening:
         if key in _OF_LISTENER and span:
             ports.setdefault(_OF_LISTENER[key], []).append(span)
     for (what, sources), spans in ports.items():
         yield Rule(what, sources, ",".join(dict.fromkeys(spans)))
-    if "login" in roles and not roles & {"controllers", "compute"}:
+
+
+def _rules_of_roles(roles: Collection[str], everywhere: Mapping[str, str], has_networks: bool) -> Iterator[Rule]:
+    """The rules that follow from the roles of a host.
+
+    everywhere: ports on every host by the ends of their keys. has_networks: whether compute nodes have networks.
+    """
+    if "login" in roles and "controllers" not in roles and "compute" not in roles:
         yield Rule("sackd", ("controllers",), everywhere["sackd"])
-    if roles & {*USERS} and everywhere["SrunPortRange"]:
+    if everywhere["SrunPortRange"] and any(name in roles for name in USERS):
         # slurmctld and slurmstepd connect to srun and salloc, also for srun --pty and X11.
         yield Rule("srun", ("controllers", "compute"), everywhere["SrunPortRange"])
     if "compute" in roles:
         # MPI and NCCL choose their ports themselves.
-        yield Rule("compute nodes", ("compute", *(["compute_networks"] if firewall.get("compute_networks") else [])))
-    for i, entry in enumerate(firewall.get("open") or []):
-        names = expand(entry["hosts"])
-        if host in names or roles & {*WORDS} & {*names}:
-            words = [word for word in entry["from"] if word in WORDS]
-            sources = (ANY,) if ANY in entry["from"] else (*words, f"open_{i}")
-            yield Rule(f"open[{i}]", sources, entry["ports"], entry.get("protocol", PROTOCOLS[0]))
+        yield Rule("compute nodes", ("compute", "compute_networks") if has_networks else ("compute",))
 
 
 def _shown(ports: range) -> str:
@@ -315,26 +325,28 @@ def _sets(
     firewall: Mapping[str, Any], groups: Mapping[str, Iterable[str]], addresses: Iterable[Mapping[str, str]]
 ) -> dict[str, Addresses]:
     """The addresses of each set that rules name."""
-    of = {
+    address_of = {
         entry["name"]: ip_address(entry["address"])
         for entry in host_addresses(addresses)
         if ip_version(entry["address"]) is not None  # others may be in the list
     }
-    named = {name: [of[host] for host in hosts if host in of] for name, hosts in groups.items()}
-    networks = {
-        "ssh": firewall["ssh"],
-        "compute_networks": firewall.get("compute_networks") or [],
-        **{f"open_{i}": entry["from"] for i, entry in enumerate(firewall.get("open") or [])},
-    }
+    sets: dict[str, Addresses] = {}
+    for name, members in groups.items():
+        of_group = [address_of[host] for host in members if host in address_of]
+        sets[name] = {"ip": _ranges(of_group, 4), "ip6": _ranges(of_group, 6)}
+    sets["ssh"] = _split_by_version(firewall["ssh"])
+    sets["compute_networks"] = _split_by_version(firewall.get("compute_networks") or [])
+    for i, entry in enumerate(firewall.get("open") or []):
+        sets[f"open_{i}"] = _split_by_version(entry["from"])
+    return sets
+
+
+def _split_by_version(places: Iterable[str]) -> Addresses:
+    """The addresses and networks among places, which can be words as well."""
+    networks = [place for place in places if place not in (*WORDS, ANY)]
     return {
-        **{name: {"ip": _ranges(found, 4), "ip6": _ranges(found, 6)} for name, found in named.items()},
-        **{
-            name: {
-                "ip": [place for place in places if place not in (*WORDS, ANY) and ":" not in place],
-                "ip6": [place for place in places if ":" in place],
-            }
-            for name, places in networks.items()
-        },
+        "ip": [network for network in networks if ":" not in network],
+        "ip6": [network for network in networks if ":" in network],
     }
 
 
@@ -354,14 +366,20 @@ def _ranges(addresses: Iterable[IPv4Address | IPv6Address], version: int) -> lis
 def _plan(rules: Sequence[Rule], sets: Mapping[str, Addresses], layout: str) -> dict[str, Any]:
     """The rules of a host, the sets that they name, and who may come by ssh. A set without addresses is left out."""
     used = {name for rule in rules for name in rule.sources if name != ANY}
-    named = {name: {kind: found for kind, found in sets[name].items() if found} for name in sorted(used)}
+    filled = {name: {kind: places for kind, places in sets[name].items() if places} for name in sorted(used)}
     ssh = [rule for rule in rules if rule.what.startswith("ssh")]
-    names = dict.fromkeys(name for rule in ssh for name in rule.sources)
-    places = [place for name in names if name != ANY for found in named[name].values() for place in found]
     plan: dict[str, Any] = {
         "rules": [{**rule._asdict(), "sources": [*rule.sources]} for rule in rules],
-        "sets": {name: found for name, found in named.items() if found},
-        "ssh": [ANY] if ANY in names else places,
+        "sets": {name: addresses for name, addresses in filled.items() if addresses},
+        "ssh": _collect_ssh_places(ssh, filled),
         "ssh_port": int(ssh[0].ports),
     }
     return {**plan, "digest": hashlib.sha256(json.dumps([plan, layout], sort_keys=True).encode()).hexdigest()}
+
+
+def _collect_ssh_places(rules: Iterable[Rule], sets: Mapping[str, Addresses]) -> list[str]:
+    """The addresses from which somebody may come by ssh, or ANY alone."""
+    names = dict.fromkeys(name for rule in rules for name in rule.sources)
+    if ANY in names:
+        return [ANY]
+    return [place for name in names for places in sets[name].values() for place in places]

@@ -12,18 +12,26 @@ from __future__ import annotations
 import csv
 import io
 import re
-from base64 import b64decode
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import find, meaning, name_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import CLOSED, account_names
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import CLOSED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people_lists import (
+    PeopleList,
+    check_together,
+    policy_of_users,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.public_keys import (
+    PRIVATE,
+    found_value,
+    public_key,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
     LONGEST_NAME,
     Checker,
     Kind,
-    any_text,
     anything,
     mapping,
     sequence,
@@ -53,7 +61,6 @@ RESERVED = ("root", "nobody", "nogroup", "munge", "slurm", "people")
 """Names that every host has for something else; `people` is the group of all users of the plan."""
 
 _NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")  # useradd(8); Slurm lowers names, and shadow's tools refuse dots
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _FILE = re.compile(r".+\.(csv|ya?ml)")
 _TABLE = re.compile(r".+\.csv")
 
@@ -152,94 +159,12 @@ def each(element: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
             try:
                 values.append(element(found))
             except ValueError as error:
-                raise ValueError(f"{_found(found)}, {error}") from None
+                raise ValueError(f"{found_value(found)}, {error}") from None
             if values[-1] in values[:-1]:
-                raise ValueError(f"{_found(found)} twice")
+                raise ValueError(f"{found_value(found)} twice")
         return values
 
     return typed
-
-
-# -- keys ------------------------------------------------------------------------------------------------------------
-
-_PRIVATE = re.compile(r"PRIVATE KEY|\bb3BlbnNzaC1rZXktdjE")
-"""Any private key in PEM, and OpenSSH's own format in base64 (PROTOCOL.key of its source)."""
-
-_FIELDS = {
-    "ssh-ed25519": 2,
-    "ssh-rsa": 3,
-    "ecdsa-sha2-nistp256": 3,
-    "ecdsa-sha2-nistp384": 3,
-    "ecdsa-sha2-nistp521": 3,
-    "sk-ssh-ed25519@openssh.com": 3,
-    "sk-ecdsa-sha2-nistp256@openssh.com": 4,
-}
-"""The types of public keys that OpenSSH 10 takes, and the number of fields in their data (RFC 4253, PROTOCOL.u2f)."""
-
-_OPTIONS = (
-    *("agent-forwarding", "command", "environment", "expiry-time", "from", "no-agent-forwarding"),
-    *("no-port-forwarding", "no-pty", "no-touch-required", "no-user-rc", "no-X11-forwarding", "permitlisten"),
-    *("permitopen", "port-forwarding", "pty", "restrict", "tunnel", "user-rc", "verify-required", "X11-forwarding"),
-)
-"""Options of a key in authorized_keys (sshd(8)), without those of certificates. sshd ignores a key with another one."""
-
-_KEY = re.compile(
-    r'(?:(?P<options>(?:[^\s"]|"(?:[^"\\]|\\.)*")+)[ \t]+)?'
-    rf"(?P<type>{'|'.join(map(re.escape, _FIELDS))})[ \t]+(?P<data>[A-Za-z0-9+/]+={{0,2}})(?:[ \t]+(?P<comment>.*))?"
-)
-_OPTION = re.compile(r'(?P<name>[^=,"]+)(?:="(?:[^"\\]|\\.)*")?(?:,|$)')
-
-
-def public_key(value: Any) -> str:
-    """A public SSH key, as a line of authorized_keys."""
-    line = any_text(value).strip()
-    match = _KEY.fullmatch(line)
-    if not match or _CONTROL.search(line):
-        types = ", ".join(_FIELDS)
-        raise ValueError(f"allowed: one line TYPE DATA COMMENT of a public key, perhaps after options; types: {types}")
-    kind, fields = match["type"], _fields(match["data"])
-    if fields[:1] != [kind.encode()] or len(fields) != _FIELDS[kind]:
-        inner = fields[0].decode(errors="replace") if fields else kind
-        what = "are incomplete" if inner == kind else f"are those of {shown(inner)}"
-        raise ValueError(f"whose data {what}, allowed: all data of a key of type {kind}")
-    place, options = 0, match["options"] or ""
-    while place < len(options):
-        option = _OPTION.match(options, place)
-        names = {name.lower(): name for name in _OPTIONS}
-        if not option or option["name"].lower() not in names:
-            name = option["name"] if option else options[place:]
-            raise ValueError(unknown("option", name, _OPTIONS, ", ".join(_OPTIONS)))
-        place = option.end()
-    if options.endswith(","):
-        raise ValueError("allowed: no ',' after the last option")
-    return line
-
-
-def _fields(data: str) -> list[bytes]:
-    """The fields in the data of a public key; none if they do not end with the data."""
-    try:
-        rest = b64decode(data, validate=True)
-    except ValueError:
-        return []
-    fields = []
-    while rest:
-        length = int.from_bytes(rest[:4], "big")
-        fields.append(rest[4 : 4 + length])
-        if len(rest) < 4 + length:
-            return fields[:1]
-        rest = rest[4 + length :]
-    return fields
-
-
-def _data(key: str) -> str:
-    """Type and data of a right key, which are the same for all spellings of it."""
-    match = _KEY.fullmatch(key)
-    return f"{match['type']} {match['data'].rstrip('=')}" if match else key
-
-
-def _found(value: Any) -> str:
-    """A value as messages name it; a private key is never shown."""
-    return "found a private key" if _PRIVATE.search(str(value)) else f"found {shown(value)}"
 
 
 # -- kinds -----------------------------------------------------------------------------------------------------------
@@ -336,24 +261,14 @@ class TableChecker(Checker):
         return ": ".join(filter(None, (f"line {self._lines[int(match[1])]}", match[2]))) if match else key
 
 
-def _entries(checker: Checker, table: Table, kind: Kind) -> list[dict[str, Any]]:
+def _read_rows(checker: Checker, table: Table, kind: Kind) -> list[dict[str, Any]]:
     """The rows of a table as a cluster file has them; none if their form is wrong."""
     before = len(checker.problems)
     columns, *rows = table.rows or [[]]
     first, *lines = table.lines or [1]
-    names = [*(name for name in kind.own if name != "limits"), *([f"{_LIMIT}NAME"] if "limits" in kind.own else [])]
     for column in dict.fromkeys(columns):
-        if column.startswith(_LIMIT) and "limits" in kind.own:
-            try:
-                limits({column.removeprefix(_LIMIT): None})
-            except ValueError as error:
-                checker.problem(f"line {first}", f"{_LIMIT}{error}")
-        elif column not in names:
-            what = unknown("column", column, names, ", ".join(names))
-            separator = "columns are separated by ',': " if ";" in column or "\t" in column else ""
-            checker.problem(f"line {first}", f"found {shown(column)}, {separator}{what}")
-        elif columns.count(column) > 1:
-            checker.problem(f"line {first}", f"found the column {column} twice")
+        if what := _column_problem(column, columns.count(column), kind):
+            checker.problem(f"line {first}", what)
     for name, spec in kind.own.items():
         if spec.get("required") and name not in columns and not table.problem:
             checker.problem(f"line {first}", f"the column {name} is missing")
@@ -361,10 +276,26 @@ def _entries(checker: Checker, table: Table, kind: Kind) -> list[dict[str, Any]]
         if len(row) != len(columns):
             what = f"found {len(row)} values, allowed: {len(columns)}, one for each column"
             checker.problem(f"line {line}", f"{what}; a value with ',' is in double quotes")
-    return [_entry(columns, row) for row in rows] if len(checker.problems) == before else []
+    return [_read_row(columns, row) for row in rows] if len(checker.problems) == before else []
 
 
-def _entry(columns: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
+def _column_problem(column: str, times: int, kind: Kind) -> str:
+    """The problem of a column of a table, which is there so many times; empty if it has none."""
+    has_limits = "limits" in kind.own
+    if has_limits and column.startswith(_LIMIT):
+        try:
+            limits({column.removeprefix(_LIMIT): None})
+        except ValueError as error:
+            return f"{_LIMIT}{error}"
+        return ""
+    names = [*(name for name in kind.own if name != "limits"), *([f"{_LIMIT}NAME"] if has_limits else [])]
+    if column not in names:
+        separator = "columns are separated by ',': " if ";" in column or "\t" in column else ""
+        return f"found {shown(column)}, {separator}{unknown('column', column, names, ', '.join(names))}"
+    return f"found the column {column} twice" if times > 1 else ""
+
+
+def _read_row(columns: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
     """A row as a cluster file has it; a column without a value is a missing key."""
     entry: dict[str, Any] = {}
     for column, value in zip(columns, row):
@@ -394,33 +325,6 @@ class People:
     """Users of the policy for accounting, one for each user with an account."""
 
 
-@dataclass(frozen=True)
-class _Listed:
-    """The valid parts of groups or users, with their place."""
-
-    checker: Checker
-    key: str
-    entries: list[dict[str, Any]]
-
-    def problem(self, i: int, key: str, what: str) -> None:
-        """Note a problem with a key of an entry."""
-        self.checker.problem(f"{self.key}[{i}].{key}", what)
-
-    def words(self, i: int) -> str:
-        """An entry by its name and place."""
-        return f"{self.entries[i].get('name', 'another one')} ({self.checker.key(f'{self.key}[{i}]')})"
-
-    def once(self, key: str, one: str, values: Callable[[Any], Iterable[Any]] = lambda value: [value]) -> None:
-        """Check that no two entries have a value of a key in common; one: a value in words."""
-        first: dict[Any, int] = {}
-        for i, entry in enumerate(self.entries):
-            for value in values(entry[key]) if key in entry else ():
-                other = first.setdefault(value, i)
-                if other != i:
-                    what = f"found {shown(value)}, the {one} of {self.words(other)}"
-                    self.problem(i, key, f"{what}, allowed: another {one}")
-
-
 def files(data: Any) -> list[str]:
     """The file of people that the data of a cluster file names, if it names one."""
     found = data.get("people") if isinstance(data, Mapping) else None
@@ -435,43 +339,56 @@ def is_table(file: str) -> bool:
 def check(
     checker: Checker,
     file: Mapping[str, Any],
-    beside: Mapping[str, tuple[Checker, Any]] | None,
+    contents: Mapping[str, tuple[Checker, Any]] | None,
     policy: Mapping[str, Any],
 ) -> People:
     """Check the keys `people`, `groups` and `users` of a cluster file.
 
-    beside: the content of the file that `people` names, a Table or the data of YAML, with its checker; None: none can
+    contents: the content of the file that `people` names, a Table or the data of YAML, with its checker; None: none can
     be named. policy: the policy for accounting without these users.
     """
-    found = file.get("people")
+    people = file.get("people")
     lists = {key: file[key] for key in PEOPLE.own if file.get(key) is not None}
-    named = beside[found] if isinstance(found, str) and beside and found in beside else None
+    named = contents.get(people) if contents and isinstance(people, str) else None
     table = named is not None and isinstance(named[1], Table)
-    taken = [] if found is None else [key for key in lists if key == "users" or not table]
-    for key in taken:
-        checker.problem(key, f"found with people: {shown(found)}, which has the {key} already, allowed: one of both")
-    if found == DIRECTORY:
+    for key in lists if people is not None else ():
+        if key == "users" or not table:
+            what = f"found with people: {shown(people)}, which has the {key} already, allowed: one of both"
+            checker.problem(key, what)
+    if people == DIRECTORY:
         return People({"source": DIRECTORY, "groups": [], "users": []}, [])
-    if named and table:
-        lists["users"] = found
+    if table:
+        lists["users"] = people
     elif named:
         checker, content = named
-        if not isinstance(content, Mapping):
-            checker.problem("", f"{_found(content)}, allowed: a mapping with groups and users")
-            return People({}, [])
-        lists, beside = checker.check(PEOPLE, "", content), None
-    elif found is not None:
-        checker.problem("people", f"{_found(found)}, allowed: {ALLOWED}")
-    if not lists:
-        return People({}, [])
-    groups, users = (
-        _listed(checker, key, lists.get(key, []), kind, beside) for key, kind in (("groups", GROUP), ("users", USER))
-    )
-    _check_together(groups, users)
-    complete = [_complete(user) for user in users.entries if {"name", "uid"} <= user.keys()]
+        lists, contents = _read_lists(checker, content), None
+    elif people is not None:
+        checker.problem("people", f"{found_value(people)}, allowed: {ALLOWED}")
+    return _check_lists(checker, lists, contents, policy) if lists else People({}, [])
+
+
+def _read_lists(checker: Checker, content: Any) -> dict[str, Any]:
+    """The lists of groups and users in the data of a YAML file; none if it is no mapping."""
+    if isinstance(content, Mapping):
+        return checker.check(PEOPLE, "", content)
+    checker.problem("", f"{found_value(content)}, allowed: a mapping with groups and users")
+    return {}
+
+
+def _check_lists(
+    checker: Checker,
+    lists: Mapping[str, Any],
+    contents: Mapping[str, tuple[Checker, Any]] | None,
+    policy: Mapping[str, Any],
+) -> People:
+    """The people of lists of groups and users, which have been checked."""
+    groups = _read_list(checker, "groups", lists.get("groups", []), GROUP, contents)
+    users = _read_list(checker, "users", lists.get("users", []), USER, contents)
+    check_together(groups, users)
+    complete = [_fill_defaults(user) for user in users.entries if {"name", "uid"} <= user.keys()]
     return People(
         {"source": "list", "groups": groups.entries, "users": complete},
-        _policy(users, policy),
+        policy_of_users(users, policy),
     )
 
 
@@ -480,22 +397,25 @@ def check_variable(checker: Checker, found: Any, policy: Any, slurm_user_id: Any
     if not found:
         return
     if not isinstance(found, Mapping) or "source" not in found:
-        what = f"{_found(found)}, allowed: a mapping with source, groups and users, as the filter people returns it"
-        checker.problem("people", what)
+        what = "allowed: a mapping with source, groups and users, as the filter people returns it"
+        checker.problem("people", f"{found_value(found)}, {what}")
         return
     given = checker.check(COMPLETE, "people", found)
-    groups, users = (
-        _listed(checker, f"people.{name}", given.get(name, []), kind)
-        for name, kind in (("groups", GROUP), ("users", COMPLETE_USER))
-    )
-    _check_together(groups, users)
+    groups = _read_list(checker, "people.groups", given.get("groups", []), GROUP)
+    users = _read_list(checker, "people.users", given.get("users", []), COMPLETE_USER)
+    check_together(groups, users)
     for listed, key in ((users, "uid"), (users, "gid"), (groups, "gid")):
         for i, entry in enumerate(listed.entries):
             if key in entry and entry[key] == slurm_user_id:
                 listed.problem(i, key, f"found {slurm_user_id}, which is slurm_user_id, allowed: another id")
+    _check_suspended(users, policy if isinstance(policy, list) else [])
+
+
+def _check_suspended(users: PeopleList, policy: Iterable[Any]) -> None:
+    """Check that no suspended user may submit jobs; policy: the entries of slurm_accounting_users."""
     open_to = {
         str(entry.get("name"))
-        for entry in (policy if isinstance(policy, list) else [])
+        for entry in policy
         if isinstance(entry, Mapping) and any(str(entry.get(key)) != "0" for key in CLOSED)
     }
     for i, user in enumerate(users.entries):
@@ -520,22 +440,24 @@ def complete(found: Any) -> dict[str, Any]:
     return people.variable
 
 
-def _listed(
-    checker: Checker, key: str, found: Any, kind: Kind, beside: Mapping[str, tuple[Checker, Any]] | None = None
-) -> _Listed:
+def _read_list(
+    checker: Checker, key: str, found: Any, kind: Kind, contents: Mapping[str, tuple[Checker, Any]] | None = None
+) -> PeopleList:
     """The checked entries of a list, or of the table that is named in its place; None: no table may be."""
-    if isinstance(found, str) and beside and found in beside:
-        checker, table = beside[found]
-        found, key = _entries(checker, table, kind), key.rpartition(".")[2]
+    if isinstance(found, str) and contents and found in contents:
+        checker, table = contents[found]
+        found, key = _read_rows(checker, table, kind), key.rpartition(".")[2]
     if not isinstance(found, list):
-        checker.problem(key, f"{_found(found)}, allowed: a list")
+        checker.problem(key, f"{found_value(found)}, allowed: a list")
         found = []
-    return _Listed(checker, key, [_checked(checker, kind, f"{key}[{i}]", entry) for i, entry in enumerate(found)])
+    return PeopleList(
+        checker, key, [_check_entry(checker, kind, f"{key}[{i}]", entry) for i, entry in enumerate(found)]
+    )
 
 
-def _checked(checker: Checker, kind: Kind, key: str, found: Any) -> dict[str, Any]:
+def _check_entry(checker: Checker, kind: Kind, key: str, found: Any) -> dict[str, Any]:
     """As Checker.check, but a private key is never shown."""
-    if _PRIVATE.search(str(found)):
+    if PRIVATE.search(str(found)):
         checker.problem(
             key,
             "has a private key, which is not shown here, allowed: public keys, such as the line in id_ed25519.pub; "
@@ -545,7 +467,7 @@ def _checked(checker: Checker, kind: Kind, key: str, found: Any) -> dict[str, An
     return checker.check(kind, key, found)
 
 
-def _complete(user: Mapping[str, Any]) -> dict[str, Any]:
+def _fill_defaults(user: Mapping[str, Any]) -> dict[str, Any]:
     """A user with every default."""
     defaults = {
         "gid": user["uid"],
@@ -558,113 +480,3 @@ def _complete(user: Mapping[str, Any]) -> dict[str, Any]:
         "jobs": JOBS[0],
     }
     return {key: user.get(key, defaults.get(key)) for key in _USER}
-
-
-def _check_together(groups: _Listed, users: _Listed) -> None:
-    """Check groups and users together: names, ids, homes and keys."""
-    for listed, key in ((groups, "name"), (users, "name"), (groups, "gid"), (users, "uid")):
-        listed.once(key, key)
-    users.once("keys", "key", lambda keys: map(_data, keys))
-    _check_groups(groups, users)
-    _check_homes(users)
-
-
-def _check_groups(groups: _Listed, users: _Listed) -> None:
-    """Check the groups of users. A primary group that is not listed is the user's own, and has the user's name."""
-    listed = {group["name"]: group.get("gid") for group in groups.entries if "name" in group}
-    ids = {gid: name for name, gid in listed.items()}
-    own: dict[int, int] = {}
-    for i, user in enumerate(users.entries):
-        gid, name = user.get("gid", user.get("uid")), user.get("name")
-        key = "gid" if "gid" in user else "uid"
-        if gid is not None and gid not in ids:
-            other = own.setdefault(gid, i)
-            if user.get("uid") != users.entries[other].get("uid"):  # the same uid is a problem of its own
-                what = f"found {gid}, the gid of the own group of {users.words(other)}"
-                users.problem(i, key, f"{what}, allowed: an own gid, or that of a group in groups")
-            elif name in listed:
-                what = f"found {gid}, but the group {name} in groups has gid {listed[name]}"
-                users.problem(i, key, f"{what}, allowed: {listed[name]}, or another name of the group")
-        for group in user.get("groups", []):
-            if group not in listed:
-                allowed = f"{unknown('group', group, listed, 'those of groups')}"
-                users.problem(i, "groups", f"found {shown(group)}, {allowed}")
-            elif listed[group] == gid:
-                users.problem(
-                    i, "groups", f"found {shown(group)}, the primary group of the user, allowed: other groups"
-                )
-
-
-def _check_homes(users: _Listed) -> None:
-    """Check that each home has one user, and that none is in that of another user."""
-    homes: dict[str, int] = {}
-    for i, user in enumerate(users.entries):
-        path = user.get("home") or (f"/home/{user['name']}" if "name" in user else "")
-        other = homes.setdefault(path, i)
-        if path and user.get("name") != users.entries[other].get("name"):
-            users.problem(i, "home", f"found {shown(path)}, the home of {users.words(other)}, allowed: another one")
-    for path, i in homes.items():
-        above = path.rpartition("/")[0]
-        while above:
-            if above in homes:
-                what = f"found {shown(path)}, which is in the home of {users.words(homes[above])}"
-                users.problem(i, "home", f"{what}, allowed: a path outside")
-                break
-            above = above.rpartition("/")[0]
-
-
-def _policy(users: _Listed, policy: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The entries of the users in the policy for accounting."""
-    accounts = account_names(policy)
-    listed = policy.get("users")
-    there = {
-        str(entry.get("name") if isinstance(entry, Mapping) else entry).lower()
-        for entry in (listed if isinstance(listed, list) else [])
-    }
-    entries = []
-    for i, user in enumerate(users.entries):
-        if user.get("name") in there:
-            what = f"found {shown(user['name'])}, which is in {users.checker.key('accounting.users')} too"
-            users.problem(i, "name", f"{what}, allowed: one entry, here with account, accounts and limits")
-        elif not user.keys() & {"account", "accounts"}:
-            if "limits" in user:
-                users.problem(i, "limits", "need an account, allowed: limits with account or accounts")
-        elif "name" in user and user.get("state") != "absent":
-            unknown_ones = _unknown_accounts(user, accounts)
-            for key, what in unknown_ones:
-                users.problem(i, key, what)
-            entries += [] if unknown_ones else [_policy_entry(user)]
-    return entries
-
-
-def _policy_entry(user: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry of a user in the policy for accounting.
-
-    A policy leaves limits that it does not name as they are. So those of a suspended user are named for others, too.
-    """
-    closed = user.get("state") == "suspended"
-    own = user.get("limits", {})
-    places = [
-        {key: value for key, value in place.items() if key not in CLOSED}
-        if closed and isinstance(place, dict)
-        else place
-        for place in user.get("accounts", [])
-    ]
-    entry = {"name": user["name"], "DefaultAccount": user.get("account"), "accounts": places}
-    return {
-        **{key: value for key, value in entry.items() if value},
-        **own,
-        **({"AdminLevel": "None"} if closed else {}),
-        **{key: 0 if closed else own.get(key, -1) for key in CLOSED},
-    }
-
-
-def _unknown_accounts(user: Mapping[str, Any], accounts: Collection[str]) -> list[tuple[str, str]]:
-    """Accounts of a user that the policy does not have, as (key, problem); accounts: those of the policy, or none."""
-    names = [place.get("name") if isinstance(place, Mapping) else place for place in user.get("accounts", [])]
-    named = [*([("account", user["account"])] if "account" in user else []), *(("accounts", name) for name in names)]
-    return [
-        (key, f"found {shown(name)}, {unknown('account', str(name), accounts, 'those of accounting.accounts')}")
-        for key, name in named
-        if accounts and str(name).lower() not in accounts
-    ]

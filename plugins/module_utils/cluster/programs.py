@@ -183,29 +183,40 @@ def program_errors(
         if not path.startswith("/") and key not in FILES_OF_SLURMCTLD
     ]
     waiting = {*unprepared}
-    needed = _interpreters(scripts or {})
+    interpreters = _interpreters(scripts or {})
     hosts: dict[tuple[str, str], list[str]] = {}
     for host, facts in looked.items():
-        for path, reason in facts["programs"].items():
-            absent = missing_path(path, reason)
-            if absent and host in waiting and PACKAGED.match(absent):
-                continue
-            # A shell starts RebootProgram, and runs a text without an interpreter.
-            keys = [
-                key
-                for key, of_it in named
-                if of_it == path and not (key == "RebootProgram" and NO_INTERPRETER in reason)
-            ]
-            if keys:
-                hosts.setdefault((f"slurm.conf {', '.join(keys)}: {path}", reason), []).append(host)
-            for name, paths in needed.items():
-                if path in paths:
-                    hosts.setdefault((f"{name}: its interpreter {path}", reason), []).append(host)
-        for name, reason in facts["scripts"].items():
-            if name in needed:
-                hosts.setdefault((name, reason), []).append(host)
+        for failure in _find_failures(facts, host in waiting, named, interpreters):
+            hosts.setdefault(failure, []).append(host)
     for (what, reason), names in hosts.items():
         # A reason that names a line is a sentence of its own.
         on = f"on {fold(names)}"
         errors.append(f"{what} {on}, {reason}" if reason.startswith("line ") else f"{what} {reason} {on}")
     return errors
+
+
+def _find_failures(
+    facts: Mapping[str, Any],
+    gets_packages: bool,
+    named: Collection[tuple[str, str]],
+    interpreters: Mapping[str, Collection[str]],
+) -> Iterator[tuple[str, str]]:
+    """What Slurm could not run on a host by its facts, each with the reason.
+
+    named: parameters of slurm.conf with their programs. interpreters: the programs that scripts need.
+    """
+    for path, reason in facts["programs"].items():
+        absent = missing_path(path, reason)
+        if gets_packages and absent and PACKAGED.match(absent):
+            continue
+        keys = [key for key, program in named if program == path]
+        if NO_INTERPRETER in reason:  # a shell starts RebootProgram, and runs a text without an interpreter
+            keys = [key for key in keys if key != "RebootProgram"]
+        if keys:
+            yield f"slurm.conf {', '.join(keys)}: {path}", reason
+        for name, paths in interpreters.items():
+            if path in paths:
+                yield f"{name}: its interpreter {path}", reason
+    for name, reason in facts["scripts"].items():
+        if name in interpreters:
+            yield name, reason

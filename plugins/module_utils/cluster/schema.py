@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible.module_utils.errors import ArgumentTypeError, RequiredError, UnsupportedError
+from ansible.module_utils.errors import AnsibleValidationError, ArgumentTypeError, RequiredError, UnsupportedError
 from ansible_collections.gpucluster.slurm.plugins.module_utils import spelling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import name_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import node_sets, parameters
@@ -758,11 +758,17 @@ class Checker:
                 return right
         # Something is wrong. The validator knows what, but it copies each value, of which there may be thousands.
         result = kind.validator.validate(given)
-        wrong = set()
-        for name in sorted(result.unsupported_parameters):
-            wrong.add(name)
+        wrong = {*result.unsupported_parameters}
+        for name in sorted(wrong):
             self.problem(_join(key, name), self._unknown(kind, name))
-        for error in result.errors.errors:
+        wrong |= self._report_errors(key, given, result.errors.errors)
+        valid: dict[str, Any] = result.validated_parameters
+        return {name: value for name, value in valid.items() if value is not None and name not in wrong}
+
+    def _report_errors(self, key: str, given: Mapping[str, Any], errors: Iterable[AnsibleValidationError]) -> set[str]:
+        """Report the validator's errors in a mapping, without those of unknown keys; the keys with a wrong value."""
+        wrong = set()
+        for error in errors:
             typed = _TYPE_MESSAGE.fullmatch(error.msg)
             if isinstance(error, ArgumentTypeError) and typed:
                 wrong.add(typed[1])
@@ -772,8 +778,7 @@ class Checker:
                     self.problem(_join(key, name), "missing")
             elif not isinstance(error, UnsupportedError):
                 self.problem(key, error.msg)
-        valid: dict[str, Any] = result.validated_parameters
-        return {name: value for name, value in valid.items() if value is not None and name not in wrong}
+        return wrong
 
     def _unknown(self, kind: Kind, key: str) -> str:
         """The message for a key that a kind does not have."""

@@ -18,19 +18,12 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, Kind, text, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import (
-    LONGEST,
-    PURPOSES,
-    Use,
-    directory_error,
-    directory_for,
-    within,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Kind, text
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import LONGEST, directory_for
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import setting
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown, without_passwords
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown, without_passwords
 
 WORDS = ("all", "login", "compute", "controllers")
 """Words for the hosts of a mount. They stand for groups of hosts, also where a host has such a name."""
@@ -62,9 +55,6 @@ MARK = "# Managed by gpucluster.slurm (key storage): changes here are overwritte
 _TYPE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WORD = re.compile(r"[!-~]+")
 _OPTION = re.compile(r"[!#-+\--~]+")  # neither blanks nor commas and quotes
-_SECRET = re.compile(r"(?:pass|passwd|password|password2|secret)=")  # mount.cifs(8), mount.ceph(8)
-_BINDS = ("bind", "rbind")
-_NFS_SOURCE = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):/\S*")
 _DEVICE = re.compile(r"/dev/|(?:PART)?(?:UUID|LABEL)=")
 
 _OF_KERNEL = frozenset(
@@ -163,202 +153,20 @@ STORAGE = Kind(
 PACKAGE = Kind(own={"name": {"type": package}, **schema.PACKAGE_FILE.own})
 
 
-# -- the check -------------------------------------------------------------------------------------------------------
-
-
-def check(
-    checker: Checker,
-    found: Sequence[Any],
-    members: Mapping[str, Collection[str]],
-    slurm_conf: Mapping[str, Any],
-    uses: Sequence[Use] = (),
-) -> list[dict[str, Any]]:
-    """The checked entries of the key `storage`.
-
-    members: the hosts of each of WORDS, as far as they are known. uses: the directories that nothing else can have.
-    """
-    entries = [checker.check(STORAGE, f"storage[{i}]", value) for i, value in enumerate(found)]
-    for i, (entry, value) in enumerate(zip(entries, found)):
-        if isinstance(value, Mapping):
-            _check_source(checker, f"storage[{i}]", entry, value)
-            _check_options(checker, f"storage[{i}]", entry)
-            _check_hosts(checker, f"storage[{i}]", entry, members["all"])
-        if "packages" in entry:
-            entry["packages"] = _check_packages(checker, f"storage[{i}].packages", entry["packages"])
-    _check_places(checker, entries, members)
-    _check_scratch(checker, entries, slurm_conf.get("TmpFS"))
-    _check_exports(checker, entries, members, slurm_conf.get("StateSaveLocation"))
-    _check_uses(checker, entries, members, uses)
-    return entries
-
-
-def _check_source(checker: Checker, key: str, entry: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Check that an entry says once what is mounted."""
-    kind = entry.get("type", "")
-    where = [name for name in ("source", "server") if given.get(name) is not None]
-    if not where and kind not in ("tmpfs", "ramfs", ""):
-        checker.problem(
-            f"{key}.source", "missing: say what is mounted, or name the server of this cluster that exports it"
-        )
-    if len(where) > 1:
-        checker.problem(key, "found source and server, allowed: source, or server with export")
-    if "export" in given and "server" not in given:
-        checker.problem(f"{key}.export", "found without server, allowed: with a server of this cluster")
-    if "server" in where and kind not in ("", *NFS):
-        checker.problem(
-            f"{key}.type", f"found {shown(kind)} with server, allowed: nfs, since role nfs_server exports it"
-        )
-    path, export = entry.get("path", ""), _export(entry)
-    if "server" in entry and path and _below(export, path):
-        checker.problem(
-            f"{key}.export", f"found {shown(export)} below {path}, which its mount would hide on the server"
-        )
-    if kind in NFS and "source" in entry and not _NFS_SOURCE.fullmatch(entry["source"]):
-        checker.problem(f"{key}.source", f"found {shown(entry['source'])}, allowed: SERVER:/PATH")
-    binds = [word for word in entry.get("options", []) if word in _BINDS]
-    if kind == "none" and not binds:
-        checker.problem(f"{key}.type", "found 'none', allowed: with option bind, for a directory of the host itself")
-    elif kind in _BINDS:
-        checker.problem(f"{key}.type", f"found {shown(kind)}, allowed: none, with option {kind}")
-    elif binds and kind not in ("", "none"):  # mount(8) would ignore the type, and bind the source
-        checker.problem(f"{key}.type", f"found {shown(kind)} with option {binds[0]}, allowed: none, or no {binds[0]}")
-    if kind == "none" and "source" in entry and (error := directory_error(entry["source"], "bind")):
-        checker.problem(f"{key}.source", f"found {shown(entry['source'])}, {error}")
-
-
-def _check_options(checker: Checker, key: str, entry: dict[str, Any]) -> None:
-    """Check options that lose data, or that contradict the purpose of a mount."""
-    words = entry.get("options", [])
-    soft = [word for word in words if word in ("soft", "softerr")]
-    if entry.get("type") in NFS and soft and "ro" not in words:
-        why = "after the time limit a program loses what it has written, often without an error"
-        checker.problem(
-            f"{key}.options", f"found {shown(soft[0])}: {why}; allowed: hard (the default), or {soft[0]} with ro"
-        )
-    for word in words:
-        if secret := _SECRET.match(word):  # found: not its value
-            why = f"found {secret[0]}, which is a secret, which all users of a host could read"
-            where = "such as credentials=FILE of cifs or secretfile=FILE of ceph"
-            checker.problem(f"{key}.options", f"{why}, allowed: a file of the hosts with it, {where}")
-    for purpose in ("homes", "scratch"):
-        if entry.get(purpose) and "ro" in words:
-            checker.problem(f"{key}.options", f"found 'ro' with {purpose}, where users write, allowed: no ro")
-
-
-def _check_hosts(checker: Checker, key: str, entry: dict[str, Any], known: Collection[str]) -> None:
-    """Check that the hosts of an entry, and its server, are hosts of the cluster."""
-    for name, hosts in (("hosts", expand(entry.get("hosts", "all"))), ("server", expand(entry.get("server", "")))):
-        words = WORDS if name == "hosts" else ()
-        strange = [host for host in hosts if host not in known and host not in words]
-        if strange:
-            allowed = ", ".join([*words, "hosts of this cluster"])
-            what = unknown("host", strange[0], [*known, *words], allowed)
-            checker.problem(f"{key}.{name}", f"found {shown(fold(strange))}, {what}")
-
-
-def _check_packages(checker: Checker, key: str, found: list[Any]) -> list[dict[str, Any]]:
-    """The checked packages, each a name, a URL with its checksum, or a file."""
-    entries = [checker.check(PACKAGE, f"{key}[{i}]", value) for i, value in enumerate(found)]
-    for i, (entry, value) in enumerate(zip(entries, found)):
-        if isinstance(value, Mapping) and len({"name", "url", "file"} & {*value}) != 1:
-            checker.problem(
-                f"{key}[{i}]", f"found {shown(sorted(map(str, value)))}, allowed: name, url with sha256, or file"
-            )
-        elif "url" in entry and "sha256" not in value:
-            checker.problem(f"{key}[{i}].sha256", "missing")
-    return entries
-
-
-def _check_places(checker: Checker, entries: list[dict[str, Any]], members: Mapping[str, Collection[str]]) -> None:
-    """Check that no host has two mounts on one path."""
-    first: dict[str, list[tuple[int, set[str]]]] = {}
-    for i, entry in enumerate(entries):
-        hosts = set(_hosts(entry, members))
-        for j, others in first.setdefault(entry.get("path", ""), []):
-            if entry.get("path") and hosts & others:
-                both = short(fold(sorted(hosts & others)))
-                other = checker.key(f"storage[{j}]")
-                checker.problem(
-                    f"storage[{i}].path", f"found '{entry['path']}' on {both}, where {other} mounts it already"
-                )
-        first[entry.get("path", "")].append((i, hosts))
-
-
-def _check_scratch(checker: Checker, entries: list[dict[str, Any]], tmp_fs: Any) -> None:
-    """Check that scratch has one path: slurm.conf has one TmpFS for all nodes."""
-    paths = list(dict.fromkeys(entry["path"] for entry in entries if entry.get("scratch") and "path" in entry))
-    for path in paths[1:]:
-        i = next(i for i, entry in enumerate(entries) if entry.get("scratch") and entry.get("path") == path)
-        checker.problem(
-            f"storage[{i}].scratch", f"found '{path}' beside '{paths[0]}', allowed: one path, Slurm's TmpFS"
-        )
-    if paths and tmp_fs is not None and tmp_fs != paths[0]:
-        checker.problem("slurm_conf.TmpFS", f"found {shown(tmp_fs)}, allowed: '{paths[0]}', which is scratch")
-
-
-def _check_exports(
-    checker: Checker, entries: list[dict[str, Any]], members: Mapping[str, Collection[str]], state: Any
-) -> None:
-    """Check that only controllers mount StateSaveLocation, or what is in it, from a server of the cluster."""
-    for i, entry in enumerate(entries):
-        export = _export(entry)
-        if "server" in entry and state and within(export, str(state)):
-            others = [host for host in _hosts(entry, members) if host not in members["controllers"]]
-            if others:
-                what = f"found {shown(export)}, the StateSaveLocation, for {short(fold(others))}"
-                checker.problem(f"storage[{i}].export", f"{what}, allowed: another directory, or hosts: controllers")
-
-
-def _check_uses(
-    checker: Checker,
-    entries: Sequence[Mapping[str, Any]],
-    members: Mapping[str, Collection[str]],
-    uses: Sequence[Use],
-) -> None:
-    """Check that no entry changes the files of other uses, and that each use is on a file system that it can have."""
-    for i, entry in enumerate(entries):
-        for use in uses:
-            places = {"path": str(entry.get("path") or "")}
-            # Only controllers mount the state, which _check_exports has looked at.
-            if "server" in entry and use.purpose != "state":
-                places["export"] = _export(entry)
-            for name, found in places.items():
-                if _below(found, use.path) or (name == "export" and found == use.path):
-                    what = f"found {shown(found)}, with {use.words}, allowed: another directory"
-                    checker.problem(f"storage[{i}].{name}", what)
-    mounts = [entry for entry in entries if {"path", "type"} <= entry.keys()]
-    for use in uses:
-        need, wanted = PURPOSES[use.purpose].disk, {*members["compute" if use.purpose != "state" else "controllers"]}
-        for entry in _nearest(use.path, mounts):
-            on = f"found {shown(use.path)} on {shown(entry['path'])}"
-            hosts = wanted.intersection(_hosts(entry, members))
-            if need == "node" and len(hosts) > 1 and not is_local(entry) and not use.of_each_node:
-                what = "where all nodes would have one directory, allowed: a file system of each node"
-                checker.problem(use.key, f"{on}, {what}")
-            if need == "lasting" and entry["type"] in ("tmpfs", "ramfs") and (hosts or use.purpose != "state"):
-                checker.problem(use.key, f"{on}, which a reboot empties, allowed: a file system on a disk")
-
-
-def _nearest(path: str, mounts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The entries on which a directory is; other hosts may have others with this path."""
-    above = [str(entry["path"]) for entry in mounts if within(path, str(entry["path"]))]
-    return [entry for entry in mounts if entry["path"] == max(above, key=len, default=None)]
-
-
 # -- where -----------------------------------------------------------------------------------------------------------
 
 
-def _export(entry: Mapping[str, Any]) -> str:
-    """The directory on the server."""
+def export_of(entry: Mapping[str, Any]) -> str:
+    """The directory of an entry on its server."""
     return str(entry.get("export") or entry.get("path", ""))
 
 
-def _below(path: str, top: str) -> bool:
+def is_below(path: str, top: str) -> bool:
     """Whether a path is below a directory."""
     return path.startswith(f"{top}/")
 
 
-def _hosts(entry: Mapping[str, Any], members: Mapping[str, Collection[str]]) -> list[str]:
+def hosts_of(entry: Mapping[str, Any], members: Mapping[str, Collection[str]]) -> list[str]:
     """The hosts of an entry, in order."""
     names = expand(str(entry.get("hosts") or "all"))
     return list(dict.fromkeys(host for name in names for host in (members[name] if name in WORDS else [name])))
@@ -434,12 +242,12 @@ def _mount(entry: Mapping[str, Any], host: str) -> dict[str, Any] | None:
     path, kind, words = str(entry["path"]), str(entry["type"]), list(entry.get("options") or [])
     what = str(entry.get("source") or kind)
     if entry.get("server"):
-        what = f"{entry['server']}:{_export(entry)}"
+        what = f"{entry['server']}:{export_of(entry)}"
         if entry["server"] == host:
-            if path == _export(entry):
+            if path == export_of(entry):
                 return None
             # A mount of its own export could end in a deadlock when memory is short: the server would wait for itself.
-            what, kind, words = _export(entry), "none", ["bind", *(word for word in words if word in _OF_VFS)]
+            what, kind, words = export_of(entry), "none", ["bind", *(word for word in words if word in _OF_VFS)]
     local = is_local({"type": kind, "source": what})
     name = unit_name(path)
     content = _unit(path, what, kind, words, local)
@@ -494,8 +302,8 @@ def _exported(
     for entry in storage:
         if entry.get("server"):
             server = str(entry["server"])
-            if others := [host for host in _hosts(entry, members) if host != server]:
-                clients.setdefault(server, {}).setdefault(_export(entry), []).extend(others)
+            if others := [host for host in hosts_of(entry, members) if host != server]:
+                clients.setdefault(server, {}).setdefault(export_of(entry), []).extend(others)
     return {
         server: {path: _clients(dict.fromkeys(names), addresses) for path, names in directories.items()}
         for server, directories in clients.items()
@@ -520,7 +328,7 @@ def _home_of(user: Mapping[str, Any]) -> str:
 
 def _storage_of(home: str, storage: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The entry that has a home; None if it is on the disk of each host."""
-    above = [entry for entry in storage if _below(home, str(entry["path"]))]
+    above = [entry for entry in storage if is_below(home, str(entry["path"]))]
     return max(above, key=lambda entry: len(str(entry["path"])), default=None)
 
 
@@ -539,9 +347,9 @@ def _homes(
         entry = _storage_of(home, storage)
         if user.get("state", "present") != "present" or entry is None or not entry.get("homes"):
             continue
-        path, hosts_of_it = home, _hosts(entry, members)
+        path, hosts_of_it = home, hosts_of(entry, members)
         if entry.get("server"):
-            path, hosts_of_it = _export(entry) + home[len(str(entry["path"])) :], [str(entry["server"])]
+            path, hosts_of_it = export_of(entry) + home[len(str(entry["path"])) :], [str(entry["server"])]
         elif not is_local(entry):
             hosts_of_it = hosts_of_it[:1]
         one = {"path": path, "uid": int(user["uid"]), "gid": int(user.get("gid") or user["uid"])}
@@ -563,7 +371,9 @@ def storage_remark(
     apart = []
     for user in people.get("users") or []:
         entry = _storage_of(_home_of(user), storage)
-        shared = entry is not None and not is_local(entry) and wanted <= {*_hosts(entry, members), entry.get("server")}
+        shared = (
+            entry is not None and not is_local(entry) and wanted <= {*hosts_of(entry, members), entry.get("server")}
+        )
         if user.get("state", "present") == "present" and not shared:
             apart.append(str(user["name"]))
     if not apart:
@@ -603,7 +413,7 @@ def storage_plans(
     homes = _homes(storage, members, people.get("users") or [])
     of_host: dict[str, list[int]] = {host: [] for host in (*exported, *homes)}
     for i, entry in enumerate(storage):
-        for host in _hosts(entry, members):
+        for host in hosts_of(entry, members):
             if any(storage[j]["path"] == entry["path"] for j in of_host.get(host, ())):
                 raise ValueError(f"slurm_storage[{i}].path: found {entry['path']!r} twice on {host}")
             of_host.setdefault(host, []).append(i)

@@ -202,40 +202,53 @@ def table_of(file: str, pairs: Pairs) -> str:
 
 
 def _add(result: Configuration, file: str, pairs: Pairs, defaults: dict[str, Pairs]) -> None:
-    """Take in a line; `defaults` are those that lines named DEFAULT have set so far."""
-    kind, value = table_of(file, pairs), pairs[0][1]
+    """Take in a line; `defaults` are those that lines named DEFAULT have set so far. Raises ValueError."""
+    kind, (key, value) = table_of(file, pairs), pairs[0]
     if kind in ("NodeName", "PartitionName"):
-        is_default = value.upper() == _DEFAULT
-        inherited = defaults.get(kind, ())
-        if not is_default:
-            inherited = tuple(pair for pair in inherited if pair[0].lower() not in _NOT_INHERITED[kind])
-        settings = _over(inherited, pairs[1:])
-        if is_default:
-            defaults[kind] = settings
-        elif kind == "PartitionName":
-            for key, nodes in settings:
-                if key.lower() == "nodes" and "[" in nodes:
-                    expand(nodes)
-            result.partitions[value] = settings
-        else:
-            _add_nodes(result, value, settings)
+        _add_nodes_or_partition(result, kind, pairs, defaults)
     elif kind != file:
         result.settings[file, f"{kind} {value}".lower()] = (f"{kind}={value}", _text(pairs[1:]))
-    elif pairs[0][0].lower() in NAMED_LINES.get(file, ()):
-        result.settings[file, f"{pairs[0][0]}={value}".lower()] = (f"{pairs[0][0]}={value}", _text(pairs[1:]))
+    elif key.lower() in NAMED_LINES.get(file, ()):
+        result.settings[file, f"{key}={value}".lower()] = (f"{key}={value}", _text(pairs[1:]))
     elif file == "plugstack.conf":
-        word, plugin, *arguments = (*pairs[0][0].split(), *value.split(), "")
+        word, plugin, *arguments = (*key.split(), *value.split(), "")
         result.settings[file, plugin] = (f"{word}={plugin}", " ".join([word, *arguments]).strip())
     elif file == "gres.conf":
-        named = next((hosts for key, hosts in pairs if key.lower() == "nodename"), None)
-        text = _text(pair for pair in pairs if pair[0].lower() != "nodename")
-        for node in [""] if named is None else expand(named):
-            result.gres[node] = (*result.gres.get(node, ()), text)
+        _add_gres(result, pairs)
     else:
-        for key, setting in pairs:
-            before = result.settings.get((file, key.lower()), ("", ""))[1]
-            several = before and key.lower() in _SEVERAL
-            result.settings[file, key.lower()] = (key, f"{before} {setting}" if several else setting)
+        _add_parameters(result, file, pairs)
+
+
+def _add_nodes_or_partition(result: Configuration, kind: str, pairs: Pairs, defaults: dict[str, Pairs]) -> None:
+    """Take in the nodes or the partition of a line, or its defaults for the lines that follow. Raises ValueError."""
+    name, inherited = pairs[0][1], defaults.get(kind, ())
+    if name.upper() == _DEFAULT:
+        defaults[kind] = _over(inherited, pairs[1:])
+        return
+    settings = _over(tuple(pair for pair in inherited if pair[0].lower() not in _NOT_INHERITED[kind]), pairs[1:])
+    if kind == "NodeName":
+        _add_nodes(result, name, settings)
+        return
+    for key, nodes in settings:
+        if key.lower() == "nodes" and "[" in nodes:
+            expand(nodes)
+    result.partitions[name] = settings
+
+
+def _add_gres(result: Configuration, pairs: Pairs) -> None:
+    """Take in a line of gres.conf, for its nodes or for all of them. Raises ValueError."""
+    hosts = next((value for key, value in pairs if key.lower() == "nodename"), None)
+    text = _text(pair for pair in pairs if pair[0].lower() != "nodename")
+    for node in [""] if hosts is None else expand(hosts):
+        result.gres[node] = (*result.gres.get(node, ()), text)
+
+
+def _add_parameters(result: Configuration, file: str, pairs: Pairs) -> None:
+    """Take in the parameters of a line, of which each replaces an earlier value or is added to it."""
+    for key, value in pairs:
+        before = result.settings.get((file, key.lower()), ("", ""))[1]
+        several = before and key.lower() in _SEVERAL
+        result.settings[file, key.lower()] = (key, f"{before} {value}" if several else value)
 
 
 _NOT_INHERITED = {

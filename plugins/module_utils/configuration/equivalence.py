@@ -200,35 +200,38 @@ def resources(value: str, texts: Iterable[str]) -> frozenset[tuple[Any, ...]]:
     Devices are counted one by one. Slurm ignores a Type where Gres has none, and knows from Gres how many there are
     where a line has no File, or where there is no line (`_merge_gres2` in `src/interfaces/gres.c`).
     """
-    found: set[tuple[Any, ...]] = set()
     counts: dict[tuple[str, str, bool], int] = {}
     for resource in asked(value):
         key = (resource.name, resource.kind, resource.no_consume)
         counts[key] = counts.get(key, 0) + resource.number
-    found |= {("gres", *key, number) for key, number in counts.items()}
-    typed = {name for name, kind, _no_consume in counts if kind}
-    parsed = [*map(values_of, texts)]
-    method = autodetect(parsed)
+    lines_of_node = [*map(values_of, texts)]
+    meanings: set[tuple[Any, ...]] = {("gres", *key, number) for key, number in counts.items()}
+    method = autodetect(lines_of_node)
     if method and "gpu" in {name for name, *_rest in counts}:
-        found.add(("autodetect", method))
-    for values in parsed:
-        name = values.get("name", "")
-        kind = values.get("type", "") if name in typed else ""
-        flags = frozenset(filter(None, values.get("flags", "").lower().split(",")))
-        others = (values.get("cores"), values.get("links"), flags)
-        if not name:
-            continue
-        if "file" in values and name not in SHARED_GRES:
-            found |= {("device", name, kind, file, *others) for file in expand(values["file"])}
-        elif name in SHARED_GRES:
-            files = tuple(expand(values.get("file", "")))
-            found.add(("share", name, files, count_of(values.get("count", "1")), *others))
-        elif flags or any(others[:2]):
-            found.add(("line", name, kind, count_of(values.get("count", "1")), *others))
-    for name, kind, _no_consume in counts:
-        if name in SHARED_GRES and not kind and name not in (values.get("name") for values in parsed):
-            found.add(("share", name, (), counts[name, kind, _no_consume], None, None, frozenset()))
-    return frozenset(found)
+        meanings.add(("autodetect", method))
+    typed = {name for name, kind, _no_consume in counts if kind}
+    for values in lines_of_node:
+        meanings |= _read_meanings_of_line(values, values.get("type", "") if values.get("name") in typed else "")
+    named = {values.get("name") for values in lines_of_node}
+    for (name, kind, _no_consume), number in counts.items():
+        if name in SHARED_GRES and not kind and name not in named:
+            meanings.add(("share", name, (), number, None, None, frozenset()))
+    return frozenset(meanings)
+
+
+def _read_meanings_of_line(values: Values, kind: str) -> set[tuple[Any, ...]]:
+    """What a line of gres.conf means, by the type that its resources have in Gres."""
+    name = values.get("name", "")
+    flags = frozenset(filter(None, values.get("flags", "").lower().split(",")))
+    others = (values.get("cores"), values.get("links"), flags)
+    if not name:
+        return set()
+    if name in SHARED_GRES:
+        files = tuple(expand(values.get("file", "")))
+        return {("share", name, files, count_of(values.get("count", "1")), *others)}
+    if "file" in values:
+        return {("device", name, kind, file, *others) for file in expand(values["file"])}
+    return {("line", name, kind, count_of(values.get("count", "1")), *others)} if any(others) else set()
 
 
 def values_of(text: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ read: `src/common/parse_value.c` and `read_config.c`; how they are shown: `slurm
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Pairs
@@ -73,29 +74,39 @@ def meaning(table: str, key: str, value: str, release: str) -> object:
     if kind in LIMITS:
         number = number_in(word, LIMITS[kind])
         return number or (LIMITS[kind] if key in _MEMORY else 0)
-    if kind == "truth":
-        return number_in(word, LIMITS["u16"]) != 0
-    if kind == "bool":
-        return is_yes(word)
-    if kind in ("minutes", "seconds"):
-        seconds = _seconds(word)
-        return seconds if kind == "seconds" or seconds < 0 else -(-seconds // 60)  # Slurm rounds up
-    if kind == "names":
-        return frozenset(filter(None, word.split(","))) if word not in NOTHING else frozenset()
-    if key == "accountingstoragetres":
-        return frozenset(word.split(",")) - _TRES
+    if kind in _BY_KIND:
+        return _BY_KIND[kind](word)
     if kind == "hosts" and word not in NOTHING:
         return frozenset(expand(text))
-    if kind == "level":
-        return LEVELS[min(int(word), len(LEVELS) - 1)] if word.isdigit() else word
     if kind in ("one", "flags") or rest in PARSED:
         return _words(rest, word, release)
     if kind in ("plugin", "plugins"):
-        names = [name for name in (part.rpartition("/")[2] for part in word.split(",")) if name not in NOTHING]
-        if rest == "topology":
-            names = [name for name in names if name not in ("default", "flat")]  # what none is called
-        return tuple(sorted(names) if rest == "task" else names)  # these have an order of their own
+        return _plugins(rest, word)
     return "" if word in NOTHING else text
+
+
+def _minutes(word: str) -> int:
+    """A time in minutes, which Slurm rounds up."""
+    seconds = _seconds(word)
+    return seconds if seconds < 0 else -(-seconds // 60)
+
+
+def _names(word: str) -> frozenset[str]:
+    """Names without an order."""
+    return frozenset() if word in NOTHING else frozenset(filter(None, word.split(",")))
+
+
+def _level(word: str) -> str:
+    """A level of messages by its name."""
+    return LEVELS[min(int(word), len(LEVELS) - 1)] if word.isdigit() else word
+
+
+def _plugins(kind: str, word: str) -> tuple[str, ...]:
+    """The names of plugins. Slurm has names for having no topology, and an order of its own for plugins of tasks."""
+    names = [name for name in (part.rpartition("/")[2] for part in word.split(",")) if name not in NOTHING]
+    if kind == "topology":
+        names = [name for name in names if name not in ("default", "flat")]
+    return tuple(sorted(names) if kind == "task" else names)
 
 
 def number_in(word: str, highest: int) -> int:
@@ -129,25 +140,51 @@ def _seconds(word: str) -> int:
     return found if found < 2**32 - 60 else -1
 
 
+_BY_KIND: Mapping[str, Callable[[str], object]] = {
+    "bool": is_yes,
+    "level": _level,
+    "minutes": _minutes,
+    "names": _names,
+    "seconds": _seconds,
+    "tres": lambda word: frozenset(word.split(",")) - _TRES,
+    "truth": lambda word: number_in(word, LIMITS["u16"]) != 0,
+}
+"""The meaning of a value in small letters, by the kinds for which it depends on nothing else."""
+
+
 def _words(name: str, value: str, release: str) -> frozenset[str]:
     """The words of a value, those that come with them, and each by the name that Slurm shows."""
-    aliases: dict[str, str] = {}
-    for since, renamed in ALIASES.get(name, {}).items():
-        aliases.update(renamed if _is_from(since, release) else {})
-    implied = IMPLIED.get(name, {})
     words = value.split(",")
     if name == "LogTimeFormat" and {*words} <= {"", "format_stderr"}:
         words.append("iso8601_ms")
-    found = {name for word in words for name in aliases.get(word, word).split(",")}
-    while more := {word for known in found for word in implied.get(known, "").split()} - found:
-        found |= more
-    if name == "HealthCheckNodeState" and found <= {"cycle", "reboot_only", "start_only"}:
-        found |= {"any", *implied["any"].split()}
+    aliases = _find_aliases(name, release)
+    shown = _add_implied(name, {part for word in words for part in aliases.get(word, word).split(",")})
+    if name == "HealthCheckNodeState" and shown <= {"cycle", "reboot_only", "start_only"}:
+        shown = _add_implied(name, {*shown, "any"})
     if name == "PrivateData":
-        found = {word.rstrip("s") for word in found}
+        shown = {word.rstrip("s") for word in shown}
     if name == "PriorityFlags" and not _is_from(NO_NORMAL_APART, release):
-        found = {word.partition("_normal_")[0] for word in found}
-    return frozenset(found.difference(NOTHING))
+        shown = {word.partition("_normal_")[0] for word in shown}
+    return frozenset(shown.difference(NOTHING))
+
+
+def _find_aliases(name: str, release: str) -> dict[str, str]:
+    """What a release shows for words of a set: other words, with commas."""
+    aliases: dict[str, str] = {}
+    for since, renamed in ALIASES.get(name, {}).items():
+        if _is_from(since, release):
+            aliases |= renamed
+    return aliases
+
+
+def _add_implied(name: str, words: set[str]) -> set[str]:
+    """Words of a set with all that come with them."""
+    implied = IMPLIED.get(name, {})
+    complete, added = {*words}, {*words}
+    while added:
+        added = {other for word in added for other in implied.get(word, "").split()} - complete
+        complete |= added
+    return complete
 
 
 def by_key(pairs: Pairs) -> dict[str, str]:

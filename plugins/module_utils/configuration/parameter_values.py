@@ -9,7 +9,7 @@ Each check takes a value as text and returns its problem, or nothing. A value th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -108,32 +108,8 @@ def check_value(kind: str, value: str, release: str) -> Iterator[Verdict]:
         release: one of RELEASES.
     """
     name, _blank, rest = kind.partition(" ")
-    if name in LIMITS:
-        yield from _whole(value, LIMITS[name], rest, suffix=name != "u16")
-    elif name == "bool":
-        yield from _unless(value.lower() in BOOLEANS, "YES or NO")
-    elif name == "float":
-        yield from _unless(_is_float(value), "a number, or UNLIMITED")
-    elif name in ("minutes", "seconds"):
-        yield from _time(value, finite=bool(rest))
-    elif kind == "ports nodes":
-        yield from _unless(_are_ports(value), "a port from 1 to 65535, or one for each node such as 7000-7003")
-    elif name == "ports":
-        match = _PORTS.fullmatch(value)
-        first, last = (int(match[1]), int(match[3] or match[1]) if match[2] else None) if match else (0, None)
-        yield from _unless(first > 0 and (last is None or last > first), "a port, or a range such as 6817-6820")
-    elif name == "purge":
-        yield from _unless(bool(_AGE.fullmatch(value)), "a number and hours, days or months, such as 12months")
-    elif name == "level":
-        yield from _unless("0" <= value[:1] <= "9" or value.lower() in LEVELS, f"{', '.join(LEVELS)}, or 0 to 9")
-    elif name in ("one", "word"):
-        yield from _choice(value, words(CHOICES[rest]), release, REFUSED if name == "one" else IGNORED)
-    elif name == "flags":
-        yield from _flags(value, words(FLAGS[rest]), release, cased=rest == "ResourceLimits")
-    elif name == "hints":
-        yield from _hints(value, words(HINTS[rest]), release)
-    elif name in ("plugin", "plugins"):
-        yield from _plugins(value.split(",") if name == "plugins" else [value], words(PLUGINS[rest]), release)
+    if name in _CHECKS:
+        yield from _CHECKS[name](value, rest, release)
     elif name not in TEXTS:
         raise ValueError(f"{kind!r} is no kind of value")
 
@@ -160,6 +136,17 @@ def _are_ports(value: str) -> bool:
         return all(0 < int(port) < 2**16 for port in ports)
     except ValueError:
         return False
+
+
+def _ports(value: str, of: str) -> Iterator[Verdict]:
+    """A port or a range; of `nodes`: one for each of them."""
+    if of == "nodes":
+        yield from _unless(_are_ports(value), "a port from 1 to 65535, or one for each node such as 7000-7003")
+        return
+    match = _PORTS.fullmatch(value)
+    first = int(match[1]) if match else 0
+    in_order = match is None or match[2] is None or int(match[3] or first) > first
+    yield from _unless(first > 0 and in_order, "a port, or a range such as 6817-6820")
 
 
 def _whole(value: str, highest: int, limits: str, *, suffix: bool) -> Iterator[Verdict]:
@@ -255,3 +242,31 @@ def _unknown(word: str, known: Mapping[str, Span], release: str) -> str:
     allowed = [name for name, span in known.items() if release in span]
     match = nearest(word, allowed)
     return f"{f'did you mean {match!r}? ' if match else ''}allowed: {', '.join(allowed) or 'none'}"
+
+
+Check = Callable[[str, str, str], Iterator[Verdict]]
+"""It takes a value, the rest of its kind, and the release."""
+
+_CHECKS: Mapping[str, Check] = {
+    "u16": lambda value, rest, _release: _whole(value, LIMITS["u16"], rest, suffix=False),
+    "u32": lambda value, rest, _release: _whole(value, LIMITS["u32"], rest, suffix=True),
+    "u64": lambda value, rest, _release: _whole(value, LIMITS["u64"], rest, suffix=True),
+    "bool": lambda value, _rest, _release: _unless(value.lower() in BOOLEANS, "YES or NO"),
+    "float": lambda value, _rest, _release: _unless(_is_float(value), "a number, or UNLIMITED"),
+    "minutes": lambda value, rest, _release: _time(value, finite=bool(rest)),
+    "seconds": lambda value, rest, _release: _time(value, finite=bool(rest)),
+    "ports": lambda value, rest, _release: _ports(value, rest),
+    "purge": lambda value, _rest, _release: _unless(
+        bool(_AGE.fullmatch(value)), "a number and hours, days or months, such as 12months"
+    ),
+    "level": lambda value, _rest, _release: _unless(
+        "0" <= value[:1] <= "9" or value.lower() in LEVELS, f"{', '.join(LEVELS)}, or 0 to 9"
+    ),
+    "one": lambda value, rest, release: _choice(value, words(CHOICES[rest]), release, REFUSED),
+    "word": lambda value, rest, release: _choice(value, words(CHOICES[rest]), release, IGNORED),
+    "flags": lambda value, rest, release: _flags(value, words(FLAGS[rest]), release, cased=rest == "ResourceLimits"),
+    "hints": lambda value, rest, release: _hints(value, words(HINTS[rest]), release),
+    "plugin": lambda value, rest, release: _plugins([value], words(PLUGINS[rest]), release),
+    "plugins": lambda value, rest, release: _plugins(value.split(","), words(PLUGINS[rest]), release),
+}
+"""The check of each kind of value that is not any text."""

@@ -93,6 +93,16 @@ class _HostRelease:
     state: str
     """The release whose slurmctld wrote StateSaveLocation last; empty without a state."""
 
+    @classmethod
+    def of(cls, name: str, slurm: Mapping[str, Any], files: str) -> _HostRelease:
+        """That of a host, by its fact `slurm` and the version of Slurm's packages if they are files."""
+        return cls(
+            name,
+            installed=str(slurm["installed"]),
+            candidate="" if slurm["installed"] else files or str(slurm["candidate"]),
+            state=release_of_protocol(slurm["state_protocol"]) if slurm["state_protocol"] else "",
+        )
+
     @property
     def release(self) -> str:
         """The release of the installed programs; empty without Slurm."""
@@ -123,15 +133,7 @@ def release_order(
         `offered`: the hosts to which apt offers another release. Its lists may be old, so it is asked again.
         `unasked`: whether a host would get Slurm, and nothing but a controller outside of this run knows the release.
     """
-    hosts = {
-        name: _HostRelease(
-            name,
-            str(found["installed"]),
-            "" if found["installed"] else files or str(found["candidate"]),
-            release_of_protocol(found["state_protocol"]) if found["state_protocol"] else "",
-        )
-        for name, found in facts.items()
-    }
+    hosts = {name: _HostRelease.of(name, slurm, files) for name, slurm in facts.items()}
     cluster = _cluster_release(hosts, controllers, database, known or {})
     serving = [*controllers, database]
     errors = {

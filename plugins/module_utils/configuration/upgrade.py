@@ -54,28 +54,33 @@ def upgrade_plan(hosts: Mapping[str, Mapping[str, Any]], package: str, files: st
         `from` and `to`, the versions of the packages; `release`, that of `to`; `hosts`, those that change; `errors`,
         why there can be no upgrade.
     """
-    there = {
+    installed = {
         name: host["packages"].get(package, "")
         for name, host in hosts.items()
         if package in host["packages"] or host["interrupted"]
     }
-    installed = _by_version(there)
-    offered = _by_version({name: files or hosts[name]["candidates"].get(package, "") for name in there})
-    plan: dict[str, Any] = {"from": "", "to": "", "release": "", "hosts": [], "errors": []}
-    if len(offered) > 1:
-        found = "; ".join(f"{version or 'none'} on {fold(names)}" for version, names in offered.items())
-        plan["errors"] = [f"the hosts do not agree on one version of Slurm that apt offers: {found}"]
-    elif offered:
+    offered = _by_version({name: files or hosts[name]["candidates"].get(package, "") for name in installed})
+    if len(offered) == 1:
         (target,) = offered
-        before = [version for version in installed if version not in ("", target)]
-        plan |= {
-            "from": min(before, key=parts, default=target),
-            "to": target,
-            "release": parts(target)[0],
-            "hosts": [name for name, version in there.items() if version != target],
-            "errors": [text for version in before for text in _errors(version, target, fold(installed[version]))],
-        }
-    return plan
+        return _plan_upgrade_to(target, installed)
+    errors = []
+    if offered:
+        versions = "; ".join(f"{version or 'none'} on {fold(names)}" for version, names in offered.items())
+        errors = [f"the hosts do not agree on one version of Slurm that apt offers: {versions}"]
+    return {"from": "", "to": "", "release": "", "hosts": [], "errors": errors}
+
+
+def _plan_upgrade_to(target: str, installed: Mapping[str, str]) -> dict[str, Any]:
+    """The plan of an upgrade to a version, by the version that each host has."""
+    hosts_of = _by_version(installed)
+    before = [version for version in hosts_of if version not in ("", target)]
+    return {
+        "from": min(before, key=parts, default=target),
+        "to": target,
+        "release": parts(target)[0],
+        "hosts": [name for name, version in installed.items() if version != target],
+        "errors": [text for version in before for text in _errors(version, target, fold(hosts_of[version]))],
+    }
 
 
 def _by_version(versions: Mapping[str, str]) -> dict[str, list[str]]:

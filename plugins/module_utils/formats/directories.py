@@ -248,24 +248,45 @@ def directory_error(path: str, purpose: str, others: Mapping[str, str] | None = 
     parts = path.split("/")[1:]
     if len(path.encode()) > LONGEST or any(len(part.encode()) > LONGEST_PART for part in parts):
         return f"a path of {len(path.encode())} bytes, allowed: up to {LONGEST}, and {LONGEST_PART} for each part of it"
-    ends = [part for part in parts if part != part.strip()]
-    if not use.form.fullmatch(path) or {".", ".."} & {*parts} or ends or (len(parts) < use.parts and path not in TREES):
+    if not _has_form(path, parts, use):
         return f"allowed: {_described(use)}"
-    if secret := [part for part in parts if part in SECRET_PARTS]:
-        return f"where {secret[0]} has keys, {_another(use)}"
-    for top, why in (others or {}).items():
+    reason = _keys_reason(parts) or _others_reason(path, use, others or {}) or _system_reason(path, parts, use)
+    return f"{reason}, {_another(use)}" if reason else ""
+
+
+def _has_form(path: str, parts: Sequence[str], use: Purpose) -> bool:
+    """Whether a path has the form of a purpose."""
+    in_one_spelling = not {".", ".."} & {*parts} and all(part == part.strip() for part in parts)
+    long_enough = len(parts) >= use.parts or path in TREES
+    return bool(use.form.fullmatch(path)) and in_one_spelling and long_enough
+
+
+def _keys_reason(parts: Iterable[str]) -> str:
+    """Why a path with these parts is no place for others, if it is one for keys; else empty."""
+    secret = [part for part in parts if part in SECRET_PARTS]
+    return f"where {secret[0]} has keys" if secret else ""
+
+
+def _others_reason(path: str, use: Purpose, others: Mapping[str, str]) -> str:
+    """Why a path is that of others, of which each has its own reason; else empty."""
+    for top, why in others.items():
         if within(path, top) or (within(top, path) and not use.around):
-            return f"{why}, {_another(use)}"
+            return why
+    return ""
+
+
+def _system_reason(path: str, parts: Sequence[str], use: Purpose) -> str:
+    """Why the system needs a path for something else; empty if the purpose may have it."""
     if path in use.itself:
         return ""
-    if (parent := path.rpartition("/")[0]) in use.not_in:
-        return f"in {parent}, which would be given to all users, {_another(use)}"
+    parent = path.rpartition("/")[0]
+    if parent in use.not_in:
+        return f"in {parent}, which would be given to all users"
     if path in TOPS or path in use.not_itself:
-        return f"{TOPS.get(path, 'which is for others as well')}, {_another(use)}"
-    trees = [top for top in ("/".join(["", *parts[:end]]) for end in range(1, len(parts) + 1)) if top in TREES]
-    if trees and not _excepted(path, use):
-        return f"{TREES[trees[0]]}, {_another(use)}"
-    return ""
+        return TOPS.get(path, "which is for others as well")
+    places = ("/".join(["", *parts[:end]]) for end in range(1, len(parts) + 1))
+    tree = next((place for place in places if place in TREES), None)
+    return "" if tree is None or _excepted(path, use) else TREES[tree]
 
 
 def _described(use: Purpose) -> str:

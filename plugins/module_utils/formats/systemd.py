@@ -105,19 +105,26 @@ def _form_error(text: str) -> str:
     words = text.split(" ")
     if not text.isascii() or "" in words:
         return UNREADABLE
-    if len(words) > 1 and (_ZONE.fullmatch(words[-1]) and not _WEEKDAYS.fullmatch(words[-1])):
+    if len(words) > 1 and _ZONE.fullmatch(words[-1]) and not _WEEKDAYS.fullmatch(words[-1]):
         words.pop()
-    if len(words) == 1 and words[0].lower() in (*_WORDS, "bi-annually", "biannually", "semi-annually", "anually"):
+    first = words[0]
+    if len(words) == 1 and first.lower() in (*_WORDS, "bi-annually", "biannually", "semi-annually", "anually"):
         return ""
-    if _WEEKDAYS.fullmatch(words[0]):
-        words = words[1:]
-    elif words[0].isalpha() and (near := nearest(words[0], [*_WORDS, *_DAYS])):
+    if _WEEKDAYS.fullmatch(first):
+        return _dates_and_times_error(words[1:])
+    if first.isalpha() and (near := nearest(first, [*_WORDS, *_DAYS])):
         return f"where {near!r} was probably meant"
+    return _dates_and_times_error(words)
+
+
+def _dates_and_times_error(words: list[str]) -> str:
+    """Why words are not a date and a time, or one of both; empty if they are."""
     dates = [word for word in words if ":" not in word]
     times = [word for word in words if ":" in word]
     if words != dates + times or len(dates) > 1 or len(times) > 1:
         return UNREADABLE
-    return next((error for error in (*map(_date_error, dates), *map(_time_error, times)) if error), "")
+    errors = (*map(_date_error, dates), *map(_time_error, times))
+    return next((error for error in errors if error), "")
 
 
 def _date_error(date: str) -> str:

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, is_there
@@ -62,10 +63,31 @@ COLUMNS = {
 """The table: heading, and the key of a job's result."""
 
 
-def _gpus(node: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]]) -> int:
-    """The number of GPUs of a node, from its machine type."""
-    gres = hardware.get(node.get("hardware", ""), {}).get("gres", [])
-    return sum(gres_count(entry) for entry in gres if entry["name"] == "gpu")
+@dataclass(frozen=True)
+class _Machine:
+    """What the jobs of a node depend on."""
+
+    kind: str
+    """Its machine type."""
+    gpus: int
+
+
+def _describe_machines(
+    nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]
+) -> dict[str, _Machine]:
+    """The machine of each node."""
+    machines: dict[str, _Machine] = {}
+    for node in nodes:
+        kind = node.get("hardware", "")
+        gres = hardware.get(kind, {}).get("gres", [])
+        gpus = sum(gres_count(entry) for entry in gres if entry["name"] == "gpu")
+        machines.update(dict.fromkeys(expand(node["hosts"]), _Machine(kind, gpus)))
+    return machines
+
+
+def _sort_default_first(partitions: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The partitions in their order, the default one first."""
+    return sorted(partitions, key=lambda partition: not partition.get("default"))
 
 
 def _node_job(partition: str, node: str, gpus: int) -> dict[str, Any]:
@@ -108,21 +130,28 @@ def container_jobs(
     host in no partition has no job.
     """
     nodes, reached = [*nodes], {*hosts}
-    kinds = {name: node.get("hardware", "") for node in nodes for name in expand(node["hosts"])}
-    gpus = {name: _gpus(node, hardware) for node in nodes for name in expand(node["hosts"])}
+    machines = _describe_machines(nodes, hardware)
     resolve = resolver(nodes, hardware, slurm_conf)
     jobs: dict[str, dict[str, Any]] = {}
-    for partition in sorted(partitions, key=lambda partition: not partition.get("default")):
-        inside = [name for name in resolve(partition["nodes"]) if name in kinds]
-        first = {kinds[name]: name for name in reversed(inside) if name in reached}
-        for kind, name in reversed(first.items()):
-            if kind in jobs:
-                continue
-            others = [other for other in inside if kinds[other] != kind or other not in reached]
-            job: dict[str, Any] = {"name": f"pyxis/{kind}", "partition": partition["name"], **_restrictions(partition)}
-            job |= {"gres": "gpu:1"} if gpus[name] else {}
-            jobs[kind] = job | ({"options": {"exclude": fold(others)}} if others else {})
+    for partition in _sort_default_first(partitions):
+        inside = [name for name in resolve(partition["nodes"]) if name in machines]
+        from_the_end = dict.fromkeys(machines[name] for name in reversed(inside) if name in reached)
+        for machine in reversed(from_the_end):  # by the last host of each
+            if machine.kind not in jobs:
+                others = [name for name in inside if machines[name] != machine or name not in reached]
+                jobs[machine.kind] = _make_container_job(partition, machine, others)
     return [*jobs.values()]
+
+
+def _make_container_job(partition: Mapping[str, Any], machine: _Machine, others: list[str]) -> dict[str, Any]:
+    """The job that proves containers on a machine type, on none of the other nodes of the partition."""
+    return {
+        "name": f"pyxis/{machine.kind}",
+        "partition": partition["name"],
+        **_restrictions(partition),
+        **({"gres": "gpu:1"} if machine.gpus else {}),
+        **({"options": {"exclude": fold(others)}} if others else {}),
+    }
 
 
 def warm_up_jobs(
@@ -137,41 +166,67 @@ def warm_up_jobs(
     A job has as many nodes of one machine type as the prologs there want, so that a busy node delays few others. Where
     their number is no multiple of that, some nodes are in two jobs. Nodes of which a partition has too few have no job.
     """
-    nodes, partitions = [*nodes], sorted(partitions, key=lambda partition: not partition.get("default"))
-    kinds = {name: node.get("hardware", "") for node in nodes for name in expand(node["hosts"])}
-    gpus = {name: _gpus(node, hardware) for node in nodes for name in expand(node["hosts"])}
+    nodes, partitions = [*nodes], _sort_default_first(partitions)
+    machines = _describe_machines(nodes, hardware)
     resolve = resolver(nodes, hardware, slurm_conf)
     jobs: dict[tuple[str, str], dict[str, Any]] = {}
-    warm: dict[tuple[str, str], int] = {}
+    largest: dict[tuple[str, str], int] = {}  # by partition and node: how many nodes its largest job has
     for prolog in sorted(prologs, key=lambda prolog: -int(prolog.get("min_nodes", 1))):
-        size, done = int(prolog.get("min_nodes", 1)), set()
+        size, done = int(prolog.get("min_nodes", 1)), set[str]()
         for partition in partitions:
             name = partition["name"]
-            if name not in prolog.get("partitions", [name]):
+            if not _concerns(prolog, "partitions", name):
                 continue
-            inside: dict[str, list[str]] = {}
-            for host in resolve(partition["nodes"]):
-                if host in kinds and kinds[host] in prolog.get("hardware", [kinds[host]]):
-                    inside.setdefault(kinds[host], []).append(host)
-            for of_kind in inside.values():
-                done |= {host for host in of_kind if warm.get((name, host), 0) >= size}
-                cold = [host for host in of_kind if host not in done]
-                for start in range(0, len(cold), size) if len(of_kind) >= size else ():
-                    part = cold[start : start + size]
-                    part += [host for host in of_kind if host not in part][: size - len(part)]
-                    jobs[name, fold(part)] = {
-                        "name": f"warm-up/{fold(part)}",
-                        "partition": name,
-                        "nodelist": fold(part),
-                        "nodes": str(size),
-                        "memory": str(JOB_MEMORY),
-                        "command": "true",
-                        **({"gres": "gpu:1"} if gpus[part[0]] and prolog.get("gpus", True) else {}),
-                        **_restrictions(partition),
-                    }
-                    done |= {*part}
-                    warm |= dict.fromkeys(((name, host) for host in part), size)
+            inside = [host for host in resolve(partition["nodes"]) if host in machines]
+            for kind, hosts in _group_by_kind(inside, machines).items():
+                if not _concerns(prolog, "hardware", kind):
+                    continue
+                done |= {host for host in hosts if largest.get((name, host), 0) >= size}
+                for group in _divide_into_groups(size, hosts, done):
+                    with_gpu = machines[group[0]].gpus and prolog.get("gpus", True)
+                    jobs[name, fold(group)] = _make_warm_up_job(partition, group, {"gres": "gpu:1"} if with_gpu else {})
+                    done |= {*group}
+                    largest |= dict.fromkeys(((name, host) for host in group), size)
     return [*jobs.values()]
+
+
+def _concerns(prolog: Mapping[str, Any], key: str, name: str) -> bool:
+    """Whether a prolog concerns a partition or a machine type: without the key it concerns all of them."""
+    return key not in prolog or name in prolog[key]
+
+
+def _group_by_kind(hosts: Iterable[str], machines: Mapping[str, _Machine]) -> dict[str, list[str]]:
+    """The hosts of each machine type."""
+    kinds: dict[str, list[str]] = {}
+    for host in hosts:
+        kinds.setdefault(machines[host].kind, []).append(host)
+    return kinds
+
+
+def _divide_into_groups(size: int, hosts: Sequence[str], done: Collection[str]) -> list[list[str]]:
+    """The hosts that are not done in groups of a size, the last one filled up with others; none if there are too few.
+
+    The other hosts of the last group may be done.
+    """
+    if len(hosts) < size:
+        return []
+    left = [host for host in hosts if host not in done]
+    groups = [left[start : start + size] for start in range(0, len(left), size)]
+    return [[*group, *[host for host in hosts if host not in group][: size - len(group)]] for group in groups]
+
+
+def _make_warm_up_job(partition: Mapping[str, Any], hosts: list[str], gres: Mapping[str, str]) -> dict[str, Any]:
+    """The job that runs the prologs of a partition on these hosts."""
+    return {
+        "name": f"warm-up/{fold(hosts)}",
+        "partition": partition["name"],
+        "nodelist": fold(hosts),
+        "nodes": str(len(hosts)),
+        "memory": str(JOB_MEMORY),
+        "command": "true",
+        **gres,
+        **_restrictions(partition),
+    }
 
 
 def _limits_memory(slurm_conf: Mapping[str, Any], cgroup_conf: Mapping[str, Any]) -> bool:
@@ -199,18 +254,52 @@ def validation_jobs(
     partition that has two nodes.
     """
     nodes, partitions = [*nodes], [*partitions]
-    there = [node for node in nodes if is_there(node)]
-    gpus = {name: _gpus(node, hardware) for node in there for name in expand(node["hosts"])}
+    machines = _describe_machines(filter(is_there, nodes), hardware)
     resolve = resolver(nodes, hardware, slurm_conf)
     restrictions = {partition["name"]: _restrictions(partition) for partition in partitions}
-    whole = {partition["name"]: resolve(partition["nodes"]) for partition in partitions}
-    members = {partition: [name for name in of_it if name in gpus] for partition, of_it in whole.items()}
-    jobs = [_node_job(partition, node, gpus[node]) for partition, of_it in members.items() for node in of_it]
-    memory_ends = _limits_memory(slurm_conf, cgroup_conf)
-    special: list[dict[str, Any]] = [
+    places = [_Place.of(partition["name"], resolve(partition["nodes"]), machines) for partition in partitions]
+    jobs = [_node_job(place.partition, node, machines[node].gpus) for place in places for node in place.nodes]
+    first = next((place for place in places if place.nodes), None)
+    if first:
+        jobs += [first.with_job(job) for job in _make_special_jobs(_limits_memory(slurm_conf, cgroup_conf))]
+    pair = next((place for place in places if len(place.nodes) > 1), None)
+    if mpi_script and pair:
+        mpi = {"name": "mpi", "nodes": "2", "ntasks": 4, "memory": str(MPI_MEMORY), "script": mpi_script}
+        jobs.append(pair.with_job(mpi, 2))
+    return [{"memory": str(JOB_MEMORY), **restrictions[job["partition"]], **job} for job in jobs]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A partition in which jobs can run."""
+
+    partition: str
+    nodes: list[str]
+    """Those of its nodes that are there."""
+    complete: bool
+    """Whether there are no others, which Slurm would start."""
+
+    @classmethod
+    def of(cls, partition: str, nodes: Collection[str], there: Collection[str]) -> _Place:
+        """The partition with these nodes."""
+        return cls(partition, [node for node in nodes if node in there], all(node in there for node in nodes))
+
+    def with_job(self, job: Mapping[str, Any], number: int = 1) -> dict[str, Any]:
+        """A job of so many nodes. Where Slurm would start a machine for it, it names nodes that are there.
+
+        A job that Slurm refuses needs none.
+        """
+        starts = not self.complete and "expect_reason" not in job
+        return {"partition": self.partition, **({"nodelist": fold(self.nodes[:number])} if starts else {}), **job}
+
+
+def _make_special_jobs(memory_ends: bool) -> list[dict[str, Any]]:
+    """The jobs that do not end as others do; memory_ends: whether a job ends that takes too much memory."""
+    out_of_memory = {"name": "out-of-memory", "command": TOO_MUCH_MEMORY, "expect": "OUT_OF_MEMORY"}
+    return [
         {"name": "array", "array": "0-1", "command": "true"},
         {"name": "cancelled", "command": "sleep 300", "cancel_when": "running", "expect": "CANCELLED"},
-        *([{"name": "out-of-memory", "command": TOO_MUCH_MEMORY, "expect": "OUT_OF_MEMORY"}] if memory_ends else []),
+        *([out_of_memory] if memory_ends else []),
         {
             "name": "refused",
             "command": "true",
@@ -219,22 +308,6 @@ def validation_jobs(
             "expect_reason": TOO_MANY_REFUSED,
         },
     ]
-    first = next((name for name, of_it in members.items() if of_it), None)
-    pair = next((name for name, of_it in members.items() if len(of_it) > 1), None)
-    mpi = {"name": "mpi", "nodes": "2", "ntasks": 4, "memory": str(MPI_MEMORY), "script": mpi_script}
-
-    def placed(job: dict[str, Any], partition: str, number: int) -> dict[str, Any]:
-        """A job in a partition. Where Slurm would start a machine for it, it names nodes that are there."""
-        names = members[partition][:number]
-        starts = number and set(whole[partition]) - set(members[partition])
-        return {"partition": partition, **({"nodelist": fold(names)} if starts else {}), **job}
-
-    every = [
-        *jobs,
-        *(placed(job, first, 0 if "expect_reason" in job else 1) for job in special if first),
-        *([placed(mpi, pair, 2)] if mpi_script and pair else []),
-    ]
-    return [{"memory": str(JOB_MEMORY), **restrictions.get(job["partition"], {}), **job} for job in every]
 
 
 def _why_waiting(job: Mapping[str, Any]) -> str:

@@ -92,6 +92,7 @@ IF_NOT_SAID: Mapping[str, Mapping[str, str]] = {
 """The values in force if a line of the file, or the file, does not have these parameters."""
 
 COMPARED_AS = {
+    "accountingstoragetres": "tres",
     "allocnodes": "hosts",
     "allowaccounts": "names",
     "allowgroups": "names",

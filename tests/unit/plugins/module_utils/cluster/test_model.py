@@ -16,11 +16,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
     DeclaredCluster,
     Document,
     ModelError,
-    check_state_location,
     hardware_file,
     load,
     model_errors,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.setting_checks import check_state_location
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import MESSAGE
