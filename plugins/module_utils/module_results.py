@@ -51,7 +51,7 @@ class ShownResult(Result):
     diff: Any
 
 
-class Change(TypedDict):
+class PlannedChange(TypedDict):
     """A change of a plan."""
 
     what: Text
@@ -62,7 +62,7 @@ class Change(TypedDict):
 class PlanResult(ShownResult):
     """The result of slurm_node, slurm_reservation and slurm_host_cleanup."""
 
-    plan: Annotated[list[Change], Most(MANY)]
+    plan: Annotated[list[PlannedChange], Most(MANY)]
 
 
 class AccountingResult(PlanResult):
@@ -128,7 +128,7 @@ class AccessResult(DiffSometimes):
     unproven: bool
 
 
-class ConfigurationChange(Change):
+class PlannedSetting(PlannedChange):
     """A change of the configuration."""
 
     needs: Text
@@ -146,7 +146,7 @@ class ConfigSometimes(Result, total=False):
 class ConfigResult(ConfigSometimes):
     """The result of slurm_config. The names of files become paths on standby controllers."""
 
-    plan: Annotated[list[ConfigurationChange], Most(MANY)]
+    plan: Annotated[list[PlannedSetting], Most(MANY)]
     table: Lines
     actions: Annotated[list[Annotated[str, Pattern("[a-z]+")]], Most(16)]
     in_force: Annotated[dict[FileName, Text], Most(64)]
@@ -197,7 +197,7 @@ class FilesResult(ShownResult):
     files: Lines
 
 
-class Difference(TypedDict):
+class HardwareDifference(TypedDict):
     """A number of the hardware of which slurmd has another one."""
 
     name: Word
@@ -215,7 +215,7 @@ class HardwareResult(Result):
     """The result of slurm_hardware_facts."""
 
     ansible_facts: HardwareFacts
-    differences: Annotated[list[Difference], Most(64)]
+    differences: Annotated[list[HardwareDifference], Most(64)]
 
 
 class FirewallResult(DiffSometimes):
@@ -239,7 +239,7 @@ class HostFacts(MeasuredFacts):
 class HostFactsSometimes(Result, total=False):
     """What slurm_host_facts returns with the hardware."""
 
-    differences: Annotated[list[Difference], Most(64)]
+    differences: Annotated[list[HardwareDifference], Most(64)]
 
 
 class HostFactsResult(HostFactsSometimes, Clock):
@@ -248,7 +248,7 @@ class HostFactsResult(HostFactsSometimes, Clock):
     ansible_facts: HostFacts
 
 
-class Job(TypedDict):
+class EndedJob(TypedDict):
     """A job of slurm_job."""
 
     name: Line
@@ -277,7 +277,7 @@ class JobResult(JobSometimes):
     """The result of slurm_job."""
 
     msg: Text
-    jobs: Annotated[list[Job], Most(MANY)]
+    jobs: Annotated[list[EndedJob], Most(MANY)]
 
 
 class Plugin(TypedDict):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Change, PlanResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PlannedChange, PlanResult
 
 
 def plan_result(plan: Sequence[Mapping[str, str | None]]) -> PlanResult:
@@ -20,7 +20,7 @@ def plan_result(plan: Sequence[Mapping[str, str | None]]) -> PlanResult:
     """
     return {
         "changed": bool(plan),
-        "plan": cast("list[Change]", list(plan)),
+        "plan": cast("list[PlannedChange]", list(plan)),
         "diff": {
             side: "".join(f"{change['what']}: {change[side]}\n" for change in plan if change[side] is not None)
             for side in ("before", "after")

@@ -251,7 +251,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, run
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Job, JobResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import EndedJob, JobResult
 
 ACCOUNTING_LAG = 60
 """Seconds until slurmdbd must have the records of slurmctld."""
@@ -370,7 +370,7 @@ class Submission:
     refusal: str
 
 
-def result_of(submission: Submission, record: slurm.JobRecord, status: str, message: str) -> Job:
+def result_of(submission: Submission, record: slurm.JobRecord, status: str, message: str) -> EndedJob:
     """The module's result for a job."""
     return {
         "name": submission.job["name"],
@@ -389,7 +389,7 @@ def result_of(submission: Submission, record: slurm.JobRecord, status: str, mess
     }
 
 
-def add_node_states(results: list[Job], wanted: list[dict[str, Any]]) -> None:
+def add_node_states(results: list[EndedJob], wanted: list[dict[str, Any]]) -> None:
     """Put the states of nodes into the results of jobs that wait for them."""
     waiting = [(result, job) for result, job in zip(results, wanted) if result["status"] == "waiting"]
     states = node_states([job for _result, job in waiting])
@@ -398,7 +398,7 @@ def add_node_states(results: list[Job], wanted: list[dict[str, Any]]) -> None:
         result["message"] += "".join(f"; {name} is {state}" for name, state in result["node_states"].items())
 
 
-def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting: bool) -> list[Job]:
+def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting: bool) -> list[EndedJob]:
     """Submit the jobs, wait for them, and return the result of each."""
     with ThreadPoolExecutor(SUBMITTERS) as pool:
         submissions = [Submission(job, *answer) for job, answer in zip(wanted, pool.map(submit, wanted))]
@@ -423,7 +423,7 @@ def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting:
     return results
 
 
-def failure(results: list[Job]) -> str:
+def failure(results: list[EndedJob]) -> str:
     """One line that names the first ten jobs that did not end as expected; empty if all did."""
     bad = [f"{result['name']}: {result['message']}" for result in results if not result["ok"]]
     if not bad:

@@ -25,7 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import output, run
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.results import ClusterLook
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.results import ServerAnswer
 
 THREADS = 128
 CONNECT = 3
@@ -228,7 +228,7 @@ SQUEUE += ["--states=RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING,
 # -- the look --------------------------------------------------------------------------------------------------------
 
 
-def look(of_nodes: bool) -> ClusterLook:
+def look(of_nodes: bool) -> ServerAnswer:
     """What this host says.
 
     of_nodes: whether it may be the serving controller, which then also names the nodes that are not well.
@@ -265,7 +265,7 @@ def look(of_nodes: bool) -> ClusterLook:
         "return_to_service": conf.get("returntoservice", "0"),
         "slurmdbd_error": _slurmdbd_error(conf) if serving else "",
     }
-    answer: ClusterLook = {
+    answer: ServerAnswer = {
         "daemons": daemons,
         "full": full,
         "cluster": cluster,

@@ -22,7 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Clock, Result
 
 
-class ClusterLook(TypedDict):
+class ServerAnswer(TypedDict):
     """What a controller or the database host says. Names of nodes become hosts of the play."""
 
     daemons: Annotated[dict[Word, DaemonRecord], Most(16)]
@@ -32,7 +32,7 @@ class ClusterLook(TypedDict):
     node_options: NodeOptions | Empty
 
 
-class DoctorInfo(Result, Clock, ClusterLook):
+class DoctorInfo(Result, Clock, ServerAnswer):
     """The result of slurm_doctor_info."""
 
 

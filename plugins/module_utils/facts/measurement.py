@@ -27,7 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Difference
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import HardwareDifference
 
 PATIENCE = 20
 """Seconds for the size of a file system, whose server may not answer."""
@@ -103,7 +103,7 @@ def measure(
     device_files: Sequence[str] = (),
     tmp_fs: str = "/tmp",
     sysroot: str = "/",
-) -> tuple[HardwareFact, list[Difference]]:
+) -> tuple[HardwareFact, list[HardwareDifference]]:
     """The fact `slurm_hardware`, and its differences from `slurmd -C`, which are also a warning of the module.
 
     Raises:

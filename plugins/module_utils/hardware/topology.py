@@ -36,7 +36,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.object_t
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Difference
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import HardwareDifference
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def parse_node_line(text: str) -> dict[str, int]:
     return {WORDS[word]: int(value) for word, value in re.findall(r"(\w+)=(\d+)", text) if word in WORDS}
 
 
-def differences(facts: dict[str, Any], words: dict[str, int]) -> list[Difference]:
+def differences(facts: dict[str, Any], words: dict[str, int]) -> list[HardwareDifference]:
     """The facts for which slurmd reports other values."""
     return [
         {"name": name, "measured": facts[name], "slurmd": value}
