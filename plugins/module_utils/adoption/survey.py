@@ -29,7 +29,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import Files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import unknown_variables
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import align_columns, unknown_variables
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown, visible
 
 UNKNOWN = "unknown"
@@ -126,7 +126,7 @@ def adopted(
     cluster = _add_keys_of_site(adoption.cluster, hosts_found.unmanaged, accounting)
     errors = _find_errors(cluster, adoption.problems)
     differences = [] if errors else compare(merged.files, adoption, defaults, version).differences
-    remarks = [
+    tasks = [
         *_name_tasks(answer),
         *_name_unread_files(hosts_found),
         *_name_unread_accounts(cluster, accounting),
@@ -136,7 +136,7 @@ def adopted(
         "table": _make_table(cluster, hosts_found),
         "errors": errors,
         "comments": [*map(visible, merged.comments), *_list_comments(adoption.comments)],
-        "remarks": [*map(visible, remarks), *_compare_sizes(hosts_found)],
+        "remarks": [*map(visible, tasks), *_compare_sizes(hosts_found)],
         "differences": [visible(str(difference)) for difference in differences],
         "unexplained": [visible(str(difference)) for difference in differences if not difference.reason],
         "unset": {key: _show_default(key, defaults) for key in adoption.unset},
@@ -201,7 +201,7 @@ def _find_errors(cluster: dict[str, Any], problems: Sequence[str]) -> list[str]:
 
 
 def _list_comments(comments: Iterable[Comment]) -> list[str]:
-    """Comments as comments, those on what was left out first."""
+    """The texts of comments, those on what was left out first."""
     return [
         visible(str(comment)) for comment in sorted(comments, key=lambda comment: comment.effect in (KEPT, CHANGED))
     ]
@@ -301,8 +301,7 @@ def _make_table(cluster: Mapping[str, Any], hosts: _Hosts) -> list[str]:
     missing = [name for name in unreached if name not in hosts.absent]
     if missing:
         rows.append([fold(missing), "-", "-", "compute node", "unmanaged: not in the inventory of this run"])
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return align_columns(rows)
 
 
 def _describe_host(name: str, controllers: Sequence[str], hosts: _Hosts) -> list[str]:

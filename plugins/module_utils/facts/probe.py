@@ -226,7 +226,7 @@ class Questions:
 def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
     """The facts about a host: the fact `slurm_host`, whose keys the module slurm_host_facts documents."""
     packages = dpkg.installed(run(dpkg.QUERY))
-    own = distribution(_text(tree, "/etc/os-release"))
+    system = distribution(_text(tree, "/etc/os-release"))
     version = _installed_version(run, packages.get(questions.slurm_package))
     policy = _policy(run, questions, version)
     slurm = _slurm_package(tree, questions, version, policy)
@@ -236,8 +236,8 @@ def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
     services = dict.fromkeys((*CLOCKS, *questions.made, *clusters.DAEMONS))
     units = made.units(run(["systemctl", "show", f"--property={','.join(made.PROPERTIES)}", *services]))
     return {
-        "distribution": own["distribution"],
-        "codename": own["codename"],
+        "distribution": system["distribution"],
+        "codename": system["codename"],
         "hostname": hostname,
         "container": run(["systemd-detect-virt", "--container"]).strip() or "none",
         "memory_mib": _memory(_text(tree, "/proc/meminfo")),
@@ -247,17 +247,17 @@ def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "packages": {name: packages[name].version for name in questions.packages if name in packages},
         "unheld": dpkg.unheld(packages, questions.hold),
         "candidates": {name: version for name, version in policy.items() if name in questions.candidates},
-        "mirror": _mirror(run, own["codename"], questions.candidates),
+        "mirror": _mirror(run, system["codename"], questions.candidates),
         "interrupted": bool(tree.names(dpkg.JOURNAL)),
         "clocks": clocks(units),
         "made": made.holding(questions.made, units),
-        "users": _known(questions.users, _user),
+        "users": _collect(questions.users, _user),
         "people": noted_plan(tree.root.rstrip("/")),
         "directory": directory(questions.directory_users),
         "paths": dict(_owners(tree, questions.paths)),
         "directories": directories(questions.directories),
         "free_mib": _free(run, questions.free),
-        "files": _known(questions.files, partial(_file_checksum, tree)),
+        "files": _collect(questions.files, partial(_file_checksum, tree)),
         "programs": _programs(tree, questions.programs),
         "scripts": _scripts(questions.scripts),
         "part": checksum(part_of(whole, marker)) if path else "",
@@ -265,8 +265,8 @@ def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "clusters": clusters.look(tree, _text(tree, HOSTS), units, questions.state_directory),
         "cloud_init": cloud_init.look(tree, hostname),
         "ufw": ufw.open_ports(tree),
-        "profiles": _known(questions.profiles, partial(apparmor.profile_state, tree)),
-        "kernel": _known(questions.kernel, partial(_setting, tree)),
+        "profiles": _collect(questions.profiles, partial(apparmor.profile_state, tree)),
+        "kernel": _collect(questions.kernel, partial(_setting, tree)),
         "storage": note.state(packages),
         "firewall": firewall_change.state(),
         "backup": _backup(tree, questions.backup_hours),
@@ -286,7 +286,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
     }
 
 
-def _known(names: Iterable[str], find: Callable[[str], Value | None]) -> dict[str, Value]:
+def _collect(names: Iterable[str], find: Callable[[str], Value | None]) -> dict[str, Value]:
     """What there is by these names; a name without anything has no entry."""
     return {name: value for name in names if (value := find(name)) is not None}
 

@@ -449,5 +449,10 @@ def _make_table(hosts: Iterable[_Candidate], parts: Mapping[str, list[str]]) -> 
         mine = [words[part] for part in PARTS if host.known_as in parts.get(part, [])]
         what = f"left out: {'; '.join(host.reasons)}" if host.reasons else ", ".join(mine) or "nothing"
         rows.append([host.cells.get(column) or "-" for column in COLUMNS[:-1]] + [what])
+    return align_columns(rows)
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows of a table as lines."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
