@@ -336,7 +336,7 @@ def _read_parameters(file: str, lines: list[SourceLine], node: str, version: str
             continue
         for key, value in line.pairs:
             parameter = parameters.find(file, key)
-            if key.lower() == "nodename" or parameters.unread(file, key, version):
+            if key.lower() == "nodename" or (parameter and parameters.unread(file, key, version)):
                 continue
             name, means = (parameter.name, meaning(file, key.lower(), value, release)) if parameter else (key, value)
             found[name] = (value, means)

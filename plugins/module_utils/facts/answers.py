@@ -183,6 +183,11 @@ def check_of(kind: Any, none: bool = False) -> Check:
         return _mapping(check_of(inner[0]), check_of(inner[1]), most)
     if kind is bool:
         return _truth
+    return _check_of_bounds(kind, bounds, none)
+
+
+def _check_of_bounds(kind: Any, bounds: Sequence[Any], none: bool) -> Check:
+    """The check of a text or number by its bounds. Raises TypeError without any."""
     for bound in bounds:
         if isinstance(bound, Range):
             return _number(bound.most, bound.least, none)

@@ -158,6 +158,7 @@ def test_the_files_of_a_node_that_were_not_read_are_a_remark() -> None:
     ("file", "text", "words"),
     [
         ("cgroup.conf", "ConstrainRAMSpace=yes\n", "ConstrainRAMSpace: found 'yes', the cluster has nothing"),
+        ("cgroup.conf", "OfNoRelease=yes\n", "OfNoRelease: found 'yes', the cluster has nothing"),
         ("plugstack.conf", "optional /opt/a.so\n", "/opt/a.so: found 'optional /opt/a.so', the cluster has nothing"),
         ("job_container.conf", "BasePath=/nvme\n", "BasePath: found '/nvme', the cluster has nothing"),
         ("mpi.conf", "PMIxDebug=1\n", "PMIxDebug: found '1', the cluster has nothing"),
