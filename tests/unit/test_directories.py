@@ -330,6 +330,17 @@ def test_the_fact(place: Path) -> None:
 # -- the table -------------------------------------------------------------------------------------------------------
 
 
+def test_a_controller_has_the_closed_directory_before_files_are_copied_there() -> None:
+    hosts = cluster(slurm_controllers=["head", "login"])
+    good = "/var/lib/gpucluster-slurm/good"
+    made = {}
+    for name, host in hosts.items():
+        (entry,) = (entry for entry in host_directories.directories(host) if entry["path"] == good)
+        assert entry["mode"] == "0700"
+        made[name] = entry["make"]
+    assert {name for name, make in made.items() if make} == {"head", "login"}
+
+
 def test_the_table_has_every_directory_that_code_makes() -> None:
     """A directory below the collection's own that is in no row would not be compared."""
     listed = {entry["path"] for entry in host_directories.directories(cluster(slurm_profile="strict")["head"])}

@@ -36,7 +36,7 @@ are made on every host, and at each boot by systemd-tmpfiles. `closed`: nothing 
 
 def directories(host: RunHost) -> list[Directory]:
     """All directories of a host."""
-    return made_at_boot(host) + OF_PROGRAMS + written_by_slurm(host) + chosen(host)
+    return made_at_boot(host) + OF_PROGRAMS + of_controllers(host) + written_by_slurm(host) + chosen(host)
 
 
 def made_at_boot(host: RunHost) -> list[Directory]:
@@ -80,10 +80,14 @@ OF_PROGRAMS: list[Directory] = [
     _of_root(f"{KEPT_DIR}/backup"),
     _of_root(f"{KEPT_DIR}/former", "0700"),
     _of_root(f"{KEPT_DIR}/found", "0700", closed=False),
-    _of_root(f"{KEPT_DIR}/good", "0700"),
     _of_root(UPGRADE_DIR, "0700"),
     _of_root(PYXIS_DIR, closed=False),
 ]
+
+
+def of_controllers(host: RunHost) -> list[Directory]:
+    """The directory of the last good files, which must be closed before a standby controller gets its copies there."""
+    return [{**_of_root(f"{KEPT_DIR}/good", "0700"), "make": is_controller(host)}]
 
 
 def written_by_slurm(host: RunHost) -> list[Directory]:
