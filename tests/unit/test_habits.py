@@ -82,6 +82,13 @@ def test_a_newline_in_an_expression_is_one() -> None:
     assert found == []
 
 
+@pytest.mark.parametrize("path", sorted(ROOT.glob("playbooks/**/*.yml")), ids=lambda path: path.stem)
+def test_each_play_names_its_strategy(path: Path) -> None:
+    """With `strategy = free` in ansible.cfg a host would be in the next task before the others have ended this one."""
+    plays = [play for play in yaml.safe_load(path.read_text()) if "hosts" in play]
+    assert [play["name"] for play in plays if play.get("strategy") != "linear"] == []
+
+
 def test_a_playbook_imports_each_stage() -> None:
     """ansible-lint checks a stage where it is imported, and not as a file of its own (.ansible-lint)."""
     playbooks = [yaml.safe_load(path.read_text()) for path in (ROOT / "playbooks").rglob("*.yml")]
