@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
-from ansible import constants
+from ansible import constants, context
 from ansible.errors import AnsibleError
 from ansible.module_utils.common.yaml import SafeLoader
 from ansible.template import trust_as_template
@@ -176,6 +176,11 @@ class TemplatedHost(RunHost):
     def argument_options(self, role: str) -> dict[str, Any]:
         """The options in the argument spec of a role, by name."""
         return role_options(role)
+
+    @property
+    def playbooks(self) -> list[str]:
+        """The playbooks on the command line."""
+        return [str(playbook) for playbook in context.CLIARGS.get("args") or ()]
 
 
 def trusted(value: Any) -> Any:

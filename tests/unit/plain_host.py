@@ -65,6 +65,7 @@ class PlainHost(RunHost):
     def __init__(self, variables: Mapping[str, Any], files: Mapping[str, bytes] | None = None) -> None:
         self._variables = dict(variables)
         self.files = files or {}
+        self.called = ["gpucluster.slurm.site"]
         self.hosts: dict[str, PlainHost] = {self.name: self}
 
     def __getitem__(self, name: str) -> Any:
@@ -109,6 +110,11 @@ class PlainHost(RunHost):
         """The options in the argument spec of a role, by name."""
         specs = yaml.safe_load((ROLES / role / "meta/argument_specs.yml").read_text())
         return dict(specs["argument_specs"]["main"]["options"])
+
+    @property
+    def playbooks(self) -> list[str]:
+        """The playbooks on the command line."""
+        return self.called
 
     def set(self, **variables: Any) -> PlainHost:
         """Set variables of this host; return it."""

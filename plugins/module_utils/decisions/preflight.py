@@ -22,6 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_remark
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     GROUP_ROLES,
     SRUN_PORTS,
@@ -173,6 +174,7 @@ def _objections(host: RunHost) -> Iterator[str]:
     ansible = host["ansible_version"]
     if (ansible["major"], ansible["minor"]) < OLDEST_ANSIBLE:
         yield f"ansible-core {ansible['full']} is too old; this collection needs 2.19 or later"
+    yield from command_line.option_errors(host)
     yield from inventory_objections(host)
     tools = host["slurm_containers"]
     if "pyxis" in tools and "enroot" not in tools:

@@ -52,6 +52,11 @@ class RunHost(Mapping[str, Any]):
         """The options in the argument spec of a role, by name."""
 
     @property
+    @abstractmethod
+    def playbooks(self) -> list[str]:
+        """The playbooks on the command line."""
+
+    @property
     def name(self) -> str:
         """The name of the host in the inventory."""
         return str(self["inventory_hostname"])

@@ -1,0 +1,72 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What --limit and --tags name must be there: Ansible ignores the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line, preflight
+from plain_host import cluster
+
+PLAYBOOKS = Path(__file__).parents[5] / "playbooks"
+
+
+def errors(**variables: Any) -> list[str]:
+    """The errors in the options of a run."""
+    return [*command_line.option_errors(cluster(**variables)["head"])]
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        *("", "head", "head,n1", "head:n1", "slurm_compute", "slurm_compute[0:1]", "slurm_compute[-1]", "n*", "~n[12]"),
+        *("all", "all:!n1", "slurm_compute:&n1", "!n1,head", "@site.retry", "localhost", " head , n2 "),
+    ],
+)
+def test_what_the_inventory_has(limit: str) -> None:
+    assert errors(ansible_limit=limit) == []
+    assert errors() == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ("haed", "--limit: found 'haed', allowed: hosts and groups of the inventory; did you mean 'head'?"),
+        (
+            "head,n[1-2]",
+            "--limit: found 'n[1-2]', allowed: hosts and groups of the inventory; Ansible does not know Slurm's "
+            "hostlists, write n1,n2",
+        ),
+        ("all:!gpu7", "--limit: found 'gpu7', allowed: hosts and groups of the inventory"),
+        ("head,~x.*", "--limit: found '~x.*', allowed: hosts and groups of the inventory"),
+    ],
+)
+def test_what_it_has_not(limit: str, message: str) -> None:
+    assert errors(ansible_limit=limit) == [message]
+    ansible = {"full": "2.21.0", "major": 2, "minor": 21, "revision": 0}
+    assert message in preflight.objections(cluster(ansible_limit=limit, ansible_version=ansible)["head"])
+
+
+def test_tags() -> None:
+    assert errors(ansible_run_tags=["compute", "all"], ansible_skip_tags=["validate"]) == []
+    (error,) = errors(ansible_run_tags=["compute", "contrller"])
+    assert error.startswith("--tags: found 'contrller', allowed: access, backup, ")
+    assert error.endswith("; did you mean 'controller'?")
+    (error,) = errors(ansible_skip_tags=["nosuch"])
+    assert error.startswith("--skip-tags: found 'nosuch', allowed: ")
+    host = cluster(ansible_run_tags=["mine"])["head"]
+    host.called = [str(PLAYBOOKS / "site.yml")]
+    assert len([*command_line.option_errors(host)]) == 1
+    host.called = ["/srv/site.yml"]
+    assert [*command_line.option_errors(host)] == [], "a play of the site can have it"
+
+
+def test_the_tags_are_those_of_the_plays() -> None:
+    plays = [play for path in PLAYBOOKS.rglob("*.yml") for play in yaml.safe_load(path.read_text())]
+    tags = {tag for play in plays for tag in play.get("tags", [])}
+    assert tags - {*command_line.OF_ANSIBLE} == {*command_line.TAGS}
