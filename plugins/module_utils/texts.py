@@ -70,3 +70,9 @@ def limited(messages: Sequence[str]) -> list[str]:
     """Messages as they are shown. Of very many only the first are, since one mistake made most of them."""
     rest = len(messages) - PROBLEMS
     return [*map(message, messages[:PROBLEMS]), *([f"and {rest} more problems"] if rest > 0 else [])]
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows of a table as lines."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]

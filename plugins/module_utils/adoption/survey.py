@@ -29,8 +29,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import Files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import align_columns, unknown_variables
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown, visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import unknown_variables
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import align_columns, shown, visible
 
 UNKNOWN = "unknown"
 """The value of `packages` that a person has to replace: site.yml refuses it."""

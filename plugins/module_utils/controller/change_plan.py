@@ -39,6 +39,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     words,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import align_columns
 
 _SHAPE = {"sockets", "socketsperboard", "boards", "corespersocket", "threadspercore", "cpus", "procs"}
 
@@ -330,8 +331,7 @@ def table(found: Iterable[Step]) -> list[str]:
         before, after = (_shown(value) for value in (step.change.before, step.change.after))
         ends = f"ENDS JOBS {fold(list(step.ends))}" if step.ends else ""
         rows.append((step.what, f"{before} -> {after}", step.action, ends))
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return align_columns(rows)
 
 
 def _shown(value: str | None) -> str:

@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partition
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import is_yes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import by_reason
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import align_columns
 
 JOB_MEMORY = 64
 """MiB for a job. Slurm's confinement does not go below 30 (`MinRAMSpace`, cgroup.conf)."""
@@ -360,5 +361,4 @@ def validation_table(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
     for job in jobs:
         shown = {**job, "message": job["message"] or job["reason"]}
         rows.append([str(shown[key]) or "-" for key in COLUMNS.values()])
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows]
+    return align_columns(rows)

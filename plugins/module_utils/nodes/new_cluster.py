@@ -19,7 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown, visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import align_columns, short, shown, visible
 
 PARTS = ("controllers", "database", "login", "compute")
 """The parts of a cluster that hosts can be chosen for."""
@@ -450,9 +450,3 @@ def _make_table(hosts: Iterable[_Candidate], parts: Mapping[str, list[str]]) -> 
         what = f"left out: {'; '.join(host.reasons)}" if host.reasons else ", ".join(mine) or "nothing"
         rows.append([host.cells.get(column) or "-" for column in COLUMNS[:-1]] + [what])
     return align_columns(rows)
-
-
-def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows of a table as lines."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
