@@ -272,7 +272,7 @@ def _left(case: Case) -> str:
     return f"processes of ended jobs are left: {', '.join(case.host.left)}" if blames and case.host.left else ""
 
 
-MEASURED = (
+OF_UNREACHED_HOSTS = (
     Cause(
         "not-in-inventory",
         "Slurm has the node, and the inventory does not.",
@@ -297,6 +297,11 @@ MEASURED = (
         _look_failed,
         "Look at sudo and Python on the host (ansible HOST -m ping --become), then run doctor again.",
     ),
+)
+"""Causes of a host that could not be asked, or that say why."""
+
+MEASURED = (
+    *OF_UNREACHED_HOSTS,
     Cause(
         "munged",
         "munged does not run, so that slurmd can authenticate nothing.",
@@ -469,9 +474,6 @@ MEASURED = (
 )
 """Causes that are found on the host or between the hosts. All that apply are named."""
 
-UNREACHED = 4
-"""The first of them are about hosts that could not be looked at."""
-
 
 # -- Slurm's reports ------------------------------------------------------------------------------------------------
 
@@ -528,7 +530,12 @@ def _silent(case: Case) -> str:
 
 def _back(case: Case) -> str:
     back = case.node.reason.startswith("Not responding") and "DOWN" in case.node.states and case.reached
-    return "slurmd answers again, and ReturnToService is 0" if back and not {*case.node.states} & SILENT else ""
+    if not back or {*case.node.states} & SILENT:
+        return ""
+    value = case.cluster.return_to_service
+    if value == "0":
+        return "slurmd answers again, and ReturnToService is 0"
+    return f"slurmd answers again, and has not registered yet{value and f' (ReturnToService is {value})'}"
 
 
 def _rebooted(case: Case) -> str:
@@ -698,7 +705,7 @@ def causes(case: Case) -> list[tuple[Cause, str]]:
         return []
     if not case.reached:
         # Nothing else is known, and the rest of the evidence has its defaults.
-        return found + [(cause, words) for cause in MEASURED[:UNREACHED] if (words := cause.test(case))]
+        return found + [(cause, words) for cause in OF_UNREACHED_HOSTS if (words := cause.test(case))]
     found += [(cause, words) for cause in MEASURED if (words := cause.test(case))]
     # A node in service that was looked at because of its log or its port, and has nothing wrong, is well.
     if not found and {*case.node.states} & SICK:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -442,3 +443,16 @@ def test_the_clock_is_compared_with_that_of_the_controller() -> None:
     wrong = ClusterLook(clock_offset=600.0)
     assert found(Case(OPEN, HostLook(clock_offset=600.0, addresses=("10.0.0.1",)), wrong)).get("clock") is None
     assert "600 s behind" in found(Case(OPEN, HostLook(addresses=("10.0.0.1",)), wrong))["clock"]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("0", "slurmd answers again, and ReturnToService is 0"),
+        ("1", "slurmd answers again, and has not registered yet (ReturnToService is 1)"),
+        ("", "slurmd answers again, and has not registered yet"),
+    ],
+)
+def test_a_node_that_answers_again_has_the_value_of_the_cluster(value: str, words: str) -> None:
+    case = Case(node("DOWN", reason="Not responding"), host(), replace(CLUSTER, return_to_service=value))
+    assert [evidence for _cause, evidence in causes(case)] == [words]
