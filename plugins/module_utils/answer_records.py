@@ -5,12 +5,15 @@
 
 The code that makes an answer has these types, and the control host checks answers by them (`facts/answers.py`). They
 are the dictionaries that become JSON. Annotations are only evaluated on the control host.
+
+Bounds are no tuples: `typing` keeps an annotated type for all that is equal to it, and tuples of two classes are.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, NamedTuple, TypedDict
+from typing import Annotated, TypedDict
 
 LARGEST = 2**43
 """MiB: more memory or disk than that is nobody's."""
@@ -26,14 +29,16 @@ MANY = 1_000_000
 """Entries of a list that has some for each node, user or job."""
 
 
-class Range(NamedTuple):
+@dataclass(frozen=True)
+class Range:
     """The bounds of a number."""
 
     most: int
     least: int = 0
 
 
-class Pattern(NamedTuple):
+@dataclass(frozen=True)
+class Pattern:
     """The form of a text (re.fullmatch, in ASCII), and its length."""
 
     pattern: str
@@ -53,7 +58,8 @@ class Empty(TypedDict):
     """A mapping without keys, where a record does not apply."""
 
 
-class Most(NamedTuple):
+@dataclass(frozen=True)
+class Most:
     """How many items a list or mapping may have; 4096 without it."""
 
     items: int

@@ -1,6 +1,6 @@
-#!/usr/bin/python
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """The files that slurm_config keeps on a host: the last good ones, the former ones, and those of another origin."""
 
 from __future__ import annotations
