@@ -34,6 +34,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     backup,
     firewall_plans,
     job_scripts,
+    keys,
     mail,
     people,
     public_keys,
@@ -222,7 +223,7 @@ _HOSTS = {**TEXT, "minLength": 1}
 
 TYPES: dict[Callable[..., Any], Schema] = {
     schema.text: TEXT,
-    schema.plugin: {"const": schema.PLUGIN},
+    schema.plugin: {"const": keys.PLUGIN},
     schema.cluster_name: matching(schema.CLUSTER_NAME),
     schema.name: matching(schema.NAME),
     schema.partition_name: matching(schema.PARTITION_NAME),
@@ -232,7 +233,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.partition_nodes: TEXT,
     schema.files: {**TEXT, "pattern": "^\\s*/"},
     schema.autodetect: {"enum": [*schema.AUTODETECT]},
-    schema.profile: {"enum": [*schema.PROFILES]},
+    schema.profile: {"enum": [*keys.PROFILES]},
     schema.gres_flags: {"anyOf": [{"type": "string"}, list_of({"enum": [*schema.GRES_FLAGS]}, 1)]},
     schema.cores: or_list(TEXT),
     schema.gres_conf: list_of(TEXT, 1),

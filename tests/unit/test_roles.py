@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import PROFILES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import PROFILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import comparison
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (

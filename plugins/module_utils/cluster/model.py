@@ -17,6 +17,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     access,
     firewall_plans,
+    keys,
     people,
     privileges,
     schema,
@@ -274,7 +275,7 @@ def _make_cluster_file(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{key: value for key, value in values.items() if not key.startswith("accounting.")},
         "controllers": ",".join(map(str, controllers)) if isinstance(controllers, list) else controllers,
-        "plugin": schema.PLUGIN,
+        "plugin": keys.PLUGIN,
         "nodes": values["nodes"] or [],
         "partitions": values["partitions"] or [],
         "accounting": {key: value for key, value in policy.items() if value},
@@ -343,8 +344,8 @@ def has_accounting(file: Mapping[str, Any]) -> bool:
 
 def _keys_of_people(file: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a cluster file for its people. A mapping of groups is Ansible's own key for groups of hosts."""
-    keys = {key: file[key] for key in ("people", "users", "groups") if key in file}
-    return {key: value for key, value in keys.items() if key != "groups" or isinstance(value, list)}
+    given = {key: file[key] for key in ("people", "users", "groups") if key in file}
+    return {key: value for key, value in given.items() if key != "groups" or isinstance(value, list)}
 
 
 def _groups(parts: Parts, types: Mapping[str, str]) -> dict[str, list[str]]:

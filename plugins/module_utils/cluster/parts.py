@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     firewall_plans,
     gres,
     job_scripts,
+    keys,
     mail,
     package_source,
     schema,
@@ -147,7 +148,7 @@ def check_parts(
         prologs=prologs,
         epilogs=epilogs,
         private_tmp=job_scripts.check_private_tmp(checker, file.get("private_tmp"), slurm_conf, slurm_files),
-        profile=file.get("profile", schema.PROFILES[0]),
+        profile=file.get("profile", keys.PROFILES[0]),
         plugstack=check_plugstack(checker, file.get("plugstack", [])),
     )
 
