@@ -19,7 +19,6 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import inventory_loader
 from ansible.vars.manager import VariableManager
 from ansible_collections.gpucluster.slurm.plugins.inventory import cluster
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
 
 COLLECTION = Path(__file__).parents[4]
@@ -173,12 +172,6 @@ def test_groups_of_people_beside_templates(tmp_path: Path) -> None:
     inventory = InventoryManager(DataLoader(), sources=[str(file)])
     assert inventory.groups["slurm_controller"].vars["slurm_people"]["groups"] == [{"name": "vision", "gid": 6001}]
     assert inventory.get_host("head").get_vars()["where"] == "head"
-
-
-def test_documentation_has_the_keys_of_the_model() -> None:
-    own = set(yaml.safe_load(cluster.DOCUMENTATION)["options"])
-    constructed = {"strict", "compose", "groups", "keyed_groups", "leading_separator", "use_extra_vars"}
-    assert own | constructed == set(schema.CLUSTER.own)
 
 
 @pytest.mark.parametrize(
