@@ -33,4 +33,5 @@ OPTIONS = {key.name: option(key) for key in KEYS}
 class ModuleDocFragment:
     """The keys of the cluster file."""
 
-    DOCUMENTATION = yaml.safe_dump({"options": OPTIONS}, sort_keys=False)
+    # With its type, because ansible-test would take a plain assignment for one of a text.
+    DOCUMENTATION: str = yaml.safe_dump({"options": OPTIONS}, sort_keys=False)

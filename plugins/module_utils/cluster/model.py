@@ -24,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     storage_checks,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.address_checks import KnownHosts, check_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, ClusterKey
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED, is_there
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.node_checks import (
     MeasuredHardware,
@@ -79,7 +80,7 @@ class DeclaredCluster:
     """The shared variables (`docs/design/map.md`)."""
 
 
-SLURM_GROUPS = ("slurm_controller", "slurm_database", "slurm_login", "slurm_registry", "slurm_compute")
+SLURM_GROUPS = (*(key.group for key in SERVERS), "slurm_compute")
 """The groups that every cluster has, children of `slurm_cluster`."""
 
 
@@ -128,9 +129,8 @@ def load(
     parts = check_parts(checker, file, machines, scripts or {}, has_accounting(file))
     for name in sorted(set(parts.hardware) & set(machines.hardware)):
         checker.problem(f"hardware.{name}", f"is in {measured.file if measured else ''} too: give it another name")
-    login = expand(file.get("login", ""))
-    servers = [*parts.controllers, *expand(parts.database), *login, *expand(parts.registry)]
-    hosts = dict.fromkeys([*servers, *parts.node_hosts])
+    login = expand(parts.servers["login"])
+    hosts = dict.fromkeys([*parts.server_hosts, *parts.node_hosts])
     uses = check_uses(checker, parts)
     members = {"all": hosts, "login": login, "compute": parts.node_hosts, "controllers": parts.controllers}
     mounts = storage_checks.check(checker, file.get("storage", []), members, parts.slurm_conf, uses)
@@ -138,7 +138,7 @@ def load(
         checker,
         parts.nodes,
         [(f"addresses.{names}", {"hosts": names, "address": of}) for names, of in file.get("addresses", {}).items()],
-        KnownHosts(hosts, "the hosts of controllers, database, login, registry and nodes"),
+        KnownHosts(hosts, f"the hosts of {', '.join(parts.servers)} and nodes"),
         parts.slurm_conf,
     )
     check_homes(checker, "users", listed.variable, uses)
@@ -148,7 +148,7 @@ def load(
     untouched = _untouched(checker, file.get("unmanaged", ""), parts)
     if problems:
         raise ModelError(problems)
-    return _resolve_file(_ValidFile(file, parts, machines, listed.variable, login, untouched, mounts, addressed))
+    return _resolve_file(_ValidFile(file, parts, machines, listed.variable, untouched, mounts, addressed))
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,6 @@ class _ValidFile:
     machines: MeasuredHardware
     people: dict[str, Any]
     """The variable slurm_people."""
-    login: list[str]
     untouched: set[str]
     """The nodes that no play changes."""
     mounts: list[dict[str, Any]]
@@ -172,10 +171,7 @@ def _resolve_file(valid: _ValidFile) -> DeclaredCluster:
     parts = valid.parts
     return DeclaredCluster(
         groups={
-            "slurm_controller": parts.controllers,
-            "slurm_database": expand(parts.database),
-            "slurm_login": valid.login,
-            "slurm_registry": expand(parts.registry),
+            **{key.group: expand(parts.servers[key.name]) for key in SERVERS},
             "slurm_compute": [host for host in parts.node_hosts if host not in valid.untouched],
             **_groups(parts, valid.machines.types),
         },
@@ -193,9 +189,7 @@ def _collect_values(valid: _ValidFile) -> dict[str, Any]:
     parts, machines = valid.parts, valid.machines
     return {
         "name": valid.file["name"],
-        "controllers": parts.controllers,
-        "database": parts.database,
-        "registry": parts.registry,
+        **{key.name: _value_of_hosts(key, parts.servers[key.name]) for key in SERVERS if key.variable},
         "addresses": valid.addressed,
         "hardware": {**parts.hardware, **machines.hardware},
         "nodes": [entry for node in parts.nodes for entry in split_by_type(node, machines.types)],
@@ -218,6 +212,11 @@ def _collect_values(valid: _ValidFile) -> dict[str, Any]:
         "firewall": parts.firewall,
         **{f"accounting.{key}": value for key, value in parts.accounting.items()},
     }
+
+
+def _value_of_hosts(key: ClusterKey, hosts: str) -> str | list[str]:
+    """The value of the variable of a key that names servers."""
+    return hosts if key.value == "host" else expand(hosts)
 
 
 def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str]:
@@ -262,7 +261,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     problems.extend(privileges.errors(variables))
     problems.extend(value_problems({name: variables.get(name) for name in ("slurm_job_user_id", "slurm_user_id")}))
     # The inventory may have hosts of others; the plans need the addresses of login hosts as well.
-    cluster = [*parts.controllers, *expand(parts.database), *expand(parts.registry), *parts.node_hosts]
+    cluster = [*parts.server_hosts, *parts.node_hosts]
     of_inventory = dict.fromkeys([*hosts, *cluster])
     firewall_plans.check_hosts(checker, parts.firewall, addressed, dict.fromkeys(cluster), of_inventory)
     return limited(problems)
@@ -271,10 +270,10 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
 def _make_cluster_file(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of the shared variables as a cluster file has them."""
     policy = {key: values[f"accounting.{key}"] for key in schema.ACCOUNTING.own}
-    controllers = values["controllers"]
+    hosts = {key.name: values[key.name] for key in SERVERS}
     return {
         **{key: value for key, value in values.items() if not key.startswith("accounting.")},
-        "controllers": ",".join(map(str, controllers)) if isinstance(controllers, list) else controllers,
+        **{key: ",".join(map(str, names)) if isinstance(names, list) else names for key, names in hosts.items()},
         "plugin": keys.PLUGIN,
         "nodes": values["nodes"] or [],
         "partitions": values["partitions"] or [],

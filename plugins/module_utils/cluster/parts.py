@@ -61,9 +61,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import show
 class Parts:
     """The valid part of the data that a cluster file and the shared variables have in common."""
 
-    controllers: list[str]
-    database: str
-    registry: str
+    servers: dict[str, str]
+    """The hostlists of the keys that name servers, by key; empty for a key that is not there."""
     hardware: dict[str, dict[str, Any]]
     """Machine types by name, without those that were measured."""
     nodes: list[dict[str, Any]]
@@ -85,6 +84,16 @@ class Parts:
     private_tmp: str
     profile: str
     plugstack: list[dict[str, Any]]
+
+    @property
+    def server_hosts(self) -> list[str]:
+        """The hosts of all keys that name servers; some may be there several times."""
+        return [host for hosts in self.servers.values() for host in expand(hosts)]
+
+    @property
+    def controllers(self) -> list[str]:
+        """The controllers, the primary one first."""
+        return expand(self.servers["controllers"])
 
 
 def check_parts(
@@ -116,8 +125,8 @@ def check_parts(
     slurm_files = check_files(checker, file.get("slurm_files", {}), slurm_conf)
     accounting = check_accounting(checker, file.get("accounting", {}), partitions, has_accounting)
 
-    controllers = expand(file.get("controllers", ""))
-    check_state_location(checker, slurm_conf, len(controllers))
+    servers = {key.name: file.get(key.name, "") for key in keys.SERVERS}
+    check_state_location(checker, slurm_conf, len(expand(servers["controllers"])))
     check_paths(checker, "cgroup_conf", cgroup_conf, {"CgroupMountpoint": "cgroups"})
     check_log_of_jobs(checker, slurm_conf)
     known = {
@@ -128,9 +137,7 @@ def check_parts(
         job_scripts.check(checker, key, file.get(key, []), known, slurm_conf, scripts) for key in job_scripts.STAGES
     )
     return Parts(
-        controllers=controllers,
-        database=file.get("database", ""),
-        registry=file.get("registry", ""),
+        servers=servers,
         hardware=hardware,
         nodes=nodes,
         node_hosts=node_hosts,
@@ -199,8 +206,8 @@ def check_ports(
     ]
     listeners = ports.declared_listeners(
         parts.controllers,
-        parts.database,
-        parts.registry,
+        parts.servers["database"],
+        parts.servers["registry"],
         nodes,
         parts.slurm_conf,
         slurmdbd_conf,
@@ -211,7 +218,7 @@ def check_ports(
     problems = [
         *ports.impossible(listeners),
         *ports.collisions(listeners),
-        *ports.different_database_ports(parts.database, parts.slurm_conf, slurmdbd_conf),
+        *ports.different_database_ports(parts.servers["database"], parts.slurm_conf, slurmdbd_conf),
     ]
     for key, what in problems:
         checker.problem(key, what)

@@ -666,11 +666,11 @@ ACCOUNTING = Kind(
 CGROUP_CONF = Kind(own={}, slurm=parameters.CGROUP_CONF, slurm_file="cgroup.conf", table="cgroup.conf")
 
 VARIABLES = {
-    **{key.name: key.variable.name for key in KEYS if key.variable},
+    **{key.name: key.variable.name if key.variable else key.group for key in KEYS if key.variable or key.group},
     "accounting": "slurm_accounting_*",
     **{f"accounting.{key}": f"slurm_accounting_{key}" for key in ACCOUNTING.own},
 }
-"""The shared variable (role slurm) that a key of the cluster file becomes."""
+"""The shared variable (role slurm) that a key of the cluster file becomes, or else its group."""
 
 _FIRST = re.compile(r"^(accounting\.)?\w+")
 """The part of a key for which there is a variable."""
