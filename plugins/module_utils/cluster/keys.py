@@ -20,7 +20,7 @@ ANSIBLE_TYPES: Mapping[str, str] = {"mapping": "dict", "list": "list", "any": "r
 """Ansible's type of an option with such a value; all others are `str`."""
 
 SLURM_HOSTS = ("controllers", "database", "login", "compute")
-"""The hosts with commands or daemons of Slurm."""
+"""The hosts with commands or daemons of Slurm: all of them ask slurmctld, and slurmdbd for accounting."""
 
 PLUGIN = "gpucluster.slurm.cluster"
 
@@ -59,7 +59,7 @@ class KeyPort:
     variable: str
     """The variable of the role that sets the port."""
     clients: tuple[str, ...]
-    """Groups of hosts that may connect: names of `firewall_plans`."""
+    """Who may connect: names of groups of hosts in `firewall_plans.py`."""
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     """The problems that the rules of the cluster file find in the shared variables, as `VARIABLE: found, allowed`.
 
     variables: those in `schema.VARIABLES`, by name; one that is missing or empty is a key that the file does not have.
-    Also slurmdbd_conf and registry_port, whose ports are checked with those of the cluster file, registry_dir,
+    Also slurmdbd_conf and the ports of servers, which are checked with those of the cluster file, registry_dir,
     slurm_user_id, and those of `privileges.NEEDING`.
     hosts: all hosts of the inventory, which may have addresses.
     """
@@ -256,7 +256,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     slurmdbd_conf = variables.get("slurmdbd_conf")
     slurmdbd_conf = plain(slurmdbd_conf) if isinstance(slurmdbd_conf, Mapping) else {}
     _check_directories(checker, variables.get("slurm_secrets_dir"), slurmdbd_conf)
-    check_ports(checker, parts, mounts, slurmdbd_conf, variables.get("registry_port"))
+    check_ports(checker, parts, mounts, slurmdbd_conf, variables)
     access.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
     problems.extend(privileges.errors(variables))
     problems.extend(value_problems({name: variables.get(name) for name in ("slurm_job_user_id", "slurm_user_id")}))

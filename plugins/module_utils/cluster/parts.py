@@ -37,6 +37,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partition
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.policy_checks import check_accounting
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.server_ports import ports_of_servers
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.setting_checks import (
     check_files,
     check_log_of_jobs,
@@ -195,11 +196,11 @@ def check_ports(
     parts: Parts,
     mounts: Iterable[Mapping[str, Any]],
     slurmdbd_conf: Mapping[str, Any] | None = None,
-    registry_port: Any = None,
+    variables: Mapping[str, Any] | None = None,
 ) -> None:
     """Check that no two programs of a host have one port, and that slurmctld asks the port of slurmdbd.
 
-    slurmdbd_conf and registry_port are no keys of the cluster file, for which they are None.
+    slurmdbd_conf and the ports of servers among `variables` are no keys of the cluster file, for which they are None.
     """
     nodes = [
         (f"nodes[{i}].Port", expand(node.get("hosts", "")), node.get("Port")) for i, node in enumerate(parts.nodes)
@@ -207,11 +208,10 @@ def check_ports(
     listeners = ports.declared_listeners(
         parts.controllers,
         parts.servers["database"],
-        parts.servers["registry"],
         nodes,
         parts.slurm_conf,
         slurmdbd_conf,
-        registry_port,
+        ports_of_servers(parts.servers, variables or {}),
         storage.file_servers(mounts),
         parts.firewall.get("ssh_port"),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, ClusterKey
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import VARIABLES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import LIB_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import SOURCES, PackageSource
@@ -75,7 +76,22 @@ def hosts_of_key(host: RunHost, key: ClusterKey) -> list[str]:
     if key.variable is None:
         return host.members(key.group)
     hosts = host[key.variable.name]
-    return [hosts] if isinstance(hosts, str) and hosts else [*hosts]
+    return list(hosts) if isinstance(hosts, list) else [str(hosts)] * bool(hosts)
+
+
+def port_variables(host: RunHost) -> dict[str, Any]:
+    """The hosts of the keys that have a port, and the ports of the first of these hosts, by the names of variables."""
+    found = {}
+    for key in SERVERS:
+        if key.port:
+            (role, *_others), hosts = key.roles, hosts_of_key(host, key)
+            found[VARIABLES[key.name]] = host[key.variable.name] if key.variable else hosts
+            there = [name for name in hosts if name in host["groups"]["all"]]
+            option = host.argument_options(role)[key.port.variable]
+            found[key.port.variable] = (
+                host.of(there[0]).option(role, key.port.variable) if there else option.get("default")
+            )
+    return found
 
 
 def profile(host: RunHost) -> Profile:

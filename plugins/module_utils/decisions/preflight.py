@@ -30,6 +30,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
     cluster_members,
     hosts_of_key,
     mail_password_file,
+    port_variables,
     source,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_files
@@ -107,6 +108,7 @@ def model(host: RunHost) -> dict[str, Any]:
     defaults = {name: option.get("default") for name, option in host.argument_options("registry").items()}
     return {
         **{name: host[name] for name in SHARED},
+        **port_variables(host),
         "apptainer_setuid": compute.flag("apptainer", "apptainer_setuid") if compute else False,
         "apptainer_fakeroot_uids": own_value(compute, "apptainer_fakeroot_uids", []),
         "slurm_accounting_limits": own_value(controller, "slurm_accounting_limits", {}),
@@ -117,7 +119,6 @@ def model(host: RunHost) -> dict[str, Any]:
         "slurm_accounting_purge": own_value(controller, "slurm_accounting_purge", False),
         "registry_dir": own_value(registry, "registry_dir", defaults["registry_dir"]) if host["slurm_registry"] else "",
         "slurmdbd_conf": own_value(database, "slurmdbd_conf", {}),
-        "registry_port": own_value(registry, "registry_port", defaults["registry_port"]),
     }
 
 
