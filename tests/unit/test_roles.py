@@ -48,8 +48,6 @@ def test_every_option_is_required_or_has_a_default(role: Path) -> None:
 
 
 def test_the_model_knows_the_profiles_of_the_roles() -> None:
-    options = load(ROOT / "roles/slurm/meta/argument_specs.yml")["argument_specs"]["variables"]["options"]
-    assert options["slurm_profile"]["choices"] == [*PROFILES]
     assert [*PROFILES_OF_DECISIONS] == [*PROFILES]
 
 

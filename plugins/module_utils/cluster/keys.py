@@ -397,8 +397,8 @@ KEYS = (
         V(directory) says that hosts know the people of LDAP or AD already. Nothing is created then.
         """,
         meaning="""
-        the [people](people.md), who have the same ids on every host: two lists, or the file that has them, or
-        `directory`
+        the [people](people.md), who have the same ids on every host: two lists (`users`, `groups`), or the
+        file that has them, or `directory`
         """,
         version_added="0.2.0",
         variable=KeyVariable(

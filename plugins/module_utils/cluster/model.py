@@ -77,7 +77,7 @@ class DeclaredCluster:
     addresses: dict[str, str]
     """The address of each host that has one."""
     variables: dict[str, Any]
-    """The shared variables (`docs/design/map.md`)."""
+    """The shared variables (role slurm)."""
 
 
 SLURM_GROUPS = (*(key.group for key in SERVERS), "slurm_compute")
