@@ -508,7 +508,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         changed(addresses={"login1": "10.0.0.1", "logn2": "10.0.0.2"}),
         [
             "addresses.logn2: found 'logn2', unknown host, did you mean 'login1'? "
-            "allowed: the hosts of controllers, database, login, registry and nodes"
+            f"allowed: the hosts of {', '.join(key.name for key in SERVERS)} and nodes"
         ],
     ),
     "second address": (
@@ -1008,7 +1008,7 @@ def test_a_mistake_in_the_addresses_of_many_hosts_is_one_message() -> None:
         text.replace("login1: 10.182.0.9", f"'{hosts}': '{addresses}'").replace("registry: images1", "")
     ) == [
         f"my.cluster.yml: addresses.{hosts}: found '{hosts}', unknown host, did you mean 'gpu1'? "
-        "allowed: the hosts of controllers, database, login, registry and nodes"
+        f"allowed: the hosts of {', '.join(key.name for key in SERVERS)} and nodes"
     ]
     assert time.process_time() - start < 2
 
