@@ -116,6 +116,7 @@ unit: $(ready) ## run the unit tests, with each environment
 doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the cluster file's schema
 	antsibull-changelog lint
 	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=self --skip-rstcheck .
+	python tests/tools/key_files.py --check
 	tests/tools/role_tables --check
 	python tests/tools/cluster_schema.py --check
 
@@ -139,7 +140,8 @@ $(device-root): tests/device/build | $(ready)
 release: $(ready) ## make changelog, version, commit, tag and tarball of VERSION=1.2.3; nothing is pushed
 	@tests/tools/release "$(VERSION)"
 
-docs: $(ready) ## write the tables of variables in the roles' READMEs, and the schema of the cluster file
+docs: $(ready) ## write what follows from the keys of the cluster file, the tables of the roles' READMEs, and the schema
+	python tests/tools/key_files.py
 	tests/tools/role_tables
 	python tests/tools/cluster_schema.py
 

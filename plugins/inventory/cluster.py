@@ -12,17 +12,16 @@ version_added: 0.1.0
 author: gpucluster.slurm contributors (!UNKNOWN)
 description:
   - Reads one file that describes a Slurm cluster. Its name ends in C(cluster.yml) or C(cluster.yaml).
-  - Creates the groups C(slurm_cluster) with the children C(slurm_controller), C(slurm_database), C(slurm_login),
-    C(slurm_registry) and C(slurm_compute), a group C(hardware_NAME) for each machine type and C(partition_NAME) for
-    each partition. In these names, characters other than letters, digits and underscores become underscores. If two
-    names become equal by this, the second gets one more underscore at its end.
+  - Creates the group C(slurm_cluster) with the children C(slurm_compute) and one for each key that names servers, such
+    as C(slurm_controller), C(slurm_database), C(slurm_login) and C(slurm_registry), a group C(hardware_NAME) for each
+    machine type and C(partition_NAME) for each partition. In these names, characters other than letters, digits and
+    underscores become underscores. If two names become equal by this, the second gets one more underscore at its end.
   - Sets the variables that the roles of this collection share (C(slurm_cluster_name), C(slurm_nodes) and so on) on the
     group C(slurm_cluster), and C(ansible_host) on hosts with an address. C(group_vars) and C(host_vars) beside the file
     win over them as always.
-  - The variables that grow with the cluster (C(slurm_addresses), C(slurm_epilogs), C(slurm_files),
-    C(slurm_hardware_types), C(slurm_nodes), C(slurm_partitions), C(slurm_prologs) and C(slurm_storage)) are set on the
-    group C(slurm_controller), and C(slurm_cluster) has templates that refer to them. So every host can use them, but
-    C(ansible-inventory --list) shows their values for the controllers only.
+  - The variables that grow with the cluster, such as C(slurm_nodes), C(slurm_people) and C(slurm_storage), are set on
+    the group C(slurm_controller), and C(slurm_cluster) has templates that refer to them. So every host can use them,
+    but C(ansible-inventory --list) shows their values for the controllers only.
   - The extra variable C(remove_nodes), a hostlist, leaves nodes out, as if the file did not have them. They are in the
     group C(slurm_leaving) and in no other one. It is for the playbook C(gpucluster.slurm.remove_nodes).
   - The whole file is checked before any host is contacted. All problems are reported in one error. Each has a line with
@@ -34,286 +33,7 @@ description:
     value, set the variable in C(group_vars).
 extends_documentation_fragment:
   - constructed
-options:
-  plugin:
-    description: The name of this plugin.
-    type: str
-    required: true
-    choices: [gpucluster.slurm.cluster]
-  name:
-    description: The name of the cluster, in lower case.
-    type: str
-    required: true
-  controllers:
-    description:
-      - A hostlist. The first host is the primary controller, the next ones take over from it.
-      - Several controllers need C(StateSaveLocation) in O(slurm_conf), an absolute path on a file system that all of
-        them mount. Each run proves that they share this directory (role P(gpucluster.slurm.slurmctld#role)).
-    type: str
-    required: true
-  database:
-    description: The host of MariaDB and slurmdbd. Without it the cluster has no accounting.
-    type: str
-  login:
-    description: A hostlist of the login nodes, which have the client commands.
-    type: str
-  unmanaged:
-    description:
-      - A hostlist of nodes that Slurm has and that no play changes, such as nodes of a cluster that is taken over one
-        by one (playbook C(gpucluster.slurm.adopt)). They are not in the group C(slurm_compute).
-      - Nodes with C(State=CLOUD) or C(State=FUTURE) are left alone without this key.
-    type: str
-  registry:
-    description: The host of a registry of container images, as role C(registry) documents it.
-    type: str
-  hardware:
-    description:
-      - Machine types by name.
-      - Each has C(sockets) (of all boards), C(cores_per_socket), C(threads_per_core) and C(real_memory) (MiB),
-        optionally C(boards), C(tmp_disk) (MiB), C(cpus), C(gres), and any parameter of a C(NodeName) line.
-      - C(cpus), the CPUs that Slurm counts, if they are the cores or the sockets. By default they are all threads.
-      - "C(gres) is a list of generic resources. Each entry has a C(name), C(gpu) or another one, and optionally:"
-      - C(type), the type that jobs request, such as V(h100). On a machine, either all entries with the same C(name)
-        have a type, or none.
-      - C(file), the device files, a hostlist. GPUs need it, or C(autodetect).
-      - C(count), their number. By default the number of files in C(file), or 1 without C(file).
-      - C(cores), Slurm's indexes of the nearest cores, such as V(0-55). From Slurm 24.11 on they must be all cores of a
-        socket or of several sockets, from 25.11 on those of one socket or of the whole machine.
-      - C(links), the connections of one device to all devices, such as V([-1, 16]).
-      - C(flags), a list out of C(CountOnly), C(explicit), C(one_sharing), C(all_sharing), C(nvidia_gpu_env),
-        C(amd_gpu_env), C(intel_gpu_env), C(opencl_env) and C(no_gpu_env). The flags of a C(gpu) must include an
-        environment, since Slurm sets none if there are other flags.
-      - C(autodetect), the method by which Slurm finds the GPUs of a node and their files, cores and links, C(nvml),
-        C(nvidia) (Slurm 24.11 or later), C(rsmi), C(oneapi) or C(nrt). C(type) and C(count) are the GPUs that must be
-        found. The type is a part of the detected name, such as V(h100) of C(nvidia_h100_80gb_hbm3). Not for nodes with
-        C(State=CLOUD).
-      - "C(mig), the layout of each GPU of the entry, a mapping of profiles to numbers of instances, such as V({1g.10gb:
-        7}), with C(autodetect=nvml). C(count) is the number of GPUs, not of instances."
-      - Slurm counts MIG instances by the type C(TYPE_PROFILE). Their C(type) must be the end of the GPU's name, or the
-        end of the part before the first hyphen of the name, as V(a100) for C(NVIDIA A100-SXM4-80GB), but
-        V(h100_80gb_hbm3) for C(NVIDIA H100 80GB HBM3). Slurm 22.05 names a profile by the rounded size of its memory,
-        V(3g.39gb) for C(3g.40gb).
-      - C(shard) and C(mps) are shares of the machine's GPUs. A machine can have one of the two. They have a C(count),
-        distributed over all GPUs, or over those in C(file), and optionally C(flags).
-      - C(Gres), generic resources that C(gres) cannot express, such as V(lustre:no_consume:500G), is added to the
-        C(Gres) of the C(NodeName) line as it is. The collection does not measure or validate them.
-      - C(gres_conf), their lines of C(gres.conf) as they are, without C(NodeName), such as V([Name=nic Count=2]).
-    type: dict
-    default: {}
-  nodes:
-    description:
-      - The compute nodes, a list of entries with C(hosts) (a hostlist), C(hardware) (a machine type), optionally
-        C(address) (a hostlist of the same length), and any parameter of a C(NodeName) line.
-      - An IPv6 address needs V(EnableIPv6) in C(CommunicationParameters) of O(slurm_conf). Several nodes can have one
-        address if they have a C(Port).
-      - The hardware V(detected) is measured and kept beside this file, in C(my.hardware.yml) for C(my.cluster.yml),
-        which has the keys C(hardware) and C(nodes) of this file. Until the measurement, the hosts are in the inventory,
-        but have no node lines.
-    type: list
-    elements: dict
-    required: true
-  partitions:
-    description:
-      - A list of entries with C(name), C(nodes), optionally C(default) (a boolean, true for one of them), and any
-        parameter of a C(PartitionName) line.
-      - C(nodes) is V(ALL), or a list of hosts of O(nodes), of node sets (C(NodeSet) in O(slurm_conf)) and of Slurm's
-        functions, such as V(switch{s1}). It can be empty. A host is in the group of the partition, and is validated,
-        unless only slurmctld knows that it belongs to the partition, as it does for a switch and for dynamic nodes.
-    type: list
-    elements: dict
-    required: true
-  addresses:
-    description:
-      - Addresses of hosts that are in no entry of O(nodes), a mapping of hostlists to hostlists of the same length.
-    type: dict
-    default: {}
-  packages:
-    description:
-      - Where Slurm's packages come from. V(distribution) installs those of Debian or Ubuntu, V(schedmd) those of
-        SchedMD from a repository that the hosts already have.
-      - "A mapping with C(repository) and C(key) adds this repository with SchedMD's packages. C(repository) is its URL,
-        suite and components, as in sources.list(5). C(key) is a file in ASCII armor, or a mapping with C(url) and
-        C(sha256)."
-      - "A mapping with C(files) installs these packages of SchedMD. Each entry has C(url) and C(sha256), or C(file).
-        The files keep their names, such as C(slurm-smd_25.11.2-1_amd64.deb), and have one version and one
-        architecture."
-      - Paths are relative to the directory of this file.
-    type: raw
-    default: distribution
-  users:
-    description:
-      - The people of the cluster, who have the same ids on every host. A list of entries with C(name) and C(uid), and
-        optionally the following keys.
-      - C(gid), the primary group, by default the uid. Its name is that of a group of people, or else that of the user.
-      - C(groups), a list of further groups of people.
-      - C(full_name), C(home) (by default C(/home/NAME)) and C(shell) (by default C(/bin/bash)).
-      - C(keys), a list of public SSH keys, lines of C(authorized_keys) with or without options.
-      - C(state), V(present) (the default), V(suspended) or V(absent).
-      - C(jobs), whether the jobs of a suspended user V(stay) (the default) or V(end).
-      - C(account), C(accounts) and C(limits), which make an entry of C(users) in O(accounting), C(account) its
-        C(DefaultAccount) and C(limits) a mapping of its limits.
-      - The groups of people are the list O(groups) of entries with C(name) and C(gid). A mapping of that name is
-        Ansible's own option for groups of hosts; a file has one of both.
-    type: list
-    elements: dict
-    version_added: 0.2.0
-  people:
-    description:
-      - Where the people are instead of in O(users).
-      - The name of a CSV file beside this file, such as V(people.csv), has the users. The first line names the columns,
-        which are the keys of O(users). Values of a list are separated by semicolons, and the column of a limit is
-        C(limits.NAME), such as C(limits.MaxJobs). The groups are still in O(groups).
-      - The name of a YAML file, such as V(people.yml), has a mapping with C(groups) and C(users).
-      - V(directory) says that hosts know the people of LDAP or AD already. Nothing is created then.
-    type: raw
-    version_added: 0.2.0
-  storage:
-    description:
-      - The file systems that hosts mount, a list of entries with C(path) and C(type), any type of mount(8) such as
-        V(nfs), V(lustre), V(xfs), V(tmpfs) or V(gcsfuse).
-      - C(source) is what is mounted, such as V(nas.example.org:/vol/home). Instead, C(server) names a host of this
-        cluster, which exports C(export) by NFS; the default is the same directory as C(path).
-      - C(hosts) is a hostlist of those that mount it, which can have the words V(all) (the default), V(login),
-        V(compute) and V(controllers). C(options) are those of mount(8).
-      - C(packages) brings the file system, a list of entries with C(name), with C(url) and C(sha256), or with C(file).
-      - With C(homes), the homes of the users below C(path) are made once. With C(scratch), C(path) is Slurm's
-        C(TmpFS).
-    type: list
-    elements: dict
-    default: []
-    version_added: 0.2.0
-  access:
-    description:
-      - Who may log in where, with these keys. Without it, nobody's access is changed.
-      - C(administrators), a list of groups whose members may log in everywhere.
-      - C(compute), who else may log in to hosts that are compute nodes only, V(job) (users with a job there, the
-        default), V(administrators) (nobody else) or V(all). It does not concern hosts that are also login hosts,
-        controllers or the database. V(job) needs C(PrologFlags) with C(contain), C(proctrack/cgroup) and
-        C(task/cgroup), as they are without O(slurm_conf).
-      - C(between_nodes), V(host_based) (users come from login hosts and compute nodes to compute nodes without a key)
-        or V(none) (the default). V(host_based) needs the IP address of each of these hosts.
-      - C(login_limits), limits of the processes of each user on login hosts, C(MemoryMax), C(MemoryHigh), C(TasksMax),
-        C(CPUQuota), C(CPUWeight) and C(IOWeight), as in systemd.resource-control(5). On a login host that is also a
-        compute node, a controller or the database, they are halved.
-    type: dict
-    default: {}
-    version_added: 0.2.0
-  backup:
-    description:
-      - Where and when the cluster is saved, with these keys. Without it, no backup is made.
-      - C(target), a repository of restic, such as V(/srv/backup), a directory that the database host and the
-        controllers mount, or V(sftp:user@host:/srv/backup).
-      - C(times), a calendar event as in systemd.time(7); the default is V(daily).
-      - C(keep), how many backups stay by interval, C(last), C(hourly), C(daily), C(weekly), C(monthly) and C(yearly).
-        The default is 7 daily, 5 weekly and 12 monthly ones.
-      - C(max_age), the hours after which a run reports the last backup as old; the default is 48.
-    type: dict
-    default: {}
-    version_added: 0.2.0
-  mail:
-    description:
-      - Where mails about jobs (C(--mail-type)) go, with these keys. Without it, Slurm sends no mail.
-      - C(relay), a mail server, optionally with its port, such as V(mail.example.org:587).
-      - C(sender), the address that mails come from.
-      - C(domain), the domain of users whose address Slurm does not know; the default is that of C(sender).
-      - C(tls), V(none), V(starttls) or V(tls); the default is V(none), and V(starttls) with C(user).
-      - C(user), the name with which the controllers log in to the relay. The password is in the file C(mail_password)
-        of C(slurm_secrets_dir), which may be encrypted with ansible-vault.
-    type: dict
-    default: {}
-    version_added: 0.2.0
-  prologs:
-    description:
-      - Scripts that run as root on each node of a job before it starts, a list in their order. They need Slurm 23.11 or
-        later, which sends them to the nodes.
-      - C(name) is in the log and in the reason of a drained node. C(file) is a script beside this file; C(script) is
-        its text instead.
-      - The script runs for jobs that meet all of these conditions. C(partitions) and C(hardware) are lists of names,
-        C(gpus) is whether the job has GPUs on the node, and C(min_nodes) is the least number of nodes of the job.
-      - C(time_limit) are the seconds after which the script is ended; the default is 60.
-      - C(on_failure) is V(drain) (the default), which drains the node with the name of the script as the reason and
-        requeues the job, or V(log), which goes on.
-      - C(environment) are variables of the script, which are no secret.
-    type: list
-    elements: dict
-    default: []
-    version_added: 0.2.0
-  epilogs:
-    description:
-      - Scripts that run as root on each node of a job after it has ended, with the keys of O(prologs).
-      - All of them run, also after one that has failed.
-    type: list
-    elements: dict
-    default: []
-    version_added: 0.2.0
-  private_tmp:
-    description:
-      - A directory on the compute nodes, such as V(/local/jobs), in which each job gets a C(/tmp) of its own. The job
-        also has C(/dev/shm) of its own. Both are removed when the job ends.
-    type: str
-    version_added: 0.2.0
-  profile:
-    description:
-      - V(strict) has the defaults that a security officer asks for. No jobs of root, users see their own jobs and
-        accounts only, and the daemons of Slurm use the addresses of the cluster only.
-      - With V(standard) the defaults are those that are convenient.
-    type: str
-    choices: [standard, strict]
-    default: standard
-    version_added: 0.2.0
-  firewall:
-    description:
-      - The firewall of all hosts, with these keys. Without it, the collection loads no firewall.
-      - C(ssh), from which addresses and networks people and the control host come by ssh, such as V([10.0.0.0/8]), or
-        V([any]). It is required. C(ssh_port) is the port of sshd; the default is 22.
-      - C(compute_networks), networks in which only compute nodes have addresses beside those in this file, such as
-        those of InfiniBand. Compute nodes speak freely with each other.
-      - C(open), further services of hosts, a list of entries with C(hosts) (a hostlist, which can have V(all),
-        V(login), V(compute) and V(controllers)), C(ports), C(protocol) (V(tcp), the default, or V(udp)), and C(from),
-        a list of the same words, of addresses and networks, or V(any).
-      - Each host needs its IP address in this file, in O(nodes) or O(addresses).
-    type: dict
-    default: {}
-    version_added: 0.2.0
-  accounting:
-    description:
-      - The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users), C(reservations) and
-        C(purge), as role C(slurm_accounting) documents them. It needs a O(database). With a database, slurmctld
-        enforces limits.
-    type: dict
-    default: {}
-  slurm_conf:
-    description:
-      - Any parameters of C(slurm.conf) that are not derived from other keys of this file.
-      - They replace the values that this collection sets; V(null) removes a parameter.
-    type: dict
-    default: {}
-  cgroup_conf:
-    description: Any parameters of C(cgroup.conf), as in O(slurm_conf).
-    type: dict
-    default: {}
-  slurm_files:
-    description:
-      - Further files of Slurm, a mapping of names to texts. Names are those that Slurm knows, such as
-        C(topology.conf), C(job_submit.lua) and C(mpi.conf), and those of a C(Prolog) or C(Epilog) in O(slurm_conf)
-        without a path, which Slurm 23.11 and later sends to the nodes.
-      - The controllers have the files, and slurmctld sends them to the other hosts. A file that leaves the mapping
-        leaves the hosts.
-      - To keep a text in a file of its own, set the variable in C(group_vars) with a lookup.
-    type: dict
-    default: {}
-    version_added: 0.2.0
-  plugstack:
-    description:
-      - SPANK plugins, a list with an entry for each line of C(plugstack.conf), in their order. It is the variable
-        C(slurm_plugstack) of role P(gpucluster.slurm.slurm#role).
-      - C(plugin) is the path of the plugin, or its name in Slurm's C(PluginDir).
-      - C(arguments) is a list of its arguments.
-      - C(required), whether jobs fail without the plugin; the default is V(false).
-      - The site installs the plugins itself on login hosts and compute nodes.
-    type: list
-    elements: dict
-    version_added: 0.2.0
+  - gpucluster.slurm.cluster_file
 """
 
 EXAMPLES = r"""
@@ -376,6 +96,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.template import trust_as_template
 from ansible.vars.plugins import get_vars_from_path
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import job_scripts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.leaving import OPTION, edits, emptied, empty
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     SLURM_GROUPS,
@@ -397,17 +118,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import mess
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.cluster_file import edited
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 
-GROWING = (
-    "slurm_addresses",
-    "slurm_epilogs",
-    "slurm_files",
-    "slurm_hardware_types",
-    "slurm_nodes",
-    "slurm_partitions",
-    "slurm_people",
-    "slurm_prologs",
-    "slurm_storage",
-)
+GROWING = frozenset(key.variable.name for key in KEYS if key.variable and key.variable.grows)
 """Variables that grow with the cluster. Written out for each host, as `ansible-inventory --list` does with all that a
 host has, they would make it grow with the square of the hosts. So the controllers have them, and the others the way.
 """

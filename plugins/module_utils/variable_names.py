@@ -13,41 +13,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import keys
+
 ROLES = (
-    "access",
+    *keys.ROLES,
     "adopt",
     "apptainer",
-    "backup",
     "base",
     "doctor",
     "enroot",
-    "firewall",
     "hardware",
     "job_tools",
-    "mariadb",
     "munge",
     "new_cluster",
-    "nfs_server",
     "nvidia_driver",
     "nvidia_mig",
-    "people",
     "preflight",
     "pyxis",
-    "registry",
     "remove_nodes",
     "rolling",
     "slurm",
-    "slurm_accounting",
-    "slurm_client",
     "slurm_health",
     "slurm_upgrade",
-    "slurmctld",
     "slurmd",
-    "slurmdbd",
-    "storage",
     "validate",
 )
-"""The roles, whose names begin the names of their variables."""
+"""The roles, whose names begin the names of their variables; those of keys first."""
 
 OWN_FACTS = ("slurm_host", "slurm_hardware")
 """The facts that modules of this collection return."""

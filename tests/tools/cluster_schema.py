@@ -6,7 +6,7 @@
 usage: python tests/tools/cluster_schema.py [--check]
 
 It follows from the kinds of mappings in `module_utils/cluster`, the tables of Slurm's parameters, and the
-documentation of the inventory plugin and of role slurm_accounting. A key that these do not document, and a type that
+documentation of the keys and of role slurm_accounting. A key that these do not document, and a type that
 this program does not know, end it. With --check nothing is written, and the exit status is 1 if the file is not
 current.
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.inventory import cluster as inventory
+from ansible_collections.gpucluster.slurm.plugins.doc_fragments.cluster_file import OPTIONS as OPTIONS_OF_KEYS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import RESERVATION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
@@ -34,6 +34,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     backup,
     firewall_plans,
     job_scripts,
+    keys,
     mail,
     people,
     public_keys,
@@ -88,8 +89,8 @@ def about(key: str, option: Mapping[str, Any]) -> str:
 
 
 def documented() -> dict[str, dict[str, Any]]:
-    """The options of the inventory plugin, and those of role slurm_accounting as `accounting.KEY`."""
-    options = yaml.safe_load(inventory.DOCUMENTATION)["options"]
+    """The keys as options of the inventory plugin, and the options of role slurm_accounting as `accounting.KEY`."""
+    options = dict(OPTIONS_OF_KEYS)
     roles = yaml.safe_load((ROOT / "roles/slurm_accounting/meta/argument_specs.yml").read_text())
     for name, option in roles["argument_specs"]["main"]["options"].items():
         options[f"accounting.{name.removeprefix('slurm_accounting_')}"] = option
@@ -222,7 +223,7 @@ _HOSTS = {**TEXT, "minLength": 1}
 
 TYPES: dict[Callable[..., Any], Schema] = {
     schema.text: TEXT,
-    schema.plugin: {"const": schema.PLUGIN},
+    schema.plugin: {"const": keys.PLUGIN},
     schema.cluster_name: matching(schema.CLUSTER_NAME),
     schema.name: matching(schema.NAME),
     schema.partition_name: matching(schema.PARTITION_NAME),
@@ -232,7 +233,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.partition_nodes: TEXT,
     schema.files: {**TEXT, "pattern": "^\\s*/"},
     schema.autodetect: {"enum": [*schema.AUTODETECT]},
-    schema.profile: {"enum": [*schema.PROFILES]},
+    schema.profile: {"enum": [*keys.PROFILES]},
     schema.gres_flags: {"anyOf": [{"type": "string"}, list_of({"enum": [*schema.GRES_FLAGS]}, 1)]},
     schema.cores: or_list(TEXT),
     schema.gres_conf: list_of(TEXT, 1),

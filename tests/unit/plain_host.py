@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import keys
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import shared
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from standing_hosts import honest
@@ -18,34 +19,18 @@ from standing_hosts import honest
 ROLES = Path(__file__).parents[2] / "roles"
 
 CLUSTER: dict[str, Any] = {
+    **{key.variable.name: "" if key.value == "host" else key.variable.default for key in keys.KEYS if key.variable},
     "slurm_cluster_name": "x",
     "slurm_cluster_dir": "/cluster",
     "slurm_secrets_dir": "/cluster/secrets/x",
     "slurm_controllers": ["head"],
     "slurm_database": "head",
-    "slurm_registry": "",
-    "slurm_addresses": [],
     "slurm_hardware_types": {"m": {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 2000}},
     "slurm_nodes": [{"hosts": "n[1-2]", "hardware": "m"}],
     "slurm_partitions": [{"name": "all", "nodes": "n[1-2]"}],
-    "slurm_packages": "distribution",
-    "slurm_conf": {},
-    "slurm_cgroup_conf": {},
-    "slurm_files": {},
-    "slurm_people": {},
-    "slurm_plugstack": [],
     "slurm_containers": [],
-    "slurm_storage": [],
-    "slurm_access": {},
-    "slurm_backup": {},
-    "slurm_mail": {},
-    "slurm_prologs": [],
-    "slurm_epilogs": [],
-    "slurm_private_tmp": "",
-    "slurm_profile": "standard",
     "slurm_job_user_id": 965,
     "slurm_no_new_privileges": False,
-    "slurm_firewall": {},
     "slurm_user_id": 64030,
     "slurm_take_over": False,
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import PROFILES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import PROFILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import comparison
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
@@ -48,8 +48,6 @@ def test_every_option_is_required_or_has_a_default(role: Path) -> None:
 
 
 def test_the_model_knows_the_profiles_of_the_roles() -> None:
-    options = load(ROOT / "roles/slurm/meta/argument_specs.yml")["argument_specs"]["variables"]["options"]
-    assert options["slurm_profile"]["choices"] == [*PROFILES]
     assert [*PROFILES_OF_DECISIONS] == [*PROFILES]
 
 

@@ -35,7 +35,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_ent
     translate_nodes,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.partitions import translate_partitions
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render, schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import keys, render, schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
@@ -84,7 +84,7 @@ def adopt(files: Files, defaults: Mapping[str, Iterable[str]], version: str) -> 
     unset += unset_defaults(cgroup_conf, defaults["cgroup.conf"])
     _comment_on_accounting(source)
     cluster: dict[str, Any] = {
-        "plugin": schema.PLUGIN,
+        "plugin": keys.PLUGIN,
         "name": controllers.cluster,
         "controllers": ",".join(hosts),
         "hardware": hardware,

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.server_ports import ports_in_variables
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import file_servers
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import (
     closed_ports,
@@ -48,7 +49,7 @@ def firewall_remark(opened: Mapping[str, Iterable[str] | None], variables: Mappi
 
     Args:
         opened: of each host the ports that ufw opens; None: it is not active.
-        variables: the shared variables by name, and registry_port.
+        variables: the shared variables by name, and the ports of servers.
     """
     active = {host: ports for host, ports in opened.items() if ports is not None}
     if not active:
@@ -56,11 +57,10 @@ def firewall_remark(opened: Mapping[str, Iterable[str] | None], variables: Mappi
     listeners = declared_listeners(
         variables["slurm_controllers"],
         variables["slurm_database"],
-        variables["slurm_registry"],
         [("nodes", expand(node["hosts"]), node.get("Port")) for node in variables["slurm_nodes"]],
         variables["slurm_conf"],
         None,
-        variables.get("registry_port"),
+        ports_in_variables(variables),
         file_servers(variables.get("slurm_storage") or []),
     )
     closed: dict[str, list[str]] = {}

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, NamedTuple
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, SLURM_HOSTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
     Checker,
@@ -26,6 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
     unknown,
     up_to,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.server_ports import ports_in_variables
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import WORDS, file_servers, hosts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import (
     LARGEST,
@@ -178,19 +180,16 @@ class Rule(NamedTuple):
     protocol: str = "tcp"
 
 
-SLURM = ("controllers", "database", "login", "compute")
-"""The hosts with commands or daemons of Slurm: all of them ask slurmctld, and slurmdbd for accounting."""
-
 USERS = ("controllers", "login", "compute")
 """The hosts on which srun and other commands of users run, which ask slurmd as well."""
 
 _OF_LISTENER: dict[str, tuple[str, tuple[str, ...]]] = {
-    "SlurmctldPort": ("slurmctld", SLURM),
-    "AccountingStoragePort": ("slurmdbd", SLURM),
-    "DbdPort": ("slurmdbd", SLURM),
+    "SlurmctldPort": ("slurmctld", SLURM_HOSTS),
+    "AccountingStoragePort": ("slurmdbd", SLURM_HOSTS),
+    "DbdPort": ("slurmdbd", SLURM_HOSTS),
     "SlurmdPort": ("slurmd", USERS),
     "Port": ("slurmd", USERS),
-    "registry_port": ("registry", SLURM),
+    **{key.port.variable: (key.name, key.port.clients) for key in SERVERS if key.port},
     "NFS": ("NFS", ("nfs_clients",)),
 }
 """By the end of the key of a listener: its name in the table, and who may connect. MariaDB listens for its own host."""
@@ -204,7 +203,7 @@ def firewall_plans(
     Args:
         firewall: the variable slurm_firewall.
         members: the hosts of each of WORDS.
-        variables: the shared variables by name, registry_port, and slurmdbd_conf.
+        variables: the shared variables by name, the ports of servers, and slurmdbd_conf.
         layout: the template of the rules, since another one makes another table.
 
     Raises ValueError if a host has no IP address.
@@ -247,11 +246,10 @@ def _listening(variables: Mapping[str, Any]) -> dict[str | None, list[tuple[str,
     listeners = declared_listeners(
         variables["slurm_controllers"],
         variables["slurm_database"],
-        variables["slurm_registry"],
         [("nodes.Port", expand(node["hosts"]), node.get("Port")) for node in variables["slurm_nodes"]],
         variables["slurm_conf"],
         variables.get("slurmdbd_conf"),
-        variables.get("registry_port"),
+        ports_in_variables(variables),
         file_servers(variables.get("slurm_storage") or []),
     )
     found: dict[str | None, list[tuple[str, str]]] = {}

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     DeclaredCluster,
     ModelError,
@@ -28,15 +29,6 @@ OPTION = "remove_nodes"
 
 Key = tuple[str | int, ...]
 """The keys and numbers that lead to a value of a file."""
-
-SERVERS = {
-    "controllers": "make another host the controller first, with site.yml",
-    "database": "move the database first: restore a backup on another host (docs/admin/recovery.md)",
-    "login": "remove it from this key first, and run site.yml",
-    "registry": "give another host the registry first, and run site.yml",
-    "unmanaged": "no playbook changes such a node: remove it from this key, and take it over with site.yml first",
-}
-"""Hosts that cannot be removed as they are, by their key, and the steps before they can leave."""
 
 SEARCHED = ("nodes", "partitions", "storage", "slurm_conf", "slurm_files", "accounting")
 """Keys whose values can name nodes."""
@@ -180,10 +172,10 @@ class _Edits:
 
     def refuse_servers(self, data: Mapping[str, Any], leaving: Collection[str]) -> None:
         """Refuse hosts that the cluster needs for more than jobs."""
-        for key, advice in SERVERS.items():
-            serving = [name for name in expand(str(data.get(key) or "")) if name in leaving]
+        for key in (key for key in KEYS if key.removal):
+            serving = [name for name in expand(str(data.get(key.name) or "")) if name in leaving]
             if serving:
-                self.problem((key,), f"{fold(serving)} cannot leave the cluster: {advice}")
+                self.problem((key.name,), f"{fold(serving)} cannot leave the cluster: {key.removal}")
             self.servers.update(serving)
 
     def refuse_unknown(self, data: Mapping[str, Any], leaving: Collection[str]) -> None:

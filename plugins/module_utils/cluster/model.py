@@ -17,12 +17,14 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     access,
     firewall_plans,
+    keys,
     people,
     privileges,
     schema,
     storage_checks,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.address_checks import KnownHosts, check_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, ClusterKey
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED, is_there
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.node_checks import (
     MeasuredHardware,
@@ -75,10 +77,10 @@ class DeclaredCluster:
     addresses: dict[str, str]
     """The address of each host that has one."""
     variables: dict[str, Any]
-    """The shared variables (`docs/design/map.md`)."""
+    """The shared variables (role slurm)."""
 
 
-SLURM_GROUPS = ("slurm_controller", "slurm_database", "slurm_login", "slurm_registry", "slurm_compute")
+SLURM_GROUPS = (*(key.group for key in SERVERS), "slurm_compute")
 """The groups that every cluster has, children of `slurm_cluster`."""
 
 
@@ -127,9 +129,8 @@ def load(
     parts = check_parts(checker, file, machines, scripts or {}, has_accounting(file))
     for name in sorted(set(parts.hardware) & set(machines.hardware)):
         checker.problem(f"hardware.{name}", f"is in {measured.file if measured else ''} too: give it another name")
-    login = expand(file.get("login", ""))
-    servers = [*parts.controllers, *expand(parts.database), *login, *expand(parts.registry)]
-    hosts = dict.fromkeys([*servers, *parts.node_hosts])
+    login = expand(parts.servers["login"])
+    hosts = dict.fromkeys([*parts.server_hosts, *parts.node_hosts])
     uses = check_uses(checker, parts)
     members = {"all": hosts, "login": login, "compute": parts.node_hosts, "controllers": parts.controllers}
     mounts = storage_checks.check(checker, file.get("storage", []), members, parts.slurm_conf, uses)
@@ -137,7 +138,7 @@ def load(
         checker,
         parts.nodes,
         [(f"addresses.{names}", {"hosts": names, "address": of}) for names, of in file.get("addresses", {}).items()],
-        KnownHosts(hosts, "the hosts of controllers, database, login, registry and nodes"),
+        KnownHosts(hosts, f"the hosts of {', '.join(parts.servers)} and nodes"),
         parts.slurm_conf,
     )
     check_homes(checker, "users", listed.variable, uses)
@@ -147,7 +148,7 @@ def load(
     untouched = _untouched(checker, file.get("unmanaged", ""), parts)
     if problems:
         raise ModelError(problems)
-    return _resolve_file(_ValidFile(file, parts, machines, listed.variable, login, untouched, mounts, addressed))
+    return _resolve_file(_ValidFile(file, parts, machines, listed.variable, untouched, mounts, addressed))
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,6 @@ class _ValidFile:
     machines: MeasuredHardware
     people: dict[str, Any]
     """The variable slurm_people."""
-    login: list[str]
     untouched: set[str]
     """The nodes that no play changes."""
     mounts: list[dict[str, Any]]
@@ -171,10 +171,7 @@ def _resolve_file(valid: _ValidFile) -> DeclaredCluster:
     parts = valid.parts
     return DeclaredCluster(
         groups={
-            "slurm_controller": parts.controllers,
-            "slurm_database": expand(parts.database),
-            "slurm_login": valid.login,
-            "slurm_registry": expand(parts.registry),
+            **{key.group: expand(parts.servers[key.name]) for key in SERVERS},
             "slurm_compute": [host for host in parts.node_hosts if host not in valid.untouched],
             **_groups(parts, valid.machines.types),
         },
@@ -192,9 +189,7 @@ def _collect_values(valid: _ValidFile) -> dict[str, Any]:
     parts, machines = valid.parts, valid.machines
     return {
         "name": valid.file["name"],
-        "controllers": parts.controllers,
-        "database": parts.database,
-        "registry": parts.registry,
+        **{key.name: _value_of_hosts(key, parts.servers[key.name]) for key in SERVERS if key.variable},
         "addresses": valid.addressed,
         "hardware": {**parts.hardware, **machines.hardware},
         "nodes": [entry for node in parts.nodes for entry in split_by_type(node, machines.types)],
@@ -219,11 +214,16 @@ def _collect_values(valid: _ValidFile) -> dict[str, Any]:
     }
 
 
+def _value_of_hosts(key: ClusterKey, hosts: str) -> str | list[str]:
+    """The value of the variable of a key that names servers."""
+    return hosts if key.value == "host" else expand(hosts)
+
+
 def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str]:
     """The problems that the rules of the cluster file find in the shared variables, as `VARIABLE: found, allowed`.
 
     variables: those in `schema.VARIABLES`, by name; one that is missing or empty is a key that the file does not have.
-    Also slurmdbd_conf and registry_port, whose ports are checked with those of the cluster file, registry_dir,
+    Also slurmdbd_conf and the ports of servers, which are checked with those of the cluster file, registry_dir,
     slurm_user_id, and those of `privileges.NEEDING`.
     hosts: all hosts of the inventory, which may have addresses.
     """
@@ -256,12 +256,12 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     slurmdbd_conf = variables.get("slurmdbd_conf")
     slurmdbd_conf = plain(slurmdbd_conf) if isinstance(slurmdbd_conf, Mapping) else {}
     _check_directories(checker, variables.get("slurm_secrets_dir"), slurmdbd_conf)
-    check_ports(checker, parts, mounts, slurmdbd_conf, variables.get("registry_port"))
+    check_ports(checker, parts, mounts, slurmdbd_conf, variables)
     access.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
     problems.extend(privileges.errors(variables))
     problems.extend(value_problems({name: variables.get(name) for name in ("slurm_job_user_id", "slurm_user_id")}))
     # The inventory may have hosts of others; the plans need the addresses of login hosts as well.
-    cluster = [*parts.controllers, *expand(parts.database), *expand(parts.registry), *parts.node_hosts]
+    cluster = [*parts.server_hosts, *parts.node_hosts]
     of_inventory = dict.fromkeys([*hosts, *cluster])
     firewall_plans.check_hosts(checker, parts.firewall, addressed, dict.fromkeys(cluster), of_inventory)
     return limited(problems)
@@ -270,11 +270,11 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
 def _make_cluster_file(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of the shared variables as a cluster file has them."""
     policy = {key: values[f"accounting.{key}"] for key in schema.ACCOUNTING.own}
-    controllers = values["controllers"]
+    hosts = {key.name: values[key.name] for key in SERVERS}
     return {
         **{key: value for key, value in values.items() if not key.startswith("accounting.")},
-        "controllers": ",".join(map(str, controllers)) if isinstance(controllers, list) else controllers,
-        "plugin": schema.PLUGIN,
+        **{key: ",".join(map(str, names)) if isinstance(names, list) else names for key, names in hosts.items()},
+        "plugin": keys.PLUGIN,
         "nodes": values["nodes"] or [],
         "partitions": values["partitions"] or [],
         "accounting": {key: value for key, value in policy.items() if value},
@@ -343,8 +343,8 @@ def has_accounting(file: Mapping[str, Any]) -> bool:
 
 def _keys_of_people(file: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a cluster file for its people. A mapping of groups is Ansible's own key for groups of hosts."""
-    keys = {key: file[key] for key in ("people", "users", "groups") if key in file}
-    return {key: value for key, value in keys.items() if key != "groups" or isinstance(value, list)}
+    given = {key: file[key] for key in ("people", "users", "groups") if key in file}
+    return {key: value for key, value in given.items() if key != "groups" or isinstance(value, list)}
 
 
 def _groups(parts: Parts, types: Mapping[str, str]) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import core_specialization, gres, schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
@@ -144,7 +145,7 @@ def check_labels(checker: Checker, nodes: list[dict[str, Any]], file: dict[str, 
     (`_job_complete_handler` in `src/api/step_launch.c`). slurmd tries the label before the whole name.
     """
     places = [(f"nodes[{i}].hosts", node.get("hosts", "")) for i, node in enumerate(nodes)]
-    places += [(key, file.get(key, "")) for key in ("controllers", "database", "login", "registry")]
+    places += [(key, file.get(key, "")) for key in (server.name for server in SERVERS)]
     first: dict[str, str] = {}
     for key, hosts in places:
         for host in expand(hosts):

@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     firewall_plans,
     gres,
     job_scripts,
+    keys,
     mail,
     package_source,
     schema,
@@ -36,6 +37,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partition
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.policy_checks import check_accounting
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.server_ports import ports_of_servers
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.setting_checks import (
     check_files,
     check_log_of_jobs,
@@ -60,9 +62,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import show
 class Parts:
     """The valid part of the data that a cluster file and the shared variables have in common."""
 
-    controllers: list[str]
-    database: str
-    registry: str
+    servers: dict[str, str]
+    """The hostlists of the keys that name servers, by key; empty for a key that is not there."""
     hardware: dict[str, dict[str, Any]]
     """Machine types by name, without those that were measured."""
     nodes: list[dict[str, Any]]
@@ -84,6 +85,16 @@ class Parts:
     private_tmp: str
     profile: str
     plugstack: list[dict[str, Any]]
+
+    @property
+    def server_hosts(self) -> list[str]:
+        """The hosts of all keys that name servers; some may be there several times."""
+        return [host for hosts in self.servers.values() for host in expand(hosts)]
+
+    @property
+    def controllers(self) -> list[str]:
+        """The controllers, the primary one first."""
+        return expand(self.servers["controllers"])
 
 
 def check_parts(
@@ -115,8 +126,8 @@ def check_parts(
     slurm_files = check_files(checker, file.get("slurm_files", {}), slurm_conf)
     accounting = check_accounting(checker, file.get("accounting", {}), partitions, has_accounting)
 
-    controllers = expand(file.get("controllers", ""))
-    check_state_location(checker, slurm_conf, len(controllers))
+    servers = {key.name: file.get(key.name, "") for key in keys.SERVERS}
+    check_state_location(checker, slurm_conf, len(expand(servers["controllers"])))
     check_paths(checker, "cgroup_conf", cgroup_conf, {"CgroupMountpoint": "cgroups"})
     check_log_of_jobs(checker, slurm_conf)
     known = {
@@ -127,9 +138,7 @@ def check_parts(
         job_scripts.check(checker, key, file.get(key, []), known, slurm_conf, scripts) for key in job_scripts.STAGES
     )
     return Parts(
-        controllers=controllers,
-        database=file.get("database", ""),
-        registry=file.get("registry", ""),
+        servers=servers,
         hardware=hardware,
         nodes=nodes,
         node_hosts=node_hosts,
@@ -147,7 +156,7 @@ def check_parts(
         prologs=prologs,
         epilogs=epilogs,
         private_tmp=job_scripts.check_private_tmp(checker, file.get("private_tmp"), slurm_conf, slurm_files),
-        profile=file.get("profile", schema.PROFILES[0]),
+        profile=file.get("profile", keys.PROFILES[0]),
         plugstack=check_plugstack(checker, file.get("plugstack", [])),
     )
 
@@ -187,30 +196,29 @@ def check_ports(
     parts: Parts,
     mounts: Iterable[Mapping[str, Any]],
     slurmdbd_conf: Mapping[str, Any] | None = None,
-    registry_port: Any = None,
+    variables: Mapping[str, Any] | None = None,
 ) -> None:
     """Check that no two programs of a host have one port, and that slurmctld asks the port of slurmdbd.
 
-    slurmdbd_conf and registry_port are no keys of the cluster file, for which they are None.
+    slurmdbd_conf and the ports of servers among `variables` are no keys of the cluster file, for which they are None.
     """
     nodes = [
         (f"nodes[{i}].Port", expand(node.get("hosts", "")), node.get("Port")) for i, node in enumerate(parts.nodes)
     ]
     listeners = ports.declared_listeners(
         parts.controllers,
-        parts.database,
-        parts.registry,
+        parts.servers["database"],
         nodes,
         parts.slurm_conf,
         slurmdbd_conf,
-        registry_port,
+        ports_of_servers(parts.servers, variables or {}),
         storage.file_servers(mounts),
         parts.firewall.get("ssh_port"),
     )
     problems = [
         *ports.impossible(listeners),
         *ports.collisions(listeners),
-        *ports.different_database_ports(parts.database, parts.slurm_conf, slurmdbd_conf),
+        *ports.different_database_ports(parts.servers["database"], parts.slurm_conf, slurmdbd_conf),
     ]
     for key, what in problems:
         checker.problem(key, what)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the lines of Slurm's configuration files from data.
 
-The data are the shared variables (`docs/design/map.md`), from the inventory plugin or written by hand.
+The data are the shared variables (role slurm), from the inventory plugin or written by hand.
 Equal nodes become one line, in the order in which they first appear. All problems are ValueErrors that name the entry.
 """
 

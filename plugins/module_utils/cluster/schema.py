@@ -21,14 +21,13 @@ from urllib.parse import urlsplit
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import AnsibleValidationError, ArgumentTypeError, RequiredError, UnsupportedError
 from ansible_collections.gpucluster.slurm.plugins.module_utils import spelling
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, PLUGIN, PROFILES, Value
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import name_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import node_sets, parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS, TEXTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import KEY, message, short, shown
-
-PLUGIN = "gpucluster.slurm.cluster"
 
 AUTO = "auto"
 """The value of a Slurm parameter that follows from the hardware."""
@@ -64,9 +63,6 @@ LONGEST_KEY = 2**16
 
 LONGEST_TEXT = 2**22
 """Characters of any text, also of a file of Slurm or a script."""
-
-PROFILES = ("standard", "strict")
-"""Values of the key `profile`, the usual one first (`roles/slurm/vars/main/profiles.yml`)."""
 
 PACKAGE_SOURCES = ("distribution", "schedmd")
 """The package sources that have a name. SchedMD's packages can also come from a repository, or be files."""
@@ -509,36 +505,21 @@ class Kind:
         return " and ".join([*([", ".join(self.own)] if self.own else []), *slurm])
 
 
+_TYPES: Mapping[Value, Callable[[Any], Any]] = {
+    "plugin": plugin,
+    "cluster_name": cluster_name,
+    "host": host,
+    "hostlist": hostlist,
+    "text": text,
+    "profile": profile,
+    "mapping": mapping,
+    "list": sequence,
+    "any": anything,
+}
+
 CLUSTER = Kind(
     own={
-        "plugin": {"type": plugin, "required": True},
-        "name": {"type": cluster_name, "required": True},
-        "controllers": {"type": hostlist, "required": True},
-        "database": {"type": host},
-        "login": {"type": hostlist},
-        "registry": {"type": host},
-        "unmanaged": {"type": hostlist},
-        "hardware": {"type": mapping},
-        "nodes": {"type": sequence, "required": True},
-        "partitions": {"type": sequence, "required": True},
-        "addresses": {"type": mapping},
-        "packages": {"type": anything},
-        "users": {"type": sequence},
-        "people": {"type": anything},
-        "storage": {"type": sequence},
-        "accounting": {"type": mapping},
-        "access": {"type": mapping},
-        "backup": {"type": mapping},
-        "mail": {"type": mapping},
-        "prologs": {"type": sequence},
-        "epilogs": {"type": sequence},
-        "private_tmp": {"type": text},
-        "profile": {"type": profile},
-        "firewall": {"type": mapping},
-        "slurm_conf": {"type": mapping},
-        "cgroup_conf": {"type": mapping},
-        "slurm_files": {"type": mapping},
-        "plugstack": {"type": sequence},
+        **{key.name: {"type": _TYPES[key.value], "required": key.required} for key in KEYS},
         # Those of Ansible's fragment `constructed`; Ansible checks them further. A list of groups is one of people.
         "strict": {"type": flag},
         "compose": {"type": mapping},
@@ -685,33 +666,11 @@ ACCOUNTING = Kind(
 CGROUP_CONF = Kind(own={}, slurm=parameters.CGROUP_CONF, slurm_file="cgroup.conf", table="cgroup.conf")
 
 VARIABLES = {
-    "name": "slurm_cluster_name",
-    "controllers": "slurm_controllers",
-    "database": "slurm_database",
-    "registry": "slurm_registry",
-    "addresses": "slurm_addresses",
-    "packages": "slurm_packages",
-    "storage": "slurm_storage",
-    "hardware": "slurm_hardware_types",
-    "nodes": "slurm_nodes",
-    "partitions": "slurm_partitions",
-    "slurm_conf": "slurm_conf",
-    "cgroup_conf": "slurm_cgroup_conf",
-    "slurm_files": "slurm_files",
-    "plugstack": "slurm_plugstack",
-    "people": "slurm_people",
-    "access": "slurm_access",
-    "backup": "slurm_backup",
-    "mail": "slurm_mail",
-    "prologs": "slurm_prologs",
-    "epilogs": "slurm_epilogs",
-    "private_tmp": "slurm_private_tmp",
-    "profile": "slurm_profile",
-    "firewall": "slurm_firewall",
+    **{key.name: key.variable.name if key.variable else key.group for key in KEYS if key.variable or key.group},
     "accounting": "slurm_accounting_*",
     **{f"accounting.{key}": f"slurm_accounting_{key}" for key in ACCOUNTING.own},
 }
-"""The shared variable (`docs/design/map.md`) that a key of the cluster file becomes."""
+"""The shared variable (role slurm) that a key of the cluster file becomes, or else its group."""
 
 _FIRST = re.compile(r"^(accounting\.)?\w+")
 """The part of a key for which there is a variable."""

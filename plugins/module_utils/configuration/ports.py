@@ -88,11 +88,10 @@ def _common(hosts: frozenset[str] | None, others: frozenset[str] | None) -> str:
 def declared_listeners(
     controllers: Iterable[str],
     database: str,
-    registry: str,
     nodes: Iterable[tuple[str, list[str], Any]],
     slurm_conf: Mapping[str, Any],
     slurmdbd_conf: Mapping[str, Any] | None,
-    registry_port: Any,
+    servers: Iterable[tuple[str, Iterable[str], Any]] = (),
     file_servers: Iterable[str] = (),
     ssh_port: int | None = None,
 ) -> list[Listener]:
@@ -101,11 +100,11 @@ def declared_listeners(
     Args:
         controllers: their hosts.
         database: the host of MariaDB and slurmdbd; empty without one.
-        registry: the host of the registry; empty without one.
         nodes: of each entry of nodes: the key of its Port, its hosts and its Port; None: SlurmdPort.
         slurm_conf: parameters of slurm.conf that are set, in any case of letters.
         slurmdbd_conf: likewise, of slurmdbd.conf; None if it is not known: slurmdbd has the port that slurmctld asks.
-        registry_port: None if it is not known.
+        servers: of each key of the cluster file that has a port: the variable that sets the port, the hosts, and the
+            port; None: it is not known.
         file_servers: the hosts that export file systems by NFS.
         ssh_port: a further port of sshd.
     """
@@ -122,10 +121,13 @@ def declared_listeners(
         else:
             key, port = "slurmdbd_conf.DbdPort", _by_small_key(slurmdbd_conf).get("dbdport", SLURMDBD)
         result.append(Listener(key, port_range(port), here))
-    if registry and registry_port is not None:
-        result.append(Listener("registry_port", port_range(str(registry_port)), frozenset({registry})))
-    if servers := frozenset(file_servers):
-        result.append(Listener("NFS", range(NFS, NFS + 1), servers))
+    result += [
+        Listener(variable, port_range(str(port)), here)
+        for variable, hosts, port in servers
+        if (here := frozenset(hosts)) and port is not None
+    ]
+    if exporting := frozenset(file_servers):
+        result.append(Listener("NFS", range(NFS, NFS + 1), exporting))
     default = frozenset(host for _key, hosts, port in nodes if port is None for host in hosts)
     result.append(Listener("slurm_conf.SlurmdPort", port_range(conf.get("slurmdport", SLURMD)), default))
     for key, hosts, port in nodes:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, ClusterKey
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import VARIABLES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import LIB_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import SOURCES, PackageSource
@@ -19,14 +21,15 @@ SRUN_PORTS = "60001-63000"
 
 SLURMCTLD_PORT = "6817"
 
-GROUP_ROLES: Mapping[str, tuple[str, ...]] = {
+_ROLES: Mapping[str, tuple[str, ...]] = {
     "slurm_cluster": ("munge",),
-    "slurm_database": ("mariadb", "slurmdbd"),
-    "slurm_controller": ("slurmctld",),
+    **{key.group: key.roles for key in SERVERS},
     "slurm_compute": ("slurmd",),
-    "slurm_login": ("slurm_client",),
-    "slurm_registry": ("registry",),
 }
+_FIRST = ("slurm_cluster", "slurm_database", "slurm_controller", "slurm_compute")
+"""The groups with the first stages of site.yml."""
+
+GROUP_ROLES = {group: _ROLES[group] for group in dict.fromkeys((*_FIRST, *_ROLES))}
 """The roles of site.yml for the hosts of each group, so that one call installs all packages of a host."""
 
 
@@ -66,6 +69,29 @@ PROFILES: Mapping[str, Profile] = {
         logs="0750",
     ),
 }
+
+
+def hosts_of_key(host: RunHost, key: ClusterKey) -> list[str]:
+    """The hosts that a key names: those of its variable, or else of its group."""
+    if key.variable is None:
+        return host.members(key.group)
+    hosts = host[key.variable.name]
+    return list(hosts) if isinstance(hosts, list) else [str(hosts)] * bool(hosts)
+
+
+def port_variables(host: RunHost) -> dict[str, Any]:
+    """The hosts of the keys that have a port, and the ports of the first of these hosts, by the names of variables."""
+    found = {}
+    for key in SERVERS:
+        if key.port:
+            (role, *_others), hosts = key.roles, hosts_of_key(host, key)
+            found[VARIABLES[key.name]] = host[key.variable.name] if key.variable else hosts
+            there = [name for name in hosts if name in host["groups"]["all"]]
+            option = host.argument_options(role)[key.port.variable]
+            found[key.port.variable] = (
+                host.of(there[0]).option(role, key.port.variable) if there else option.get("default")
+            )
+    return found
 
 
 def profile(host: RunHost) -> Profile:

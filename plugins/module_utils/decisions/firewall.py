@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import SRUN_PORTS, cluster_members
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    SRUN_PORTS,
+    cluster_members,
+    port_variables,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import stripped_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -68,13 +72,13 @@ def options(host: RunHost) -> FirewallOptions:
 
 def _variables(host: RunHost) -> dict[str, Any]:
     """The variables from which the ports of listeners follow. Those of a role are the variables of its host."""
-    database, registry = host["slurm_database"], host["slurm_registry"]
-    shared = ("slurm_controllers", "slurm_database", "slurm_registry", "slurm_addresses", "slurm_nodes")
+    database = host["slurm_database"]
+    shared = ("slurm_controllers", "slurm_database", "slurm_addresses", "slurm_nodes", "slurm_storage")
     return {
-        **{name: host[name] for name in (*shared, "slurm_storage")},
+        **{name: host[name] for name in shared},
+        **port_variables(host),
         "slurm_conf": {"SrunPortRange": SRUN_PORTS, **host["slurm_conf"]},
         "slurmdbd_conf": host.of(database).get("slurmdbd_conf", {}) if database else {},
-        "registry_port": host.of(registry).option("registry", "registry_port") if registry else None,
     }
 
 

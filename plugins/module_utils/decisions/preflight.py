@@ -11,6 +11,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall import firewall_remark
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import script_remarks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, SERVERS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import named_file_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import package_entries
@@ -28,7 +29,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
     SRUN_PORTS,
     backup_hosts,
     cluster_members,
+    hosts_of_key,
     mail_password_file,
+    port_variables,
     source,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_files
@@ -40,30 +43,21 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import e
 ROLES: Mapping[str, str] = {
     "base": "slurm_cluster",
     "munge": "slurm_cluster",
-    "mariadb": "slurm_database",
-    "slurmdbd": "slurm_database",
-    "slurmctld": "slurm_controller",
+    **{role: key.group or "slurm_cluster" for key in KEYS for role in key.roles},
     "hardware": "slurm_compute",
     "nvidia_driver": "slurm_compute",
     "nvidia_mig": "slurm_compute",
     "slurm_health": "slurm_compute",
     "slurmd": "slurm_compute",
-    "slurm_client": "slurm_login",
     "slurm_accounting": "slurm_controller",
     "slurm_upgrade": "slurm_cluster",
     "rolling": "slurm_cluster",
     "remove_nodes": "slurm_cluster",
     "enroot": "slurm_cluster",
     "pyxis": "slurm_cluster",
-    "people": "slurm_cluster",
-    "storage": "slurm_cluster",
-    "nfs_server": "slurm_cluster",
-    "access": "slurm_cluster",
-    "backup": "slurm_cluster",
-    "firewall": "slurm_cluster",
     "apptainer": "slurm_cluster",
     "job_tools": "slurm_cluster",
-    "registry": "slurm_cluster",
+    "registry": "slurm_cluster",  # users of it need its options as well
     "validate": "slurm_cluster",
 }
 """Roles with their own variables, and the group on which site.yml runs each. validate runs on one of several hosts.
@@ -72,33 +66,11 @@ The playbooks skip the argument specs of these roles, because each check would b
 """
 
 SHARED = (
-    "slurm_cluster_name",
-    "slurm_controllers",
-    "slurm_database",
-    "slurm_registry",
-    "slurm_addresses",
-    "slurm_hardware_types",
-    "slurm_nodes",
-    "slurm_partitions",
-    "slurm_conf",
-    "slurm_cgroup_conf",
-    "slurm_files",
-    "slurm_packages",
-    "slurm_people",
+    *(key.variable.name for key in KEYS if key.variable),
     "slurm_job_user_id",
     "slurm_user_id",
-    "slurm_storage",
-    "slurm_access",
-    "slurm_backup",
-    "slurm_mail",
-    "slurm_prologs",
-    "slurm_epilogs",
-    "slurm_private_tmp",
-    "slurm_plugstack",
-    "slurm_profile",
     "slurm_containers",
     "slurm_no_new_privileges",
-    "slurm_firewall",
     "slurm_secrets_dir",
 )
 """Shared variables that the rules of the cluster file are about."""
@@ -137,6 +109,7 @@ def model(host: RunHost) -> dict[str, Any]:
     defaults = {name: option.get("default") for name, option in host.argument_options("registry").items()}
     return {
         **{name: host[name] for name in SHARED},
+        **port_variables(host),
         "apptainer_setuid": compute.flag("apptainer", "apptainer_setuid") if compute else False,
         "apptainer_fakeroot_uids": own_value(compute, "apptainer_fakeroot_uids", []),
         "slurm_accounting_limits": own_value(controller, "slurm_accounting_limits", {}),
@@ -147,7 +120,6 @@ def model(host: RunHost) -> dict[str, Any]:
         "slurm_accounting_purge": own_value(controller, "slurm_accounting_purge", False),
         "registry_dir": own_value(registry, "registry_dir", defaults["registry_dir"]) if host["slurm_registry"] else "",
         "slurmdbd_conf": own_value(database, "slurmdbd_conf", {}),
-        "registry_port": own_value(registry, "registry_port", defaults["registry_port"]),
     }
 
 
@@ -207,11 +179,10 @@ def _objections(host: RunHost) -> Iterator[str]:
 def inventory_objections(host: RunHost) -> Iterator[str]:
     """Hosts of the shared variables that the inventory lacks."""
     known = host["groups"]["all"]
-    if unknown := without(host["slurm_controllers"], known):
-        yield f"slurm_controllers has {', '.join(unknown)}, which is no host of the inventory"
-    for name in ("slurm_database", "slurm_registry"):
-        if host[name] and host[name] not in known:
-            yield f"{name} is {host[name]}, which is no host of the inventory"
+    for key in SERVERS:
+        if key.variable and (unknown := without(hosts_of_key(host, key), known)):
+            verb = "is" if key.value == "host" else "has"
+            yield f"{key.variable.name} {verb} {', '.join(unknown)}, which is no host of the inventory"
 
 
 def joined(errors: Iterable[str]) -> Iterator[str]:

@@ -54,10 +54,12 @@ def role_packages(host: RunHost) -> list[str]:
 
 
 def packages_of_role(host: RunHost, role: str) -> list[str]:
-    """The packages of one role."""
+    """The packages of one role; none of a role that has none in the tables."""
     if role in DISTRIBUTION_PACKAGES:
         return list(DISTRIBUTION_PACKAGES[role])
-    names = list(source(host).packages[role])
+    names = list(source(host).packages.get(role, ()))
+    if not names:
+        return []
     if role == "slurm_client":
         return names + (list(source(host).packages["sackd"]) if wants_sackd(host) else [])
     return names + list(DISTRIBUTION_PACKAGES["logs"])

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import keys, schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
@@ -405,7 +405,7 @@ def _make_cluster(
     compute = {host for node in nodes for host in expand(node["hosts"])}
     servers = dict.fromkeys(host for part in PARTS[:3] for host in hosts[part] if host not in compute)
     return {
-        "plugin": schema.PLUGIN,
+        "plugin": keys.PLUGIN,
         "name": name,
         "controllers": fold(hosts["controllers"]),
         "database": fold(hosts["database"]),

@@ -19,7 +19,8 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import inventory_loader
 from ansible.vars.manager import VariableManager
 from ansible_collections.gpucluster.slurm.plugins.inventory import cluster
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import SLURM_GROUPS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
 
 COLLECTION = Path(__file__).parents[4]
@@ -38,36 +39,11 @@ def variables_of(host: str, path: Path) -> dict[str, object]:
 def test_variables_are_on_the_group_of_all_hosts() -> None:
     loader = DataLoader()
     inventory = InventoryManager(loader, sources=[str(GUIDE)])
-    assert sorted(inventory.groups["slurm_cluster"].vars) == [
-        "slurm_access",
-        "slurm_accounting_accounts",
-        "slurm_accounting_users",
-        "slurm_addresses",
-        "slurm_backup",
-        "slurm_cgroup_conf",
-        "slurm_cluster_dir",
-        "slurm_cluster_name",
-        "slurm_conf",
-        "slurm_controllers",
-        "slurm_database",
-        "slurm_epilogs",
-        "slurm_files",
-        "slurm_firewall",
-        "slurm_hardware_file",
-        "slurm_hardware_types",
-        "slurm_mail",
-        "slurm_nodes",
-        "slurm_packages",
-        "slurm_partitions",
-        "slurm_people",
-        "slurm_private_tmp",
-        "slurm_profile",
-        "slurm_prologs",
-        "slurm_registry",
-        "slurm_storage",
-    ]
+    of_keys = {key.variable.name for key in KEYS if key.variable and key.name != "plugstack"}
+    others = {"slurm_accounting_accounts", "slurm_accounting_users", "slurm_cluster_dir", "slurm_hardware_file"}
+    assert {*inventory.groups["slurm_cluster"].vars} == of_keys | others
     children = sorted(group.name for group in inventory.groups["slurm_cluster"].child_groups)
-    assert children == ["slurm_compute", "slurm_controller", "slurm_database", "slurm_login", "slurm_registry"]
+    assert children == sorted(SLURM_GROUPS)
     own = {"inventory_file", "inventory_dir"}
     assert {host.name: {k: v for k, v in host.vars.items() if k not in own} for host in inventory.get_hosts()} == {
         "head": {"ansible_host": "10.182.0.4"},
@@ -173,12 +149,6 @@ def test_groups_of_people_beside_templates(tmp_path: Path) -> None:
     inventory = InventoryManager(DataLoader(), sources=[str(file)])
     assert inventory.groups["slurm_controller"].vars["slurm_people"]["groups"] == [{"name": "vision", "gid": 6001}]
     assert inventory.get_host("head").get_vars()["where"] == "head"
-
-
-def test_documentation_has_the_keys_of_the_model() -> None:
-    own = set(yaml.safe_load(cluster.DOCUMENTATION)["options"])
-    constructed = {"strict", "compose", "groups", "keyed_groups", "leading_separator", "use_extra_vars"}
-    assert own | constructed == set(schema.CLUSTER.own)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, SERVERS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     DeclaredCluster,
     Document,
@@ -76,6 +77,7 @@ def changed(**keys: Any) -> str:
 def test_groups() -> None:
     compute = ["compute01", "compute02"]
     assert load_text(GUIDE).groups == {
+        **{key.group: [] for key in SERVERS},
         "slurm_controller": ["head"],
         "slurm_database": ["head"],
         "slurm_login": ["login1"],
@@ -122,8 +124,11 @@ def test_a_profile_is_one_of_two() -> None:
 
 
 def test_variables() -> None:
+    """A key that the file does not have has the default of role slurm. That of plugstack is the site's own."""
     file = yaml.safe_load(GUIDE)
+    variables = [key.variable for key in KEYS if key.variable and key.name != "plugstack"]
     assert load_text(GUIDE).variables == {
+        **{variable.name: variable.default for variable in variables},
         "slurm_cluster_name": "hpc-demo-cluster",
         "slurm_controllers": ["head"],
         "slurm_database": "head",
@@ -139,17 +144,6 @@ def test_variables() -> None:
         "slurm_partitions": file["partitions"],
         "slurm_conf": {"UnkillableStepTimeout": 240, "KillWait": None},
         "slurm_cgroup_conf": {"ConstrainCores": True},
-        "slurm_files": {},
-        "slurm_people": {},
-        "slurm_storage": [],
-        "slurm_access": {},
-        "slurm_backup": {},
-        "slurm_mail": {},
-        "slurm_prologs": [],
-        "slurm_epilogs": [],
-        "slurm_private_tmp": "",
-        "slurm_profile": "standard",
-        "slurm_firewall": {},
     }
 
 
@@ -514,7 +508,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         changed(addresses={"login1": "10.0.0.1", "logn2": "10.0.0.2"}),
         [
             "addresses.logn2: found 'logn2', unknown host, did you mean 'login1'? "
-            "allowed: the hosts of controllers, database, login, registry and nodes"
+            f"allowed: the hosts of {', '.join(key.name for key in SERVERS)} and nodes"
         ],
     ),
     "second address": (
@@ -1014,7 +1008,7 @@ def test_a_mistake_in_the_addresses_of_many_hosts_is_one_message() -> None:
         text.replace("login1: 10.182.0.9", f"'{hosts}': '{addresses}'").replace("registry: images1", "")
     ) == [
         f"my.cluster.yml: addresses.{hosts}: found '{hosts}', unknown host, did you mean 'gpu1'? "
-        "allowed: the hosts of controllers, database, login, registry and nodes"
+        f"allowed: the hosts of {', '.join(key.name for key in SERVERS)} and nodes"
     ]
     assert time.process_time() - start < 2
 

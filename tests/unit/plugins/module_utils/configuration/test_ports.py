@@ -27,8 +27,7 @@ def declared(
     known: dict[str, Any] = {
         "controllers": ["head"],
         "database": "head",
-        "registry": "head",
-        "registry_port": 5000,
+        "servers": [("registry_port", ["head"], 5000)],
     } | others
     entries = [("nodes[0].Port", ["head", "n1"], None)] if nodes is None else nodes
     found = declared_listeners(nodes=entries, slurm_conf=slurm_conf or {}, slurmdbd_conf=slurmdbd_conf or {}, **known)

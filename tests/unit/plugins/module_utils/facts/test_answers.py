@@ -261,7 +261,7 @@ def test_a_fact_whose_name_is_not_printable_is_shown_as_one_line() -> None:
 
 
 def test_the_prefixes_of_variables_are_those_of_the_roles() -> None:
-    assert [*ROLES] == sorted(path.name for path in (MODULES.parents[1] / "roles").iterdir())
+    assert sorted(ROLES) == sorted(path.name for path in (MODULES.parents[1] / "roles").iterdir())
     assert {*OWN_FACTS} == {name for names in FACTS_OF.values() for name in names}
 
 
