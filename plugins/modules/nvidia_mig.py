@@ -65,7 +65,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import mig
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.devices import CHANGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import CHANGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import recordings
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import devices as gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver, mig
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import nvidia_gpus as gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.pci import PCI
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
     differences,

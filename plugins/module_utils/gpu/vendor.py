@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs im
 
 Ask = Callable[..., "str | None"]
 """Runs a program with arguments; its output, or None if it is not installed or fails."""
+Warn = Callable[[str], None]
 
 
 class GpuVendor(ABC):
@@ -43,7 +44,7 @@ class GpuVendor(ABC):
         """The PCI addresses of the machine's GPUs."""
 
     @abstractmethod
-    def read(self, tree: Tree, cores: Sequence[int], ask: Ask | None, warn: Callable[[str], None]) -> list[GpuFact]:
+    def read(self, tree: Tree, cores: Sequence[int], ask: Ask | None, warn: Warn, /) -> list[GpuFact]:
         """The machine's GPUs in the order of their device files.
 
         Args:
@@ -53,9 +54,9 @@ class GpuVendor(ABC):
             warn: takes what is odd about an answer.
         """
 
-    @abstractmethod
     def detected_names(self, gpu: Mapping[str, Any]) -> list[str]:
         """The types that AutoDetect gives what it finds of a GPU of a known model."""
+        return [detected_name(gpu["model"])]
 
     def read_list(self, status: int, output: str) -> tuple[str, int]:
         """The error of `list_command`, empty without one, and the GPUs that it lists."""

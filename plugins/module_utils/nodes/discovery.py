@@ -17,7 +17,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, gres_kinds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import machine_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import NVIDIA, vendor_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.devices import mig_name
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import mig_name
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import GpuVendor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import bits, format_list, of, parse_list
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold

@@ -162,12 +162,15 @@ def _check_files(gres: list[Mapping[str, Any]], facts: Facts) -> Iterator[tuple[
 
 
 def _check_gpus(gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """GPUs that AutoDetect will not find, and files of other GPUs; some vendors' are not measured."""
+    """GPUs that AutoDetect will not find, and files of other GPUs.
+
+    AMD's without a driver are not measured, nor those of a vendor that no class of `gpu` knows.
+    """
     if not gres:
         return
     vendor, by_method = vendor_of(gpus), vendor_by_method(gres[0].get("autodetect"))
     ready = bool(gpus) and all(gpu["minor"] is not None and gpu["model"] for gpu in gpus)
-    if by_method and (by_method is vendor or not gpus):
+    if by_method is vendor:
         yield from _check_counts(gres, gpus, vendor if ready and vendor.types_are_known else None)
     elif ready and not by_method:
         yield from _check_types(gres, gpus, vendor)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.devices import CHANGED, VENDOR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import CHANGED, VENDOR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.pci import PCI, is_display
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest

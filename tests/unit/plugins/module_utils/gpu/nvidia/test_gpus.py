@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import devices as gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.devices import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import nvidia_gpus as gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import (
     Usage,
     gres_type,
     parse_usage,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.pci import (
     numa_node,
     pci_model,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import Ask, GpuVendor, detected_name
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import Ask, GpuVendor, Warn, detected_name
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 
 DRIVER = "/proc/driver/nvidia/gpus"
@@ -142,7 +142,7 @@ def read_gpus(tree: Tree, cores: Sequence[int], usage: dict[str, Usage]) -> list
     return sorted(gpus, key=lambda gpu: (gpu["minor"] is None, gpu["minor"] or 0))
 
 
-def ask_usage(tree: Tree, ask: Ask, warn: Callable[[str], None]) -> dict[str, Usage]:
+def ask_usage(tree: Tree, ask: Ask, warn: Warn) -> dict[str, Usage]:
     """What nvidia-smi says of the GPUs, by PCI address. A part that is missing or not understood is a warning."""
     query, listing = (ask("nvidia-smi", *words) for words in (QUERY, LIST))
     usage = parse_usage(query or "", listing or "")
@@ -174,7 +174,7 @@ class Nvidia(GpuVendor):
     def find(self, tree: Tree) -> list[str]:
         return addresses(tree)
 
-    def read(self, tree: Tree, cores: Sequence[int], ask: Ask | None, warn: Callable[[str], None]) -> list[GpuFact]:
+    def read(self, tree: Tree, cores: Sequence[int], ask: Ask | None, warn: Warn, /) -> list[GpuFact]:
         usage = ask_usage(tree, ask, warn) if ask and tree.exists(DRIVER) else {}
         return read_gpus(tree, cores, usage)
 
