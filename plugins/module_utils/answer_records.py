@@ -100,7 +100,13 @@ class MigInstance(TypedDict):
     uuid: Word
 
 
-class GpuFact(TypedDict):
+class GpuVendorFact(TypedDict, total=False):
+    """The vendor of a GPU that is not NVIDIA's."""
+
+    vendor: Annotated[str, Pattern("amd")]
+
+
+class GpuFact(GpuVendorFact):
     """A GPU of the fact `slurm_hardware`."""
 
     minor: Annotated[int, Range(1 << 20)] | None

@@ -19,7 +19,7 @@ description:
   - Nothing is done on a host without an NVIDIA GPU, nor in a container, which uses the driver of its host; see O(gpus).
 options:
   platforms:
-    description: The packages of each platform and source, as C(module_utils/nvidia/platforms.py) has them.
+    description: The packages of each platform and source, as C(module_utils/gpu/nvidia/platforms.py) has them.
     type: dict
     required: true
   source:
@@ -153,10 +153,10 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.driver import DriverError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.driver import DriverError
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import DriverResult

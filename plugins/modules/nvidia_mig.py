@@ -64,9 +64,9 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import mig
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import CHANGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import mig
 from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
 
 if TYPE_CHECKING:

@@ -112,13 +112,22 @@ ansible_facts:
           returned: always
           sample: [/dev/nvidia0, /dev/nvidia1]
         gpus:
-          description: The NVIDIA GPUs by minor number; GPUs without a driver are last.
+          description:
+            - The GPUs by minor number; GPUs without a driver are last. They are NVIDIA's, or AMD's on a host that has
+              none of NVIDIA.
           type: list
           elements: dict
           returned: always
           contains:
+            vendor:
+              description: C(amd) for a GPU of AMD.
+              type: str
+              returned: with GPUs of AMD
+              sample: amd
             minor:
-              description: Minor number of its device file, 0 for C(/dev/nvidia0); null without a driver.
+              description:
+                - The number of its device file, 0 for C(/dev/nvidia0) and 128 for C(/dev/dri/renderD128); null without
+                  a driver.
               type: int
               returned: always
               sample: 0
@@ -142,7 +151,7 @@ ansible_facts:
               returned: always
               sample: a100
             memory_mb:
-              description: Its memory in MiB, from nvidia-smi; null without it.
+              description: Its memory in MiB, from nvidia-smi or the kernel; null without it.
               type: int
               returned: always
               sample: 81920

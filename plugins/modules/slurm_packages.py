@@ -205,7 +205,6 @@ plugins:
       sample: 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef
 """
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -215,7 +214,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options as wanted_directories
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     OPTIONS,
     File,
@@ -223,18 +221,18 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     write,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package as package_name
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import (
-    apt_get,
-    deb_files,
-    release_directory,
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import package_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt import Apt
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import (
+    PackageError,
+    PackageFile,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.deb_files import Deb, PackageError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_manager import PackageManager
 from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import REQUIRED_TEXT, run_module
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PackagesResult, Plugin
 
-APT_FILES = "/etc/apt/"
 LOCK_SECONDS = 1800
 """The time limit for an installation of a killed run, which may download gigabytes."""
 
@@ -243,7 +241,7 @@ def downloaded(module: AnsibleModule) -> list[File]:
     """The files of `downloads`. Raises PackageError, FileError, OSError."""
     files = []
     for wanted in module.params["downloads"]:
-        with open(deb_files.fetch_package(module, wanted["url"], wanted["sha256"].lower()), "rb") as content:
+        with open(package_files.fetch_package(module, wanted["url"], wanted["sha256"].lower()), "rb") as content:
             files.append(File(wanted["path"], content.read()))
     return files
 
@@ -261,8 +259,8 @@ class Plan:
     """What the host lacks."""
 
     names: list[str]
-    """The packages that apt installs by name, each with its version if it is known."""
-    debs: list[Deb]
+    """The packages that are installed by name, each with its version if it is known."""
+    package_files: list[PackageFile]
     """The packages that are files and are installed."""
     installed: dict[str, str]
     """The versions of all packages that are installed now, by name."""
@@ -277,13 +275,13 @@ class Plan:
 
     @property
     def targets(self) -> list[str]:
-        """The arguments of apt-get install."""
-        return self.names + [deb.path for deb in self.debs]
+        """Names of packages and paths of files, as the package manager takes them."""
+        return self.names + [package.path for package in self.package_files]
 
     @property
     def after(self) -> list[str]:
         """The packages that are installed, with their versions where these are known."""
-        return self.names + [f"{deb.name}={deb.version}" for deb in self.debs]
+        return self.names + [f"{package.name}={package.version}" for package in self.package_files]
 
 
 def check_options(params: Mapping[str, Any]) -> None:
@@ -299,83 +297,84 @@ def check_options(params: Mapping[str, Any]) -> None:
             raise PackageError(f"before: found {command!r}, allowed: a command, a list of texts")
 
 
-def check_debs(module: AnsibleModule, names: list[str]) -> tuple[list[Deb], list[Plugin]]:
+def check_package_files(
+    manager: PackageManager, params: Mapping[str, Any], names: list[str]
+) -> tuple[list[PackageFile], list[Plugin]]:
     """The packages that are files, and their plugins with `slurm_release`. Raises PackageError, OSError.
 
     names: the packages that are no files, which are not allowed with `slurm_release`.
     """
-    debs = [deb_files.read_package(module, package) for package in module.params["packages"] if not package["name"]]
-    deb_files.check_architecture(module, debs)
-    release = module.params["slurm_release"]
+    found = [manager.read_file(package) for package in params["packages"] if not package["name"]]
+    manager.check_architecture(found)
+    release = params["slurm_release"]
     if release and names:
         raise PackageError(f"{names[0]}: found a name, allowed: url or file, since the plugin in it must be read")
-    return debs, deb_files.check_plugins(module, debs, release) if release else []
+    return found, manager.check_plugins(found, release) if release else []
 
 
-def is_installed(deb: Deb, installed: Mapping[str, str], plugins: list[Plugin]) -> bool:
+def is_installed(package: PackageFile, installed: Mapping[str, str], plugins: list[Plugin]) -> bool:
     """Whether the host has this version of a package, and these plugins."""
-    return installed.get(deb.name) == deb.version and deb_files.plugins_installed(plugins)
+    return installed.get(package.name) == package.version and package_files.plugins_installed(plugins)
 
 
-def plan(module: AnsibleModule) -> Plan:
+def plan(module: AnsibleModule, manager: PackageManager) -> Plan:
     """Compare the host with the options. Raises PackageError, FileError, OSError."""
     params = module.params
     check_options(params)
     names = [package["name"] for package in params["packages"] if package["name"]]
-    debs, plugins = check_debs(module, names)
-    listing = module.run_command([*dpkg.QUERY])[1]
-    installed = {name: package.version for name, package in dpkg.installed(listing).items()}
+    found, plugins = check_package_files(manager, params, names)
+    installed = manager.installed()
     missing = [name for name in names if re.split("[=:/]", name)[0] not in installed]
-    missing += apt_get.find_versions_to_change(module, listing, {deb.name for deb in debs})
-    other_debs = [deb for deb in debs if not is_installed(deb, installed, plugins)]
+    missing += manager.find_versions_to_change({package.name for package in found})
+    other_files = [package for package in found if not is_installed(package, installed, plugins)]
     directories = Directories(wanted_directories(params["directories"]))
     directories.check()
     files = from_options(params["files"]) + downloaded(module)
     changed_files = [file for file in files if file.changes]
-    interrupted = bool(os.listdir(dpkg.JOURNAL))
-    stale = params["stale"] or bool(params["before"] and (changed_files or missing or other_debs))
-    return Plan(missing, other_debs, installed, plugins, directories, files, changed_files, interrupted, stale)
+    interrupted = manager.is_interrupted()
+    stale = params["stale"] or bool(params["before"] and (changed_files or missing or other_files))
+    return Plan(missing, other_files, installed, plugins, directories, files, changed_files, interrupted, stale)
 
 
-def download(module: AnsibleModule, plan: Plan) -> PackagesResult:
-    """Download the packages, and unpack them if that is wanted. Raises PackageError, OSError."""
+def download(manager: PackageManager, plan: Plan, unpacked: str | None) -> PackagesResult:
+    """Download the packages, and unpack them into a directory if one is given. Raises PackageError, OSError."""
     if plan.targets:
-        apt_get.install_packages(module, plan.targets, plan.debs)
-        if module.params["unpack"]:
-            release_directory.unpack_packages(module, plan.targets, plan.debs, module.params["unpack"])
+        manager.install(plan.targets, plan.package_files)
+        if unpacked:
+            manager.unpack(plan.targets, plan.package_files, unpacked)
     return {"changed": False, "installed": plan.targets, "held": {}, "files": [], "plugins": plan.plugins, "diff": []}
 
 
-def targets_checked_first(module: AnsibleModule, plan: Plan) -> list[str] | None:
-    """Check the release of Slurm that apt would install, before anything is changed. Raises PackageError.
+def targets_checked_first(manager: PackageManager, plan: Plan) -> list[str] | None:
+    """Check the release of Slurm that would be installed, before anything is changed. Raises PackageError.
 
-    Returns: the targets with their version, or None if apt must be asked again when they are installed.
+    Returns: the targets with their version, or None if this must be asked again when they are installed.
     """
-    # Files that give apt another source come first; then apt is asked after them.
-    if not plan.targets or any(file.path.startswith(APT_FILES) for file in plan.changed_files):
+    # Files that name another source of packages come first; the package manager is asked after them.
+    if not plan.targets or any(file.path.startswith(manager.source_files) for file in plan.changed_files):
         return None
-    checked = apt_get.limit_to_release(module, plan.targets, plan.debs)
-    return None if plan.stale or plan.interrupted else checked  # apt answers differently afterwards
+    checked = manager.limit_to_release(plan.targets, plan.package_files)
+    return None if plan.stale or plan.interrupted else checked  # the answer is another one afterwards
 
 
-def apply(module: AnsibleModule, plan: Plan) -> dict[str, str]:
+def apply(module: AnsibleModule, manager: PackageManager, plan: Plan) -> dict[str, str]:
     """Change the host, except in check mode.
 
     Returns: the packages that were held, with their versions. Raises PackageError, FileError, OSError.
     """
-    checked = targets_checked_first(module, plan)
+    checked = targets_checked_first(manager, plan)
     write(plan.files, module.check_mode)
     if not module.check_mode:
         if plan.stale:
             prepare(module)
         if plan.directories.differ:
             Directories(plan.directories.wanted).repair()  # their owners may be new
-        with apt_get.services_held(module.params["hold_services"]):
+        with manager.services_held(module.params["hold_services"]):
             if plan.interrupted:
-                apt_get.finish_installation(module)
+                manager.finish_installation()
             if plan.targets:
-                apt_get.install_packages(module, plan.targets, plan.debs, checked)
-    return apt_get.hold_packages(module) if module.params["hold"] else {}
+                manager.install(plan.targets, plan.package_files, checked)
+    return manager.hold() if module.params["hold"] else {}
 
 
 def lines_diff(title: str, before: list[str], after: list[str]) -> dict[str, str]:
@@ -391,7 +390,7 @@ def diff_of(plan: Plan, held: Mapping[str, str]) -> list[dict[str, str]]:
     diff: list[dict[str, str]] = [*(file.diff for file in plan.changed_files), *plan.directories.diff]
     after = plan.after
     if after:
-        changed = {deb.name for deb in plan.debs} | {name.partition("=")[0] for name in plan.names}
+        changed = {package.name for package in plan.package_files} | {name.partition("=")[0] for name in plan.names}
         before = [f"{name}={version}" for name, version in plan.installed.items() if name in changed]
         before = [f"{package} with other plugins" if package in after else package for package in before]
         diff.append(lines_diff("packages", before, after))
@@ -404,10 +403,11 @@ def diff_of(plan: Plan, held: Mapping[str, str]) -> list[dict[str, str]]:
 
 def install_wanted(module: AnsibleModule) -> PackagesResult:
     """The module's work, and its result. Raises PackageError, FileError, OSError."""
-    wanted = plan(module)
+    manager = Apt(module)
+    wanted = plan(module, manager)
     if module.params["download"]:
-        return download(module, wanted)
-    held = apply(module, wanted)
+        return download(manager, wanted, module.params["unpack"])
+    held = apply(module, manager, wanted)
     changes = [wanted.changed_files, wanted.directories.differ, wanted.after, held, wanted.interrupted]
     return {
         "changed": any([*changes, module.params["stale"]]),

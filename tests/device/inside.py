@@ -28,10 +28,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_c
     SLURM_CONF,
     fixed,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver, mig
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import machine_type
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver, mig
 
 COLLECTION = Path("/collection")
 CONF = Path("/etc/slurm")

@@ -60,7 +60,7 @@ PLACES: dict[str, str] = {
     "plugins/module_utils/locks.py": "test_locks",
     "plugins/module_utils/made.py": ROOTS,
     "plugins/module_utils/host/packages/apt_get.py": ROOTS,
-    "plugins/module_utils/host/packages/deb_files.py": ROOTS,
+    "plugins/module_utils/host/packages/package_files.py": ROOTS,
     "plugins/module_utils/host/packages/release_directory.py": ROOTS,
     "plugins/module_utils/run_note.py": ROOTS,
     "plugins/module_utils/scripts.py": RANDOM,

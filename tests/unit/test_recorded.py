@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 import recordings
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver, mig
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import nvidia_gpus as gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.pci import PCI
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
     differences,
     parse_node_line,
@@ -24,7 +26,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import machine_type
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver, mig
 
 COLLECTION = Path(__file__).parents[2]
 CHECKS = COLLECTION / "roles/slurm_health/files/checks"
@@ -61,7 +62,7 @@ def facts() -> dict[str, Any]:
 def test_the_gpu() -> None:
     """Its NUMA node is that of `nvidia-smi topo -m`; the kernel says -1 for it, as in most virtual machines."""
     assert facts()["gpus"] == [GPU]
-    assert recordings.tree().number(f"{gpus.PCI}/0000:00:06.0/numa_node") == -1
+    assert recordings.tree().number(f"{PCI}/0000:00:06.0/numa_node") == -1
     row = recordings.nvidia_smi(("topo", "-m"))[1].splitlines()[1]
     assert row.split("\t")[2:4] == [GPU["cores"], str(GPU["numa_node"])]
 

@@ -218,9 +218,10 @@ KEYS = (
         environment, since Slurm sets none if there are other flags.
 
         C(autodetect), the method by which Slurm finds the GPUs of a node and their files, cores and links,
-        C(nvml), C(nvidia) (Slurm 24.11 or later), C(rsmi), C(oneapi) or C(nrt). C(type) and C(count) are the
-        GPUs that must be found. The type is a part of the detected name, such as V(h100) of
-        C(nvidia_h100_80gb_hbm3). Not for nodes with C(State=CLOUD).
+        C(nvml), C(nvidia) (Slurm 24.11 or later), C(rsmi) (GPUs of AMD) or C(nrt). C(oneapi) is refused, since
+        no machine with GPUs of Intel has been seen. C(type) and C(count) are the GPUs that must be found. The
+        type is a part of the detected name, such as V(h100) of C(nvidia_h100_80gb_hbm3). Not for nodes with
+        C(State=CLOUD).
 
         C(mig), the layout of each GPU of the entry, a mapping of profiles to numbers of instances, such as
         V({1g.10gb: 7}), with C(autodetect=nvml). C(count) is the number of GPUs, not of instances.

@@ -26,6 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_fil
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import node_sets, parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS, TEXTS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import REFUSED_METHODS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import KEY, message, short, shown
 
@@ -43,7 +44,7 @@ _PROFILE = re.compile(r"([1-7]c\.)?[1-7]g\.[0-9]+gb([+-][a-z]+(\.[a-z]+)*)?")
 _NO_HOSTS = ("all", "default")  # words that mean something else where Slurm and Ansible expect hosts
 
 
-AUTODETECT = ("nvml", "nvidia", "rsmi", "oneapi", "nrt")
+AUTODETECT = ("nvml", "nvidia", "rsmi", "nrt")
 """The values of AutoDetect; `off` only undoes a line for all nodes, which is never written."""
 
 GPU_ENVIRONMENT = ("nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env")
@@ -203,6 +204,8 @@ def files(value: Any) -> str:
 
 def autodetect(value: Any) -> str:
     """A mechanism of Slurm that finds GPUs."""
+    if isinstance(value, str) and value in REFUSED_METHODS:
+        raise ValueError(f"refused: {REFUSED_METHODS[value]}")
     if value not in AUTODETECT:
         raise ValueError(f"allowed: {', '.join(AUTODETECT)}")
     return str(value)

@@ -14,8 +14,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_fi
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.drains import DRIVER
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.platforms import driver_platforms
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.platforms import driver_platforms
 
 MODULES_FILE, OPTIONS_FILE = NVIDIA_FILES
 

@@ -92,7 +92,7 @@ def resumes(host: RunHost) -> bool:
 
 def files(host: RunHost) -> list[dict[str, str]]:
     """A small program that makes the instances when the host boots. It uses a copy of the module's library."""
-    library = (COLLECTION / "plugins/module_utils/nvidia/mig.py").read_text(encoding="utf-8")
+    library = (COLLECTION / "plugins/module_utils/gpu/nvidia/mig.py").read_text(encoding="utf-8")
     return [
         plain_file(f"{SCRIPTS_DIR}/mig.py", f"{MARK}\n{library}"),
         program("/usr/local/sbin/slurm-mig", f"#!/usr/bin/python3 -I\n{MARK}\n{role_file('nvidia_mig', 'boot.py')}"),

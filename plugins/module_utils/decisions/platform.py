@@ -66,7 +66,9 @@ def expected_release(host: RunHost) -> dict[str, str] | None:
 
 def plugins(host: RunHost) -> list[str]:
     """Packages with which slurmd finds the GPUs of the host."""
-    return list(source(host).plugins["nvml"]) if host.name in host.shared("nvml_hosts") else []
+    packages = source(host).plugins
+    methods = [method for method in packages if host.name in host.shared("plugin_hosts")[method]]
+    return [package for method in methods for package in packages[method]]
 
 
 def missing_plugins(host: RunHost) -> list[str]:

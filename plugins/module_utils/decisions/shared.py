@@ -18,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import all_storage_plans, profile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host_directories import made_at_boot
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import JOB_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import SOURCES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 
@@ -89,9 +90,11 @@ def storage_plans(host: RunHost) -> dict[str, Any]:
     return all_storage_plans(host)
 
 
-def nvml_hosts(host: RunHost) -> list[str]:
-    """The hosts whose slurmd finds its GPUs by NVML."""
-    return autodetect_hosts(host["slurm_nodes"], host["slurm_hardware_types"], "nvml")
+def plugin_hosts(host: RunHost) -> dict[str, list[str]]:
+    """The hosts whose slurmd finds its GPUs with a plugin that has a package, by the method of AutoDetect."""
+    methods = {method for source in SOURCES.values() for method in source.plugins}
+    nodes, hardware = host["slurm_nodes"], host["slurm_hardware_types"]
+    return {method: autodetect_hosts(nodes, hardware, method) for method in sorted(methods)}
 
 
 def mig_hosts(host: RunHost) -> list[str]:

@@ -17,6 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error, sockets
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import daemon_look
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.cluster_look import checksum, text, uid
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import NVIDIA
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import TopologyError, counted_cpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_memory
@@ -63,7 +64,7 @@ def look(asked: HostQuestions) -> NodeLook:
     daemons = daemon_look.look({"slurmd": log, "munge": ""})
     absent: DaemonRecord = {"active": "", "enabled": False, "result": "", "log": []}
     points = mounted()
-    smi = run(["nvidia-smi", "-L"], seconds=20) if asked.gpus else None
+    smi = run([*NVIDIA.list_command], seconds=20) if asked.gpus else None
     error, count = nvidia(smi.status, f"{smi.output}\n{smi.errors}") if smi else ("", None)
     unresolved = [name for name in asked.controllers if not _resolves(name)]
     return {
@@ -179,10 +180,7 @@ def nvidia(status: int, listing: str) -> tuple[str, int | None]:
     """The error of `nvidia-smi -L`, and the GPUs that it lists; None if it is not installed."""
     if status == NOT_STARTED:
         return "", None
-    lines = [line.strip() for line in listing.split("\n") if line.strip()]
-    return ("" if not status else (lines or [f"exit status {status}"])[0]), sum(
-        bool(re.match(r"GPU \d+:", line)) for line in lines
-    )
+    return NVIDIA.read_list(status, listing)
 
 
 def xids(messages: str) -> list[str]:

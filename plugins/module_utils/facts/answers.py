@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -108,11 +108,13 @@ def _mapping(key: Check, of: Check, most: int = 4096) -> Check:
     return check
 
 
-def _record(**fields: Check) -> Check:
+def _record(fields: Mapping[str, Check], optional: Collection[str] = ()) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, Mapping):
             return f"found {_found(value)}, allowed: a mapping"
         for name, of in fields.items():
+            if name not in value and name in optional:
+                continue
             if name not in value:
                 return f"{name}: is missing"
             if what := of(value[name]):
@@ -175,7 +177,7 @@ def check_of(kind: Any, none: bool = False) -> Check:
     if kind is Any:
         return _anything
     if is_typeddict(kind) or dataclasses.is_dataclass(kind):
-        return _record(**checks_of(kind))
+        return _record(checks_of(kind), getattr(kind, "__optional_keys__", ()))
     most = next((bound.items for bound in bounds if isinstance(bound, Most)), 4096)
     if get_origin(kind) in (list, tuple):  # JSON has lists alone
         return _list(check_of(inner[0]), most, none)

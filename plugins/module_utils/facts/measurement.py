@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import HardwareFact
 from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import read_gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import TopologyError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
@@ -54,23 +55,6 @@ def ask(module: AnsibleModule, command: str, *arguments: str) -> str | None:
         module.warn(f"{command}: {answer.words}")
         return None
     return answer.output
-
-
-def gpu_usage(module: AnsibleModule, tree: Tree) -> dict[str, gpus.Usage]:
-    """What nvidia-smi says of the GPUs, by PCI address. A part that is missing or not understood is a warning."""
-    query, listing = (ask(module, "nvidia-smi", *words) for words in (gpus.QUERY, gpus.LIST))
-    usage = gpus.parse_usage(query or "", listing or "")
-    for words, output in ((gpus.QUERY, query), (gpus.LIST, listing)):
-        command = f"nvidia-smi {' '.join(words)}"
-        if odd := gpus.misunderstood(output or ""):
-            module.warn(f"{command}: found {odd[:200]!r}, which is not understood")
-        if output is not None and words == gpus.QUERY:
-            for address in tree.names(gpus.DRIVER):
-                if address not in usage:
-                    module.warn(f"{command}: no line of the driver's GPU {address}")
-        elif output is not None and not output.strip():
-            module.warn(f"{command}: no GPU")
-    return usage
 
 
 def disk_size(path: str) -> int:
@@ -121,13 +105,12 @@ def measure(
     topology = _measure_topology(tree, slurmd_parameters)
     # slurmd -C does not know the cluster's parameters.
     plain = _measure_topology(tree) if words and slurmd_parameters else topology
-    usage = gpu_usage(module, tree) if here and tree.exists(gpus.DRIVER) else {}
     facts: HardwareFact = {
         **topology.numbers,
         "real_memory": read_memory(tree),
         "tmp_disk": disk_size(tmp_fs) if here else None,
         "device_files": [path for path in devices if tree.exists(path)],
-        "gpus": gpus.read_gpus(tree, topology.cores, usage),
+        "gpus": read_gpus(tree, topology.cores, partial(ask, module) if here else None, module.warn),
     }
     found = differences({**facts, **plain.numbers}, words)
     for item in found:

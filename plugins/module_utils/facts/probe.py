@@ -41,7 +41,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import (
     ufw,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, without_part
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import NVIDIA
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import absent_users, ids_of, lowered
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import noted_plan
@@ -241,7 +241,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "hostname": hostname,
         "container": run(["systemd-detect-virt", "--container"]).strip() or "none",
         "memory_mib": _memory(_text(tree, "/proc/meminfo")),
-        "nvidia_gpus": len(gpus.addresses(tree)),
+        "nvidia_gpus": len(NVIDIA.find(tree)),
         "slurm_version": slurm["installed"] or slurm["candidate"],
         "slurm": slurm,
         "packages": {name: packages[name].version for name in questions.packages if name in packages},

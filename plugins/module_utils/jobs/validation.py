@@ -14,6 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_t
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import is_yes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import by_reason
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import environment_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import align_columns
 
@@ -71,6 +72,8 @@ class _Machine:
     kind: str
     """Its machine type."""
     gpus: int
+    visible: str
+    """The variable by which a job knows its GPUs."""
 
 
 def _describe_machines(
@@ -82,7 +85,7 @@ def _describe_machines(
         kind = node.get("hardware", "")
         gres = hardware.get(kind, {}).get("gres", [])
         gpus = sum(gres_count(entry) for entry in gres if entry["name"] == "gpu")
-        machines.update(dict.fromkeys(expand(node["hosts"]), _Machine(kind, gpus)))
+        machines.update(dict.fromkeys(expand(node["hosts"]), _Machine(kind, gpus, environment_of(gres))))
     return machines
 
 
@@ -91,7 +94,7 @@ def _sort_default_first(partitions: Iterable[Mapping[str, Any]]) -> list[Mapping
     return sorted(partitions, key=lambda partition: not partition.get("default"))
 
 
-def _node_job(partition: str, node: str, gpus: int) -> dict[str, Any]:
+def _node_job(partition: str, node: str, machine: _Machine) -> dict[str, Any]:
     """The job that proves one node in one partition: it runs there, with all GPUs visible if there are any."""
     job = {
         "name": f"{partition}/{node}",
@@ -99,9 +102,9 @@ def _node_job(partition: str, node: str, gpus: int) -> dict[str, Any]:
         "nodelist": node,
         "command": f'test "$SLURMD_NODENAME" = {node}',
     }
-    if gpus:
-        visible = f'IFS=,; set -- $CUDA_VISIBLE_DEVICES; test "$#" -eq {gpus}'
-        job |= {"gres": f"gpu:{gpus}", "command": f"{job['command']} || exit 1; {visible}"}
+    if machine.gpus:
+        visible = f'IFS=,; set -- ${machine.visible}; test "$#" -eq {machine.gpus}'
+        job |= {"gres": f"gpu:{machine.gpus}", "command": f"{job['command']} || exit 1; {visible}"}
     return job
 
 
@@ -259,7 +262,7 @@ def validation_jobs(
     resolve = resolver(nodes, hardware, slurm_conf)
     restrictions = {partition["name"]: _restrictions(partition) for partition in partitions}
     places = [_Place.of(partition["name"], resolve(partition["nodes"]), machines) for partition in partitions]
-    jobs = [_node_job(place.partition, node, machines[node].gpus) for place in places for node in place.nodes]
+    jobs = [_node_job(place.partition, node, machines[node]) for place in places for node in place.nodes]
     first = next((place for place in places if place.nodes), None)
     if first:
         jobs += [first.with_job(job) for job in _make_special_jobs(_limits_memory(slurm_conf, cgroup_conf))]

@@ -16,7 +16,9 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, gres_kinds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import machine_problems
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import NVIDIA, vendor_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import mig_name
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import GpuVendor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import bits, format_list, of, parse_list
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import Facts, shape
@@ -93,7 +95,7 @@ class _TypeFinder:
         if problems := machine_problems(machine, self._entries.get(host, {})):
             self.notes.add(host, f"no node line can be made, since the cluster file would refuse {'; '.join(problems)}")
             return
-        kind = self._find_type(machine, name)
+        kind = self._find_type(machine, name, vendor_of(facts["gpus"]))
         kind.take(host, machine)
         self.notes.add(host, *_name_losses(before, kind.machine, name or ""))
 
@@ -108,9 +110,9 @@ class _TypeFinder:
             return machine, oddities
         return with_gres, oddities_with_gres
 
-    def _find_type(self, machine: Machine, name: str | None) -> _Type:
+    def _find_type(self, machine: Machine, name: str | None, vendor: GpuVendor) -> _Type:
         """The type that a machine fits, that of this name if there are several; a new one if there is none."""
-        fitting = [kind for kind in self.types if kind.fits(machine)]
+        fitting = [kind for kind in self.types if kind.fits(machine, vendor)]
         if not fitting:
             fitting = [_Type("", machine)]
             self.types += fitting
@@ -155,12 +157,15 @@ class _Type:
         self.hosts: list[str] = []
         self.most = int(machine["real_memory"])  # what it was made with: the window does not move with the least
 
-    def fits(self, machine: Machine) -> bool:
-        """Whether a machine is of this type: equal except for a little memory and keys that a person added."""
+    def fits(self, machine: Machine, vendor: GpuVendor) -> bool:
+        """Whether a machine is of this type: equal except for a little memory and keys that a person added.
+
+        vendor: that of its GPUs.
+        """
         return (
             [self.machine.get(key, 1) for key in _SHAPE] == [machine.get(key, 1) for key in _SHAPE]
-            and _measurable(self.machine) == _measurable(machine)
-            and all(entry in self.machine["gres"] for entry in _written_by_hand(machine))
+            and _measurable(self.machine, vendor) == _measurable(machine, vendor)
+            and all(entry in self.machine["gres"] for entry in _written_by_hand(machine, vendor))
             and _is_near(self.most, machine["real_memory"])
         )
 
@@ -183,23 +188,23 @@ def _gpu_entries(machine: Machine) -> list[Machine]:
 # -- generic resources that a person wrote ---------------------------------------------------------------------------
 
 
-def _is_measurable(entry: Machine) -> bool:
-    """Whether a measurement can find a generic resource: GPUs of NVIDIA, and GPUs without a sign of their maker."""
-    if entry["name"] != "gpu":
-        return False
-    if "autodetect" in entry:
-        return entry["autodetect"] in ("nvml", "nvidia")
-    return str(entry.get("file", "/dev/nvidia")).startswith("/dev/nvidia")
+def _is_measurable(entry: Machine, vendor: GpuVendor) -> bool:
+    """Whether the measurement finds a generic resource: GPUs of NVIDIA, GPUs of the vendor that the host has GPUs of,
+    and GPUs without a sign of their vendor.
+    """
+    return entry["name"] == "gpu" and (
+        NVIDIA.has_entry(entry) or vendor.has_entry(entry) or not {"autodetect", "file"} & {*entry}
+    )
 
 
-def _measurable(machine: Machine) -> list[Machine]:
+def _measurable(machine: Machine, vendor: GpuVendor) -> list[Machine]:
     """The generic resources that a measurement can find."""
-    return [entry for entry in machine.get("gres") or () if _is_measurable(entry)]
+    return [entry for entry in machine.get("gres") or () if _is_measurable(entry, vendor)]
 
 
-def _written_by_hand(machine: Machine) -> list[Machine]:
+def _written_by_hand(machine: Machine, vendor: GpuVendor) -> list[Machine]:
     """The generic resources that no measurement finds: shards, network cards, GPUs of other makers."""
-    return [entry for entry in machine.get("gres") or () if not _is_measurable(entry)]
+    return [entry for entry in machine.get("gres") or () if not _is_measurable(entry, vendor)]
 
 
 def _add_known_gres(machine: Machine, odd: list[str], former: Machine, facts: Facts) -> tuple[Machine, list[str]]:
@@ -207,14 +212,15 @@ def _add_known_gres(machine: Machine, odd: list[str], former: Machine, facts: Fa
 
     Without a GPU that has a driver, the GPUs of the former type stay: its driver may be broken.
     """
-    detected, known = _measurable(machine), _measurable(former)
+    vendor = vendor_of(facts["gpus"])
+    detected, known = _measurable(machine, vendor), _measurable(former, vendor)
     if known not in ([], detected) and all(gpu["minor"] is None for gpu in facts["gpus"]):
         detected = known
         odd = [
             f"no GPU with a driver was found, so {_describe_gres(known)} stays in its machine type; if the GPUs are "
             "gone, run discover with -e hardware_remove_gres=true"
         ]
-    entries = [*detected, *_written_by_hand(former)]
+    entries = [*detected, *_written_by_hand(former, vendor)]
     return {**machine, **({"gres": entries} if entries else {})}, odd
 
 
@@ -302,25 +308,27 @@ def _make_gres(found: list[Mapping[str, Any]], machine: Machine) -> tuple[list[M
         notes += [f"the GPU at {address} has no driver and is left out" for address in away]
     if any(gpu["mig"] for gpu in driven):
         return _make_mig_entries(driven), notes
-    numbered = driven or [{**gpu, "minor": number} for number, gpu in enumerate(found)]
+    first = vendor_of(found).first_number
+    numbered = driven or [{**gpu, "minor": number} for number, gpu in enumerate(found, first)]
     return _make_file_entries(numbered, machine), notes
 
 
 def _make_file_entries(found: list[Mapping[str, Any]], machine: Machine) -> list[Machine]:
     """An entry for the GPUs of a type that are next to the same sockets; types and cores only where all have them."""
-    typed = all(gpu["type"] for gpu in found)
+    vendor, typed = vendor_of(found), all(gpu["type"] for gpu in found)
     near = [_widen_to_sockets(gpu["cores"], machine) for gpu in found]
     placed = all(near) and len(set(near)) > 1
     files: dict[tuple[str, str], list[str]] = {}
     for gpu, cores in zip(found, near):
         key = (gpu["type"] if typed else "", cores if placed else "")
-        files.setdefault(key, []).append(f"/dev/nvidia{gpu['minor']}")
+        files.setdefault(key, []).append(vendor.file_of(gpu["minor"]))
     return [
         {
             "name": "gpu",
             **({"type": kind} if kind else {}),
             "file": fold(names),
             **({"cores": cores} if cores else {}),
+            **({"flags": [*vendor.file_flags]} if vendor.file_flags else {}),
         }
         for (kind, cores), names in files.items()
     ]
@@ -343,7 +351,7 @@ def _make_mig_entries(found: list[Mapping[str, Any]]) -> list[Machine]:
     counts: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
     for gpu in found:
         layout = Counter(instance["profile"] for instance in gpu["mig"])
-        name = gpus.mig_name(gpu["model"] or "gpu")
+        name = mig_name(gpu["model"] or "gpu")
         whole = gpu["type"] and gpu["type"] in name and not layout
         kind = gpu["type"] if whole else name.removeprefix("nvidia_")
         counts[kind, tuple(layout.items())] += 1

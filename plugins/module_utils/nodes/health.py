@@ -5,21 +5,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, machine_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import VENDORS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import memory_percent
 
 
 def _gpus(gres: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The device files of all GPUs, the number of NVIDIA GPUs, and the number of MIG instances."""
+    """The device files of all GPUs, the number of GPUs whose vendor lists them, and the number of MIG instances."""
     entries = [entry for entry in gres if entry["name"] == "gpu"]
     files = [file for entry in entries for file in expand(entry.get("file") or "")]
-    detected = [entry for entry in entries if entry.get("autodetect") in ("nvml", "nvidia") and not entry.get("file")]
-    whole = sum(1 for file in files if re.fullmatch(r"/dev/nvidia\d+", file))
+    checked = [vendor for vendor in VENDORS.values() if vendor.list_command]
+    methods = {method for vendor in checked for method in vendor.methods}
+    detected = [entry for entry in entries if entry.get("autodetect") in methods and not entry.get("file")]
+    whole = sum(any(vendor.has_file(file) for vendor in checked) for file in files)
     return {
         "HEALTH_GPU_FILES": " ".join(files),
         "HEALTH_GPUS": str(whole + sum(int(entry.get("count") or 1) for entry in detected)),

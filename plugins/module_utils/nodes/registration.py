@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds, machine_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import detected_name, detected_names
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import vendor_by_method, vendor_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import GpuVendor, detected_name
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 
 Facts = Mapping[str, Any]
@@ -144,12 +145,13 @@ def _check_memory(machine: Machine, facts: Facts, percent: float) -> Iterator[tu
 def _check_files(gres: list[Mapping[str, Any]], facts: Facts) -> Iterator[tuple[str, str]]:
     """Device files must exist when slurmd starts (`_my_stat` in `src/interfaces/gres.c`).
 
-    The driver makes those of NVIDIA's GPUs: they may be missing if it knows their numbers, or has not been installed.
+    The driver makes those of GPUs: they may be missing if it knows their numbers, or has not been installed.
     """
     files = dict.fromkeys(file for entry in gres for file in expand(entry.get("file", "")))
-    coming = {f"/dev/nvidia{gpu['minor']}" for gpu in facts["gpus"]}
-    if all(gpu["minor"] is None for gpu in facts["gpus"]):
-        coming = {f"/dev/nvidia{number}" for number in range(len(facts["gpus"]))}
+    vendor, numbers = vendor_of(facts["gpus"]), [gpu["minor"] for gpu in facts["gpus"]]
+    if all(number is None for number in numbers):
+        numbers = [vendor.first_number + place for place in range(len(numbers))]
+    coming = {vendor.file_of(number) for number in numbers}
     missing = [file for file in files if file not in facts["device_files"] and file not in coming]
     if missing:
         present = [file for file in files if file not in missing]
@@ -160,29 +162,34 @@ def _check_files(gres: list[Mapping[str, Any]], facts: Facts) -> Iterator[tuple[
 
 
 def _check_gpus(gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """GPUs that NVML or the driver will not find; other makers' are not measured."""
+    """GPUs that AutoDetect will not find, and files of other GPUs.
+
+    AMD's without a driver are not measured, nor those of a vendor that no class of `gpu` knows.
+    """
     if not gres:
         return
+    vendor, by_method = vendor_of(gpus), vendor_by_method(gres[0].get("autodetect"))
     ready = bool(gpus) and all(gpu["minor"] is not None and gpu["model"] for gpu in gpus)
-    if gres[0].get("autodetect") in ("nvml", "nvidia"):
-        yield from _check_counts(gres, gpus, ready)
-    elif ready:
-        yield from _check_types(gres, gpus)
+    if by_method is vendor:
+        yield from _check_counts(gres, gpus, vendor if ready and vendor.types_are_known else None)
+    elif ready and not by_method:
+        yield from _check_types(gres, gpus, vendor)
 
 
 def _check_counts(
-    gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]], ready: bool
+    gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]], vendor: GpuVendor | None
 ) -> Iterator[tuple[str, str]]:
     """Counts by type: a type is part of the name that is found (`_normalize_sys_gres_types` in gres_gpu.c).
 
-    Without a driver all that can be said is how many GPUs there are.
+    Without a driver all that can be said is how many GPUs there are, and where the vendor's names do not follow from
+    the model; vendor: None then.
     """
-    if not ready:
+    if not vendor:
         configured = sum(int(entry.get("count") or 1) for entry in gres)
         if len(gpus) < configured:
             yield INVAL, _too_few("gres/gpu", configured, len(gpus))
         return
-    free = Counter(name for gpu in gpus for name in detected_names(gpu))
+    free = Counter(name for gpu in gpus for name in vendor.detected_names(gpu))
     kinds = [pair for entry in gres for pair in gres_kinds(entry)]
     for kind, count in sorted(kinds, key=lambda pair: -len(pair[0] or "")):
         present = _take_gpus(free, kind or "", count)
@@ -205,9 +212,11 @@ def _too_few(what: str, count: int, present: int) -> str:
     return f"{what} count {count} configured, {present} present; correct the gres or run discover"
 
 
-def _check_types(gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _check_types(
+    gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]], vendor: GpuVendor
+) -> Iterator[tuple[str, str]]:
     """Files that are another GPU than their type says; Slurm does not look."""
-    types = {f"/dev/nvidia{gpu['minor']}": gpu for gpu in gpus}
+    types = {vendor.file_of(gpu["minor"]): gpu for gpu in gpus}
     wrong: dict[tuple[str, str], list[str]] = {}
     for entry in gres:
         for file in expand(entry.get("file", "")):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import CHANGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import CHANGED
 from debs import GREET, HOSTS, NVIDIA_CLI, PLUGIN, STAND_IN, Site, Workshop, real_packages, serve
 from gpus import DECLARED, NODE, PLAIN, REMOVE, install_gpus
 from images import COMPLETE, FORGET, SMALL, push_image, tls_variables

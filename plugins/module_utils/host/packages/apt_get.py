@@ -16,7 +16,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.rel
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import parts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.deb_files import Deb, PackageError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import (
+    PackageError,
+    PackageFile,
+)
 
 APT_GET = ["apt-get", "--quiet=2", "--option=DPkg::Lock::Timeout=300"]
 INSTALL = [
@@ -124,7 +127,7 @@ def find_version(module: AnsibleModule, targets: list[str], package: str) -> str
     return found[1] if found else ""
 
 
-def limit_to_release(module: AnsibleModule, targets: list[str], debs: list[Deb]) -> list[str]:
+def limit_to_release(module: AnsibleModule, targets: list[str], debs: list[PackageFile]) -> list[str]:
     """The targets, with the version of Slurm that O(slurm) allows. Raises PackageError if there is no such version.
 
     Without it, apt would install what its lists have, which can be another release than that of the cluster.
@@ -147,7 +150,7 @@ def limit_to_release(module: AnsibleModule, targets: list[str], debs: list[Deb])
 
 
 def install_packages(
-    module: AnsibleModule, targets: list[str], debs: list[Deb], checked: list[str] | None = None
+    module: AnsibleModule, targets: list[str], debs: list[PackageFile], checked: list[str] | None = None
 ) -> None:
     """Install packages, or only download them. If apt does not find one, update its package lists and try again.
 

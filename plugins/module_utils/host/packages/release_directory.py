@@ -13,14 +13,17 @@ import tempfile
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_get import APT_GET, CHANGE, ENVIRONMENT
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.deb_files import Deb, PackageError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import (
+    PackageError,
+    PackageFile,
+)
 
 ARCHIVES = "/var/cache/apt/archives"
 UNPACKED = "packages"
 """The file of an unpacked directory that lists its packages."""
 
 
-def download_archives(module: AnsibleModule, targets: list[str], debs: list[Deb], directory: str) -> list[str]:
+def download_archives(module: AnsibleModule, targets: list[str], debs: list[PackageFile], directory: str) -> list[str]:
     """The files of the packages that apt would install for these targets, downloaded. Raises PackageError.
 
     debs: the packages among the targets that are files.
@@ -47,7 +50,7 @@ def download_archives(module: AnsibleModule, targets: list[str], debs: list[Deb]
     return files
 
 
-def unpack_packages(module: AnsibleModule, targets: list[str], debs: list[Deb], directory: str) -> None:
+def unpack_packages(module: AnsibleModule, targets: list[str], debs: list[PackageFile], directory: str) -> None:
     """Unpack the downloaded packages into a directory, which is never there in part. Raises PackageError, OSError."""
     os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(directory), prefix=".unpack-") as scratch:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.driver import DriverError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.platforms import driver_platforms
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.driver import DriverError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.platforms import driver_platforms
 from ansible_collections.gpucluster.slurm.plugins.modules import nvidia_driver
 
 PLATFORMS = driver_platforms()

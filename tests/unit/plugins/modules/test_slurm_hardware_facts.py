@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import measurement
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import nvidia_gpus as gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_topology
 from sysfs import Gpu, Machine

@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import (
     deb_files,
+    package_files,
 )
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_packages
 
@@ -22,7 +23,7 @@ def test_a_package_of_the_same_version_with_other_plugins_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such packages are built for two releases of Slurm."""
-    plugin, deb = tmp_path / "spank.so", deb_files.Deb("/d", "d", "pyxis", "0.24.0-1", "all")
+    plugin, deb = tmp_path / "spank.so", package_files.PackageFile("/d", "d", "pyxis", "0.24.0-1", "all")
     plugin.write_bytes(b"for 24.11")
     found = {"path": str(plugin), "sha256": sha256(b"for 24.11").hexdigest()}
     monkeypatch.setattr(dpkg, "JOURNAL", str(tmp_path / "none"))
@@ -58,7 +59,7 @@ def test_a_package_of_the_same_version_with_other_plugins_is_installed(
 @pytest.mark.parametrize("command", [[], ["apt-get", 5]])
 def test_a_command_that_cannot_be_run_is_refused_before_all_others(command: list[object]) -> None:
     module = Mock(params={"packages": [], "before": [["touch", "/x"], command]})
-    with pytest.raises(deb_files.PackageError, match=r"before: found .*, allowed: a command"):
+    with pytest.raises(package_files.PackageError, match=r"before: found .*, allowed: a command"):
         slurm_packages.install_wanted(module)
     module.run_command.assert_not_called()
 
@@ -66,7 +67,7 @@ def test_a_command_that_cannot_be_run_is_refused_before_all_others(command: list
 @pytest.mark.parametrize("name", ["", "-y", "a b", "a;b", "at-", "bash=1-", "-oAPT::x=y", "+at", "at/"])
 def test_what_is_no_package_is_refused(name: str) -> None:
     module = Mock(params={"packages": [{"name": name}], "before": []})
-    with pytest.raises(deb_files.PackageError, match=r"packages: name: found .*, allowed: the name of a package"):
+    with pytest.raises(package_files.PackageError, match=r"packages: name: found .*, allowed: the name of a package"):
         slurm_packages.install_wanted(module)
 
 
@@ -100,16 +101,16 @@ def test_a_name_with_a_version_is_installed_only_if_the_package_is_missing(
 
 
 def test_a_downloaded_file_has_its_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deb_files, "CACHE", str(tmp_path))
+    monkeypatch.setattr(package_files, "CACHE", str(tmp_path))
     key = b"\x99\x01\x00 a binary key"
-    monkeypatch.setattr(deb_files, "fetch_url", lambda *_words, **_more: (io.BytesIO(key), {"status": 200}))
+    monkeypatch.setattr(package_files, "fetch_url", lambda *_words, **_more: (io.BytesIO(key), {"status": 200}))
     wanted = {"path": str(tmp_path / "keyring.gpg"), "url": "https://x.example.org/key.gpg"}
     module = Mock(params={"downloads": [{**wanted, "sha256": sha256(key).hexdigest()}]})
     (file,) = slurm_packages.downloaded(module)
     assert (file.path, file.content) == (wanted["path"], key)
     assert file.diff["after"] == "(16 bytes that are no text)\n"
     module.params["downloads"][0]["sha256"] = "0" * 64
-    with pytest.raises(deb_files.PackageError, match=f"key.gpg: found sha256 .*, allowed {'0' * 64}"):
+    with pytest.raises(package_files.PackageError, match=f"key.gpg: found sha256 .*, allowed {'0' * 64}"):
         slurm_packages.downloaded(module)
 
 

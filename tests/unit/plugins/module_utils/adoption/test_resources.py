@@ -45,6 +45,13 @@ CASES: dict[str, tuple[str, tuple[str, ...], list[Entry], str, list[str]]] = {
         "shard:a:8,shard:8",
         ["Name=shard Count=8"],
     ),
+    "GPUs of Intel, which the cluster file cannot have": (
+        "gpu:max:2",
+        ("AutoDetect=oneapi",),
+        [],
+        "gpu:max:2",
+        ["AutoDetect=oneapi"],
+    ),
     "links without a device file": (
         "gpu:2",
         ("Name=gpu File=/dev/nvidia0", "Name=gpu Links=-1,2 Count=1"),

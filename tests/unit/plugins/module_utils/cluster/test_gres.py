@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import REFUSED_METHODS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from hypothesis import given
 from hypothesis import strategies as st
@@ -247,15 +248,22 @@ WRONG: dict[str, tuple[list[Gres], list[str]]] = {
             "[0].cores: found '0-', allowed: indexes of cores such as 0-3,8-11",
             f"[0].links: found '1,2', {LINKS}",
             f"[0].flags: found ['nvidia'], allowed: {FLAGS}",
-            "[0].autodetect: found 'nvm', allowed: nvml, nvidia, rsmi, oneapi, nrt",
+            "[0].autodetect: found 'nvm', allowed: nvml, nvidia, rsmi, nrt",
             "[0].mig: found {'1g': 1}, '1g' is not a profile, allowed: profiles of nvidia-smi such as 1g.10gb",
             "[1].cores: found '3-1', bad hostlist '[3-1]': the range '3-1' ends before it starts",
             f"[1].links: found [-1, -1], {LINKS}",
             f"[1].flags: found [], allowed: {FLAGS}",
-            "[1].autodetect: found True, allowed: nvml, nvidia, rsmi, oneapi, nrt",
+            "[1].autodetect: found True, allowed: nvml, nvidia, rsmi, nrt",
             "[1].mig: found [], allowed: a mapping, key: value",
             "[2].mig: found {'1g.10gb': 8}, allowed: instances of up to 7 compute slices on each GPU, these have 8",
             "[3].mig: found {'1g.10gb': 0}, allowed: a whole number from 1",
+        ],
+    ),
+    "GPUs of Intel": (
+        [gpu(type="max", count=4, autodetect="oneapi"), gpu(type="x", autodetect=["oneapi"])],
+        [
+            f"[0].autodetect: found 'oneapi', refused: {REFUSED_METHODS['oneapi']}",
+            "[1].autodetect: found ['oneapi'], allowed: nvml, nvidia, rsmi, nrt",
         ],
     ),
     "no file": ([gpu(type="t4", count=2)], ["[0].file: missing: the device files of the GPUs, or set autodetect"]),

@@ -8,7 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preparation, requirements, stages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    platform,
+    preparation,
+    requirements,
+    stages,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.shared import digest
 from plain_host import PlainHost, cluster
 
@@ -174,6 +179,18 @@ def test_a_name_may_have_a_domain() -> None:
 def test_settings_that_the_kernel_does_not_have() -> None:
     (objection,) = requirements.objections(host(base_kernel_settings={"net.x": 1}))
     assert objection.startswith("base_kernel_settings: found net.x, allowed:")
+
+
+@pytest.mark.parametrize(
+    ("method", "packages"),
+    [("nvml", ["slurm-wlm-nvml-plugin"]), ("rsmi", ["slurm-wlm-rsmi-plugin"]), ("nvidia", []), (None, [])],
+)
+def test_the_package_that_finds_gpus_of_a_vendor(method: str | None, packages: list[str]) -> None:
+    gres = [{"name": "gpu", **({"autodetect": method} if method else {"file": "/dev/nvidia0"})}]
+    machine = {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 2000, "gres": gres}
+    nodes = [{"hosts": "n1", "hardware": "m"}]
+    there = host("n1", slurm_hardware_types={"m": machine}, slurm_nodes=nodes)
+    assert platform.plugins(there) == packages
 
 
 def test_an_old_slurm_finds_no_gpu_and_sends_no_script() -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import read_gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import topology
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import TopologyError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import read_gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, bits, parse_list
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
     Topology,

@@ -97,6 +97,14 @@ def test_the_command_of_a_gpu_node(node: str, devices: str, status: int) -> None
     assert subprocess.run(["/bin/sh", "-c", command], env=environment, check=False).returncode == status
 
 
+def test_a_gpu_of_amd_is_counted_by_amds_variable() -> None:
+    gres = [{"name": "gpu", "count": 2, "autodetect": "rsmi"}]
+    hardware = {"amd": {"gres": gres}}
+    job = validation.validation_jobs(PARTITIONS[:1], [{"hosts": "n1", "hardware": "amd"}], hardware, {}, {})[0]
+    environment = {"SLURMD_NODENAME": "n1", "ROCR_VISIBLE_DEVICES": "0,1"}
+    assert subprocess.run(["/bin/sh", "-c", job["command"]], env=environment, check=False).returncode == 0
+
+
 def result(status: str, states: dict[str, str] | None = None, reason: str = "") -> dict[str, Any]:
     return {"name": "job", "status": status, "node_states": states or {}, "reason": reason}
 

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import (
     apt_get,
-    deb_files,
+    package_files,
 )
 
 
@@ -36,9 +36,9 @@ def test_services_are_held_while_packages_are_installed(policy: Path, before: st
 def test_services_are_held_no_more_after_a_failure(policy: Path) -> None:
     def fail() -> None:
         with apt_get.services_held(True):
-            raise deb_files.PackageError("no such package")
+            raise package_files.PackageError("no such package")
 
-    with pytest.raises(deb_files.PackageError):
+    with pytest.raises(package_files.PackageError):
         fail()
     assert not policy.exists()
 
@@ -64,7 +64,7 @@ def test_an_interrupted_installation_is_finished_when_another_one_has_ended(monk
     apt_get.finish_installation(module)
     assert module.run_command.call_count == 3
     module.run_command.side_effect = [(1, "", "dpkg: error processing package slurmd")]
-    with pytest.raises(deb_files.PackageError, match="error processing package slurmd"):
+    with pytest.raises(package_files.PackageError, match="error processing package slurmd"):
         apt_get.finish_installation(module)
 
 
@@ -94,7 +94,7 @@ def test_nothing_is_held_in_check_mode() -> None:
 def test_a_failed_hold_is_named() -> None:
     module = Mock(params={"hold": ["slurm-wlm"]}, check_mode=False)
     module.run_command.side_effect = [(0, LISTING, ""), (2, "", "dpkg: error: unable to lock\n")]
-    with pytest.raises(deb_files.PackageError, match="dpkg --set-selections: dpkg: error: unable to lock"):
+    with pytest.raises(package_files.PackageError, match="dpkg --set-selections: dpkg: error: unable to lock"):
         apt_get.hold_packages(module)
 
 
@@ -189,16 +189,16 @@ def test_apt_installs_the_release_of_the_cluster(versions: list[str], pinned: st
 
 def test_another_release_is_refused_with_new_lists_too() -> None:
     apt = Apt("24.11.5-4")
-    with pytest.raises(deb_files.PackageError, match=r"found version 24\.11\.5-4, allowed: Slurm 26\.05"):
+    with pytest.raises(package_files.PackageError, match=r"found version 24\.11\.5-4, allowed: Slurm 26\.05"):
         apt_get.limit_to_release(apt, ["slurmd"], [])
     assert apt.updates == 1
 
 
 def test_a_file_of_another_release_is_refused() -> None:
-    deb = deb_files.Deb("/x/s.deb", "s.deb", PACKAGE, "24.11.5-4", "amd64")
-    with pytest.raises(deb_files.PackageError, match=r"found version 24\.11\.5-4, allowed: Slurm 26\.05"):
+    deb = package_files.PackageFile("/x/s.deb", "s.deb", PACKAGE, "24.11.5-4", "amd64")
+    with pytest.raises(package_files.PackageError, match=r"found version 24\.11\.5-4, allowed: Slurm 26\.05"):
         apt_get.limit_to_release(Apt(""), ["/x/s.deb"], [deb])
-    same = deb_files.Deb("/x/s.deb", "s.deb", PACKAGE, "26.05.1-4", "amd64")
+    same = package_files.PackageFile("/x/s.deb", "s.deb", PACKAGE, "26.05.1-4", "amd64")
     assert apt_get.limit_to_release(Apt(""), ["/x/s.deb"], [same]) == ["/x/s.deb"]
 
 

@@ -15,6 +15,7 @@ from unittest.mock import Mock
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import (
     deb_files,
+    package_files,
 )
 
 
@@ -27,39 +28,39 @@ def test_plugins_of_a_package_are_returned_with_their_checksums(tmp_path: Path) 
         tar.add(__file__, "./usr/share/doc/test.py")
     module = Mock()
     module.run_command.return_value = (0, archive.getvalue(), b"")
-    deb = deb_files.Deb("/var/cache/test.deb", "test.deb", "test", "1-1", "all")
+    deb = package_files.PackageFile("/var/cache/test.deb", "test.deb", "test", "1-1", "all")
     path = "/usr/lib/x86_64-linux-gnu/slurm/spank_test.so"
     assert deb_files.check_plugins(module, [deb], "24.11") == [
         {"path": path, "sha256": sha256(library.read_bytes()).hexdigest()}
     ]
-    with pytest.raises(deb_files.PackageError, match=f"{path} is for Slurm 24.11, which Slurm 26.05 does not load"):
+    with pytest.raises(package_files.PackageError, match=f"{path} is for Slurm 24.11, which Slurm 26.05 does not load"):
         deb_files.check_plugins(module, [deb], "26.05")
 
 
 @pytest.mark.parametrize("where", ["copy", "elsewhere"])
 def test_the_copy_of_a_refused_package_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """Every user of the host can read it, and it may be no package at all."""
-    monkeypatch.setattr(deb_files, "CACHE", str(tmp_path / "copy"))
+    monkeypatch.setattr(package_files, "CACHE", str(tmp_path / "copy"))
     path = tmp_path / where / "x.deb"
     path.parent.mkdir()
     path.write_text("root:secret")
     if where == "elsewhere":
-        with pytest.raises(deb_files.PackageError):
-            raise deb_files.RefusedError(str(path), "x")
+        with pytest.raises(package_files.PackageError):
+            raise package_files.RefusedError(str(path), "x")
         assert path.exists()
         return
     module = Mock()
     module.run_command.return_value = (2, "", "not a Debian format archive\n")
     package = {"name": None, "url": None, "file": "/srv/x.deb", "sha256": None}
-    with pytest.raises(deb_files.PackageError, match=r"x\.deb: not a Debian format archive"):
+    with pytest.raises(package_files.PackageError, match=r"x\.deb: not a Debian format archive"):
         deb_files.read_package(module, package)
     assert not path.exists()
     path.write_text("root:secret")
-    with pytest.raises(deb_files.PackageError, match=r"x\.deb: found sha256"):
+    with pytest.raises(package_files.PackageError, match=r"x\.deb: found sha256"):
         deb_files.read_package(module, {**package, "sha256": "0" * 64})
     assert not path.exists()
     path.write_text("")
     module.run_command.return_value = (0, "amd64\n", "")
-    with pytest.raises(deb_files.PackageError, match="found architecture arm64"):
-        deb_files.check_architecture(module, [deb_files.Deb(str(path), "x.deb", "x", "1", "arm64")])
+    with pytest.raises(package_files.PackageError, match="found architecture arm64"):
+        deb_files.check_architecture(module, [package_files.PackageFile(str(path), "x.deb", "x", "1", "arm64")])
     assert not path.exists()

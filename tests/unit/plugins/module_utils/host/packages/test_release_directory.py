@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import (
-    deb_files,
+    package_files,
     release_directory,
 )
 
@@ -31,9 +31,9 @@ def test_packages_that_apt_would_install_are_found_where_they_are(
     )
     file = tmp_path / "5f70bf18a0860070-slurmd_26.05.1-1_amd64.deb"  # from a URL
     file.write_bytes(b"")
-    files = [deb_files.Deb(str(file), file.name, "slurmd", "26.05.1-1", "amd64")]
+    files = [package_files.PackageFile(str(file), file.name, "slurmd", "26.05.1-1", "amd64")]
     assert release_directory.download_archives(module, [str(file)], files, "/nowhere") == [str(deb), str(file)]
     deb.unlink()
     module.run_command.side_effect = [module.run_command.return_value, (100, "", "E: no network")]
-    with pytest.raises(deb_files.PackageError, match=r"apt-get download libslurm45=1:26.05.1-1: E: no network"):
+    with pytest.raises(package_files.PackageError, match=r"apt-get download libslurm45=1:26.05.1-1: E: no network"):
         release_directory.download_archives(module, [str(file)], files, "/nowhere")

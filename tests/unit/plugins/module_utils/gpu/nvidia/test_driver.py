@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver as nvidia
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.driver import DriverError, DriverTarget
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.platforms import driver_platforms
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver as nvidia
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.driver import DriverError, DriverTarget
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.platforms import driver_platforms
 
-ROLE = Path(__file__).parents[5] / "roles/nvidia_driver"
+ROLE = Path(__file__).parents[6] / "roles/nvidia_driver"
 PLATFORMS = driver_platforms()
 OPTIONS = {"source": "distribution", "branch": "", "modules": "auto", "display": False, "cuda": False}
 KERNEL = "6.12.117+deb13-amd64"

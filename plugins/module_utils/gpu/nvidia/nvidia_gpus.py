@@ -11,14 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import GpuFact, MigInstance
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, bits, format_list, of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu import vendor
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.pci import (
+    PCI,
+    is_display,
+    near_cores,
+    numa_node,
+    pci_model,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import Ask, GpuVendor, Warn, detected_name
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 
-PCI = "/sys/bus/pci/devices"
 DRIVER = "/proc/driver/nvidia/gpus"
-NODES = "/sys/devices/system/node/online"
-PCI_NAMES = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
 VENDOR = "0x10de"
-CLASSES = ("0x0300", "0x0302")  # VGA compatible and 3D controllers
 QUERY = ("--query-gpu=index,pci.bus_id,memory.total", "--format=csv,noheader,nounits")
 LIST = ("-L",)
 CHANGED = "/run/gpucluster-slurm/gpus-changed"
@@ -31,9 +36,7 @@ _GPU = re.compile(r"GPU (\d+):.*")
 _INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: ([^)]+)\)\s*")
 """Lines of the answer to LIST."""
 
-# Words of a model that name the maker, a line of products or nothing.
 _PLAIN = {"nvidia", "tesla", "quadro", "geforce", "grid", "graphics", "device", "corporation"}
-# Words after the number that tell two models apart.
 _VARIANTS = {"ti", "super", "ada", "d"}
 
 
@@ -46,28 +49,8 @@ class Usage:
 
 
 def gres_type(model: str) -> str:
-    """The name for Gres that a model gives: "NVIDIA A100-SXM4-80GB" is a100, "NVIDIA GeForce RTX 4090" is rtx4090.
-
-    It is the first word with a digit. A number alone takes the words before it that do not name the maker or a line of
-    products (rtx4090, rtxpro6000), and then the words after it that make another model (rtx3080ti, rtx6000ada). A
-    model without a digit is all its words (titanv); one that says nothing is a gpu.
-    """
-    words = [word for word in re.split(r"[\s_-]+", model.lower()) if word and word not in _PLAIN]
-    words = [re.sub(r"[^a-z0-9]", "", word) for word in words]
-    place = next((i for i, word in enumerate(words) if re.search(r"\d", word)), None)
-    if place is None:
-        return "".join(words) or "gpu"
-    if not words[place].isdigit():
-        return words[place]
-    end = place + 1
-    while end < len(words) and words[end] in _VARIANTS:
-        end += 1
-    return "".join(words[:end])
-
-
-def detected_name(model: str) -> str:
-    """The name that AutoDetect gives a model (`gpu_common_underscorify_tolower`): nvidia_h100_80gb_hbm3."""
-    return model.lower().replace(" ", "_")
+    """The name for Gres that a model gives."""
+    return vendor.gres_type(model, _PLAIN, _VARIANTS)
 
 
 def mig_name(model: str) -> str:
@@ -119,23 +102,6 @@ def parse_usage(query: str, listing: str) -> dict[str, Usage]:
     return result
 
 
-def pci_model(tree: Tree, address: str) -> str | None:
-    """The model of a device without a driver, from the machine's PCI names; what is in brackets is the product."""
-    device = (tree.text(f"{PCI}/{address}/device") or "").replace("0x", "")
-    names = next(filter(None, map(tree.text, PCI_NAMES)), "")
-    vendor = re.search(rf"^{VENDOR[2:]}\s.*\n((?:[\t#].*\n?|\n)*)", names, re.MULTILINE)
-    found = re.search(rf"^\t{device}\s+(.*)$", vendor[1], re.MULTILINE) if vendor and device else None
-    if found is None:
-        return None
-    product = re.search(r"\[(.*)\]", found[1])
-    return product[1] if product else found[1]
-
-
-def is_display(tree: Tree, address: str) -> bool:
-    """Whether a PCI device draws or computes, of any programming interface."""
-    return (tree.text(f"{PCI}/{address}/class") or "")[:6] in CLASSES
-
-
 def addresses(tree: Tree) -> list[str]:
     """The PCI addresses of the GPUs: those on PCI and those that the driver names."""
     found = set(tree.names(DRIVER))
@@ -143,18 +109,6 @@ def addresses(tree: Tree) -> list[str]:
         if tree.text(f"{PCI}/{address}/vendor") == VENDOR and is_display(tree, address):
             found.add(address)
     return sorted(found)
-
-
-def numa_node(tree: Tree, address: str) -> int | None:
-    """The NUMA node that is nearest to a PCI device; None if it is not known.
-
-    Where the kernel says -1, as in most virtual machines, it is the machine's only node (`nvidia-smi topo -m`).
-    """
-    node = tree.number(f"{PCI}/{address}/numa_node")
-    if node is not None and node >= 0:
-        return node
-    nodes = list(bits(tree.cpu_list(NODES) or 0))
-    return nodes[0] if len(nodes) == 1 else None
 
 
 def read_gpus(tree: Tree, cores: Sequence[int], usage: dict[str, Usage]) -> list[GpuFact]:
@@ -171,8 +125,7 @@ def read_gpus(tree: Tree, cores: Sequence[int], usage: dict[str, Usage]) -> list
             re.findall(r"^([^:\n]+):[ \t]*(.*)$", tree.text(f"{DRIVER}/{address}/information") or "", re.MULTILINE)
         )
         minor = driver.get("Device Minor", "").strip()
-        model = driver.get("Model", "").strip() or pci_model(tree, address)
-        near = tree.cpu_list(f"{PCI}/{address}/local_cpulist") or 0
+        model = driver.get("Model", "").strip() or pci_model(tree, VENDOR, address)
         known = usage.get(address, Usage())
         gpus.append(
             {
@@ -182,8 +135,53 @@ def read_gpus(tree: Tree, cores: Sequence[int], usage: dict[str, Usage]) -> list
                 "type": gres_type(model) if model else None,
                 "memory_mb": known.memory,
                 "numa_node": numa_node(tree, address),
-                "cores": format_list(of(i for i, core in enumerate(cores) if core & near)),
+                "cores": near_cores(tree, address, cores),
                 "mig": known.mig,
             }
         )
     return sorted(gpus, key=lambda gpu: (gpu["minor"] is None, gpu["minor"] or 0))
+
+
+def ask_usage(tree: Tree, ask: Ask, warn: Warn) -> dict[str, Usage]:
+    """What nvidia-smi says of the GPUs, by PCI address. A part that is missing or not understood is a warning."""
+    query, listing = (ask("nvidia-smi", *words) for words in (QUERY, LIST))
+    usage = parse_usage(query or "", listing or "")
+    for words, output in ((QUERY, query), (LIST, listing)):
+        command = f"nvidia-smi {' '.join(words)}"
+        if odd := misunderstood(output or ""):
+            warn(f"{command}: found {odd[:200]!r}, which is not understood")
+        if output is not None and words == QUERY:
+            for address in tree.names(DRIVER):
+                if address not in usage:
+                    warn(f"{command}: no line of the driver's GPU {address}")
+        elif output is not None and not output.strip():
+            warn(f"{command}: no GPU")
+    return usage
+
+
+class Nvidia(GpuVendor):
+    """NVIDIA's GPUs. Their driver has one program, nvidia-smi, and Slurm finds them by two methods."""
+
+    name = "NVIDIA"
+    file_prefix = "/dev/nvidia"
+    first_number = 0
+    methods = ("nvml", "nvidia")
+    types_are_known = True
+    environment = "CUDA_VISIBLE_DEVICES"
+    environment_flag = "nvidia_gpu_env"
+    list_command = ("nvidia-smi", *LIST)
+
+    def find(self, tree: Tree) -> list[str]:
+        return addresses(tree)
+
+    def read(self, tree: Tree, cores: Sequence[int], ask: Ask | None, warn: Warn, /) -> list[GpuFact]:
+        usage = ask_usage(tree, ask, warn) if ask and tree.exists(DRIVER) else {}
+        return read_gpus(tree, cores, usage)
+
+    def detected_names(self, gpu: Mapping[str, Any]) -> list[str]:
+        return detected_names(gpu)
+
+    def read_list(self, status: int, output: str) -> tuple[str, int]:
+        lines = [line.strip() for line in output.split("\n") if line.strip()]
+        count = sum(bool(re.match(r"GPU \d+:", line)) for line in lines)
+        return ("" if not status else (lines or [f"exit status {status}"])[0]), count

@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import gpus
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.gpus import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import nvidia_gpus as gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import (
     Usage,
     gres_type,
     parse_usage,
@@ -22,7 +23,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs im
     parse_mask,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_topology
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import driver
 from sysfs import Gpu, Machine
 
 QUERY = """\
@@ -153,6 +153,6 @@ def test_sets_of_cpus() -> None:
 
 
 def test_role_slurmd_looks_at_what_is_written_when_gpus_change() -> None:
-    role = Path(__file__).parents[5] / "roles/slurmd/tasks/configure.yml"
+    role = Path(__file__).parents[6] / "roles/slurmd/tasks/configure.yml"
     assert f"reads: [{gpus.CHANGED}]" in role.read_text()
     assert f" {gpus.CHANGED}\n" in driver.UNIT

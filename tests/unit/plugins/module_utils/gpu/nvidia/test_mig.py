@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia import mig
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nvidia.mig import Command, Gpu, MigError, Profiles
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import mig
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.mig import Command, Gpu, MigError, Profiles
 
 A100 = "NVIDIA A100-SXM4-40GB"
 H100 = "NVIDIA H100 80GB HBM3"
@@ -243,7 +243,7 @@ def test_a_command_that_does_nothing_is_noticed() -> None:
         mig.set_layouts(run, [("h100", 1, ("3g.40gb",))])
 
 
-BOOT = Path(__file__).parents[5] / "roles/nvidia_mig/files/boot.py"
+BOOT = Path(__file__).parents[6] / "roles/nvidia_mig/files/boot.py"
 
 
 @pytest.mark.parametrize(
