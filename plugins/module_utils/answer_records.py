@@ -277,7 +277,7 @@ class NodeOptions(TypedDict):
 
 
 class NodeLook(TypedDict):
-    """What the module slurm_doctor_node_info returns, beside the time."""
+    """What the module slurm_doctor_node_info returns, apart from the time."""
 
     version: Line
     slurmd: DaemonRecord

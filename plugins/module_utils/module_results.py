@@ -310,7 +310,7 @@ class PeopleResult(PeopleSometimes):
 
 
 class StepResult(Result):
-    """The result of slurm_removal. Names become hosts of the play."""
+    """What a step of slurm_removal or slurm_rolling returns. Names become hosts of the play."""
 
     ready: Annotated[list[HostName], Most(MOST_HOSTS)]
     over: bool

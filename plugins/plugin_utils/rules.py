@@ -12,7 +12,7 @@ PLUGINS = "ansible_collections.gpucluster.slurm.plugins"
 
 
 def import_rules() -> None:
-    """Import all rules, and the lookup that asks them.
+    """Import all rules, the lookup that asks them, and the checks of answers.
 
     In Ansible's main process, this is done once for the processes of all tasks, which inherit it. Otherwise each one
     would read and compile them again, for 0.2 to 0.3 s, since Ansible keeps no compiled code of a collection.
@@ -21,3 +21,4 @@ def import_rules() -> None:
     for path in sorted(directory.glob("*.py")):
         import_module(f"{PLUGINS}.module_utils.decisions.{path.stem}")
     import_module(f"{PLUGINS}.lookup.decision")
+    import_module(f"{PLUGINS}.module_utils.facts.answers")

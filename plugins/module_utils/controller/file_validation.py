@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks of wanted files before they are put in force: by the tables, beside the host, and by Slurm itself."""
+"""The checks of wanted files before they are put in force: by the tables, with the host, and by Slurm."""
 
 from __future__ import annotations
 
