@@ -63,6 +63,25 @@ def test_the_drawing_of_a_run_has_the_stages_in_their_order() -> None:
     assert drawn == re.findall(r"import_playbook: stages/(\w+)\.yml", site)
 
 
+@pytest.mark.parametrize(
+    ("kind", "files"), [("modules", "modules/*.py"), ("filters", "filter/*.yml"), ("lookups", "lookup/*.py")]
+)
+def test_each_plugin_is_stable_or_internal(kind: str, files: str) -> None:
+    """docs/admin/stability.md has a row for each kind of plugin that a task can use."""
+    page = (ROOT / "docs/admin/stability.md").read_text()
+    (row,) = re.findall(rf"^\| {kind} \| (.*) \|$", page, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", row)) == sorted(path.stem for path in (ROOT / "plugins").glob(files))
+
+
+def test_each_result_of_a_playbook_is_on_the_page_of_stable_results() -> None:
+    page = (ROOT / "docs/admin/stability.md").read_text()
+    stats = re.compile(r"ansible\.builtin\.set_stats:\n +data:\n +(\w+):")
+    tasks = [path.read_text() for path in sorted((ROOT / "roles").glob("*/tasks/*.yml"))]
+    results = {name for text in tasks for name in stats.findall(text)}
+    assert len(results) > 10
+    assert [name for name in sorted(results) if f"`{name}`" not in page] == []
+
+
 def test_the_tasks_of_a_converged_node_are_counted_in_one_place() -> None:
     """tests/integration/default/test_bare_hosts.py counts the tasks; a copy of the number would be wrong one day."""
     count = re.compile(r"\b(one|two|three|four|\d+)\s+remote\s+tasks?\b")
