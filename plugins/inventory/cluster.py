@@ -261,6 +261,14 @@ options:
     choices: [standard, strict]
     default: standard
     version_added: 0.2.0
+  defaults:
+    description:
+      - The generation of the collection's own values for parameters of Slurm. A release of the collection can have a new
+        generation, and a cluster keeps its values until this number is raised.
+      - C(site.yml --check) shows the parameters that the newest generation changes, with the reasons.
+    type: int
+    default: 1
+    version_added: 0.2.0
   firewall:
     description:
       - The firewall of all hosts, with these keys. Without it, the collection loads no firewall.

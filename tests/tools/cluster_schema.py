@@ -233,6 +233,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.files: {**TEXT, "pattern": "^\\s*/"},
     schema.autodetect: {"enum": [*schema.AUTODETECT]},
     schema.profile: {"enum": [*schema.PROFILES]},
+    schema.generation: {"type": "integer", "minimum": 1, "maximum": schema.NEWEST_GENERATION},
     schema.gres_flags: {"anyOf": [{"type": "string"}, list_of({"enum": [*schema.GRES_FLAGS]}, 1)]},
     schema.cores: or_list(TEXT),
     schema.gres_conf: list_of(TEXT, 1),

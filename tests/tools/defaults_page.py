@@ -33,15 +33,6 @@ Values marked "added" stand together with those of the site. [The design](../des
 generations.
 """
 
-VARIABLES = {
-    defaults.SLURM: "`slurm_conf`",
-    defaults.CGROUP: "`cgroup_conf`",
-    defaults.JOB_CONTAINER: "none",
-    defaults.SLURMDBD: "`slurmdbd_conf`",
-    defaults.MARIADB: "`mariadb_settings`",
-}
-"""The key or variable with which a site replaces the values of a file, in the order of the page."""
-
 
 def cells(row: Default) -> Iterator[str]:
     """The cells of a row of the page."""
@@ -62,8 +53,8 @@ def cells(row: Default) -> Iterator[str]:
 def page() -> str:
     """The text of the page."""
     lines = [HEAD]
-    for file, variable in VARIABLES.items():
-        lines += [f"## {file}\n", f"A site's own values: {variable}.\n"]
+    for file, variable in defaults.FILES.items():
+        lines += [f"## {file}\n", *([f"A site's own values: `{variable}`.\n"] if variable else [])]
         lines += ["| key | value | condition | reason | source | generation |", "|---|---|---|---|---|---|"]
         rows = [row for row in defaults.DEFAULTS if row.file == file]
         lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells(row))} |" for row in rows]

@@ -43,6 +43,7 @@ CLUSTER: dict[str, Any] = {
     "slurm_epilogs": [],
     "slurm_private_tmp": "",
     "slurm_profile": "standard",
+    "slurm_defaults": 1,
     "slurm_job_user_id": 965,
     "slurm_no_new_privileges": False,
     "slurm_firewall": {},

@@ -68,6 +68,9 @@ LONGEST_TEXT = 2**22
 PROFILES = ("standard", "strict")
 """Values of the key `profile`, the usual one first (`roles/slurm/vars/main/profiles.yml`)."""
 
+NEWEST_GENERATION = 2
+"""The last generation of the defaults (docs/design/defaults.md)."""
+
 PACKAGE_SOURCES = ("distribution", "schedmd")
 """The package sources that have a name. SchedMD's packages can also come from a repository, or be files."""
 
@@ -217,6 +220,13 @@ def profile(value: Any) -> str:
     if value not in PROFILES:
         raise ValueError(f"allowed: {', '.join(PROFILES)}")
     return str(value)
+
+
+def generation(value: Any) -> int:
+    """A generation of the defaults."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= NEWEST_GENERATION:
+        raise ValueError(f"allowed: a generation of the defaults, 1 to {NEWEST_GENERATION}")
+    return value
 
 
 def gres_flags(value: Any) -> list[str]:
@@ -534,6 +544,7 @@ CLUSTER = Kind(
         "epilogs": {"type": sequence},
         "private_tmp": {"type": text},
         "profile": {"type": profile},
+        "defaults": {"type": generation},
         "firewall": {"type": mapping},
         "slurm_conf": {"type": mapping},
         "cgroup_conf": {"type": mapping},
@@ -707,6 +718,7 @@ VARIABLES = {
     "epilogs": "slurm_epilogs",
     "private_tmp": "slurm_private_tmp",
     "profile": "slurm_profile",
+    "defaults": "slurm_defaults",
     "firewall": "slurm_firewall",
     "accounting": "slurm_accounting_*",
     **{f"accounting.{key}": f"slurm_accounting_{key}" for key in ACCOUNTING.own},

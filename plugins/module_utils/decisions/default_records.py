@@ -35,6 +35,7 @@ class Target:
     release: str
     """Such as 24.11; empty while it is not known."""
     platform: Release
+    generation: int
     _held: dict[Condition, bool] = field(default_factory=dict, compare=False)
 
     @cached_property

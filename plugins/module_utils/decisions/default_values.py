@@ -17,6 +17,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MAIL_PROGRAM
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_accounting import has_policy, preempts
 
+
+def site_value(target: Target, key: str, default: Any = None) -> Any:
+    """The site's own value of a parameter of slurm.conf, whose keys Slurm compares without case."""
+    return next((value for name, value in target.host["slurm_conf"].items() if name.lower() == key.lower()), default)
+
+
 # -- conditions -------------------------------------------------------------------------------------------------------
 
 DATABASE = Condition("`database`", lambda target: bool(target.host["slurm_database"]))
@@ -41,6 +47,7 @@ PROLOGS = Condition("`prologs`", lambda target: bool(target.host["slurm_prologs"
 EPILOGS = Condition("`epilogs`", lambda target: bool(target.host["slurm_epilogs"]))
 NODES = Condition("nodes", lambda target: "DefMemPerCPU" in target.of_nodes)
 GRES = Condition("machine types with `gres`", lambda target: "GresTypes" in target.of_nodes)
+REBOOTS = Condition("`RebootProgram`", lambda target: site_value(target, "RebootProgram", "") is not None)
 GPUS = Condition(
     "`database` and machine types with GPUs",
     lambda target: target.holds(DATABASE) and "gpu" in target.of_nodes.get("GresTypes", ()),

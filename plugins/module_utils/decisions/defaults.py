@@ -33,7 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
     LIB_DIR,
     LOG_DIR,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import NEWEST, RELEASES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import NEWEST, RELEASES, Release
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 SLURM = "slurm.conf"
@@ -41,6 +41,15 @@ CGROUP = "cgroup.conf"
 JOB_CONTAINER = "job_container.conf"
 SLURMDBD = "slurmdbd.conf"
 MARIADB = "zz-gpucluster-slurm.cnf"
+
+FILES: Mapping[str, str] = {
+    SLURM: "slurm_conf",
+    CGROUP: "slurm_cgroup_conf",
+    JOB_CONTAINER: "",
+    SLURMDBD: "slurmdbd_conf",
+    MARIADB: "mariadb_settings",
+}
+"""The files, and the variable with which a site replaces the values of each; empty for none."""
 
 PRIVATE = ("accounts", "events", "jobs", "reservations", "usage", "users")
 
@@ -78,6 +87,15 @@ DEFAULTS: tuple[Default, ...] = (
     ),
     Default(SLURM, "MailDomain", when.MAIL_DOMAIN, "The address of a user who gives none.", MAN),
     Default(SLURM, "RebootProgram", "/usr/sbin/reboot", "`scontrol reboot` and rolling.yml need it.", MAN),
+    Default(
+        SLURM,
+        "ResumeTimeout",
+        600,
+        "With Slurm's 60 s, a server that takes two minutes to boot stays down after `scontrol reboot`.",
+        "src/slurmctld/power_save.c",
+        when.REBOOTS,
+        generation=2,
+    ),
     Default(
         SLURM,
         "PrologFlags",
@@ -320,14 +338,16 @@ PROGRAMS = ("Prolog", "Epilog")
 """Parameters whose values are programs, not options; each program has a line of its own."""
 
 
-def target(host: RunHost, release: str) -> Target:
-    """The cluster of a host with a release of Slurm. A release that is not known yet is the newest one."""
-    return Target(host, release, RELEASES.get(release, RELEASES[NEWEST]))
+def target(host: RunHost, release: str, unknown: Release = RELEASES[NEWEST]) -> Target:
+    """The cluster of a host with a release of Slurm, and the release to assume where this one is not known."""
+    return Target(host, release, RELEASES.get(release, unknown), int(host["slurm_defaults"]))
 
 
 def rows_for(file: str, target: Target) -> Iterator[Default]:
     """The rows of a file that apply to a cluster."""
-    return (row for row in DEFAULTS if row.file == file and target.holds(row.when))
+    return (
+        row for row in DEFAULTS if row.file == file and row.generation <= target.generation and target.holds(row.when)
+    )
 
 
 def values(file: str, target: Target) -> dict[str, Any]:
@@ -363,7 +383,8 @@ def _join(key: str, rows: list[Default], target: Target, site: Mapping[str, Any]
     wanted: dict[str, list[str]] = {FIRST: [], OPTION: [], LAST: []}
     for row in rows:
         wanted[row.place].append(row.value_for(target))
-    options = [option for option in wanted[OPTION] if not removed and option.partition("=")[0].lower() not in names]
+    found = [option for option in wanted[OPTION] if option is not None and not removed]
+    options = [option for option in found if option.partition("=")[0].lower() not in names]
     joined = [*wanted[FIRST], *own, *options, *wanted[LAST]]
     return joined if key in PROGRAMS else distinct(joined)
 

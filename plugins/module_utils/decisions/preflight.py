@@ -22,6 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_remark
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import generations
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     GROUP_ROLES,
     SRUN_PORTS,
@@ -95,6 +96,7 @@ SHARED = (
     "slurm_private_tmp",
     "slurm_plugstack",
     "slurm_profile",
+    "slurm_defaults",
     "slurm_containers",
     "slurm_no_new_privileges",
     "slurm_firewall",
@@ -297,6 +299,8 @@ def _remarks(host: RunHost) -> Iterator[str]:
             "lost with none of them"
         )
     yield from script_remarks(host["slurm_prologs"], host["slurm_epilogs"])
+    if host.check_mode:
+        yield from generations.differences(host)
 
 
 def suspended_remarks(host: RunHost) -> Iterator[str]:

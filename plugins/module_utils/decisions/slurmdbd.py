@@ -13,7 +13,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import Target
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.notes import (
     has_note,
     is_settled,
@@ -28,7 +27,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platfor
     packages_version,
     platform,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import RELEASES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
 
@@ -87,8 +85,7 @@ def lacks_package(host: RunHost) -> bool:
 
 def default_values(host: RunHost, release: str = "") -> dict[str, Any]:
     """Parameters of slurmdbd.conf, which a site's own slurmdbd_conf overrides; release: as of conf()."""
-    present = RELEASES[release] if release in RELEASES else platform(host)
-    return defaults.values(defaults.SLURMDBD, Target(host, release, present))
+    return defaults.values(defaults.SLURMDBD, defaults.target(host, release, platform(host)))
 
 
 def conf(host: RunHost, release: str = "") -> str:

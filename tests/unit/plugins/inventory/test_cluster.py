@@ -50,6 +50,7 @@ def test_variables_are_on_the_group_of_all_hosts() -> None:
         "slurm_conf",
         "slurm_controllers",
         "slurm_database",
+        "slurm_defaults",
         "slurm_epilogs",
         "slurm_files",
         "slurm_firewall",

@@ -149,6 +149,7 @@ def test_variables() -> None:
         "slurm_epilogs": [],
         "slurm_private_tmp": "",
         "slurm_profile": "standard",
+        "slurm_defaults": 1,
         "slurm_firewall": {},
     }
 

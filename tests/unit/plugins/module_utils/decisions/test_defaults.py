@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf as lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import NEWEST_GENERATION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, generations, slurm_conf
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
     ALWAYS,
     FIRST,
@@ -16,6 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default
     SET,
     Default,
 )
+from plain_host import cluster
 
 OF_SLURM = [row for row in defaults.DEFAULTS if row.file != defaults.MARIADB]
 
@@ -48,3 +53,31 @@ def test_an_adopted_cluster_keeps_paths_of_its_own() -> None:
     assert found["KillWait"] == 30
     assert "PriorityType" not in found
     assert {row.key for row in defaults.DEFAULTS if row.of_collection and row.when is not ALWAYS} == set()
+
+
+def parameters_of(release: str = "24.11", **variables: Any) -> dict[str, str]:
+    """The parameters of slurm.conf before the nodes, as Slurm reads them."""
+    text = lines(*slurm_conf.layers(cluster(**variables)["head"], release))
+    return {name: value for name, _equals, value in (line.partition("=") for line in text.splitlines())}
+
+
+def test_the_schema_knows_the_newest_generation() -> None:
+    assert max(row.generation for row in defaults.DEFAULTS) == NEWEST_GENERATION
+
+
+def test_a_cluster_keeps_its_generation() -> None:
+    assert "ResumeTimeout" not in parameters_of()
+    assert parameters_of(slurm_defaults=2)["ResumeTimeout"] == "600"
+    assert parameters_of(slurm_defaults=2, slurm_conf={"resumetimeout": 90})["ResumeTimeout"] == "90"
+
+
+def test_a_node_that_slurm_does_not_reboot_needs_no_time_for_it() -> None:
+    assert "ResumeTimeout" not in parameters_of(slurm_defaults=2, slurm_conf={"rebootprogram": None})
+
+
+def test_the_newest_generation_is_shown_with_both_values_and_the_reason() -> None:
+    (line,) = [line for line in generations.differences(cluster()["head"]) if "ResumeTimeout" in line]
+    assert line.startswith("slurm.conf ResumeTimeout: not set -> 600 with defaults: 2. With Slurm's 60 s, a server")
+    own = cluster(slurm_conf={"resumetimeout": 90})["head"]
+    assert [line for line in generations.differences(own) if "ResumeTimeout" in line] == []
+    assert generations.differences(cluster(slurm_defaults=2)["head"]) == []
