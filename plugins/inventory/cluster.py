@@ -263,8 +263,8 @@ options:
     version_added: 0.2.0
   defaults:
     description:
-      - The generation of the collection's own values for parameters of Slurm. A release of the collection can have a new
-        generation, and a cluster keeps its values until this number is raised.
+      - The generation of the collection's own values for parameters of Slurm. A release of the collection can have
+        a new generation, and a cluster keeps its values until this number is raised.
       - C(site.yml --check) shows the parameters that the newest generation changes, with the reasons.
     type: int
     default: 1

@@ -17,6 +17,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
     FIRST,
     LAST,
+    OPTION,
+    PARTITION,
     Default,
     Follows,
 )
@@ -36,14 +38,14 @@ generations.
 
 def cells(row: Default) -> Iterator[str]:
     """The cells of a row of the page."""
-    yield f"`{row.key}`"
+    yield f"`{row.key}` of partitions" if row.place == PARTITION else f"`{row.key}`"
     if row.value is None:
         value = "removed"
     elif isinstance(row.value, Follows):
         value = row.value.text
     else:
         value = f"`{value_text(row.value)}`"
-    yield f"{value}, added" if row.place in (FIRST, LAST) else value
+    yield f"{value}, added" if row.place in (FIRST, LAST, OPTION) else value
     yield row.when.text
     yield row.reason
     yield row.source

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.gpu_defaults import billing_weights
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import node_parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import Release
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -27,6 +28,10 @@ OPTION = "option"
 """The value stands after the options of the site, unless the site has this option or removes the parameter."""
 
 
+PARTITION = "partition"
+"""The value is a mapping: the parameter of each partition by name, unless the site has set it there."""
+
+
 @dataclass(frozen=True)
 class Target:
     """The cluster and the release of Slurm for which a file is written."""
@@ -42,6 +47,14 @@ class Target:
     def of_nodes(self) -> Mapping[str, Any]:
         """The parameters that follow from the nodes."""
         return node_parameters(self.host["slurm_nodes"], self.host["slurm_hardware_types"])
+
+    @cached_property
+    def weights(self) -> dict[str, str]:
+        """TRESBillingWeights of each partition with GPUs."""
+        host = self.host
+        return billing_weights(
+            host["slurm_partitions"], host["slurm_nodes"], host["slurm_hardware_types"], host["slurm_conf"]
+        )
 
     def holds(self, condition: Condition) -> bool:
         """Whether a condition holds. Many rows share one, and Ansible would render the variables each time."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import scratch, state_directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
     Condition,
@@ -51,6 +52,29 @@ REBOOTS = Condition("`RebootProgram`", lambda target: site_value(target, "Reboot
 GPUS = Condition(
     "`database` and machine types with GPUs",
     lambda target: target.holds(DATABASE) and "gpu" in target.of_nodes.get("GresTypes", ()),
+)
+
+
+def partition_values(target: Target, key: str) -> list[Any]:
+    """What the site has set for a parameter of its partitions."""
+    return [
+        value
+        for partition in target.host["slurm_partitions"]
+        for name, value in partition.items()
+        if name.lower() == key.lower() and value is not None
+    ]
+
+
+def is_billed(target: Target) -> bool:
+    """Whether the collection weighs what jobs use. A site that weighs or tracks resources itself knows better."""
+    own = partition_values(target, "TRESBillingWeights") or site_value(target, "AccountingStorageTRES", "") != ""
+    return target.holds(GPUS) and not own and bool(target.weights)
+
+
+BILLED = Condition("`database`, partitions with GPUs, none with weights of the site", is_billed)
+PARTITION_FACTORS = Condition(
+    "`database` and a partition with `PriorityJobFactor`",
+    lambda target: target.holds(DATABASE) and bool(partition_values(target, "PriorityJobFactor")),
 )
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -102,6 +126,23 @@ def mail_domain(target: Target) -> Any:
     return target.host["slurm_mail"].get("domain")
 
 
+def tracked_gpus(target: Target) -> list[str]:
+    """GPUs of any type, and each type that a machine type has, MIG instances among them."""
+    machines = target.host["slurm_hardware_types"]
+    used = {str(node["hardware"]) for node in target.host["slurm_nodes"]}
+    types = {
+        kind
+        for name in used
+        for gres in machines[name].get("gres") or ()
+        if gres.get("name") == "gpu"
+        for kind, _count in gres_kinds(gres)
+        if kind
+    }
+    return ["gres/gpu", *(f"gres/gpu:{kind}" for kind in sorted(types))]
+
+
+WEIGHTS = Follows("`CPU=1`, and for a GPU and its memory the CPUs of its share", lambda target: target.weights)
+TRACKED_GPUS = Follows("`gres/gpu`, and `gres/gpu:TYPE` of each type of the machine types", tracked_gpus)
 STATE_DIRECTORY = Follows("`/var/lib/slurm/slurmctld`", lambda target: state_directory(target.host))
 SCRATCH = Follows("the `path` of the storage with `scratch`", lambda target: scratch(target.host) or None)
 MAIL = Follows(

@@ -20,6 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default
     FIRST,
     LAST,
     OPTION,
+    PARTITION,
     SET,
     Condition,
     Default,
@@ -187,12 +188,51 @@ DEFAULTS: tuple[Default, ...] = (
         when.DATABASE,
     ),
     Default(SLURM, "AccountingStorageTRES", "gres/gpu", "GPUs are accounted where there are any.", MAN, when.GPUS),
+    Default(
+        SLURM,
+        "AccountingStorageTRES",
+        when.TRACKED_GPUS,
+        "A limit of a type of GPU, such as `gres/gpu:h100`, needs the type to be tracked.",
+        MAN,
+        when.GPUS,
+        generation=2,
+    ),
     Default(SLURM, "PriorityType", "priority/multifactor", FAIR_SHARE, MAN, when.DATABASE),
     Default(SLURM, "PriorityDecayHalfLife", "7-0", FAIR_SHARE, MAN, when.DATABASE),
     Default(SLURM, "PriorityMaxAge", "7-0", "Age prevents starvation.", MAN, when.DATABASE),
     Default(SLURM, "PriorityWeightAge", 1000, "Age prevents starvation.", MAN, when.DATABASE),
     Default(SLURM, "PriorityWeightFairshare", 10000, FAIR_SHARE, MAN, when.DATABASE),
     Default(SLURM, "PriorityWeightQOS", 100000, "A QOS outweighs age and fair share.", MAN, when.DATABASE),
+    Default(
+        SLURM,
+        "PriorityWeightPartition",
+        10000,
+        "With Slurm's 0, PriorityJobFactor of a partition does nothing. It counts as much as fair share.",
+        "src/plugins/priority/multifactor/priority_multifactor.c",
+        when.PARTITION_FACTORS,
+        generation=2,
+    ),
+    Default(
+        SLURM,
+        "PriorityFlags",
+        "MAX_TRES",
+        "A job is charged for the largest share of a node that it takes. Slurm's sum would charge a whole node three "
+        "times, and MAX_TRES_GRES twice.",
+        "src/common/assoc_mgr.c",
+        when.BILLED,
+        OPTION,
+        generation=2,
+    ),
+    Default(
+        SLURM,
+        "TRESBillingWeights",
+        when.WEIGHTS,
+        "Without weights a job is charged for its CPUs alone, often one for each GPU.",
+        "https://slurm.schedmd.com/tres.html",
+        when.BILLED,
+        PARTITION,
+        generation=2,
+    ),
     Default(
         SLURM,
         "AccountingStorageEnforce",
@@ -367,10 +407,22 @@ def joined_values(file: str, target: Target, site: Mapping[str, Any]) -> dict[st
     """The parameters whose values the collection adds to those of the site, with both."""
     added: dict[str, list[Default]] = {}
     for row in rows_for(file, target):
-        if row.place != SET:
+        if row.place not in (SET, PARTITION):
             added.setdefault(row.key, []).append(row)
     joined = {key: _join(key, rows, target, site) for key, rows in added.items()}
     return {key: value for key, value in joined.items() if value}
+
+
+def with_defaults(partitions: Iterable[Mapping[str, Any]], target: Target) -> list[dict[str, Any]]:
+    """The partitions with the defaults of their parameters."""
+    found = [dict(partition) for partition in partitions]
+    for row in rows_for(SLURM, target):
+        if row.place == PARTITION:
+            values_by_name = row.value_for(target)
+            for partition in found:
+                if row.key.lower() not in map(str.lower, partition) and partition["name"] in values_by_name:
+                    partition[row.key] = values_by_name[partition["name"]]
+    return found
 
 
 def _join(key: str, rows: list[Default], target: Target, site: Mapping[str, Any]) -> list[Any]:

@@ -14,6 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
     OPTION,
+    PARTITION,
     Default,
     Follows,
     Target,
@@ -76,4 +77,6 @@ def _show(row: Default, target: Target) -> str:
     if row.file == defaults.MARIADB and isinstance(row.value, Follows):
         return row.value.text
     value = row.value_for(target)
+    if row.place == PARTITION:
+        return "; ".join(f"{text} (partition {name})" for name, text in value.items())
     return "" if value is None else value_text(value)

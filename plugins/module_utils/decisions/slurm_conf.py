@@ -27,14 +27,16 @@ def text(host: RunHost, release: str = "") -> str:
         release: of the Slurm that will read it, such as 24.11; that of the host if it is empty.
     """
     nodes, hardware = host["slurm_nodes"], host["slurm_hardware_types"]
+    release = release or own_release(host)
+    partitions = defaults.with_defaults(host["slurm_partitions"], defaults.target(host, release))
     return host.text(
         "slurmctld",
         "slurm.conf.j2",
         cluster=host["slurm_cluster_name"],
         controllers=controllers(host),
-        parameters=slurm_conf(*layers(host, release or own_release(host))),
+        parameters=slurm_conf(*layers(host, release)),
         nodes=node_lines(nodes, hardware),
-        partitions=partition_lines(host["slurm_partitions"], nodes, hardware, host["slurm_conf"]),
+        partitions=partition_lines(partitions, nodes, hardware, host["slurm_conf"]),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import partition_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf as lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import NEWEST_GENERATION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
@@ -17,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default
     FIRST,
     LAST,
     OPTION,
+    PARTITION,
     SET,
     Default,
 )
@@ -27,12 +29,13 @@ OF_SLURM = [row for row in defaults.DEFAULTS if row.file != defaults.MARIADB]
 
 def test_each_row_has_a_reason_and_a_source() -> None:
     assert [row.key for row in defaults.DEFAULTS if not (row.reason.endswith((".", ";")) and row.source)] == []
-    assert {row.place for row in defaults.DEFAULTS} <= {SET, FIRST, LAST, OPTION}
+    assert {row.place for row in defaults.DEFAULTS} <= {SET, FIRST, LAST, OPTION, PARTITION}
 
 
 @pytest.mark.parametrize("row", OF_SLURM, ids=lambda row: f"{row.file} {row.key}")
 def test_slurm_knows_each_parameter(row: Default) -> None:
-    assert parameters.find(row.file, row.key) is not None
+    place = "PartitionName" if row.place == PARTITION else row.file
+    assert parameters.find(place, row.key) is not None
 
 
 def test_a_parameter_is_written_in_one_way() -> None:
@@ -81,3 +84,63 @@ def test_the_newest_generation_is_shown_with_both_values_and_the_reason() -> Non
     own = cluster(slurm_conf={"resumetimeout": 90})["head"]
     assert [line for line in generations.differences(own) if "ResumeTimeout" in line] == []
     assert generations.differences(cluster(slurm_defaults=2)["head"]) == []
+
+
+CPU: dict[str, Any] = {"sockets": 2, "cores_per_socket": 64, "threads_per_core": 1, "real_memory": 1048576}
+GPU_CLUSTER: dict[str, Any] = {
+    "slurm_defaults": 2,
+    "slurm_hardware_types": {
+        "cpu": CPU,
+        "h100": {**CPU, "gres": [{"name": "gpu", "type": "h100", "count": 8}, {"name": "shard", "count": 16}]},
+        "mig": {**CPU, "gres": [{"name": "gpu", "type": "a100", "count": 2, "mig": {"1g.5gb": 7}}]},
+        "unused": {**CPU, "gres": [{"name": "gpu", "type": "t4", "count": 1}]},
+    },
+    "slurm_nodes": [{"hosts": "n1", "hardware": "h100"}, {"hosts": "n2", "hardware": "cpu"}],
+    "slurm_partitions": [{"name": "gpu", "nodes": "n1"}, {"name": "cpu", "nodes": "n2", "Default": True}],
+}
+
+
+def partition_texts(**variables: Any) -> list[str]:
+    """The partitions in slurm.conf."""
+    host = cluster(**GPU_CLUSTER | variables)["head"]
+    partitions = defaults.with_defaults(host["slurm_partitions"], defaults.target(host, "24.11"))
+    return partition_lines(partitions, host["slurm_nodes"], host["slurm_hardware_types"], {}).splitlines()
+
+
+def test_types_of_gpus_are_tracked_so_that_a_limit_can_name_them() -> None:
+    assert parameters_of(**GPU_CLUSTER | {"slurm_defaults": 1})["AccountingStorageTRES"] == "gres/gpu"
+    assert parameters_of(**GPU_CLUSTER)["AccountingStorageTRES"] == "gres/gpu,gres/gpu:h100"
+    instances = {"slurm_nodes": [{"hosts": "n1", "hardware": "mig"}]}
+    assert parameters_of(**GPU_CLUSTER | instances)["AccountingStorageTRES"] == "gres/gpu,gres/gpu:a100_1g.5gb"
+    assert "AccountingStorageTRES" not in parameters_of(**GPU_CLUSTER | {"slurm_database": ""})
+
+
+def test_a_gpu_is_charged_as_its_share_of_the_node() -> None:
+    """A whole node has 128 CPUs, 1024 GiB and 8 GPUs: each of them is charged as 128."""
+    gpu, cpu = partition_texts()
+    assert gpu == "PartitionName=gpu Nodes=n1 TRESBillingWeights=CPU=1,Mem=0.125G,GRES/gpu=16"
+    assert "TRESBillingWeights" not in cpu
+    assert parameters_of(**GPU_CLUSTER)["PriorityFlags"] == "MAX_TRES"
+    own = {"slurm_conf": {"PriorityFlags": "CALCULATE_RUNNING"}}
+    assert parameters_of(**GPU_CLUSTER | own)["PriorityFlags"] == "CALCULATE_RUNNING,MAX_TRES"
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"slurm_defaults": 1},
+        {"slurm_database": ""},
+        {"slurm_conf": {"AccountingStorageTRES": "license/x"}},
+        {"slurm_partitions": [{"name": "gpu", "nodes": "n1", "tresbillingweights": "CPU=2"}]},
+        {"slurm_partitions": [{"name": "cpu", "nodes": "n2"}]},
+    ],
+)
+def test_weights_are_left_to_a_site_that_has_its_own(variables: dict[str, Any]) -> None:
+    assert not [line for line in partition_texts(**variables) if "TRESBillingWeights" in line]
+    assert "PriorityFlags" not in parameters_of(**GPU_CLUSTER | variables)
+
+
+def test_the_factor_of_a_partition_has_a_weight() -> None:
+    factor = {"slurm_partitions": [{"name": "gpu", "nodes": "n1", "PriorityJobFactor": 10}]}
+    assert parameters_of(**GPU_CLUSTER | factor)["PriorityWeightPartition"] == "10000"
+    assert "PriorityWeightPartition" not in parameters_of(**GPU_CLUSTER)
