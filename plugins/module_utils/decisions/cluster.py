@@ -15,7 +15,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platfor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 SRUN_PORTS = "60001-63000"
-"""The ports on which srun listens. Without a range, a firewall between the hosts could not have a rule for them."""
+"""The ports on which srun listens. Without a range, a firewall between the hosts could not have a rule for them.
+
+Firewalls open these ports in all generations, so that steps that run keep theirs when slurm.conf gets a smaller range.
+"""
 
 SLURMCTLD_PORT = "6817"
 

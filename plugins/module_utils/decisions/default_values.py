@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import minutes_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import scratch, state_directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
     Condition,
@@ -17,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MAIL_PROGRAM
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_accounting import has_policy, preempts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 
 
 def site_value(target: Target, key: str, default: Any = None) -> Any:
@@ -72,6 +74,9 @@ def is_billed(target: Target) -> bool:
 
 
 BILLED = Condition("`database`, partitions with GPUs, none with weights of the site", is_billed)
+DISTRIBUTION = Condition(
+    "`packages: distribution`", lambda target: bool(target.host["slurm_packages"] == "distribution")
+)
 PARTITION_FACTORS = Condition(
     "`database` and a partition with `PriorityJobFactor`",
     lambda target: target.holds(DATABASE) and bool(partition_values(target, "PriorityJobFactor")),
@@ -141,6 +146,78 @@ def tracked_gpus(target: Target) -> list[str]:
     return ["gres/gpu", *(f"gres/gpu:{kind}" for kind in sorted(types))]
 
 
+DAY = 24 * 60
+"""Minutes, and Slurm's own bf_window."""
+
+LONGEST_WINDOW = 30 * DAY
+"""Slurm's limit of bf_window (MAX_BACKFILL_WINDOW)."""
+
+WINDOW_WITHOUT_LIMIT = 7 * DAY
+"""For a partition whose jobs have no limit of time."""
+
+
+def window_minutes(target: Target) -> int:
+    """The longest time limit of a job in any partition, as far as the scheduler has to plan."""
+    limits = []
+    for partition in target.host["slurm_partitions"]:
+        limit = next((value for name, value in partition.items() if name.lower() == "maxtime"), None)
+        minutes = minutes_in(str(limit).lower())
+        limits.append(WINDOW_WITHOUT_LIMIT if minutes < 0 else min(minutes, LONGEST_WINDOW))
+    return max(limits, default=0)
+
+
+def backfill_window(target: Target) -> str | None:
+    """The option bf_window; None if Slurm's own is long enough."""
+    minutes = window_minutes(target)
+    return f"bf_window={minutes}" if minutes > DAY else None
+
+
+def backfill_resolution(target: Target) -> str | None:
+    """The option bf_resolution, in proportion to bf_window, so that the scheduler has no more steps than before."""
+    minutes = window_minutes(target)
+    return f"bf_resolution={60 * -(-minutes // DAY)}" if minutes > DAY else None
+
+
+OWN_JOB_COUNT, MOST_JOBS = 10_000, 200_000
+"""Slurm's own MaxJobCount, and one with which slurmctld is still fast (slurm.conf(5))."""
+
+
+def job_count(target: Target) -> int:
+    """Ten jobs for each CPU of the cluster, in steps of Slurm's own MaxJobCount."""
+    hardware = target.host["slurm_hardware_types"]
+    cpus = 0
+    for node in target.host["slurm_nodes"]:
+        machine = hardware[str(node["hardware"])]
+        threads = int(machine["sockets"]) * int(machine["cores_per_socket"]) * int(machine["threads_per_core"])
+        cpus += int(machine.get("cpus") or threads) * len(expand(node["hosts"]))
+    return min(max(-(-cpus * 10 // OWN_JOB_COUNT), 1) * OWN_JOB_COUNT, MOST_JOBS)
+
+
+def max_job_count(target: Target) -> int | None:
+    """MaxJobCount; None if Slurm's own is enough."""
+    count = job_count(target)
+    return count if count > OWN_JOB_COUNT else None
+
+
+def max_array_size(target: Target) -> int | None:
+    """A tenth of MaxJobCount, as in Slurm's own values; None where one of the two is Slurm's or the site's."""
+    count = max_job_count(target)
+    return count // 10 + 1 if count and site_value(target, "MaxJobCount", "") == "" else None
+
+
+def log_file_mib(pool_mib: int) -> int:
+    """A quarter of the buffer pool, and no less than MariaDB's own value."""
+    return max(pool_mib // 4, 96)
+
+
+WINDOW = Follows("`bf_window`: the longest MaxTime; 7 days without a limit; 30 days at most", backfill_window)
+RESOLUTION = Follows("`bf_resolution`: 60 s for each day of bf_window", backfill_resolution)
+MAX_JOB_COUNT = Follows("ten for each CPU of the cluster, 10,000 to 200,000", max_job_count)
+MAX_ARRAY_SIZE = Follows("a tenth of MaxJobCount, and 1", max_array_size)
+LOG_FILE = Follows(
+    "a quarter of innodb_buffer_pool_size",
+    lambda target: f"{log_file_mib(buffer_pool_mib(target.host.facts['memory_mib']))}M",
+)
 WEIGHTS = Follows("`CPU=1`, and for a GPU and its memory the CPUs of its share", lambda target: target.weights)
 TRACKED_GPUS = Follows("`gres/gpu`, and `gres/gpu:TYPE` of each type of the machine types", tracked_gpus)
 STATE_DIRECTORY = Follows("`/var/lib/slurm/slurmctld`", lambda target: state_directory(target.host))

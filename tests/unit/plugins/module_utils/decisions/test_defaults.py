@@ -12,7 +12,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf as lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import NEWEST_GENERATION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, generations, slurm_conf
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    defaults,
+    generations,
+    mariadb,
+    slurm_conf,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import SRUN_PORTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
     ALWAYS,
     FIRST,
@@ -144,3 +150,86 @@ def test_the_factor_of_a_partition_has_a_weight() -> None:
     factor = {"slurm_partitions": [{"name": "gpu", "nodes": "n1", "PriorityJobFactor": 10}]}
     assert parameters_of(**GPU_CLUSTER | factor)["PriorityWeightPartition"] == "10000"
     assert "PriorityWeightPartition" not in parameters_of(**GPU_CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (["60", "1-0"], None),
+        (["60", "2-0"], "bf_window=2880,bf_resolution=120"),
+        ([None], "bf_window=10080,bf_resolution=420"),
+        (["UNLIMITED", "14-0"], "bf_window=20160,bf_resolution=840"),
+        (["90-0"], "bf_window=43200,bf_resolution=1800"),
+    ],
+)
+def test_the_scheduler_plans_as_far_as_jobs_run(limits: list[str | None], expected: str | None) -> None:
+    partitions = [
+        {"name": f"p{number}", "nodes": "n1", **({"MaxTime": limit} if limit else {})}
+        for number, limit in enumerate(limits)
+    ]
+    found = parameters_of(slurm_defaults=2, slurm_partitions=partitions)
+    assert found.get("SchedulerParameters") == expected
+
+
+def test_an_option_of_the_site_wins_and_the_others_stay() -> None:
+    own = {"SchedulerParameters": "bf_continue,BF_Window=100", "LaunchParameters": None}
+    found = parameters_of(slurm_defaults=2, slurm_conf=own)
+    assert found["SchedulerParameters"] == "bf_continue,BF_Window=100,bf_resolution=420"
+    assert "LaunchParameters" not in found
+    assert parameters_of(slurm_defaults=2)["LaunchParameters"] == "use_interactive_step"
+    assert "LaunchParameters" not in parameters_of()
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(1, None), (16, ("30000", "3001")), (1000, ("200000", "20001"))])
+def test_a_large_cluster_takes_more_jobs(nodes: int, expected: tuple[str, str] | None) -> None:
+    large = {"slurm_nodes": [{"hosts": f"n[1-{nodes}]", "hardware": "cpu"}]}
+    found = parameters_of(**GPU_CLUSTER | large)
+    assert (found.get("MaxJobCount"), found.get("MaxArraySize")) == (expected or (None, None))
+
+
+def test_the_size_of_arrays_is_left_to_a_site_that_limits_jobs() -> None:
+    large = {"slurm_nodes": [{"hosts": "n[1-99]", "hardware": "cpu"}], "slurm_conf": {"MaxJobCount": 5000}}
+    assert "MaxArraySize" not in parameters_of(**GPU_CLUSTER | large)
+
+
+def test_values_of_generation_2() -> None:
+    old, new = parameters_of(), parameters_of(slurm_defaults=2)
+    assert (old["EnforcePartLimits"], new["EnforcePartLimits"]) == ("ALL", "ANY")
+    assert (old["SrunPortRange"], new["SrunPortRange"]) == ("60001-63000", "61000-63000")
+    assert (old["JobCompType"], new.get("JobCompType"), new.get("JobCompLoc")) == ("jobcomp/filetxt", None, None)
+    assert parameters_of(slurm_defaults=2, slurm_database="")["JobCompType"] == "jobcomp/filetxt"
+    assert (old.get("MpiDefault"), new["MpiDefault"]) == (None, "pmix")
+    assert "MpiDefault" not in parameters_of(slurm_defaults=2, slurm_packages="schedmd")
+
+
+def test_ports_of_srun_are_among_those_that_firewalls_open() -> None:
+    first, last = map(int, SRUN_PORTS.split("-"))
+    ranges = [row.value for row in defaults.DEFAULTS if row.key == "SrunPortRange"]
+    assert all(first <= int(low) and int(high) <= last for low, high in (found.split("-") for found in ranges))
+
+
+@pytest.mark.parametrize(("memory", "size"), [(1000, "96M"), (64000, "4096M")])
+def test_the_log_of_innodb_is_a_quarter_of_its_memory(memory: int, size: str) -> None:
+    host = cluster(slurm_defaults=2, mariadb_settings={})["head"].say(memory_mib=memory)
+    assert mariadb.settings(host)["innodb_log_file_size"] == size
+    assert mariadb.settings(host.set(slurm_defaults=1))["innodb_log_file_size"] == "64M"
+
+
+def test_all_changes_of_the_newest_generation_are_shown() -> None:
+    host = cluster(**GPU_CLUSTER | {"slurm_defaults": 1})["head"]
+    changed = [line.partition(":")[0] for line in generations.differences(host)]
+    assert changed == [
+        "slurm.conf SrunPortRange",
+        "slurm.conf ResumeTimeout",
+        "slurm.conf EnforcePartLimits",
+        "slurm.conf JobCompType",
+        "slurm.conf JobCompLoc",
+        "slurm.conf MpiDefault",
+        "slurm.conf AccountingStorageTRES",
+        "slurm.conf PriorityFlags",
+        "slurm.conf TRESBillingWeights",
+        "slurm.conf SchedulerParameters",
+        "slurm.conf SchedulerParameters",
+        "slurm.conf LaunchParameters",
+        "zz-gpucluster-slurm.cnf innodb_log_file_size",
+    ]
