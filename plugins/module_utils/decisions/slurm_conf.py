@@ -60,6 +60,14 @@ def controllers(host: RunHost) -> list[str]:
     return [f"{name}({addresses[name]})" if name in addresses else str(name) for name in names]
 
 
+def tracked_resources(host: RunHost) -> list[str]:
+    """What slurm.conf tracks beyond Slurm's own resources; with GPUs also their memory and load."""
+    lines = slurm_conf(*layers(host, own_release(host))).splitlines()
+    found = [line.partition("=")[2] for line in lines if re.match("AccountingStorageTRES=", line, re.IGNORECASE)]
+    resources = [name.lower() for text in found for name in text.split(",") if name]
+    return [*resources, *(["gres/gpumem", "gres/gpuutil"] if "gres/gpu" in resources else [])]
+
+
 def text_with_qos(host: RunHost) -> str:
     """slurm.conf if it can name a QOS, which has to exist before slurmctld starts; else an empty text."""
     if not host["slurm_database"]:

@@ -130,6 +130,13 @@ def test_a_qos_that_a_partition_names_is_made_before() -> None:
     assert slurm_conf.text_with_qos(head(slurm_partitions=partitions, slurm_database="")) == ""
 
 
+def test_the_resources_that_slurm_will_track() -> None:
+    assert slurm_conf.tracked_resources(head()) == []
+    own = {"accountingstoragetres": ["gres/gpu", "gres/gpu:H100", "license/x"]}
+    expected = ["gres/gpu", "gres/gpu:h100", "license/x", "gres/gpumem", "gres/gpuutil"]
+    assert slurm_conf.tracked_resources(head(slurm_conf=own)) == expected
+
+
 def test_a_file_of_the_site_replaces_that_of_the_collection() -> None:
     host = head(slurm_files={"gres.conf": "own\n", "topology.conf": "x\n"}, slurm_epilogs=SCRIPT)
     found = slurm_files.files(host)
