@@ -73,10 +73,11 @@ def is_billed(target: Target) -> bool:
     return target.holds(GPUS) and not own and bool(target.weights)
 
 
-BILLED = Condition("`database`, partitions with GPUs, none with weights of the site", is_billed)
-DISTRIBUTION = Condition(
-    "`packages: distribution`", lambda target: bool(target.host["slurm_packages"] == "distribution")
+NO_OTHER_LIST = Condition(
+    "`database`, no `JobCompType` of the site",
+    lambda target: target.holds(DATABASE) and site_value(target, "JobCompType", "") == "",
 )
+BILLED = Condition("`database`, partitions with GPUs, none with weights of the site", is_billed)
 PARTITION_FACTORS = Condition(
     "`database` and a partition with `PriorityJobFactor`",
     lambda target: target.holds(DATABASE) and bool(partition_values(target, "PriorityJobFactor")),

@@ -172,8 +172,8 @@ DEFAULTS: tuple[Default, ...] = (
     Default(SLURM, "JobAcctGatherFrequency", 30, SAME_VALUE, MAN),
     Default(SLURM, "JobCompType", "jobcomp/filetxt", "A list of jobs without a database.", MAN),
     Default(SLURM, "JobCompLoc", f"{LOG_DIR}/job_completions", OWN_PATH, MAN, of_collection=True),
-    Default(SLURM, "JobCompType", None, "slurmdbd has all jobs.", MAN, when.DATABASE, generation=2),
-    Default(SLURM, "JobCompLoc", None, "slurmdbd has all jobs.", MAN, when.DATABASE, generation=2),
+    Default(SLURM, "JobCompType", None, "slurmdbd has all jobs.", MAN, when.NO_OTHER_LIST, generation=2),
+    Default(SLURM, "JobCompLoc", None, "slurmdbd has all jobs.", MAN, when.NO_OTHER_LIST, generation=2),
     Default(
         SLURM,
         "MaxJobCount",
@@ -188,15 +188,6 @@ DEFAULTS: tuple[Default, ...] = (
         when.MAX_ARRAY_SIZE,
         "Slurm's 1,001 is a tenth of its MaxJobCount.",
         MAN,
-        generation=2,
-    ),
-    Default(
-        SLURM,
-        "MpiDefault",
-        "pmix",
-        "Without it, Open MPI 5 starts each task as a job of one process and says nothing. The packages bring PMIx.",
-        "https://slurm.schedmd.com/mpi_guide.html",
-        when.DISTRIBUTION,
         generation=2,
     ),
     Default(

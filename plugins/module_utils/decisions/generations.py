@@ -37,20 +37,22 @@ def _newer_rows(present: Target, newest: Target) -> Iterator[Default]:
     """The rows that only the newest generation has, without those that the site's own values replace."""
     for file in defaults.FILES:
         site = _site_values(present.host, file)
+        options = defaults.joined_values(file, newest, site)
         for row in defaults.rows_for(file, newest):
-            if row.generation > present.generation and (row.place == OPTION or row.key.lower() not in site):
+            applies = row.value_for(newest) in options.get(row.key, ()) if row.place == OPTION else row.key not in site
+            if row.generation > present.generation and applies:
                 yield row
 
 
-def _site_values(host: RunHost, file: str) -> set[str]:
-    """The parameters of a file that the site sets itself, in small letters."""
+def _site_values(host: RunHost, file: str) -> Mapping[str, Any]:
+    """The parameters of a file that the site sets itself."""
     owner = (
         host.of(host["slurm_database"])
         if file in (defaults.SLURMDBD, defaults.MARIADB) and host["slurm_database"]
         else host
     )
     given: Mapping[str, Any] = owner.get(defaults.FILES[file]) or {}
-    return {str(key).lower() for key in given}
+    return given
 
 
 def _describe(row: Default, present: Target, newest: Target) -> str:

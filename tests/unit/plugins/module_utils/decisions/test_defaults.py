@@ -87,7 +87,7 @@ def test_a_node_that_slurm_does_not_reboot_needs_no_time_for_it() -> None:
 def test_the_newest_generation_is_shown_with_both_values_and_the_reason() -> None:
     (line,) = [line for line in generations.differences(cluster()["head"]) if "ResumeTimeout" in line]
     assert line.startswith("slurm.conf ResumeTimeout: not set -> 600 with defaults: 2. With Slurm's 60 s, a server")
-    own = cluster(slurm_conf={"resumetimeout": 90})["head"]
+    own = cluster(slurm_conf={"ResumeTimeout": 90})["head"]
     assert [line for line in generations.differences(own) if "ResumeTimeout" in line] == []
     assert generations.differences(cluster(slurm_defaults=2)["head"]) == []
 
@@ -198,8 +198,8 @@ def test_values_of_generation_2() -> None:
     assert (old["SrunPortRange"], new["SrunPortRange"]) == ("60001-63000", "61000-63000")
     assert (old["JobCompType"], new.get("JobCompType"), new.get("JobCompLoc")) == ("jobcomp/filetxt", None, None)
     assert parameters_of(slurm_defaults=2, slurm_database="")["JobCompType"] == "jobcomp/filetxt"
-    assert (old.get("MpiDefault"), new["MpiDefault"]) == (None, "pmix")
-    assert "MpiDefault" not in parameters_of(slurm_defaults=2, slurm_packages="schedmd")
+    listed = parameters_of(slurm_defaults=2, slurm_conf={"JobCompType": "jobcomp/filetxt"})
+    assert listed["JobCompLoc"] == "/var/log/slurm/job_completions"
 
 
 def test_ports_of_srun_are_among_those_that_firewalls_open() -> None:
@@ -215,6 +215,13 @@ def test_the_log_of_innodb_is_a_quarter_of_its_memory(memory: int, size: str) ->
     assert mariadb.settings(host.set(slurm_defaults=1))["innodb_log_file_size"] == "64M"
 
 
+def test_an_option_that_the_site_has_is_no_difference() -> None:
+    own = {"SchedulerParameters": "bf_window=100,bf_resolution=60", "LaunchParameters": None}
+    shown = " ".join(generations.differences(cluster(slurm_conf=own)["head"]))
+    assert "SchedulerParameters" not in shown
+    assert "LaunchParameters" not in shown
+
+
 def test_all_changes_of_the_newest_generation_are_shown() -> None:
     host = cluster(**GPU_CLUSTER | {"slurm_defaults": 1})["head"]
     changed = [line.partition(":")[0] for line in generations.differences(host)]
@@ -224,7 +231,6 @@ def test_all_changes_of_the_newest_generation_are_shown() -> None:
         "slurm.conf EnforcePartLimits",
         "slurm.conf JobCompType",
         "slurm.conf JobCompLoc",
-        "slurm.conf MpiDefault",
         "slurm.conf AccountingStorageTRES",
         "slurm.conf PriorityFlags",
         "slurm.conf TRESBillingWeights",
