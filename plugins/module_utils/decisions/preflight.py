@@ -22,7 +22,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_remark
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import generations
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     GROUP_ROLES,
     SRUN_PORTS,
@@ -299,8 +298,6 @@ def _remarks(host: RunHost) -> Iterator[str]:
             "lost with none of them"
         )
     yield from script_remarks(host["slurm_prologs"], host["slurm_epilogs"])
-    if host.check_mode:
-        yield from generations.differences(host)
 
 
 def suspended_remarks(host: RunHost) -> Iterator[str]:
