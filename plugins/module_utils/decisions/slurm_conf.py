@@ -62,7 +62,7 @@ def controllers(host: RunHost) -> list[str]:
 
 def tracked_resources(host: RunHost) -> list[str]:
     """What slurm.conf tracks beyond Slurm's own resources; with GPUs also their memory and load."""
-    lines = slurm_conf(*layers(host, own_release(host))).splitlines()
+    lines = slurm_conf(*layers(host, own_release(host))).split("\n")
     found = [line.partition("=")[2] for line in lines if re.match("AccountingStorageTRES=", line, re.IGNORECASE)]
     resources = [name.lower() for text in found for name in text.split(",") if name]
     return [*resources, *(["gres/gpumem", "gres/gpuutil"] if "gres/gpu" in resources else [])]
