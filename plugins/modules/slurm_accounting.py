@@ -64,6 +64,13 @@ options:
         in the policy nor in the database is an error.
       - sacctmgr uses this text instead of the host's slurm.conf. The cluster need not be in the database yet.
     type: str
+  tracked:
+    description:
+      - The resources that slurm.conf will track (C(AccountingStorageTRES)). Check mode then refuses limits of others,
+        as slurmdbd will. Without it, check mode accepts limits of any generic resource.
+    type: list
+    elements: str
+    version_added: 0.2.0
 extends_documentation_fragment:
   - gpucluster.slurm.changing
   - gpucluster.slurm.accounting
@@ -161,7 +168,7 @@ def change_accounting(module: AnsibleModule) -> PolicyResult:
     cluster, conf = module.params["cluster"], module.params["slurm_conf"]
     policy = {key: module.params[key] for key in ("limits", "qos", "accounts", "users")}
     if conf is None:
-        return apply_policy(module, Sacctmgr(cluster), policy, module.params["purge"])
+        return apply_policy(module, Sacctmgr(cluster), policy, module.params["purge"], tracked=module.params["tracked"])
     wanted = conf_file.read({"slurm.conf": conf})
     path = os.path.join(module.tmpdir, "slurm.conf")
     with open(path, "w", encoding="utf-8", opener=opener(0o600)) as file:
@@ -180,6 +187,7 @@ ARGUMENTS = {
     "users": ENTRIES,
     "purge": {"type": "bool", "default": False},
     "slurm_conf": {"type": "str"},
+    "tracked": {"type": "list", "elements": "str"},
 }
 
 

@@ -22,12 +22,8 @@ import yaml
 from ansible.module_utils import basic
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_defaults import (
-    ACCOUNTING,
-    CGROUP_CONF,
-    SLURM_CONF,
-    fixed,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_values import DATABASE
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.defaults import CGROUP, SLURM, fixed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver, mig
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import machine_type
@@ -116,7 +112,7 @@ def configure(given: Any) -> Any:
         # `check` starts the health check itself.
         "HealthCheckInterval": 0,
     }
-    cgroup_conf = fixed(CGROUP_CONF)
+    cgroup_conf = fixed(CGROUP)
     if not given["cgroups"]:
         own |= {
             "ProctrackType": "proctrack/linuxproc",
@@ -132,13 +128,11 @@ def configure(given: Any) -> Any:
         cgroup_conf |= {"CgroupPlugin": "cgroup/v1"}
     accounting = {}
     if given["database"]:
-        accounting = {**fixed(ACCOUNTING), "AccountingStorageHost": given["node"]}
+        accounting = {**fixed(SLURM, DATABASE), "AccountingStorageHost": given["node"]}
         accounting["AccountingStorageTRES"] = "gres/gpu"
     head = {"ClusterName": "device", "SlurmctldHost": f"{given['node']}(127.0.0.1)"}
     files = {
-        "slurm.conf": render.slurm_conf(
-            head, fixed(SLURM_CONF), render.node_parameters(nodes, hardware), accounting, own
-        )
+        "slurm.conf": render.slurm_conf(head, fixed(SLURM), render.node_parameters(nodes, hardware), accounting, own)
         + render.node_lines(nodes, hardware)
         + render.partition_lines([{"name": "main", "nodes": "ALL", "default": True}], nodes, hardware, {}),
         "gres.conf": render.gres_lines(nodes, hardware),

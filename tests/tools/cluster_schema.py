@@ -234,6 +234,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.files: {**TEXT, "pattern": "^\\s*/"},
     schema.autodetect: {"enum": [*schema.AUTODETECT]},
     schema.profile: {"enum": [*keys.PROFILES]},
+    schema.generation: {"type": "integer", "minimum": 1, "maximum": keys.NEWEST_GENERATION},
     schema.gres_flags: {"anyOf": [{"type": "string"}, list_of({"enum": [*schema.GRES_FLAGS]}, 1)]},
     schema.cores: or_list(TEXT),
     schema.gres_conf: list_of(TEXT, 1),

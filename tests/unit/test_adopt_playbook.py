@@ -16,11 +16,7 @@ import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.survey import adopted
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_defaults import (
-    CGROUP_CONF,
-    SLURM_CONF,
-    fixed,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.defaults import CGROUP, SLURM, fixed
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +45,7 @@ def found() -> dict[str, Any]:
     """What the controller has answered, evaluated."""
     files = {"files": FILES, "version": "24.11.5", "user_id": 64030, "package": "slurmctld"}
     hosts: dict[str, Any] = {"ctl": {"__adopt_files": files, "__adopt_accounting": {"policy": POLICY}}}
-    values = {"slurm.conf": fixed(SLURM_CONF), "cgroup.conf": fixed(CGROUP_CONF)}
+    values = {file: fixed(file) for file in (SLURM, CGROUP)}
     return adopted(hosts, ["ctl"], "ctl", values)
 
 

@@ -50,11 +50,12 @@ def apply_policy(
     purge: bool = False,
     absent: Sequence[Entity] = (),
     partitions: Partitions | None = None,
+    tracked: Sequence[str] | None = None,
 ) -> PolicyResult:
     """Apply a policy to the accounting, and return a module's result.
 
     absent: what must not be there. purge: nothing that the policy does not name must be there. partitions: those whose
-    QOS have to be known.
+    QOS have to be known. tracked: the resources that slurm.conf will track; None if this is not known.
 
     Raises:
         PolicyError: the policy is wrong; nothing has changed.
@@ -64,7 +65,9 @@ def apply_policy(
     state = sacctmgr.state()
     state.coordinators = sacctmgr.coordinators(closed)
     # What the same run would tell slurmctld of, a check has not.
-    state.grows = module.check_mode
+    state.grows = module.check_mode and tracked is None
+    if module.check_mode and state.tres:
+        state.tres.extend(tracked or ())
     wanted = read(policy, sacctmgr.cluster, state, purge, partitions)
     settings = kept_settings(state, wanted) if purge and state.others(sacctmgr.cluster) else {}
     unwanted = surplus(state, wanted) if purge else [entity for entity in absent if entity in state.entities]

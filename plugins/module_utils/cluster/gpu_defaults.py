@@ -1,10 +1,11 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a job gets with each GPU: the value `auto` of DefCPUPerGPU and DefMemPerGPU in a partition.
+"""What a job gets with each GPU, and what it is charged for: DefCPUPerGPU, DefMemPerGPU and TRESBillingWeights.
 
-A job that asks for a GPU alone gets one CPU and DefMemPerCPU by Slurm's defaults. With `auto`, it gets the node's share
-of a GPU, so that as many jobs run as a node has GPUs, and each has enough CPUs to feed its GPU (slurm.conf(5)).
+A job that asks for a GPU alone gets one CPU and DefMemPerCPU by Slurm's defaults. With the value `auto`, it gets the
+node's share of a GPU, so that as many jobs run as a node has GPUs, and each has enough CPUs to feed its GPU
+(slurm.conf(5)).
 """
 
 from __future__ import annotations
@@ -60,6 +61,27 @@ def _values(partition: Mapping[str, Any], asked: list[str], shares: list[tuple[i
         raise ValueError(f"partition {partition['name']}: {asked[0]}: found {AUTO}, {WITHOUT_GPUS}")
     least = dict(zip(PARTITION.automatic, map(min, zip(*shares))))
     return {key: least[key] for key in asked}
+
+
+def billing_weights(
+    partitions: Iterable[Mapping[str, Any]],
+    nodes: Iterable[Mapping[str, Any]],
+    hardware: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Any],
+) -> dict[str, str]:
+    """TRESBillingWeights of each partition with GPUs, by its name; the arguments are those of `with_gpu_defaults`.
+
+    A CPU counts 1, as in partitions without weights. A GPU counts as many as its share of CPUs, and so does its share
+    of the memory. With PriorityFlags=MAX_TRES a whole node is then charged for its CPUs, whatever a job asks for.
+    """
+    entries = list(nodes)
+    shares, resolve = _shares(entries, hardware), resolver(entries, hardware, settings)
+    weights = {}
+    for partition in partitions:
+        if found := [shares[host] for host in resolve(partition["nodes"]) if host in shares]:
+            cpus, memory = map(min, zip(*found))
+            weights[str(partition["name"])] = f"CPU=1,Mem={cpus * 1024 / memory:.4g}G,GRES/gpu={cpus}"
+    return weights
 
 
 def _shares(nodes: list[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[int, int]]:

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Value = Literal["plugin", "cluster_name", "host", "hostlist", "text", "profile", "mapping", "list", "any"]
+Value = Literal["plugin", "cluster_name", "host", "hostlist", "text", "profile", "generation", "mapping", "list", "any"]
 """What the value of a key is; `schema.py` has the function that checks it."""
 
-ANSIBLE_TYPES: Mapping[str, str] = {"mapping": "dict", "list": "list", "any": "raw"}
+ANSIBLE_TYPES: Mapping[str, str] = {"mapping": "dict", "list": "list", "any": "raw", "generation": "int"}
 """Ansible's type of an option with such a value; all others are `str`."""
 
 SLURM_HOSTS = ("controllers", "database", "login", "compute")
@@ -26,6 +26,9 @@ PLUGIN = "gpucluster.slurm.cluster"
 
 PROFILES = ("standard", "strict")
 """Values of the key `profile`, the usual one first (`decisions/cluster.py`)."""
+
+NEWEST_GENERATION = 2
+"""The last generation of the defaults (docs/design/defaults.md)."""
 
 
 def paragraphs(text: str) -> list[str]:
@@ -703,6 +706,24 @@ KEYS = (
         ),
     ),
     ClusterKey(
+        "defaults",
+        "generation",
+        """
+        The generation of the collection's own values for parameters of Slurm. A release of the collection can have a
+        new generation, and a cluster keeps its values until this number is raised.
+
+        C(site.yml --check) shows the parameters that the newest generation changes, with the reasons.
+        """,
+        meaning="the generation of [the collection's values](defaults.md); without it 1",
+        default=1,
+        version_added="0.2.0",
+        variable=KeyVariable(
+            "slurm_defaults",
+            "The generation of the collection's values for parameters of Slurm, as the key C(defaults).",
+            default=1,
+        ),
+    ),
+    ClusterKey(
         "firewall",
         "mapping",
         """
@@ -756,7 +777,7 @@ KEYS = (
         "cgroup_conf",
         "mapping",
         "Any parameters of C(cgroup.conf), as in O(slurm_conf).",
-        meaning="any parameter of slurm.conf and of cgroup.conf",
+        meaning="any parameter of slurm.conf and of cgroup.conf, instead of [the collection's values](defaults.md)",
         default={},
         variable=KeyVariable(
             "slurm_cgroup_conf",

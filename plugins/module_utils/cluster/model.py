@@ -209,6 +209,7 @@ def _collect_values(valid: _ValidFile) -> dict[str, Any]:
         # Without the key, the variable is the site's own, which is in group_vars.
         **({"plugstack": parts.plugstack} if "plugstack" in valid.file else {}),
         "profile": parts.profile,
+        "defaults": parts.defaults,
         "firewall": parts.firewall,
         **{f"accounting.{key}": value for key, value in parts.accounting.items()},
     }

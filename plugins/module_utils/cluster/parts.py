@@ -84,6 +84,7 @@ class Parts:
     epilogs: list[dict[str, Any]]
     private_tmp: str
     profile: str
+    defaults: int
     plugstack: list[dict[str, Any]]
 
     @property
@@ -157,6 +158,7 @@ def check_parts(
         epilogs=epilogs,
         private_tmp=job_scripts.check_private_tmp(checker, file.get("private_tmp"), slurm_conf, slurm_files),
         profile=file.get("profile", keys.PROFILES[0]),
+        defaults=file.get("defaults", 1),
         plugstack=check_plugstack(checker, file.get("plugstack", [])),
     )
 

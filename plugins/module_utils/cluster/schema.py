@@ -21,7 +21,13 @@ from urllib.parse import urlsplit
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import AnsibleValidationError, ArgumentTypeError, RequiredError, UnsupportedError
 from ansible_collections.gpucluster.slurm.plugins.module_utils import spelling
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, PLUGIN, PROFILES, Value
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import (
+    KEYS,
+    NEWEST_GENERATION,
+    PLUGIN,
+    PROFILES,
+    Value,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import name_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import node_sets, parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
@@ -216,6 +222,13 @@ def profile(value: Any) -> str:
     if value not in PROFILES:
         raise ValueError(f"allowed: {', '.join(PROFILES)}")
     return str(value)
+
+
+def generation(value: Any) -> int:
+    """A generation of the defaults."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= NEWEST_GENERATION:
+        raise ValueError(f"allowed: a generation of the defaults, 1 to {NEWEST_GENERATION}")
+    return value
 
 
 def gres_flags(value: Any) -> list[str]:
@@ -515,6 +528,7 @@ _TYPES: Mapping[Value, Callable[[Any], Any]] = {
     "hostlist": hostlist,
     "text": text,
     "profile": profile,
+    "generation": generation,
     "mapping": mapping,
     "list": sequence,
     "any": anything,

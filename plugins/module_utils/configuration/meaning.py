@@ -85,8 +85,8 @@ def meaning(table: str, key: str, value: str, release: str) -> object:
     return "" if word in NOTHING else text
 
 
-def _minutes(word: str) -> int:
-    """A time in minutes, which Slurm rounds up."""
+def minutes_in(word: str) -> int:
+    """A time in minutes, which Slurm rounds up; -1: no limit, or none at all."""
     seconds = _seconds(word)
     return seconds if seconds < 0 else -(-seconds // 60)
 
@@ -143,7 +143,7 @@ def _seconds(word: str) -> int:
 _BY_KIND: Mapping[str, Callable[[str], object]] = {
     "bool": is_yes,
     "level": _level,
-    "minutes": _minutes,
+    "minutes": minutes_in,
     "names": _names,
     "seconds": _seconds,
     "tres": lambda word: frozenset(word.split(",")) - _TRES,

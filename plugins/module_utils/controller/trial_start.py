@@ -53,6 +53,7 @@ NOT_TRIED = {
     "statesavelocation",
     "suspendprogram",
     "suspendtime",
+    "tresbillingweights",  # without accountingstoragetres no GPU is tracked, and slurmctld ends where one has a weight
 }
 
 # slurmctld's messages when it serves, and when it waits for a missing file, for a minute, before it exits.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption import survey
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_conf_defaults
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.new_cluster import (
     inventory_hosts,
     known,
@@ -103,8 +103,7 @@ def result(host: RunHost) -> dict[str, Any]:
     Raises:
         ValueError: a file cannot be read, or the version of Slurm is not known.
     """
-    defaults = slurm_conf_defaults.recommended(host)
-    return survey.adopted(_survey(host), inventory_hosts(host), source(host), defaults)
+    return survey.adopted(_survey(host), inventory_hosts(host), source(host), defaults.recommended(host))
 
 
 # -- what is written --------------------------------------------------------------------------------------------------

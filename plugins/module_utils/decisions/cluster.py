@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, ClusterKey
@@ -17,7 +17,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platfor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 SRUN_PORTS = "60001-63000"
-"""The ports on which srun listens. Without a range, a firewall between the hosts could not have a rule for them."""
+"""The ports on which srun listens. Without a range, a firewall between the hosts could not have a rule for them.
+
+Firewalls open these ports in all generations, so that steps that run keep theirs when slurm.conf gets a smaller range.
+"""
 
 SLURMCTLD_PORT = "6817"
 
@@ -35,13 +38,8 @@ GROUP_ROLES = {group: _ROLES[group] for group in dict.fromkeys((*_FIRST, *_ROLES
 
 @dataclass(frozen=True)
 class Profile:
-    """What a profile changes (docs/admin/strict.md)."""
+    """What a profile changes (docs/admin/strict.md); its parameters of Slurm are in defaults.py."""
 
-    slurm_conf: Mapping[str, Any] = field(default_factory=dict)
-    """Defaults, which a site's own slurm_conf overrides."""
-    slurmdbd_conf: Mapping[str, Any] = field(default_factory=dict)
-    slurmctld_parameters: tuple[str, ...] = ()
-    """Words of SlurmctldParameters, added to those of a site."""
     job_user: str = "root"
     """Who submits the jobs by which the collection checks the cluster."""
     logs: str = "0755"
@@ -49,25 +47,9 @@ class Profile:
     it the mode 0644 at each start (src/plugins/jobcomp/filetxt)."""
 
 
-PRIVATE = ["accounts", "events", "jobs", "reservations", "usage", "users"]
-
 PROFILES: Mapping[str, Profile] = {
     "standard": Profile(),
-    "strict": Profile(
-        slurm_conf={
-            "PrivateData": PRIVATE,
-            "DisableRootJobs": True,
-            # The limits of a login are no limits of a job. Slurm reads one of the two parameters only.
-            "PropagateResourceLimits": "NONE",
-            "PropagateResourceLimitsExcept": None,
-            "CommunicationParameters": ["NoCtldInAddrAny", "NoInAddrAny"],
-        },
-        slurmdbd_conf={"PrivateData": PRIVATE},
-        # Root of any host that has the munge key could set a trigger as SlurmUser, and slurmctld would run its program.
-        slurmctld_parameters=("disable_triggers",),
-        job_user="slurm-check",
-        logs="0750",
-    ),
+    "strict": Profile(job_user="slurm-check", logs="0750"),
 }
 
 

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.notes import is_settled, options_digest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MARIADB_SOCKET
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
@@ -16,7 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platfor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
 
-FILE = "/etc/mysql/mariadb.conf.d/zz-gpucluster-slurm.cnf"
+FILE = f"/etc/mysql/mariadb.conf.d/{defaults.MARIADB}"
 """MariaDB reads the files of this directory in the order of their names, and the last value wins."""
 
 FORMER_FILE = "/etc/mysql/mariadb.conf.d/90-gpucluster-slurm.cnf"
@@ -87,30 +88,12 @@ class MariadbFindings:
     """The file that they override."""
 
 
-def buffer_pool_mib(memory_mib: int) -> int:
-    """A quarter of the memory, rounded to GiB; below 2 GiB, to 128 MiB.
-
-    A kernel update changes MemTotal a little, and the rounding prevents a restart of the database.
-    """
-    quarter = memory_mib // 4
-    step = 1024 if quarter >= 2048 else 128
-    return max(round(quarter / step), 1) * step
-
-
 def settings(host: RunHost) -> dict[str, Any]:
     """The settings that Slurm's documentation asks for, and those of the site.
 
     https://slurm.schedmd.com/accounting.html#slurm-accounting-configuration-before-build
     """
-    own = {
-        "innodb_buffer_pool_size": f"{buffer_pool_mib(host.facts['memory_mib'])}M",
-        "innodb_log_file_size": "64M",
-        "innodb_lock_wait_timeout": 900,
-        "max_allowed_packet": "16M",
-        "bind-address": "127.0.0.1",
-        # "loose": MariaDB before 10.11.8 does not know it.
-        "loose_innodb_snapshot_isolation": "OFF",
-    }
+    own = defaults.values(defaults.MARIADB, defaults.target(host, ""))
     return {**own, **host["mariadb_settings"]}
 
 

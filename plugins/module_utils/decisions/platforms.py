@@ -109,26 +109,24 @@ class Release:
     directories)."""
     autodetect: tuple[str, ...]
     """Methods by which slurmd can find GPUs (gres.conf(5)); with another word it would find none."""
-    private_tmp: Mapping[str, str]
-    """The parameters with which each job has a /tmp of its own (job_container.conf(5))."""
+    namespaces: bool
+    """Whether NamespaceType has replaced JobContainerType."""
 
 
 OLD_RUN_DIRS = {"slurmctld": "/run", "slurmd": "/run", "slurmdbd": "/run"}
 RUN_DIRS = {"slurmctld": "/run/slurmctld", "slurmd": "/run/slurm", "slurmdbd": "/run/slurmdbd"}
-JOB_CONTAINER = {"JobContainerType": "job_container/tmpfs"}
-NAMESPACES = {"NamespaceType": "namespace/tmpfs"}
 WITH_NRT = ("nrt", "nvml", "oneapi", "rsmi")
 WITH_NVIDIA = ("nrt", "nvidia", "nvml", "oneapi", "rsmi")
 
 RELEASES: Mapping[str, Release] = {
-    "22.05": Release(False, False, OLD_RUN_DIRS, ("nvml", "oneapi", "rsmi"), JOB_CONTAINER),
-    "23.02": Release(False, False, OLD_RUN_DIRS, ("nvml", "oneapi", "rsmi"), JOB_CONTAINER),
-    "23.11": Release(True, True, RUN_DIRS, WITH_NRT, JOB_CONTAINER),
-    "24.05": Release(True, True, RUN_DIRS, WITH_NRT, JOB_CONTAINER),
-    "24.11": Release(True, True, RUN_DIRS, WITH_NVIDIA, JOB_CONTAINER),
-    "25.05": Release(True, True, RUN_DIRS, WITH_NVIDIA, JOB_CONTAINER),
-    "25.11": Release(True, True, RUN_DIRS, WITH_NVIDIA, NAMESPACES),
-    "26.05": Release(True, True, RUN_DIRS, WITH_NVIDIA, NAMESPACES),
+    "22.05": Release(False, False, OLD_RUN_DIRS, ("nvml", "oneapi", "rsmi"), False),
+    "23.02": Release(False, False, OLD_RUN_DIRS, ("nvml", "oneapi", "rsmi"), False),
+    "23.11": Release(True, True, RUN_DIRS, WITH_NRT, False),
+    "24.05": Release(True, True, RUN_DIRS, WITH_NRT, False),
+    "24.11": Release(True, True, RUN_DIRS, WITH_NVIDIA, False),
+    "25.05": Release(True, True, RUN_DIRS, WITH_NVIDIA, False),
+    "25.11": Release(True, True, RUN_DIRS, WITH_NVIDIA, True),
+    "26.05": Release(True, True, RUN_DIRS, WITH_NVIDIA, True),
 }
 """In the order of time. Releases compare as texts."""
 

@@ -6,23 +6,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
     host_addresses,
     node_lines,
-    node_parameters,
     partition_lines,
     slurm_conf,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_conf_defaults
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import ENROOT_EPILOG, ENROOT_PROLOG
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import slurm_release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import NEWEST, RELEASES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_accounting import has_policy, preempts
 
 
 def text(host: RunHost, release: str = "") -> str:
@@ -32,14 +27,16 @@ def text(host: RunHost, release: str = "") -> str:
         release: of the Slurm that will read it, such as 24.11; that of the host if it is empty.
     """
     nodes, hardware = host["slurm_nodes"], host["slurm_hardware_types"]
+    release = release or own_release(host)
+    partitions = defaults.with_defaults(host["slurm_partitions"], defaults.target(host, release))
     return host.text(
         "slurmctld",
         "slurm.conf.j2",
         cluster=host["slurm_cluster_name"],
         controllers=controllers(host),
-        parameters=slurm_conf(*layers(host, release or own_release(host))),
+        parameters=slurm_conf(*layers(host, release)),
         nodes=node_lines(nodes, hardware),
-        partitions=partition_lines(host["slurm_partitions"], nodes, hardware, host["slurm_conf"]),
+        partitions=partition_lines(partitions, nodes, hardware, host["slurm_conf"]),
     )
 
 
@@ -48,24 +45,12 @@ def own_release(host: RunHost) -> str:
     return slurm_release(host) if host.answer() else ""
 
 
-def layers(host: RunHost, release: str) -> Iterator[dict[str, Any]]:
-    """The parameters, of which later ones replace earlier ones. A release that is not known yet is the newest one."""
-    platform = RELEASES.get(release, RELEASES[NEWEST])
-    database = bool(host["slurm_database"])
-    yield slurm_conf_defaults.values(slurm_conf_defaults.SLURM_CONF, host, platform)
-    yield node_parameters(host["slurm_nodes"], host["slurm_hardware_types"])
-    if database:
-        yield slurm_conf_defaults.values(slurm_conf_defaults.ACCOUNTING, host, platform)
-    if database and has_policy(host):
-        yield enforcement(host)
-    if host["slurm_private_tmp"]:
-        yield dict(platform.private_tmp)
-    yield dict(profile(host).slurm_conf)
+def layers(host: RunHost, release: str) -> Iterator[Mapping[str, Any]]:
+    """The parameters, of which later ones replace earlier ones."""
+    target = defaults.target(host, release)
+    yield defaults.values(defaults.SLURM, target)
     yield host["slurm_conf"]
-    yield job_programs(host)
-    if host["slurm_prologs"]:
-        yield {"SchedulerParameters": scheduler_parameters(host)}
-    yield {"SlurmctldParameters": slurmctld_parameters(host, release)}
+    yield defaults.joined_values(defaults.SLURM, target, host["slurm_conf"])
 
 
 def controllers(host: RunHost) -> list[str]:
@@ -75,61 +60,12 @@ def controllers(host: RunHost) -> list[str]:
     return [f"{name}({addresses[name]})" if name in addresses else str(name) for name in names]
 
 
-def enforcement(host: RunHost) -> dict[str, Any]:
-    """What Slurm does for a policy. A QOS that preempts others puts their jobs back into the queue."""
-    preempting = preempts(host)
-    return {
-        "AccountingStorageEnforce": list(slurm_conf_defaults.ENFORCED),
-        "PreemptType": "preempt/qos" if preempting else None,
-        "PreemptMode": "REQUEUE" if preempting else None,
-    }
-
-
-def job_programs(host: RunHost) -> dict[str, list[Any]]:
-    """What runs before and after a job on its nodes: a site's own programs, then those of the collection.
-
-    slurmctld sends programs without a path to the nodes.
-    """
-    enroot = "enroot" in host["slurm_containers"]
-    added = {
-        "Prolog": [ENROOT_PROLOG] * enroot + ["slurm-prolog"] * bool(host["slurm_prologs"]),
-        "Epilog": [ENROOT_EPILOG] * enroot + ["slurm-epilog"] * bool(host["slurm_epilogs"]),
-    }
-    return {name: [*elements(host["slurm_conf"].get(name)), *own] for name, own in added.items() if own}
-
-
-def scheduler_parameters(host: RunHost) -> list[str]:
-    """A job whose prolog has failed on a node starts on others, which Slurm does only with this word."""
-    return distinct([*words(host["slurm_conf"].get("SchedulerParameters") or None), "nohold_on_prolog_fail"])
-
-
-def slurmctld_parameters(host: RunHost, release: str) -> list[str]:
-    """The other hosts need configless mode, so it is added to a site's own parameters.
-
-    So are the words of the profile, which Slurm has since 23.11.
-    """
-    of_profile = profile(host).slurmctld_parameters if not release or release >= "23.11" else ()
-    return distinct(["enable_configless", *of_profile, *words(host["slurm_conf"].get("SlurmctldParameters"))])
-
-
-def elements(value: Any) -> list[Any]:
-    """The elements of a value that may be a list, of lists as well, without nulls."""
-    if isinstance(value, list):
-        return [element for part in value for element in elements(part)]
-    return [] if value in (None, "None", "null") else [value]
-
-
-def words(value: Any) -> list[str]:
-    """The words of a parameter that is a list or a text with commas."""
-    return ",".join(map(str, elements(value))).split(",")
-
-
-def distinct(found: Iterable[str]) -> list[str]:
-    """Words without empty ones, each once; Slurm compares them without case."""
-    known: dict[str, str] = {}
-    for word in filter(None, found):
-        known.setdefault(word.lower(), word)
-    return [*known.values()]
+def tracked_resources(host: RunHost) -> list[str]:
+    """What slurm.conf tracks beyond Slurm's own resources; with GPUs also their memory and load."""
+    lines = slurm_conf(*layers(host, own_release(host))).split("\n")
+    found = [line.partition("=")[2] for line in lines if re.match("AccountingStorageTRES=", line, re.IGNORECASE)]
+    resources = [name.lower() for text in found for name in text.split(",") if name]
+    return [*resources, *(["gres/gpumem", "gres/gpuutil"] if "gres/gpu" in resources else [])]
 
 
 def text_with_qos(host: RunHost) -> str:

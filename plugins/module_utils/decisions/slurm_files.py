@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scrip
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import gres_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf as parameter_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_conf
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, slurm_conf
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
     CONF_DIR,
     PYXIS_DIR,
@@ -22,7 +22,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
     UPGRADE_DIR,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_defaults import CGROUP_CONF
 
 OF_CLIENTS = ("cli_filter.lua", "plugstack.conf", "slurm.conf", "topology.conf")
 """Files that hosts without slurmctld and sackd need (client_config_files in Slurm's src/slurmctld/proc_req.c)."""
@@ -34,9 +33,12 @@ def files(host: RunHost, release: str = "") -> dict[str, str]:
     Args:
         release: of the Slurm that will read them, such as 24.11; that of the host if it is empty.
     """
+    target = defaults.target(host, release or slurm_conf.own_release(host))
     made = {
         "cgroup.conf": own_file(
-            host, "cgroup.conf", parameters=parameter_lines(CGROUP_CONF, host["slurm_cgroup_conf"])
+            host,
+            "cgroup.conf",
+            parameters=parameter_lines(defaults.values(defaults.CGROUP, target), host["slurm_cgroup_conf"]),
         ),
         "gres.conf": own_file(host, "gres.conf", lines=gres_lines(host["slurm_nodes"], host["slurm_hardware_types"])),
         "plugstack.conf": own_file(host, "plugstack.conf", lines=plugstack_lines(spank_plugins(host))),
@@ -46,8 +48,10 @@ def files(host: RunHost, release: str = "") -> dict[str, str]:
         if entries := host[f"slurm_{stage}s"]:
             scripts = job_scripts(entries, host["slurm_nodes"])
             made[f"slurm-{stage}"] = host.text("slurmctld", "job_script.sh.j2", stage=stage, scripts=scripts)
-    if directory := host["slurm_private_tmp"]:
-        made["job_container.conf"] = own_file(host, "job_container.conf", directory=directory)
+    if parameters := defaults.values(defaults.JOB_CONTAINER, target):
+        made["job_container.conf"] = own_file(
+            host, "job_container.conf", parameters=parameter_lines(parameters).rstrip()
+        )
     return {**made, **host["slurm_files"]}
 
 

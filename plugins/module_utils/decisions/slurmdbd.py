@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import base64
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_in
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile, source
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.notes import (
     has_note,
     is_settled,
@@ -20,8 +20,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.notes i
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
     CONF_DIR,
-    LIB_DIR,
-    LOG_DIR,
     UPGRADE_DIR,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import (
@@ -29,7 +27,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platfor
     packages_version,
     platform,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import RELEASES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
 
@@ -86,48 +83,9 @@ def lacks_package(host: RunHost) -> bool:
     return not has_package(host, *source(host).packages["slurmdbd"])
 
 
-def versions_of_ip(host: RunHost) -> str | None:
-    """The words of CommunicationParameters that change the versions of IP; None without one.
-
-    slurmdbd does not read slurm.conf, and must use the same versions (src/slurmdbd/read_config.c).
-    """
-    given = host["slurm_conf"].get("CommunicationParameters") or []
-    text = ",".join(map(str, given)) if isinstance(given, list) else str(given)
-    return ",".join(word for word in text.split(",") if re.match("(?i)(EnableIPv6|DisableIPv4)$", word)) or None
-
-
-def defaults(host: RunHost, release: str = "") -> dict[str, Any]:
+def default_values(host: RunHost, release: str = "") -> dict[str, Any]:
     """Parameters of slurmdbd.conf, which a site's own slurmdbd_conf overrides; release: as of conf()."""
-    run_dirs = (RELEASES[release] if release in RELEASES else platform(host)).run_dirs
-    return {
-        "AuthType": "auth/munge",
-        "DbdHost": host["slurm_database"],
-        "CommunicationParameters": versions_of_ip(host),
-        "SlurmUser": "slurm",
-        "LogFile": f"{LOG_DIR}/slurmdbd.log",
-        "PidFile": f"{run_dirs['slurmdbd']}/slurmdbd.pid",
-        "StorageType": "accounting_storage/mysql",
-        "StorageHost": "localhost",
-        "StorageUser": "slurm",
-        "StorageLoc": "slurm_acct_db",
-        # How long records stay in the database. slurmdbd then moves them to files in ArchiveDir, from which
-        # `sacctmgr archive load` reads them back. Most rows are steps.
-        "ArchiveDir": f"{LIB_DIR}/archive",
-        "ArchiveEvents": True,
-        "ArchiveJobs": True,
-        "ArchiveResvs": True,
-        "ArchiveSteps": True,
-        "ArchiveSuspend": True,
-        "ArchiveTXN": True,
-        "ArchiveUsage": True,
-        "PurgeEventAfter": "24month",
-        "PurgeJobAfter": "24month",
-        "PurgeResvAfter": "24month",
-        "PurgeStepAfter": "12month",
-        "PurgeSuspendAfter": "12month",
-        "PurgeTXNAfter": "24month",
-        "PurgeUsageAfter": "60month",
-    }
+    return defaults.values(defaults.SLURMDBD, defaults.target(host, release, platform(host)))
 
 
 def conf(host: RunHost, release: str = "") -> str:
@@ -137,7 +95,7 @@ def conf(host: RunHost, release: str = "") -> str:
         host: the host of the database.
         release: a release to which Slurm is upgraded; without it, the release that the host has.
     """
-    parameters = slurm_conf(defaults(host, release), profile(host).slurmdbd_conf, host["slurmdbd_conf"])
+    parameters = slurm_conf(default_values(host, release), host["slurmdbd_conf"])
     include = f"{CONF_DIR}/{STORAGE_CONF}"
     return host.text("slurmdbd", "slurmdbd.conf.j2", parameters=parameters, storage_conf=include)
 
@@ -199,12 +157,12 @@ def service(host: RunHost) -> SlurmdbdService:
 
 def database_name(host: RunHost) -> str:
     """The database, as slurmdbd.conf names it."""
-    return str((defaults(host) | host["slurmdbd_conf"])["StorageLoc"])
+    return str((default_values(host) | host["slurmdbd_conf"])["StorageLoc"])
 
 
 def database(host: RunHost) -> SlurmdbdDatabase:
     """The database and its user, as slurmdbd.conf names them."""
-    parameters = defaults(host) | host["slurmdbd_conf"]
+    parameters = default_values(host) | host["slurmdbd_conf"]
     return SlurmdbdDatabase(database_name(host), str(parameters["StorageUser"]), password(host))
 
 

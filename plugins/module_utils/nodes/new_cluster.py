@@ -407,6 +407,7 @@ def _make_cluster(
     return {
         "plugin": keys.PLUGIN,
         "name": name,
+        "defaults": keys.NEWEST_GENERATION,
         "controllers": fold(hosts["controllers"]),
         "database": fold(hosts["database"]),
         "login": fold(hosts["login"]),

@@ -98,6 +98,16 @@ def test_a_check_applies_nothing_and_says_the_same() -> None:
     assert apply(database, policy) == checked
 
 
+def test_a_check_knows_the_resources_that_slurm_will_track() -> None:
+    policy = {"qos": [{"name": "a", "GrpTRES": {"gres/gpu:h100": 1}}]}
+    assert apply(Database(), policy, check=True)["changed"]
+    assert apply(Database(), policy, check=True, tracked=["gres/gpu", "gres/gpu:h100"])["changed"]
+    with pytest.raises(PolicyError, match="'gres/gpu:h100' is unknown"):
+        apply(Database(), policy, check=True, tracked=["gres/gpu"])
+    with pytest.raises(PolicyError, match="'gres/gpu:h100' is unknown"):
+        apply(Database(), policy, tracked=["gres/gpu", "gres/gpu:h100"])
+
+
 def test_what_slurm_does_not_take_is_tried_by_itself_and_told() -> None:
     database = Database(takes=False)
     with pytest.raises(AccountingError, match="Account - 'a0': no"):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import mariadb
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_values import buffer_pool_mib
 from plain_host import PlainHost, cluster
 
 
@@ -23,7 +24,7 @@ def database(**variables: Any) -> PlainHost:
 )
 def test_a_quarter_of_the_memory(memory: int, size: int) -> None:
     """A kernel update changes MemTotal a little, and the database must not restart for it."""
-    assert mariadb.buffer_pool_mib(memory) == size
+    assert buffer_pool_mib(memory) == size
 
 
 def test_settings_of_the_site_win_and_are_written_as_mariadb_reads_them() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf as lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_conf, slurm_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_defaults import recommended
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, slurm_conf, slurm_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.defaults import recommended
 from plain_host import PlainHost, cluster
 
 SCRIPT = [{"name": "a", "script": "#!/bin/sh\n"}]
@@ -25,6 +25,12 @@ def parameters(host: PlainHost, release: str = "24.11") -> dict[str, str]:
     """The parameters of slurm.conf before the nodes, as Slurm reads them."""
     text = lines(*slurm_conf.layers(host, release))
     return {name: value for name, _equals, value in (line.partition("=") for line in text.splitlines())}
+
+
+def programs(host: PlainHost) -> dict[str, Any]:
+    """The programs of jobs that the collection adds to those of the site."""
+    joined = defaults.joined_values(defaults.SLURM, defaults.target(host, "24.11"), host["slurm_conf"])
+    return {name: value for name, value in joined.items() if name in defaults.PROGRAMS}
 
 
 def test_a_site_overrides_every_default_but_configless_mode() -> None:
@@ -76,12 +82,13 @@ def test_a_policy_is_enforced_where_there_is_a_database() -> None:
 
 def test_programs_of_a_site_come_before_those_of_the_collection() -> None:
     own = "/usr/local/lib/gpucluster-slurm"
-    assert slurm_conf.job_programs(head(slurm_conf={"Prolog": "/a", "Epilog": None}, slurm_epilogs=SCRIPT)) == {
+    assert programs(head(slurm_conf={"Prolog": "/a", "Epilog": None}, slurm_epilogs=SCRIPT)) == {
         "Epilog": ["slurm-epilog"]
     }
-    assert slurm_conf.job_programs(
-        head(slurm_conf={"Prolog": "/a"}, slurm_prologs=SCRIPT, slurm_containers=["enroot"])
-    ) == {"Prolog": ["/a", f"{own}/enroot-prolog", "slurm-prolog"], "Epilog": [f"{own}/enroot-epilog"]}
+    assert programs(head(slurm_conf={"Prolog": "/a"}, slurm_prologs=SCRIPT, slurm_containers=["enroot"])) == {
+        "Prolog": ["/a", f"{own}/enroot-prolog", "slurm-prolog"],
+        "Epilog": [f"{own}/enroot-epilog"],
+    }
 
 
 def test_a_job_whose_prolog_fails_starts_elsewhere() -> None:
@@ -121,6 +128,13 @@ def test_a_qos_that_a_partition_names_is_made_before() -> None:
     partitions = [{"name": "all", "nodes": "n[1-2]", "qos": "big"}]
     assert "qos=big" in slurm_conf.text_with_qos(head(slurm_partitions=partitions))
     assert slurm_conf.text_with_qos(head(slurm_partitions=partitions, slurm_database="")) == ""
+
+
+def test_the_resources_that_slurm_will_track() -> None:
+    assert slurm_conf.tracked_resources(head()) == []
+    own = {"accountingstoragetres": ["gres/gpu", "gres/gpu:H100", "license/x"]}
+    expected = ["gres/gpu", "gres/gpu:h100", "license/x", "gres/gpumem", "gres/gpuutil"]
+    assert slurm_conf.tracked_resources(head(slurm_conf=own)) == expected
 
 
 def test_a_file_of_the_site_replaces_that_of_the_collection() -> None:

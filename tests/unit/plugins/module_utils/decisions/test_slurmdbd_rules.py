@@ -37,7 +37,7 @@ def test_slurmdbd_uses_the_versions_of_ip_of_the_other_daemons(
     slurm_conf: dict[str, Any], expected: str | None
 ) -> None:
     """It has a file of its own (`src/slurmdbd/read_config.c`)."""
-    assert slurmdbd.versions_of_ip(database(slurm_conf=slurm_conf)) == expected
+    assert slurmdbd.default_values(database(slurm_conf=slurm_conf)).get("CommunicationParameters") == expected
 
 
 def test_values_of_the_site_win() -> None:
