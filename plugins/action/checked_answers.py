@@ -14,7 +14,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action.normal import ActionModule as Normal
 from ansible.plugins.loader import module_loader
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked, fact_problems, printed
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import indented, visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import indented, visible
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import OWN_LIMIT, limit_answers
 
 UMASK = "0022"

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people import complete
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people_key import complete
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
     gres_lines,
     node_lines,
     partition_lines,
     slurm_conf,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import LIMIT, limit_answers
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.rules import import_rules

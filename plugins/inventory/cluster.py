@@ -97,7 +97,6 @@ from ansible.template import trust_as_template
 from ansible.vars.plugins import get_vars_from_path
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import job_scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.leaving import OPTION, edits, emptied, empty
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     SLURM_GROUPS,
     DeclaredCluster,
@@ -107,14 +106,15 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
     load,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import file_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people_key import (
     Table,
     files,
     is_table,
     read_table,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import message, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.removal import OPTION, edits, emptied, empty
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.cluster_file import edited
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 

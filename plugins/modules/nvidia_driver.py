@@ -19,7 +19,7 @@ description:
   - Nothing is done on a host without an NVIDIA GPU, nor in a container, which uses the driver of its host; see O(gpus).
 options:
   platforms:
-    description: The packages of each platform and source, as C(module_utils/gpu/nvidia/platforms.py) has them.
+    description: The packages of each platform and source, as C(module_utils/gpu/nvidia/driver_platforms.py) has them.
     type: dict
     required: true
   source:
@@ -152,14 +152,14 @@ from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.driver import DriverError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import DriverResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import DriverResult
 
 SOURCES = "/etc/apt/sources.list.d/gpucluster-nvidia.sources"
 LISTS = "/etc/apt/sources.list.d"

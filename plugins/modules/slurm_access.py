@@ -83,9 +83,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import sshd_pam
-from ansible_collections.gpucluster.slurm.plugins.module_utils.access_change import AccessChange
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import sshd_pam
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.access_change import AccessChange
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import (
     OPTIONS,
     File,
     FileError,
@@ -93,11 +93,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
     from_options,
     replace,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import processes, served_steps
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import processes, served_steps
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import AccessResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import AccessResult
 
 DIRECTORY = "/var/lib/gpucluster-slurm/access"
 """Directory of the former files until the change is proved."""

@@ -156,11 +156,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import qos_of_partitions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr, conf_for_sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import opener
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PolicyResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PolicyResult
 
 
 def change_accounting(module: AnsibleModule) -> PolicyResult:

@@ -71,7 +71,7 @@ policy:
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import policy_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 ARGUMENTS = {"cluster": {"type": "str"}}
 

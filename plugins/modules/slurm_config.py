@@ -257,7 +257,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     KEY_VALUE,
@@ -275,8 +274,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sou
     read_files,
     source_lines,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import departed, file_validation, kept_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.beside import enter
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import (
+    file_validation,
+    kept_files,
+    removed_hosts,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     Step,
     kinds,
@@ -291,18 +293,16 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     Daemon,
     NotYetError,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
-    File,
-    from_base64,
-    write,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import enter
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, from_base64, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import content_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import ConfigResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import ConfigResult
 
 # -- plan ------------------------------------------------------------------------------------------------------------
 
@@ -694,7 +694,7 @@ def keep_note(module: AnsibleModule, daemon: Daemon, *, holds: bool) -> None:
     directory, names = module.params["directory"], [*module.params["files"], *module.params["secrets"]]
     paths = [os.path.join(place, name) for place in (directory, kept_files.GOOD) for name in names]
     paths += [] if daemon.name == "slurmdbd" else kept_files.list_records()
-    made.keep(f"{daemon.name}_config", module.params["digest"] if holds else "", paths)
+    applied_state.keep(f"{daemon.name}_config", module.params["digest"] if holds else "", paths)
 
 
 def describe_removal(path: str, before: str) -> dict[str, str]:
@@ -719,8 +719,8 @@ def find_known_hosts(module: AnsibleModule) -> tuple[list[str], list[str]]:
     if not hosts:
         return [], []
     in_force = read_if_possible(kept_files.read_good_texts(module.params["directory"], ["slurm.conf"]))[0]
-    before = [*departed.recorded(kept_files.HOSTS), *in_force.nodes]
-    return departed.known_hosts(before, [*hosts, *read(module.params["files"]).nodes], cleaned)
+    before = [*removed_hosts.recorded(kept_files.HOSTS), *in_force.nodes]
+    return removed_hosts.known_hosts(before, [*hosts, *read(module.params["files"]).nodes], cleaned)
 
 
 def change_configuration(module: AnsibleModule) -> ConfigResult:
@@ -736,10 +736,10 @@ def change_configuration(module: AnsibleModule) -> ConfigResult:
     names, gone = find_known_hosts(module)
     result = configure(module, daemon)
     left = [name for name in gone if name not in expand(module.params["leaving"])]
-    result["remarks"] += departed.remarks(left, departed.back(left, read_addresses(module)) if left else {})
+    result["remarks"] += removed_hosts.remarks(left, removed_hosts.back(left, read_addresses(module)) if left else {})
     if not module.check_mode:
         if names:
-            departed.record(kept_files.HOSTS, names)
+            removed_hosts.record(kept_files.HOSTS, names)
         keep_note(module, daemon, holds=not gone and not result.get("unproven"))
     return result
 

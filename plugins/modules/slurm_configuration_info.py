@@ -85,12 +85,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import read_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import output, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import (
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import (
         ConfigurationInfo,
         FoundConfiguration,
     )

@@ -91,11 +91,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     read,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.beside import BesideError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conversion import (
     LOCAL,
     ConversionError,
@@ -104,12 +104,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conver
     end_conversion,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import ConfigError, Slurmdbd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import REQUIRED_TEXT, run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import BesideError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import REQUIRED_TEXT, run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import ConversionResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import ConversionResult
 
 KEPT = "/var/lib/gpucluster-slurm/upgrade"
 MARK = f"{KEPT}/state.json"

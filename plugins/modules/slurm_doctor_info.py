@@ -109,8 +109,8 @@ import time
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import cluster_look
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import controller_facts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.results import DoctorInfo
@@ -118,7 +118,7 @@ if TYPE_CHECKING:
 
 def look_at_cluster(module: AnsibleModule) -> DoctorInfo:
     """The module's result. Raises CommandError and ValueError."""
-    answer = cluster_look.look(module.params["controller"])
+    answer = controller_facts.look(module.params["controller"])
     return {"changed": False, "time": time.time(), "clock_offset": 0.0, **answer}
 
 

@@ -214,8 +214,8 @@ import time
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.host_look import HostQuestions, look
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import NAMES, run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.node_facts import HostQuestions, look
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import NAMES, run_module
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.results import DoctorNodeInfo

@@ -65,20 +65,17 @@ import os
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import made
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options as wanted_directories
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
-    OPTIONS,
-    check,
-    from_options,
-    replace,
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import OPTIONS as DIRECTORY
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import Directories
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import (
+    from_options as wanted_directories,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import OPTIONS, check, from_options, replace
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import FilesResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import FilesResult
 
 MARK = b"Managed by gpucluster.slurm"
 """The text by which files of this collection are recognized."""
@@ -119,7 +116,7 @@ def change_files(module: AnsibleModule) -> FilesResult:
             os.unlink(path)
         if params["note"]:
             purged = [params["purge"]] if params["purge"] else []
-            made.keep(params["note"], params["digest"] or "", [*(file.path for file in files), *purged])
+            applied_state.keep(params["note"], params["digest"] or "", [*(file.path for file in files), *purged])
     paths = [file.path for file in changes] + gone
     return {"changed": bool(paths or directories.differ), "files": paths, "diff": diff}
 

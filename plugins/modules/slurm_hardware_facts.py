@@ -216,10 +216,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement
     OPTIONS,
     measure,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import HardwareResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import HardwareResult
 
 
 def hardware_facts(module: AnsibleModule) -> HardwareResult:

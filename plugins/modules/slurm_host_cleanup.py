@@ -92,15 +92,10 @@ import shutil
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
-    File,
-    part_of,
-    without_part,
-    write,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import PATHS, REQUIRED_PATH, run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, part_of, without_part, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import PATHS, REQUIRED_PATH, run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
 
 MARK = b"Managed by gpucluster.slurm"
 LIMIT = 150

@@ -546,18 +546,26 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement import (
     OPTIONS,
     measure,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions, look, unknown_users
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import NAMES, PATHS, REQUIRED_TEXT, run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import OPTIONS as DIRECTORY
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import from_options
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import (
+    NAMES,
+    PATHS,
+    REQUIRED_TEXT,
+    run_module,
+)
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import HostFacts, HostFactsResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import (
+        HostFacts,
+        HostFactsResult,
+    )
 
 
 def read_facts(module: AnsibleModule) -> HostFactsResult:

@@ -211,16 +211,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import OPTIONS as DIRECTORY
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import from_options as wanted_directories
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
-    OPTIONS,
-    File,
-    from_options,
-    write,
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import package as package_name
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import OPTIONS as DIRECTORY
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import Directories
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import (
+    from_options as wanted_directories,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package as package_name
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import OPTIONS, File, from_options, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import REQUIRED_TEXT, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import package_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt import Apt
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import (
@@ -228,10 +226,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.pac
     PackageFile,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_manager import PackageManager
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import REQUIRED_TEXT, run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PackagesResult, Plugin
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PackagesResult, Plugin
 
 LOCK_SECONDS = 1800
 """The time limit for an installation of a killed run, which may download gigabytes."""

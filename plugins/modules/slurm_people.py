@@ -79,11 +79,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, opener, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import ancestors, processes
-from ansible_collections.gpucluster.slurm.plugins.module_utils.locks import accounts_locked
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import NOT_STARTED, Answer, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, opener, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import ancestors, processes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.locks import accounts_locked
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people import sessions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import (
     Noted,
@@ -110,12 +113,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state impo
     read_note,
     read_texts,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NOT_STARTED, Answer, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PeopleResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PeopleResult
 
 PATIENCE = 30
 """Seconds to wait for another program that changes the accounts."""

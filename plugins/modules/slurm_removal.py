@@ -98,23 +98,23 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import departed
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import leaving
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import CLEARED, show
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import removed_hosts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import node_removal
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import (
     Node,
     RollingError,
     deadline_of,
     node_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.leaving import Departure
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, show
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.node_removal import Departure
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import RemovalResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import RemovalResult
 
 POLL = 3
 """Seconds between two looks at the jobs."""
@@ -140,14 +140,14 @@ class Removal:
     def decide(self) -> Departure:
         """What happens next, by the present state of Slurm. Raises CommandError."""
         late = self.deadline is not None and datetime.now() >= self.deadline
-        claims = leaving.claims_of(output(leaving.SQUEUE))
-        return leaving.depart(self.names, nodes_now(), claims, late, self.params["end_jobs"])
+        claims = node_removal.claims_of(output(node_removal.SQUEUE))
+        return node_removal.depart(self.names, nodes_now(), claims, late, self.params["end_jobs"])
 
     # -- the steps ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> Departure:
         """Check that the nodes can leave. Raises RollingError."""
-        if reasons := leaving.reserved(self.names, show("reservation")):
+        if reasons := node_removal.reserved(self.names, show("reservation")):
             raise RollingError("; ".join(reasons))
         return self.decide()
 
@@ -178,9 +178,9 @@ class Removal:
         """Note which hosts are cleaned. Raises FileError."""
         if not self.check_mode:
             cleaned = expand(self.params["cleaned"])
-            departed.forget(cleaned)
-            known = {**departed.addresses(), **self.params["addresses"]}
-            departed.keep_addresses({name: str(at) for name, at in known.items() if name not in cleaned})
+            removed_hosts.forget(cleaned)
+            known = {**removed_hosts.addresses(), **self.params["addresses"]}
+            removed_hosts.keep_addresses({name: str(at) for name, at in known.items() if name not in cleaned})
         return Departure(ready=self.names)
 
 
@@ -198,7 +198,7 @@ def take_step(params: dict[str, Any], check_mode: bool) -> RemovalResult:
         "ready": decided.ready if decided.over else [],
         "over": decided.over,
         "ok": decided.over and not decided.late,
-        "table": leaving.table(decided, removal.names),
+        "table": node_removal.table(decided, removal.names),
         "deadline": removal.deadline.isoformat(timespec="seconds") if removal.deadline else "",
     }
 

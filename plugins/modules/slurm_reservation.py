@@ -92,10 +92,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reserv
     over,
     updates,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import show
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import output
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import show
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
 
 
 def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:

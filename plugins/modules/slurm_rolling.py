@@ -134,12 +134,15 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import drains, run_note
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, noted, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import REQUIRED_TEXT, run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import decision as rolling
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import CLEARED, show
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import run_lock
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, noted, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import REQUIRED_TEXT, run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import next_nodes as rolling
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import (
     DONE,
     FAILED,
     SILENT,
@@ -149,12 +152,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision 
     Node,
     RollingError,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, show
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output, run
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import Empty
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import RollingResult, Run
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import Empty
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import RollingResult, Run
 
 NOTE = "/var/lib/gpucluster-slurm/rolling.json"
 RESERVATION = "gpucluster_rolling"
@@ -178,7 +179,7 @@ class Rolling:
         if self.note.get("change") != params["change"]:
             self.note = {"change": params["change"]}
         self.note.setdefault("nodes", {})
-        self.other: run_note.Note = {}
+        self.other: run_lock.Note = {}
         self.batch: list[str] = []
 
     # -- the note ----------------------------------------------------------------------------------------------------
@@ -289,20 +290,20 @@ class Rolling:
     def let_others(self) -> None:
         """Let other runs change the cluster. Raises RollingError if one has taken this rolling change over."""
         if this_run := self.params["run"]:
-            run_note.give_back(run_note.RUN, this_run)
-            if other := run_note.take(run_note.ROLLING, this_run, self.params["former"]):
+            run_lock.give_back(run_lock.RUN, this_run)
+            if other := run_lock.take(run_lock.ROLLING, this_run, self.params["former"]):
                 raise RollingError(f"{other['user']} on {other['host']} has taken this rolling change over")
 
     def alone(self) -> bool:
         """Whether no other run changes the cluster, and none can begin until `let_others`."""
         if this_run := self.params["run"]:
-            self.other = run_note.take(run_note.RUN, this_run, self.params["former"])
+            self.other = run_lock.take(run_lock.RUN, this_run, self.params["former"])
         return not self.other
 
     def taken_over(self) -> bool:
         """Whether another run goes on with this rolling change."""
         this_run = self.params["run"]
-        return bool(this_run and run_note.other(run_note.ROLLING, this_run))
+        return bool(this_run and run_lock.other(run_lock.ROLLING, this_run))
 
     # -- changed nodes -----------------------------------------------------------------------------------------------
 
@@ -428,7 +429,7 @@ ARGUMENTS = {
     "results": {"type": "dict", "default": {}},
     "user": {"type": "str", "default": "root"},
     "wait": {"type": "int", "default": 60},
-    "run": run_note.OPTION,
+    "run": run_lock.OPTION,
     "former": {"type": "list", "elements": "str", "default": []},
 }
 

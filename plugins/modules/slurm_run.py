@@ -67,16 +67,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import run_note
-from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import NAMES, run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import controllers
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import controllers
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import run_lock
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import NAMES, run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import Empty
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Run, RunResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import Empty
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Run, RunResult
 
 SLURM_CONF = "/etc/slurm/slurm.conf"
 
@@ -84,20 +84,20 @@ STARTING = 20
 """Seconds in which a slurmctld that this run has restarted answers."""
 
 
-def change(params: dict[str, Any], check_mode: bool = False) -> run_note.Note:
+def change(params: dict[str, Any], check_mode: bool = False) -> run_lock.Note:
     """Write or remove the notes; the other run that has prevented it. Raises FileError, OSError."""
     own = params["run"]
     taken: list[str] = []
     # Without the note of the whole rolling change, none of a part of it.
-    for name in (run_note.ROLLING, run_note.RUN) if params["rolling"] else (run_note.RUN,):
+    for name in (run_lock.ROLLING, run_lock.RUN) if params["rolling"] else (run_lock.RUN,):
         if params["state"] == "begun":
-            if other := run_note.take(name, own, params["former"], params["take_over"], check_mode):
+            if other := run_lock.take(name, own, params["former"], params["take_over"], check_mode):
                 for each in taken:
-                    run_note.give_back(each, own)
+                    run_lock.give_back(each, own)
                 return other
             taken.append(name)
         elif not check_mode:
-            run_note.give_back(name, own)
+            run_lock.give_back(name, own)
     return {}
 
 
@@ -129,7 +129,7 @@ def begin_or_end(module: AnsibleModule) -> RunResult:
 ARGUMENTS = {
     "state": {"type": "str", "choices": ["begun", "ended"], "required": True},
     "take_over": {"type": "bool", "default": False},
-    "run": run_note.OPTION,
+    "run": run_lock.OPTION,
     "former": NAMES,
     "rolling": {"type": "bool", "default": False},
     "controllers": NAMES,

@@ -192,20 +192,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import (
     File,
     from_base64,
     mode_of,
     opener,
     write,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import PATHS, run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import PATHS, run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import ServiceResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import ServiceResult
 
 # systemd does not record the time of a reload, so a file here does. It must not survive a reboot.
 STAMPS = "/run/gpucluster-slurm"
@@ -257,7 +257,7 @@ def show(module: AnsibleModule, name: str, others: Sequence[str] = ()) -> dict[s
 
     NeedDaemonReload is `yes` if systemd has to read this unit or one of the others again.
     """
-    wanted = ",".join(["LoadState", "MainPID", "InactiveExitTimestampMonotonic", *made.PROPERTIES])
+    wanted = ",".join(["LoadState", "MainPID", "InactiveExitTimestampMonotonic", *applied_state.PROPERTIES])
     stdout = module.run_command(["systemctl", "show", f"--property={wanted}", name, *others], check_rc=True)[1]
     unit = dict(line.split("=", 1) for line in stdout.split("\n\n")[0].split("\n") if "=" in line)
     if "NeedDaemonReload=yes" in stdout.split("\n"):
@@ -460,9 +460,9 @@ def stale_file(module: AnsibleModule, wanted: Plan, unit: dict[str, str], stamp:
 def keep_made(module: AnsibleModule, files: list[File]) -> None:
     """Note on the host what the module has made, so that a later run sees whether it still holds."""
     params = module.params
-    started = made.invocation(show(module, params["name"])) if params["digest"] else ""
+    started = applied_state.invocation(show(module, params["name"])) if params["digest"] else ""
     paths = [*(file.path for file in files), *params["absent"], *params["reads"]]
-    made.keep(params["name"], params["digest"] if started else "", paths, started)
+    applied_state.keep(params["name"], params["digest"] if started else "", paths, started)
 
 
 def run_service(module: AnsibleModule) -> ServiceResult:

@@ -105,9 +105,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.spank_change import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import FileError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.spank_change import (
     Change,
     SpankPlugin,
     apply,
@@ -116,7 +116,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.spank_change impo
 )
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PluginResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PluginResult
 
 KEPT = "/var/lib/gpucluster-slurm"
 """Directory in which the former line is kept."""

@@ -130,23 +130,23 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import Directories, Directory
-from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import processes, served_steps
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_run import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import Directories, Directory
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import processes, served_steps
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import (
     REQUIRED_PATH,
     REQUIRED_TEXT,
     run_module,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import homes, note
-from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import Mount, mounted
-from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import homes, mount_record
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import Mount, mounted
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import StorageResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import StorageResult
 
 UNITS = "/etc/systemd/system"
 MARK = "Managed by gpucluster.slurm (key storage)"
@@ -259,7 +259,7 @@ class Work:
         self.diffs: list[dict[str, str]] = []
         self.remarks: list[str] = []
         self.present_mounts = mounted()
-        self.noted = note.read()
+        self.noted = mount_record.read()
         self.pending: dict[str, list[str]] = {}
 
     def note(self, digest: str) -> None:
@@ -273,13 +273,13 @@ class Work:
             "plan": digest,
             "files": {**files, **links},
             "mounts": [mount["path"] for mount in self.wanted],
-            "homes": {place: note.changed(place) for place in places},
+            "homes": {place: mount_record.changed(place) for place in places},
             "packages": self.params["packages"],
             "exports": self.params["exports"],
             "pending": self.pending,
         }
-        if wanted != note.read():
-            note.keep(wanted)
+        if wanted != mount_record.read():
+            mount_record.keep(wanted)
 
     def _is_own(self, path: str) -> bool:
         """Whether a directory is on a file system of the host itself, so that it answers."""
@@ -310,7 +310,7 @@ class Work:
             ]
         write(changes, check_mode=True)  # a unit that systemd refuses shows before the note changes
         if not self.check:
-            self.note(note.INCOMPLETE)  # with what is pending, before the units lose the former text
+            self.note(mount_record.INCOMPLETE)  # with what is pending, before the units lose the former text
             write(changes)
             if changes:
                 self.systemctl("daemon-reload")
@@ -469,9 +469,9 @@ class Work:
         self.homes()
         if self.params["digest"] or self.pending:
             self.note(self.params["digest"])
-        elif os.path.exists(note.PATH) and not self.check:
-            os.unlink(note.PATH)
-        unexported = sorted({*self.params["exports"]} - note.exported())
+        elif os.path.exists(mount_record.PATH) and not self.check:
+            os.unlink(mount_record.PATH)
+        unexported = sorted({*self.params["exports"]} - mount_record.exported())
         result = plan_result(self.changes)
         others = plan_result([change for change in self.changes if change["after"] != WRITTEN])  # files have a diff
         diff = [*self.diffs, others["diff"]]

@@ -14,13 +14,8 @@ from typing import cast
 
 import yaml
 from ansible.module_utils.common.yaml import SafeLoader
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.leaving import (
-    Edit,
-    applied,
-    named,
-    replaced,
-)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import ModelError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.removal import Edit, applied, named, replaced
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 
 Place = tuple[int, int, str]

@@ -10,7 +10,7 @@ from math import isfinite
 import yaml
 from ansible.module_utils.common.yaml import SafeLoader
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import KEY, message, short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import KEY, message, short, shown
 
 DEPTH = 32
 """How deep the values of a file may be nested; libyaml ends the process at some ten thousands."""

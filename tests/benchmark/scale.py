@@ -34,8 +34,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import JobPlacement, steps, table  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import cross_check  # noqa: E402
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_conf  # noqa: E402
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_conf_values  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost  # noqa: E402
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster  # noqa: E402
 
@@ -117,8 +117,8 @@ def rendered(inventory: Path) -> tuple[float, float]:
     defaults = loader.load_from_file(str(ROOT / "roles/slurm/defaults/main.yml"), trusted_as_template=True)
     variables = {**defaults, **variables}
     templar = Templar(loader, variables=variables)
-    ours = seconds(lambda: slurm_conf.text(TemplatedHost(variables, templar, loader)))
-    nodes = lines(slurm_conf.text(TemplatedHost(variables, templar, loader)))
+    ours = seconds(lambda: slurm_conf_values.text(TemplatedHost(variables, templar, loader)))
+    nodes = lines(slurm_conf_values.text(TemplatedHost(variables, templar, loader)))
     for name, fields in nodes.items():
         manager.set_nonpersistent_facts(name, fields)
     loop = seconds(lambda: templar.template(trust_as_template(LOOP)))

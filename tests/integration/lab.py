@@ -21,7 +21,7 @@ from typing import Any
 
 import testinfra
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 ROOT = Path(__file__).parents[2]
 OF_MYSQL = ("community.mysql", "ansible.mariadb", "Deprecation warnings can be disabled")

@@ -30,16 +30,16 @@ from ansible_collections.gpucluster.slurm.plugins.doc_fragments.cluster_file imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import RESERVATION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
-    access,
-    backup,
+    access_key,
+    backup_key,
     firewall_plans,
     job_scripts,
     keys,
-    mail,
-    people,
+    mail_key,
+    people_key,
     public_keys,
     schema,
-    storage,
+    storage_key,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameter_values, parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
@@ -50,7 +50,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     LEVELS,
     PLUGINS,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import package
 
 Schema = dict[str, Any]
 
@@ -251,33 +251,33 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.file_name: TEXT,
     schema.url: {"type": "string", "pattern": "^(https?|ftp|file)://[!-~]+$"},
     schema.sha256: {"type": "string", "pattern": "^[0-9A-Fa-f]{64}$"},
-    people.user_name: TEXT,
-    people.identity: {
+    people_key.user_name: TEXT,
+    people_key.identity: {
         "type": "integer",
-        "anyOf": [{"minimum": low, "maximum": high} for low, high in people.IDS],
+        "anyOf": [{"minimum": low, "maximum": high} for low, high in people_key.IDS],
     },
-    people.full_name: TEXT,
-    people.home: {"type": "string", "pattern": "^/[^/]+/"},
-    people.shell: {"type": "string", "pattern": "^/"},
+    people_key.full_name: TEXT,
+    people_key.home: {"type": "string", "pattern": "^/[^/]+/"},
+    people_key.shell: {"type": "string", "pattern": "^/"},
     public_keys.public_key: {"type": "string"},
-    people.account: {"anyOf": [TEXT, MAPPING]},
-    people.limits: MAPPING,
+    people_key.account: {"anyOf": [TEXT, MAPPING]},
+    people_key.limits: MAPPING,
     schema.any_text: TEXT,
     package: TEXT,
-    storage.export: {"type": "string", "pattern": "^/"},
-    storage.directory: {"type": "string", "pattern": "^/"},
-    storage.kind_of_mount: TEXT,
-    storage.source: TEXT,
-    storage.options: or_list(TEXT),
-    storage.hosts: _HOSTS,
-    access.group_names: list_of(TEXT),
-    backup.target: TEXT,
-    backup.times: TEXT,
-    mail.relay: TEXT,
-    mail.sender: {"type": "string", "pattern": "^[^@]+@[^@]+$"},
-    mail.domain: TEXT,
-    mail.tls: {"enum": [*mail.TLS]},
-    mail.user: TEXT,
+    storage_key.export: {"type": "string", "pattern": "^/"},
+    storage_key.directory: {"type": "string", "pattern": "^/"},
+    storage_key.kind_of_mount: TEXT,
+    storage_key.source: TEXT,
+    storage_key.options: or_list(TEXT),
+    storage_key.hosts: _HOSTS,
+    access_key.group_names: list_of(TEXT),
+    backup_key.target: TEXT,
+    backup_key.times: TEXT,
+    mail_key.relay: TEXT,
+    mail_key.sender: {"type": "string", "pattern": "^[^@]+@[^@]+$"},
+    mail_key.domain: TEXT,
+    mail_key.tls: {"enum": [*mail_key.TLS]},
+    mail_key.user: TEXT,
     job_scripts.script_name: TEXT,
     job_scripts.script: {"type": "string", "pattern": "^#!"},
     job_scripts.on_failure: {"enum": [*job_scripts.FAILURES]},
@@ -430,7 +430,7 @@ def document() -> Schema:
     script = list_of(kind_of(job_scripts.SCRIPT, "prologs"))
     definitions = {**policy.pop("definitions"), "script": script["items"]}
     script = list_of({"$ref": "#/definitions/script"})
-    mount = kind_of(storage.STORAGE, "storage", {"packages": list_of(kind_of(storage.PACKAGE))})
+    mount = kind_of(storage_key.STORAGE, "storage", {"packages": list_of(kind_of(storage_key.PACKAGE))})
     nested: dict[str, Schema] = {
         "hardware": {
             "type": "object",
@@ -441,7 +441,7 @@ def document() -> Schema:
         "partitions": list_of(kind_of(schema.PARTITION, "partitions")),
         "addresses": {"type": "object", "additionalProperties": _HOSTS},
         "packages": packages(),
-        "users": list_of(kind_of(people.USER, "users", {"limits": named(terms("user", "association"), {}, ())})),
+        "users": list_of(kind_of(people_key.USER, "users", {"limits": named(terms("user", "association"), {}, ())})),
         "people": {"type": "string", "pattern": r"^(directory|.+\.(csv|ya?ml))$"},
         "storage": list_of(mount),
         "accounting": mapping_of(
@@ -450,9 +450,9 @@ def document() -> Schema:
                 for key in schema.ACCOUNTING.own
             }
         ),
-        "access": kind_of(access.ACCESS, "access", {"login_limits": kind_of(access.LOGIN_LIMITS)}),
-        "backup": kind_of(backup.BACKUP, "backup", {"keep": kind_of(backup.KEEP, "backup")}),
-        "mail": kind_of(mail.MAIL, "mail"),
+        "access": kind_of(access_key.ACCESS, "access", {"login_limits": kind_of(access_key.LOGIN_LIMITS)}),
+        "backup": kind_of(backup_key.BACKUP, "backup", {"keep": kind_of(backup_key.KEEP, "backup")}),
+        "mail": kind_of(mail_key.MAIL, "mail"),
         "prologs": script,
         "epilogs": script,
         "firewall": kind_of(
@@ -467,7 +467,7 @@ def document() -> Schema:
             "additionalProperties": {"type": "string"},
         },
         "plugstack": list_of(kind_of(schema.PLUGSTACK, "plugstack", {"arguments": list_of(TEXT)})),
-        "groups": {"anyOf": [MAPPING, list_of(kind_of(people.GROUP))]},
+        "groups": {"anyOf": [MAPPING, list_of(kind_of(people_key.GROUP))]},
     }
     # An empty mapping of these is the same as none.
     for key in ("access", "backup", "mail", "firewall"):

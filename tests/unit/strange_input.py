@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import people, schema
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import people_key, schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import FILES
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
@@ -185,7 +185,7 @@ def _schema_pairs() -> SearchStrategy[tuple[Any, Any]]:
         key
         for kind in (
             *(schema.CLUSTER, schema.HARDWARE, schema.NODE, schema.PARTITION, schema.GRES),
-            *(people.PEOPLE, people.GROUP, people.USER),
+            *(people_key.PEOPLE, people_key.GROUP, people_key.USER),
         )
         for key in kind.own
     ]

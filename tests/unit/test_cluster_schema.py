@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
-    access,
-    backup,
+    access_key,
+    backup_key,
     firewall_plans,
     job_scripts,
-    mail,
+    mail_key,
     model,
-    people,
+    people_key,
     schema,
-    storage,
+    storage_key,
 )
 from jsonschema import Draft7Validator
 
@@ -171,14 +171,14 @@ KINDS = {
     "slurm.conf": schema.SLURM_CONF,
     "cgroup.conf": schema.CGROUP_CONF,
     "package": schema.PACKAGE_FILE,
-    "user": people.USER,
-    "group": people.GROUP,
-    "mount": storage.STORAGE,
-    "access": access.ACCESS,
-    "login limits": access.LOGIN_LIMITS,
-    "backup": backup.BACKUP,
-    "keep": backup.KEEP,
-    "mail": mail.MAIL,
+    "user": people_key.USER,
+    "group": people_key.GROUP,
+    "mount": storage_key.STORAGE,
+    "access": access_key.ACCESS,
+    "login limits": access_key.LOGIN_LIMITS,
+    "backup": backup_key.BACKUP,
+    "keep": backup_key.KEEP,
+    "mail": mail_key.MAIL,
     "script": job_scripts.SCRIPT,
     "firewall": firewall_plans.FIREWALL,
     "open": firewall_plans.OPEN,

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import host_directories
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import probe
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import (
     Directories,
     Directory,
     DirectoryError,
     from_options,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import probe
 from plain_host import cluster
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(os.geteuid() != 0, reason="a second user can be had by root only")]

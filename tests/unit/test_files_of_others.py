@@ -23,10 +23,10 @@ from types import ModuleType
 
 import jinja2
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import locks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import enroot
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import homes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import homes
 from programs import ROLES, StandIn, load
 
 pytestmark = pytest.mark.once
@@ -42,31 +42,31 @@ OF_SLURM = "the user slurm makes it himself, with O_EXCL"
 AS_USER = "the user runs it for himself"
 
 PLACES: dict[str, str] = {
-    "plugins/module_utils/access_change.py": ROOTS,
+    "plugins/module_utils/host/access_change.py": ROOTS,
     "plugins/module_utils/accounting/sacctmgr.py": RANDOM,
     "plugins/module_utils/controller/conversion.py": f"{RANDOM}; it is given to slurm after its file was written",
     "plugins/module_utils/controller/daemons.py": RANDOM,
-    "plugins/module_utils/controller/departed.py": ROOTS,
+    "plugins/module_utils/controller/removed_hosts.py": ROOTS,
     "plugins/module_utils/controller/file_validation.py": ROOTS,
     "plugins/module_utils/controller/kept_files.py": ROOTS,
     "plugins/module_utils/controller/slurm_parser.py": RANDOM,
-    "plugins/module_utils/controller/state_directory.py": OF_SLURM,
+    "plugins/module_utils/controller/state_save_location.py": OF_SLURM,
     "plugins/module_utils/controller/trial_start.py": f"{RANDOM}; it is given to slurm after its files were written",
-    "plugins/module_utils/directories.py": "test_directories.py",
+    "plugins/module_utils/host/directories.py": "test_directories.py",
     "plugins/module_utils/facts/probe.py": RANDOM,
-    "plugins/module_utils/file_checks.py": RANDOM,
-    "plugins/module_utils/files.py": "test_files",
-    "plugins/module_utils/firewall_change.py": ROOTS,
-    "plugins/module_utils/locks.py": "test_locks",
-    "plugins/module_utils/made.py": ROOTS,
+    "plugins/module_utils/host/file_checks.py": RANDOM,
+    "plugins/module_utils/host/files.py": "test_files",
+    "plugins/module_utils/host/firewall_change.py": ROOTS,
+    "plugins/module_utils/host/locks.py": "test_locks",
+    "plugins/module_utils/host/applied_state.py": ROOTS,
     "plugins/module_utils/host/packages/apt_get.py": ROOTS,
     "plugins/module_utils/host/packages/package_files.py": ROOTS,
     "plugins/module_utils/host/packages/release_directory.py": ROOTS,
-    "plugins/module_utils/run_note.py": ROOTS,
-    "plugins/module_utils/scripts.py": RANDOM,
-    "plugins/module_utils/spank_change.py": ROOTS,
-    "plugins/module_utils/storage/homes.py": "test_homes",
-    "plugins/module_utils/storage/note.py": ROOTS,
+    "plugins/module_utils/host/run_lock.py": ROOTS,
+    "plugins/module_utils/host/script_checks.py": RANDOM,
+    "plugins/module_utils/host/spank_change.py": ROOTS,
+    "plugins/module_utils/host/mounts/homes.py": "test_homes",
+    "plugins/module_utils/host/mounts/mount_record.py": ROOTS,
     "plugins/modules/nvidia_driver.py": ROOTS,
     "plugins/modules/nvidia_mig.py": ROOTS,
     "plugins/modules/slurm_access.py": ROOTS,

@@ -27,8 +27,12 @@ TABLE = {
 """The packages that a package may import."""
 
 CLIENTS = {
-    f"module_utils/{name}" for name in ("slurm_commands", "scontrol", "accounting/sacctmgr", "controller/daemons")
-} | {"module_utils/controller/trial_start"}
+    "module_utils/client/slurm_commands",
+    "module_utils/client/scontrol",
+    "module_utils/accounting/sacctmgr",
+    "module_utils/controller/daemons",
+    "module_utils/controller/trial_start",
+}
 """Modules that speak to a running Slurm, or start one."""
 WITHOUT_SLURM = ("cluster", "configuration", "configuration/parameter_tables", "nodes", "filter", "inventory")
 """Packages that reach none of them."""
@@ -74,6 +78,15 @@ def reached(starts: set[str], arrows: dict[str, set[str]]) -> set[str]:
         found |= following
         following = {target for module in following for target in arrows[module]} - found
     return found
+
+
+def test_each_name_of_a_file_is_used_once() -> None:
+    names = [module.rpartition("/")[2] for module in MODULES if module.startswith("module_utils/")]
+    assert [name for name in names if name != "__init__" and names.count(name) > 1] == []
+
+
+def test_each_file_is_in_a_package() -> None:
+    assert [*(PLUGINS / "module_utils").glob("*.py")] == []
 
 
 def test_each_import_is_of_a_file() -> None:

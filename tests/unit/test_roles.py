@@ -20,7 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import RELEASES as PLATFORM_RELEASES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import SOURCES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import MOST_SECONDS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.first_cluster_file import MOST_SECONDS
 from plain_host import cluster
 
 ROOT = Path(__file__).parents[2]

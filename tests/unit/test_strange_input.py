@@ -23,8 +23,8 @@ import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.filter.slurm import FILTERS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import differences, policy, reservations
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.commands import batches
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr_commands import batches
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     DeclaredCluster,
@@ -33,7 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
     load,
     model_errors,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people import read_table
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people_key import read_table
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
     HARDWARE_KEYS,
     NODE_KEYS,
@@ -52,11 +52,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import cross_check, whole
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import MESSAGE, PROBLEMS, visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import MESSAGE, PROBLEMS, visible
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 from hypothesis import strategies as st
 from slurm_confs import OLD

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.commands import batches
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import (
     AccountingChange,
     accounts_of_users,
@@ -36,11 +35,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy
     read,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import AccountingError, Sacctmgr
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.plan_result import plan_result
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr_commands import batches
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import PolicyResult
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PolicyResult
 
 
 def apply_policy(

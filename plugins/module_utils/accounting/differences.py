@@ -18,7 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
     parents_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, NAME
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits
     name_of,
     of_all_clusters,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import PROBLEMS, limited, short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
+    PROBLEMS,
+    limited,
+    short,
+    shown,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
 
 Wanted = dict[Entity, Settings]
 Partitions = Mapping[str, Iterable[tuple[str, Any]]]

@@ -11,10 +11,10 @@ from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import KINDS, name_of, seconds
-from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited, short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
 
 
 class ReservationError(CollectionError):

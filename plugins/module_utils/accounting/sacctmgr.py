@@ -29,12 +29,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.other_
     OtherClusters,
     clusters_words,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     value_text,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 PATIENCE = 3600
 """Seconds that all commands of a run may take."""

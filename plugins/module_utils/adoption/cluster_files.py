@@ -21,8 +21,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sou
     configuration_of,
     source_lines,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 
 class ClusterFiles:

@@ -14,8 +14,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceError, SourceLine
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 _OLD_KEYS = {"controlmachine": "controladdr", "backupcontroller": "backupaddr"}
 """The parameters for a controller, and for its address, before there was SlurmctldHost."""

@@ -14,7 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.controll
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import table_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.defaults import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.slurm_defaults import (
     SLURM_DEFAULTS,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceLine

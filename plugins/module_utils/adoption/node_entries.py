@@ -21,7 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equ
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import by_key
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import whole_number
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceLine
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import type_name
 
 Machine = dict[str, Any]

@@ -24,7 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equ
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.generic_resources import Gres, count_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 
 class Resources(NamedTuple):

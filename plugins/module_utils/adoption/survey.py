@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import CHANGED, KEPT, Comment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_files import Merged, merge
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.proof import compare
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.local_files import Merged, merge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.meaning_check import compare
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import adopt
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import is_there
@@ -28,9 +28,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import Files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.new_cluster import unknown_variables
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import align_columns, shown, visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns, shown, visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.first_cluster_file import unknown_variables
 
 UNKNOWN = "unknown"
 """The value of `packages` that a person has to replace: site.yml refuses it."""

@@ -34,7 +34,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_ent
     drop_resource_types,
     translate_nodes,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.partitions import translate_partitions
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.partition_entries import translate_partitions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import keys, render, schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
@@ -43,7 +43,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sou
     other_files,
     whole_text,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 
 @dataclass

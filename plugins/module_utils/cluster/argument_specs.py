@@ -17,9 +17,9 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import named_file_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import home_problems, value_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, visible
-from ansible_collections.gpucluster.slurm.plugins.module_utils.variable_names import replaced_variables
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.variable_names import replaced_variables
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited, short, visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 
 def argument_errors(

@@ -28,15 +28,15 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
     up_to,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.server_ports import ports_in_variables
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import WORDS, file_servers, hosts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import WORDS, file_servers, hosts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import (
     LARGEST,
     SLURMD,
     declared_listeners,
     port_range,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 ANY = "any"
 """The word for all addresses."""

@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, machine_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import AUTO, PARTITION, cores
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 WITHOUT_GPUS = "allowed: a number, since no node of this partition is known to have GPUs"
 

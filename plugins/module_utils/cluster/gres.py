@@ -16,8 +16,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import sc
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_names
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 Gres = dict[str, Any]
 """An entry of the cluster file."""

@@ -25,10 +25,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import directory_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import check_script, content_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import directory_error
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import check_script, content_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 STAGES = {"prologs": "Prolog", "epilogs": "Epilog"}
 """The keys, with the parameter of slurm.conf that names the program."""

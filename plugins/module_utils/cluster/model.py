@@ -15,10 +15,10 @@ from posixpath import normpath
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
-    access,
+    access_key,
     firewall_plans,
     keys,
-    people,
+    people_key,
     privileges,
     schema,
     storage_checks,
@@ -44,9 +44,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.policy_ch
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import value_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, plain, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.setting_checks import check_paths
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import OF_SLURMDBD, directory_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import limited, short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import (
+    OF_SLURMDBD,
+    directory_error,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited, short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 
 class ModelError(ValueError):
@@ -108,7 +111,7 @@ def group_names(prefix: str, names: Iterable[str]) -> dict[str, str]:
 def load(
     document: Document,
     measured: Document | None = None,
-    beside: Mapping[str, Document | people.Table] | None = None,
+    beside: Mapping[str, Document | people_key.Table] | None = None,
     scripts: Mapping[str, str | ValueError | None] | None = None,
 ) -> DeclaredCluster:
     """Check and resolve a cluster file, the file of its measured hardware if there is one, and those of its people.
@@ -124,7 +127,7 @@ def load(
     machines = check_measured(_checker(measured, problems), measured.data) if measured else MeasuredHardware()
     contents = {name: _add_checker(content, problems) for name, content in (beside or {}).items()}
     policy = file.get("accounting", {})
-    listed = people.check(checker, _keys_of_people(file), contents, policy)
+    listed = people_key.check(checker, _keys_of_people(file), contents, policy)
     file["accounting"] = with_people(checker, policy, listed.policy, has_accounting(file))
     parts = check_parts(checker, file, machines, scripts or {}, has_accounting(file))
     for name in sorted(set(parts.hardware) & set(machines.hardware)):
@@ -143,7 +146,7 @@ def load(
     )
     check_homes(checker, "users", listed.variable, uses)
     check_ports(checker, parts, mounts)
-    access.check_hosts(checker, parts.access, addressed, [*login, *parts.node_hosts], login)
+    access_key.check_hosts(checker, parts.access, addressed, [*login, *parts.node_hosts], login)
     firewall_plans.check_hosts(checker, parts.firewall, addressed, hosts, hosts)
     untouched = _untouched(checker, file.get("unmanaged", ""), parts)
     if problems:
@@ -241,7 +244,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
         addresses = []
     file = checker.check(schema.CLUSTER, "", _make_cluster_file(given))
     parts = check_parts(checker, file, MeasuredHardware(), {}, has_accounting(file))
-    people.check_variable(checker, given["people"], given["accounting.users"], variables.get("slurm_user_id"))
+    people_key.check_variable(checker, given["people"], given["accounting.users"], variables.get("slurm_user_id"))
     known = dict.fromkeys([*hosts, *parts.node_hosts])
     addressed = check_addresses(
         checker,
@@ -258,7 +261,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     slurmdbd_conf = plain(slurmdbd_conf) if isinstance(slurmdbd_conf, Mapping) else {}
     _check_directories(checker, variables.get("slurm_secrets_dir"), slurmdbd_conf)
     check_ports(checker, parts, mounts, slurmdbd_conf, variables)
-    access.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
+    access_key.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
     problems.extend(privileges.errors(variables))
     problems.extend(value_problems({name: variables.get(name) for name in ("slurm_job_user_id", "slurm_user_id")}))
     # The inventory may have hosts of others; the plans need the addresses of login hosts as well.
@@ -308,14 +311,14 @@ def _checker(document: Document, problems: list[str]) -> Checker:
     return checker
 
 
-def _add_checker(content: Document | people.Table, problems: list[str]) -> tuple[Checker, Any]:
+def _add_checker(content: Document | people_key.Table, problems: list[str]) -> tuple[Checker, Any]:
     """The content of a file of people, with its checker."""
-    if isinstance(content, people.Table):
-        return people.TableChecker(content, problems), content
+    if isinstance(content, people_key.Table):
+        return people_key.TableChecker(content, problems), content
     return _checker(content, problems), content.data
 
 
-def _too_long(*documents: Document | people.Table | None) -> list[str]:
+def _too_long(*documents: Document | people_key.Table | None) -> list[str]:
     """The keys and texts that are too long, as messages. A table has types for all of its values."""
     problems: list[str] = []
     for document in documents:

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import LONGEST, within
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import LONGEST, within
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
 
 LARGEST = 2**26
 """Bytes of a file with people, a script or a key; people with keys of SSH need less than 1 KiB each."""

@@ -15,8 +15,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys impo
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import MAX_HOSTS, count, expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import MAX_HOSTS, count, expand, fold
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
 
 ALLOWED = "distribution, schedmd, or a mapping with repository and key, or with files"
 

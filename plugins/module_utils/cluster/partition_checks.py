@@ -11,8 +11,8 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import gpu_defaults, schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import node_sets, resolver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 
 def check_partitions(checker: Checker, found: Iterable[Any]) -> list[dict[str, Any]]:

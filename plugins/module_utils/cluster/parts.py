@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
-    access,
-    backup,
+    access_key,
+    backup_key,
     firewall_plans,
     gres,
     job_scripts,
     keys,
-    mail,
+    mail_key,
     package_source,
     schema,
-    storage,
+    storage_key,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.node_checks import (
     MeasuredHardware,
@@ -47,15 +47,15 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.setting_c
     check_state_location,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ports
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import (
     Use,
     directory_error,
     shared_uses,
     taken_directories,
     uses_of_slurm,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 
 @dataclass(frozen=True)
@@ -149,11 +149,11 @@ def check_parts(
         cgroup_conf=cgroup_conf,
         slurm_files=slurm_files,
         packages=packages,
-        access=access.check(checker, file.get("access", {}), slurm_conf),
-        backup=backup.check(checker, file.get("backup", {})),
+        access=access_key.check(checker, file.get("access", {}), slurm_conf),
+        backup=backup_key.check(checker, file.get("backup", {})),
         firewall=firewall_plans.check(checker, file.get("firewall", {}), slurm_conf),
         accounting=accounting,
-        mail=mail.check(checker, file.get("mail", {}), slurm_conf),
+        mail=mail_key.check(checker, file.get("mail", {}), slurm_conf),
         prologs=prologs,
         epilogs=epilogs,
         private_tmp=job_scripts.check_private_tmp(checker, file.get("private_tmp"), slurm_conf, slurm_files),
@@ -214,7 +214,7 @@ def check_ports(
         parts.slurm_conf,
         slurmdbd_conf,
         ports_of_servers(parts.servers, variables or {}),
-        storage.file_servers(mounts),
+        storage_key.file_servers(mounts),
         parts.firewall.get("ssh_port"),
     )
     problems = [

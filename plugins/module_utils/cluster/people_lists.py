@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import CLOSED, account_names
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.public_keys import data_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import (
     NO_INTERPRETER,
     ScriptError,
     check_script,
@@ -29,6 +28,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import (
     interpreter,
     missing_path,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 PROGRAMS = {
     "slurm_compute": (

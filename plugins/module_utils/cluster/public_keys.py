@@ -10,7 +10,7 @@ from base64 import b64decode
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import any_text, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
 
 PRIVATE = re.compile(r"PRIVATE KEY|\bb3BlbnNzaC1rZXktdjE")
 """Any private key in PEM, and OpenSSH's own format in base64 (PROTOCOL.key of its source)."""

@@ -23,8 +23,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_t
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import folded
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import REPEATED, SHARED_GRES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 Made = TypeVar("Made")
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import url
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb, other, systemd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb_values, other, systemd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import directory_for, within
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.packages import package, package_source
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import directory_for, within
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import package, package_source
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown
 
 Check = Callable[[Any], object]
 """Raises ValueError for a value that cannot be written, with what is allowed."""
@@ -193,7 +193,7 @@ VALUES: dict[str, Check] = {
     "job_tools_image": one_line,
     "job_tools_partition": one_line,
     "job_tools_registry": one_line,
-    "mariadb_settings": mariadb.option_value,
+    "mariadb_settings": mariadb_values.option_value,
     "nvidia_driver_kernel_modules": other.module_name,
     "nvidia_driver_module_options": other.module_options,
     "nvidia_driver_branch": _optional(_branch),
@@ -227,7 +227,7 @@ NAMES: dict[str, Check] = {
     "enroot_environment": _variable,
     "enroot_hooks": _file,
     "slurm_health_own_checks": _check_name,
-    "mariadb_settings": mariadb.option_name,
+    "mariadb_settings": mariadb_values.option_name,
     "nvidia_driver_module_options": other.module_name,
 }
 """The check of the names in a mapping."""

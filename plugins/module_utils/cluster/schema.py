@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import AnsibleValidationError, ArgumentTypeError, RequiredError, UnsupportedError
-from ansible_collections.gpucluster.slurm.plugins.module_utils import spelling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import (
     KEYS,
     NEWEST_GENERATION,
@@ -33,8 +32,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS, TEXTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import REFUSED_METHODS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import KEY, message, short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language import spelling
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import KEY, message, short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 AUTO = "auto"
 """The value of a Slurm parameter that follows from the hardware."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import VARIABLES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 Ports = list[tuple[str, list[str], Any]]
 """The variable that sets a port, the hosts that listen on it, and the port; None: it is not known."""

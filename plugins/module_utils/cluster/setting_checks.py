@@ -15,9 +15,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import OF_SLURM, directory_error
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import (
+    OF_SLURM,
+    directory_error,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.other import logrotate_path
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
 
 
 def check_settings(checker: Checker, kind: schema.Kind, key: str, found: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import (
     NFS,
     PACKAGE,
     STORAGE,
@@ -20,14 +20,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage i
     is_below,
     is_local,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import (
     PURPOSES,
     Use,
     directory_error,
     within,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 _SECRET = re.compile(r"(?:pass|passwd|password|password2|secret)=")  # mount.cifs(8), mount.ceph(8)
 _BINDS = ("bind", "rbind")

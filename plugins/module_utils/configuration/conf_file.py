@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import NodeSet
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import message, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 Pairs = tuple[tuple[str, str], ...]
 """Keys and values of a line, in order."""

@@ -27,13 +27,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.mea
     meaning,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import functions, members
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.defaults import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.display import IF_NOT_SAID
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.slurm_defaults import (
     SLURM_DEFAULTS,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.display import IF_NOT_SAID
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import whole_number
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES, find
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 CONTROLLERS = ("backupaddr", "backupcontroller", "controladdr", "controlmachine", "slurmctldhost")
 """The parameters that name the controllers, those of old releases too."""

@@ -34,7 +34,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     patch_of,
     release_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 NOTHING = ("", "(null)", "(null type)", "n/a", "none", "unknown")
 _UNLIMITED = ("unlimited", "infinite", "-1")

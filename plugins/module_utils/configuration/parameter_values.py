@@ -23,9 +23,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     WHOLE,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
 
 REFUSED = "refused"
 """Slurm does not start with it; a running one keeps its old configuration."""

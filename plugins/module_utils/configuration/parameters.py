@@ -62,8 +62,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     Span,
     check_value,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
 
 __all__ = [
     "FILES",

@@ -22,7 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     numbered_lines,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import message, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message, shown
 
 Files = Mapping[str, str]
 """Texts by name: a file beside slurm.conf by its name there, another one by its path."""

@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     RELEASES,
     TAKES_THREE_BEFORE,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 VERSION = re.compile(r"(?:\d+:)?(\d+\.\d+)\.(\d+)")
 """Slurm's part of the version of a package: release and patch release."""

@@ -38,8 +38,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     whole_number,
     words,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import align_columns
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 _SHAPE = {"sockets", "socketsperboard", "boards", "corespersocket", "threadspercore", "cpus", "procs"}
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration
-from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
 
 
 class Finding(NamedTuple):

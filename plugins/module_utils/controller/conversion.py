@@ -13,12 +13,12 @@ import tempfile
 import time
 from collections.abc import Mapping
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.beside import beside
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import beside
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import cause
-from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 UNIT = "gpucluster-slurm-conversion"
 """The transient unit that converts, so that a run that was killed leaves nothing that the next run does not find."""

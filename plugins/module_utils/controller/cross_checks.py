@@ -24,11 +24,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     release_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import (
-    address_checks,
-    gres_checks,
-    host_checks,
-    limit_checks,
-    node_checks,
+    address_cross_checks,
+    gres_cross_checks,
+    host_cross_checks,
+    limit_cross_checks,
+    node_cross_checks,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import (
     ConfiguredCluster,
@@ -39,11 +39,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.config
 Rule = Callable[[ConfiguredCluster], Iterator[Finding]]
 
 RULES: tuple[Rule, ...] = (
-    *node_checks.RULES,
-    *address_checks.RULES,
-    *host_checks.RULES,
-    *limit_checks.RULES,
-    *gres_checks.RULES,
+    *node_cross_checks.RULES,
+    *address_cross_checks.RULES,
+    *host_cross_checks.RULES,
+    *limit_cross_checks.RULES,
+    *gres_cross_checks.RULES,
 )
 """In the order in which their findings are shown."""
 

@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import CLEARED, serving
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     ConfigurationChange,
@@ -50,11 +52,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_
     short_name,
     try_out,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED, serving
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import CommandError, output, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 # States of a node that cannot have jobs (slurm.conf(5) and sinfo(1)); one that does not answer has a star.
 LOST = re.compile(r"down|unknown|inval|fail|.*\*$")

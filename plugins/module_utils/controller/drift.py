@@ -57,7 +57,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     FILES,
     find,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 Wanted = Mapping[str, str]
 """The settings of a file, by key in lower case."""

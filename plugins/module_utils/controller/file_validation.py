@@ -23,8 +23,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import cross_checks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import ConfigError, Daemon
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.slurm_parser import library_of, secret_problem
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import opener
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import content_of
 
 RUN = "/run/gpucluster-slurm"
 PATH = "/usr/sbin:/usr/bin"

@@ -13,15 +13,15 @@ from contextlib import suppress
 from hashlib import sha256
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import read
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import departed
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import removed_hosts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import FAILED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import content_of
 
 KEPT = "/var/lib/gpucluster-slurm"
 GOOD = f"{KEPT}/good"
-HOSTS = departed.HOSTS
+HOSTS = removed_hosts.HOSTS
 FORMER = f"{KEPT}/former"
 FOUND = f"{KEPT}/found"
 """Slurm's files of a cluster of another origin, as they were before the collection wrote its own."""

@@ -21,8 +21,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     table_of,
     value_text,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import opener
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 # Seconds to start or to refuse.
 PATIENCE = 60

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access_key import (
     access_parts,
     exempt_networks,
     known_hosts,

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, ClusterKey
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import VARIABLES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_plans
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import storage_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import LIB_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import SOURCES, PackageSource
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -141,7 +141,7 @@ def cluster_members(host: RunHost) -> dict[str, list[str]]:
 
 
 def all_storage_plans(host: RunHost) -> dict[str, Any]:
-    """What each host does for the storage (cluster/storage.py)."""
+    """What each host does for the storage (cluster/storage_key.py)."""
     return storage_plans(
         host["slurm_storage"], cluster_members(host), host.get("slurm_people") or {}, host["slurm_addresses"]
     )

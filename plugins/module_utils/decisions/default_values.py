@@ -18,7 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MAIL_PROGRAM
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_accounting import has_policy, preempts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 
 def site_value(target: Target, key: str, default: Any = None) -> Any:

@@ -22,7 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_fi
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
 
 SETTINGS = (
     "ENROOT_ALLOW_HTTP",

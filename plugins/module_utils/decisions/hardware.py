@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import tmp_fs
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts import site_scripts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
 

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.notes import is_settled, options_digest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import (
+    is_settled,
+    options_digest,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MARIADB_SOCKET
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES

@@ -14,7 +14,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTIONS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import COLLECTION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes import new_cluster
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes import first_cluster_file
 
 RESULTS = (
     "ansible_host",
@@ -39,7 +39,7 @@ def known(host: RunHost, name: str, results: tuple[str, ...]) -> dict[str, Any]:
 
 def choices(host: RunHost) -> dict[str, Any]:
     """The name of the cluster, and the hosts that were chosen for its parts."""
-    return {part: host[f"new_cluster_{part}"] for part in ("name", *new_cluster.PARTS)}
+    return {part: host[f"new_cluster_{part}"] for part in ("name", *first_cluster_file.PARTS)}
 
 
 def file(host: RunHost) -> str:
@@ -54,7 +54,7 @@ def schema(_host: RunHost) -> str:
 
 def objections(host: RunHost) -> list[str]:
     """Why no cluster file can be made, before any host is reached."""
-    found = new_cluster.choice_errors(
+    found = first_cluster_file.choice_errors(
         choices(host),
         inventory_hosts(host),
         [name for name in host if name.startswith("new_cluster_")],
@@ -72,4 +72,4 @@ def result(host: RunHost) -> dict[str, Any]:
     """What was found on the hosts, and the cluster that they make."""
     hosts = inventory_hosts(host)
     found = {name: known(host, name, RESULTS) for name in hosts}
-    return new_cluster.new_cluster(found, hosts, choices(host), DISTRIBUTIONS)
+    return first_cluster_file.new_cluster(found, hosts, choices(host), DISTRIBUTIONS)

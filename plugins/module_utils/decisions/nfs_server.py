@@ -1,11 +1,11 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules of role nfs_server. Its packages and its files are a part of the plan for the storage (cluster/storage.py)."""
+"""Rules of role nfs_server. Its packages and its files are in the plan for the storage (cluster/storage_key.py)."""
 
 from __future__ import annotations
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import EXPORTS, NFS_CONF_FILE, SERVER
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import EXPORTS, NFS_CONF_FILE, SERVER
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.storage import own_plan

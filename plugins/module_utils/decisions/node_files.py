@@ -9,7 +9,7 @@ would be lost.
 
 from __future__ import annotations
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_files import node_file_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.local_files import node_file_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import serving_controller
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import slurm_version

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.drains import MIG
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import mig_gres
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import (
@@ -17,7 +18,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_fi
     role_file,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.drains import MIG
 
 MARK = "# Managed by gpucluster.slurm (role nvidia_mig): changes here are overwritten."
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall import firewall_remark
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_key import firewall_remark
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import script_remarks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, SERVERS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
@@ -21,7 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     node_lines,
     partition_lines,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage import storage_remark
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import storage_remark
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
@@ -38,7 +38,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platfor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts import site_scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import password_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 ROLES: Mapping[str, str] = {
     "base": "slurm_cluster",

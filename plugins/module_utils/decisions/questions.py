@@ -60,7 +60,7 @@ RECORDS = [
     "slurm_health",
     "sackd",
 ]
-"""What modules have recorded about their last work on a host (module_utils/made.py)."""
+"""What modules have recorded about their last work on a host (module_utils/host/applied_state.py)."""
 
 OWN_PROGRAMS = [HEALTH_PROGRAM, ENROOT_PROLOG, ENROOT_EPILOG, MAIL_PROGRAM]
 """Programs of slurm.conf that the run installs itself."""

@@ -17,7 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preparation import hosts_marker
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 SERVICES = ("slurmd", "sackd", "slurm-mig", "nvidia-imex", "munge")
 SECRETS = ("/etc/munge/munge.key", "/etc/nvidia-imex/nodes_config.cfg")

@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.backup import PROGRAM
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import backup_hosts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 
 def primary(host: RunHost) -> str:

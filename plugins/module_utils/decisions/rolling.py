@@ -14,8 +14,8 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import HEALTH_PROGRAM
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import validation_jobs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 MOST_BATCHES = 100
 """A deep chain of includes ends with Python's limit of recursion."""

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import conf_servers, source
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.notes import is_settled, options_digest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import (
+    is_settled,
+    options_digest,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import CONF_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import (
     has_package,

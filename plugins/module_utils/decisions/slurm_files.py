@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scrip
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import gres_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf as parameter_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, slurm_conf
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, slurm_conf_values
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
     CONF_DIR,
     PYXIS_DIR,
@@ -33,7 +33,7 @@ def files(host: RunHost, release: str = "") -> dict[str, str]:
     Args:
         release: of the Slurm that will read them, such as 24.11; that of the host if it is empty.
     """
-    target = defaults.target(host, release or slurm_conf.own_release(host))
+    target = defaults.target(host, release or slurm_conf_values.own_release(host))
     made = {
         "cgroup.conf": own_file(
             host,
@@ -42,7 +42,7 @@ def files(host: RunHost, release: str = "") -> dict[str, str]:
         ),
         "gres.conf": own_file(host, "gres.conf", lines=gres_lines(host["slurm_nodes"], host["slurm_hardware_types"])),
         "plugstack.conf": own_file(host, "plugstack.conf", lines=plugstack_lines(spank_plugins(host))),
-        "slurm.conf": slurm_conf.text(host, release),
+        "slurm.conf": slurm_conf_values.text(host, release),
     }
     for stage in ("prolog", "epilog"):
         if entries := host[f"slurm_{stage}s"]:

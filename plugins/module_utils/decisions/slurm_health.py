@@ -15,8 +15,8 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import tmp_fs
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import HEALTH_PROGRAM, LIB_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.unchanged_hosts import note_digests, unsettled
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import note_digests, unsettled
 
 ROLE = Path(__file__).parents[3] / "roles/slurm_health"
 

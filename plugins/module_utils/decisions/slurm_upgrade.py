@@ -25,7 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import UPGRADE_DIR, UPGRADE_MARK
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_client import wants_sackd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 USUAL_TIMEOUT = 300
 """Slurm's SlurmdTimeout, in seconds."""

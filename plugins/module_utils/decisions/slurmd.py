@@ -31,8 +31,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platfor
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preparation import packages_of_role
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.settled import common_text, note_digest, unsettled
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.unchanged_hosts import (
+    common_text,
+    note_digest,
+    unsettled,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 UNSETTLING = ("slurm_needs_preparation", "slurm_needs_trial", "slurm_needs_former")
 """Groups of hosts on which an earlier stage of the run can have changed what slurmd reads at its start."""

@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.notes import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import (
     has_note,
     is_settled,
     options_digest,

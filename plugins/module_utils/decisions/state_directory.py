@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_directory import state_directory_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import (
+    state_directory_errors,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import state_directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written as written_as
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 UNIT = "/etc/systemd/system/slurmctld.service.d/gpucluster-slurm-state.conf"
 """Prevents the start of slurmctld while the directory is not mounted. It takes effect at the next start."""

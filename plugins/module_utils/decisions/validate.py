@@ -9,8 +9,8 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import validation
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 DOCTOR = "Playbook gpucluster.slurm.doctor finds out more about nodes."
 

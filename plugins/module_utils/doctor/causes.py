@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import log_reasons
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
     LOOK_FAILED,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import (
     RESUME,
     START_MUNGE,
@@ -32,8 +32,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.server_cau
     ServerCase,
     server_causes,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import message
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 ORDER = {cause.name: number for number, cause in enumerate(SERVER_CAUSES)}
 """Findings of servers come first: they explain others."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, TypeVar
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import (
     MANY,
     Cpus,
     Gpus,

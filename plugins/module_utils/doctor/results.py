@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
+from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import (
     MOST_HOSTS,
     ClusterRecord,
     DaemonRecord,
@@ -18,8 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records im
     NodeOptions,
     Word,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
-from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Clock, Result
+from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Clock, Result
 
 
 class ServerAnswer(TypedDict):

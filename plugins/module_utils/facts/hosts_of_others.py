@@ -16,7 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.clusters im
     MARK,
     STATE,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.remarks import host_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.messages import host_lines
 
 Finding = Mapping[str, str]
 """A name of a cluster with its `file` and `by`, as module_utils/facts/clusters.py returns it."""

@@ -11,8 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import HardwareFact
-from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import read_gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import TopologyError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
@@ -23,12 +22,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology
     read_memory,
     read_topology,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import HardwareFact
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import HardwareDifference
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import HardwareDifference
 
 PATIENCE = 20
 """Seconds for the size of a file system, whose server may not answer."""

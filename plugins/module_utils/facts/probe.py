@@ -18,20 +18,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils import firewall_change, job_processes, made, sshd_pam
-from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import (
-    DirectoryFaults,
-    DirectoryUsers,
-    HostFact,
-    SlurmPackage,
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import serving
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import (
+    NO_ANSWER,
+    NOT_STARTED,
+    Answer,
+    run,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import release_order
-from ansible_collections.gpucluster.slurm.plugins.module_utils.directories import (
-    Directories,
-    Directory,
-    group_name,
-    user_name,
-)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import (
     apparmor,
     cloud_init,
@@ -40,21 +34,37 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import (
     last_backup,
     ufw,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import part_of, without_part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import NVIDIA
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import absent_users, ids_of, lowered
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import noted_plan
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import serving
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import (
+    applied_state,
+    firewall_change,
+    job_processes,
+    sshd_pam,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import (
+    Directories,
+    Directory,
+    group_name,
+    user_name,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import part_of, without_part
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import mount_record
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import (
     ScriptError,
     check_script,
     content_of,
     why_not,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import NO_ANSWER, NOT_STARTED, Answer, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import note
-from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import absent_users, ids_of, lowered
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import noted_plan
+from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import (
+    DirectoryFaults,
+    DirectoryUsers,
+    HostFact,
+    SlurmPackage,
+)
 
 DAEMONS = ("/usr/sbin/slurmctld", "/usr/sbin/slurmd")
 """The daemons that tell their version without a configuration; they have these paths in all packages of Slurm."""
@@ -121,7 +131,7 @@ def candidates(policy: str) -> dict[str, str]:
     return {package: version for package, version in found if version != NONE}
 
 
-def clocks(units: Mapping[str, made.Unit]) -> dict[str, bool]:
+def clocks(units: Mapping[str, applied_state.Unit]) -> dict[str, bool]:
     """Whether a service that keeps the clock runs, by name, for those that start with the host."""
     enabled = {name: unit for name, unit in units.items() if name in CLOCKS and unit["UnitFileState"] == "enabled"}
     return {name: unit["ActiveState"] == "active" for name, unit in enabled.items()}
@@ -234,7 +244,8 @@ def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
     whole = _content(tree, path) or b""
     hostname = _text(tree, "/proc/sys/kernel/hostname")
     services = dict.fromkeys((*CLOCKS, *questions.made, *clusters.DAEMONS))
-    units = made.units(run(["systemctl", "show", f"--property={','.join(made.PROPERTIES)}", *services]))
+    properties = ",".join(applied_state.PROPERTIES)
+    units = applied_state.units(run(["systemctl", "show", f"--property={properties}", *services]))
     return {
         "distribution": system["distribution"],
         "codename": system["codename"],
@@ -250,7 +261,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "mirror": _mirror(run, system["codename"], questions.candidates),
         "interrupted": bool(tree.names(dpkg.JOURNAL)),
         "clocks": clocks(units),
-        "made": made.holding(questions.made, units),
+        "made": applied_state.holding(questions.made, units),
         "users": _collect(questions.users, _user),
         "people": noted_plan(tree.root.rstrip("/")),
         "directory": directory(questions.directory_users),
@@ -267,7 +278,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "ufw": ufw.open_ports(tree),
         "profiles": _collect(questions.profiles, partial(apparmor.profile_state, tree)),
         "kernel": _collect(questions.kernel, partial(_setting, tree)),
-        "storage": note.state(packages),
+        "storage": mount_record.state(packages),
         "firewall": firewall_change.state(),
         "backup": _backup(tree, questions.backup_hours),
         "out_of_service": _ask_nodes(run, units) if questions.nodes else None,
@@ -316,9 +327,9 @@ def _backup(tree: Tree, hours: int) -> str:
     return last_backup.problem(tree.text(last_backup.STATUS), hours, time.time()) if hours else ""
 
 
-def _ask_nodes(run: Command, units: Mapping[str, made.Unit]) -> str | None:
+def _ask_nodes(run: Command, units: Mapping[str, applied_state.Unit]) -> str | None:
     """The nodes that are not in service; none where slurmctld does not run."""
-    return out_of_service(run(SINFO)) if made.invocation(units.get("slurmctld", {})) else None
+    return out_of_service(run(SINFO)) if applied_state.invocation(units.get("slurmctld", {})) else None
 
 
 def _host_key(tree: Tree) -> str:

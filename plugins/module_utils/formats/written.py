@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import unreadable, value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb, other, systemd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb_values, other, systemd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
 
 FORMATS: dict[str, Callable[[Any], str]] = {
     "line": one_line,
     "logrotate": other.logrotate_path,
-    "mariadb": mariadb.option_value,
+    "mariadb": mariadb_values.option_value,
     "modprobe": other.module_options,
     "registry": other.registry_variable,
     "slurm": value_text,

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import CpuNumbers
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import (
     CPU,
     TopologyError,
@@ -34,9 +33,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.object_t
     restrict,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import CpuNumbers
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import HardwareDifference
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import HardwareDifference
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partition
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import is_yes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import by_reason
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import environment_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import align_columns
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 JOB_MEMORY = 64
 """MiB for a job. Slurm's confinement does not go below 30 (`MinRAMSpace`, cgroup.conf)."""

@@ -20,7 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices impor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import mig_name
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import GpuVendor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import bits, format_list, of, parse_list
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import Facts, shape
 
 Machine = dict[str, Any]

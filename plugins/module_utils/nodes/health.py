@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, machine_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import VENDORS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import memory_percent
 
 

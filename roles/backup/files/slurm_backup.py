@@ -36,7 +36,7 @@ STAGING = WORK / "staging"
 SCRATCH = WORK / "scratch"
 CACHE = Path("/var/cache/gpucluster-slurm/restic")
 LOCKS = Path("/run/gpucluster-slurm/locks")
-"""The directory of the collection's locks (`module_utils/locks.py`): root's, since who can open a lock can hold it."""
+"""The directory of the collection's locks (`host/locks.py`): root's, since who can open a lock can hold it."""
 DATADIR = Path("/var/lib/mysql")
 KEPT = Path("/var/lib/gpucluster-slurm")
 ETC = Path("/etc/slurm")

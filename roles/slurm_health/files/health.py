@@ -41,7 +41,7 @@ SETTINGS = "/etc/gpucluster-slurm/health.json"
 STATE = "/run/gpucluster-slurm/health.json"
 """Results of the last run. A boot removes the file, and then the program asks slurmctld."""
 LOCKS = "/run/gpucluster-slurm/locks"
-"""The directory of the collection's locks (`module_utils/locks.py`): root's, since who can open a lock can hold it."""
+"""The directory of the collection's locks (`host/locks.py`): root's, since who can open a lock can hold it."""
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 """Names of checks, as in run-parts(8). Files that editors and package managers leave behind are no checks."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import CLEARED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import CLEARED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from lab import Lab, Run
 
 CONTROLLER = "doc-ctl"

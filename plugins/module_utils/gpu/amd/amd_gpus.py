@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import GpuFact
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.pci import PCI, near_cores, numa_node, pci_model
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import (
     Ask,
@@ -21,6 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import
     gres_type,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import GpuFact
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
 VENDOR = 0x1002

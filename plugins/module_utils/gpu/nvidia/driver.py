@@ -4,7 +4,7 @@
 """NVIDIA's driver: the one that a machine needs, its packages, and checks that the installed one is complete.
 
 Everything here is a function of what was read: of PCI ids, of apt's files and words, of a table of platforms
-(`gpu/nvidia/platforms.py`).
+(`gpu/nvidia/driver_platforms.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import CHANGED, VENDOR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.pci import PCI, is_display
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.spelling import nearest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
 
 MANAGED = "# Managed by gpucluster.slurm: changes here are overwritten."
 """The first line of each file."""
@@ -194,7 +194,7 @@ def choose(platforms: Mapping[str, Any], target: DriverTarget, options: Mapping[
     """The packages for the GPUs of a machine.
 
     Args:
-        platforms: what each platform has, by name ("debian 13") and source (`gpu/nvidia/platforms.py`).
+        platforms: what each platform has, by name ("debian 13") and source (`gpu/nvidia/driver_platforms.py`).
         target: the machine.
         options: `source`; `branch`, empty for the first one that fits; `modules`, `auto` or a kind; `display`; `cuda`.
 

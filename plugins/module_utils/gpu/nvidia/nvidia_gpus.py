@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import GpuFact, MigInstance
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu import vendor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.pci import (
     PCI,
@@ -21,6 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.pci import (
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import Ask, GpuVendor, Warn, detected_name
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import GpuFact, MigInstance
 
 DRIVER = "/proc/driver/nvidia/gpus"
 VENDOR = "0x10de"

@@ -20,7 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.pac
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_manager import PackageManager
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Plugin
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Plugin
 
 
 class Apt(PackageManager):

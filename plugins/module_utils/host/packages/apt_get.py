@@ -15,7 +15,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import PACKAGE_SOURCE
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import parts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import (
     PackageError,
     PackageFile,

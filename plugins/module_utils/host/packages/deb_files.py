@@ -21,7 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.pac
 )
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Plugin
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Plugin
 
 
 def read_package(module: AnsibleModule, package: dict[str, str | None]) -> PackageFile:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import fetch_url
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.errors import CollectionError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Plugin
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Plugin
 
 CACHE = "/var/cache/gpucluster-slurm"
 

@@ -13,7 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import PackageFile
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.module_results import Plugin
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Plugin
 
 
 class PackageManager(ABC):

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import opener
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import opener
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_get import APT_GET, CHANGE, ENVIRONMENT
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import (
     PackageError,

@@ -21,7 +21,7 @@ from ansible.vars.manager import VariableManager
 from ansible_collections.gpucluster.slurm.plugins.inventory import cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import SLURM_GROUPS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scripts import content_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import content_of
 
 COLLECTION = Path(__file__).parents[4]
 EXAMPLES = sorted(COLLECTION.glob("inventory/*/*.cluster.yml"))

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.driver import DriverError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.platforms import driver_platforms
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.driver_platforms import driver_platforms
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File
 from ansible_collections.gpucluster.slurm.plugins.modules import nvidia_driver
 
 PLATFORMS = driver_platforms()

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpucluster.slurm.plugins.module_utils import sshd_pam
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import Process
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import sshd_pam
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import FileError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import Process
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_access
 
 SSHD = "@include common-account\n@include common-session\n"

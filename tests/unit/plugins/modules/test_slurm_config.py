@@ -19,7 +19,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import made
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     Configuration,
     ConfigurationChange,
@@ -47,7 +46,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     those_up,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import trial_conf
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File, FileError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_config
 from programs import StandIn
 
@@ -617,16 +617,16 @@ def test_the_former_files_return_after_a_failed_trial(tmp_path: Path, apply_conf
 def test_a_note_holds_until_a_file_of_the_configuration_changes(
     tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    monkeypatch.setattr(made, "NOTES", str(tmp_path / "notes"))
-    monkeypatch.setattr(made, "File", lambda path, content, mode: File(path, content, getpass.getuser(), mode))
+    monkeypatch.setattr(applied_state, "NOTES", str(tmp_path / "notes"))
+    monkeypatch.setattr(applied_state, "File", lambda path, content, mode: File(path, content, getpass.getuser(), mode))
     apply_conf(BEFORE)
     digest = "0c" * 32
     params = {"directory": str(tmp_path / "etc"), "files": {"slurm.conf": BEFORE}, "secrets": {}, "digest": digest}
     module: Any = SimpleNamespace(params=params)
     slurm_config.keep_note(module, cast(Daemon, Running()), holds=True)
-    assert made.holding(["slurmctld_config"], {}) == {"slurmctld_config": digest}
+    assert applied_state.holding(["slurmctld_config"], {}) == {"slurmctld_config": digest}
     (tmp_path / place).write_text("another")
-    assert made.holding(["slurmctld_config"], {}) == {}
+    assert applied_state.holding(["slurmctld_config"], {}) == {}
     slurm_config.keep_note(module, cast(Daemon, Running()), holds=False)
     assert not (tmp_path / "notes/slurmctld_config").exists()
 

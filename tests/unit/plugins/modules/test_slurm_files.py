@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files that slurm_files removes; the tests of module_utils/files.py and tests/integration show how it writes files."""
+"""Files that slurm_files removes; the tests of host/files.py and tests/integration show how it writes files."""
 
 from __future__ import annotations
 

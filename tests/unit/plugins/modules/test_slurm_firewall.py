@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import FileError
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_firewall
 
 FROM = "import sys; sys.path[:] = {path!r}; from {module} import connection; print(connection())"

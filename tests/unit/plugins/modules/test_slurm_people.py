@@ -9,10 +9,10 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import File
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import Noted
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PeoplePlan, Person
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_people
 from ansible_collections.gpucluster.slurm.plugins.modules.slurm_people import PeopleError, check, home_owners, outcome
 from programs import StandIn

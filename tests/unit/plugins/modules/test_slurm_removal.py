@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import departed
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision import RollingError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import removed_hosts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import RollingError
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_removal
 
 OURS = "gpucluster.slurm remove_nodes: leaves the cluster"
@@ -47,15 +47,15 @@ def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
     for name in ("show", "output"):
         monkeypatch.setattr(slurm_removal, name, getattr(found, name))
     monkeypatch.setattr(slurm_removal, "POLL", 0)
-    monkeypatch.setattr(departed, "HOSTS", f"{tmp_path}/hosts")
-    monkeypatch.setattr(departed, "ADDRESSES", f"{tmp_path}/left")
+    monkeypatch.setattr(removed_hosts, "HOSTS", f"{tmp_path}/hosts")
+    monkeypatch.setattr(removed_hosts, "ADDRESSES", f"{tmp_path}/left")
 
     def write(files: list[Any]) -> None:
         """Write as the user of this test, who need not be root."""
         for file in files:
             Path(file.path).write_bytes(file.content)
 
-    monkeypatch.setattr(departed, "write", write)
+    monkeypatch.setattr(removed_hosts, "write", write)
     return found
 
 
@@ -115,12 +115,15 @@ def test_nothing_is_cleaned_while_slurm_has_the_nodes(slurm: Slurm) -> None:
 
 @pytest.mark.usefixtures("slurm")
 def test_hosts_that_are_not_cleaned_are_noted_with_their_address() -> None:
-    departed.record(departed.HOSTS, ["head", "n1", "n2"])
+    removed_hosts.record(removed_hosts.HOSTS, ["head", "n1", "n2"])
     step("end", check_mode=True, cleaned="n1", addresses={"n2": "10.0.0.2"})
-    assert (departed.recorded(departed.HOSTS), departed.addresses()) == (["head", "n1", "n2"], {})
+    assert (removed_hosts.recorded(removed_hosts.HOSTS), removed_hosts.addresses()) == (["head", "n1", "n2"], {})
     step("end", cleaned="n1", addresses={"n2": "10.0.0.2"})
-    assert (departed.recorded(departed.HOSTS), departed.addresses()) == (["head", "n2"], {"n2": "10.0.0.2"})
+    assert (removed_hosts.recorded(removed_hosts.HOSTS), removed_hosts.addresses()) == (
+        ["head", "n2"],
+        {"n2": "10.0.0.2"},
+    )
     step("end", nodes="n3", cleaned="n3")
-    assert departed.addresses() == {"n2": "10.0.0.2"}
+    assert removed_hosts.addresses() == {"n2": "10.0.0.2"}
     step("end", cleaned="n2")
-    assert (departed.recorded(departed.HOSTS), departed.addresses()) == (["head"], {})
+    assert (removed_hosts.recorded(removed_hosts.HOSTS), removed_hosts.addresses()) == (["head"], {})

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import run_note
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.decision import RollingError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer, CommandError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer, CommandError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import run_lock
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import RollingError
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_rolling
 
 DRAINED = "gpucluster.slurm rolling: to be changed"
@@ -71,8 +71,8 @@ def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
             Path(file.path).write_bytes(file.content)
 
     monkeypatch.setattr(slurm_rolling, "write", write)
-    monkeypatch.setattr(run_note, "write", write)
-    monkeypatch.setattr(run_note, "FOLDER", f"{tmp_path}/notes")
+    monkeypatch.setattr(run_lock, "write", write)
+    monkeypatch.setattr(run_lock, "FOLDER", f"{tmp_path}/notes")
     return found
 
 
@@ -202,33 +202,33 @@ BOB = {"host": "adm2", "user": "bob", "process": "100 5"}
 
 def test_another_run_may_change_the_cluster_while_this_one_waits_and_this_one_waits_for_its_end(slurm: Slurm) -> None:
     slurm.jobs = "7|alice|2026-11-25T10:00:00|n1\n"
-    run_note.take("run", ALICE)
+    run_lock.take("run", ALICE)
     step("begin", nodes="n1")
     assert step("next", nodes="n1", run=ALICE)["ready"] == []
-    assert run_note.take("run", BOB) == {}
+    assert run_lock.take("run", BOB) == {}
     slurm.jobs = ""
     waits = step("next", nodes="n1", run=ALICE)
     assert (waits["ready"], waits["over"], waits["other"]["user"]) == ([], False, "bob")
-    run_note.give_back("run", BOB)
+    run_lock.give_back("run", BOB)
     assert step("next", nodes="n1", run=ALICE)["ready"] == ["n1"]
     # From now on no other run begins, until this one waits again.
-    assert run_note.take("run", BOB)["user"] == "alice"
+    assert run_lock.take("run", BOB)["user"] == "alice"
     step("judge", nodes="n1", results={"n1": ""}, run=ALICE)
     assert step("next", nodes="n1", run=ALICE)["over"]
-    assert run_note.take("run", BOB) == {}
+    assert run_lock.take("run", BOB) == {}
 
 
 def test_what_the_other_run_has_changed_counts(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
     step("begin", nodes="n1")
     step("next", nodes="n1", run=ALICE)
-    take = run_note.take
+    take = run_lock.take
 
     def take_late(name: str, *arguments: Any) -> dict[str, str]:
         """Another run resumes the node just before this one has the note."""
         slurm.nodes["n1"] = {"State": "IDLE+DRAIN", "Reason": "bad DIMM"} if name == "run" else slurm.nodes["n1"]
         return take(name, *arguments)
 
-    monkeypatch.setattr(run_note, "take", take_late)
+    monkeypatch.setattr(run_lock, "take", take_late)
     found = step("next", nodes="n1", run=ALICE, wait=5)
     assert (found["ready"], found["over"]) == ([], True)
 
@@ -236,7 +236,7 @@ def test_what_the_other_run_has_changed_counts(slurm: Slurm, monkeypatch: pytest
 def test_a_run_that_was_taken_over_ends_and_leaves_the_nodes_of_the_other(slurm: Slurm) -> None:
     step("begin")
     assert ready(run=ALICE) == ["n1", "n2"]
-    run_note.take("rolling", BOB, take_over=True)
+    run_lock.take("rolling", BOB, take_over=True)
     with pytest.raises(RollingError, match="bob on adm2 has taken this rolling change over"):
         step("next", run=ALICE)
     assert step("end", run=ALICE)["broken"] == {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import locks, run_note
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks, run_lock
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_run
 from programs import StandIn
 
@@ -23,7 +23,7 @@ Change = Callable[..., dict[str, str]]
 
 @pytest.fixture(name="note")
 def path_of_the_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(run_note, "FOLDER", f"{tmp_path}/gpucluster-slurm")
+    monkeypatch.setattr(run_lock, "FOLDER", f"{tmp_path}/gpucluster-slurm")
     monkeypatch.setattr(locks, "LOCKS", f"{tmp_path}/gpucluster-slurm/locks")
     return tmp_path / "gpucluster-slurm/run"
 
@@ -34,7 +34,7 @@ def change_by_this_user(monkeypatch: pytest.MonkeyPatch) -> Change:
         for file in files:
             Path(file.path).write_bytes(file.content)
 
-    monkeypatch.setattr(run_note, "write", write)
+    monkeypatch.setattr(run_lock, "write", write)
 
     def change(run: dict[str, str], state: str = "begun", check_mode: bool = False, **more: Any) -> dict[str, str]:
         params = {"state": state, "run": run, "take_over": False, "former": [], "rolling": False} | more
@@ -98,7 +98,7 @@ def test_a_rolling_change_has_both_notes_or_none(change: Change, note: Path) -> 
     change(ALICE, "ended")
     assert change(BOB, rolling=True) == {}
     # While it waits, another run changes the cluster, but no other rolling change begins.
-    run_note.give_back("run", BOB)
+    run_lock.give_back("run", BOB)
     assert change(ALICE, rolling=True)["user"] == "bob"
     assert change(ALICE) == {}
     assert change(BOB, "ended", rolling=True) == {}

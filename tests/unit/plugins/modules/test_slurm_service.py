@@ -17,8 +17,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import made
-from ansible_collections.gpucluster.slurm.plugins.module_utils.files import FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import FileError, write
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_service
 
 UNIT = {"NeedDaemonReload": "no", "UnitFileState": "enabled", "ActiveState": "active"}
@@ -282,7 +282,7 @@ def test_the_look_is_told_only_of_a_service_that_runs(
     invocation: str, noted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(made, "keep", lambda *note: kept.append(note))
+    monkeypatch.setattr(applied_state, "keep", lambda *note: kept.append(note))
     absent, reads = str(tmp_path / "absent"), str(tmp_path / "reads")
     module = running(False, name="munge", digest="0c" * 32, absent=[absent], reads=[reads])
     status, shown, words = module.run_command.return_value

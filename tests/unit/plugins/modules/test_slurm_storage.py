@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import Process
-from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import note
-from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import Mount
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import Process
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import mount_record
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import Mount
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_storage
 
 ROOT = (0,) * 4
@@ -65,7 +65,7 @@ def test_a_mount_hides_no_files_and_one_that_differs_stays(
     mount = {"path": "/data", "unit": "data.mount", "unit_file": str(path), "source": "server:/data", "type": "nfs"}
     present = {"/data": Mount(2, 1, "0:1", "/", "/data", "nfs4", source)} if source else {}
     monkeypatch.setattr(slurm_storage, "mounted", lambda: present)
-    monkeypatch.setattr(note, "read", lambda: {"pending": {"data.mount": ["boot 1", "unmount it"]}})
+    monkeypatch.setattr(mount_record, "read", lambda: {"pending": {"data.mount": ["boot 1", "unmount it"]}})
     monkeypatch.setattr(slurm_storage, "since", lambda _unit: "boot 1")
     monkeypatch.setattr(slurm_storage, "hidden", lambda _path: names)
     monkeypatch.setattr(slurm_storage, "write", lambda _files, **_options: None)

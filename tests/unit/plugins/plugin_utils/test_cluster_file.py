@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.lookup.cluster_file_without import difference, without
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.leaving import edits, nodes_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import ModelError, load
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.removal import edits, nodes_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.cluster_file import edited
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 

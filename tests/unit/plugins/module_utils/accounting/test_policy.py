@@ -9,7 +9,6 @@ import re
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.commands import batches
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import (
     compare,
     contents,
@@ -26,6 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy
     qos_of_partitions,
     read,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr_commands import batches
 
 EMPTY = State({Entity("qos", "normal"): {}, Entity("cluster", "lab"): {}}, ["lab"], ["cpu", "mem", "gres/gpu"])
 POLICY: dict[str, Any] = {

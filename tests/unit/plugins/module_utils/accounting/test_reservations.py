@@ -16,7 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reserv
     over,
     updates,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.scontrol import records
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import records
 
 RESERVATION = (
     "ReservationName=maint StartTime=2027-01-01T08:00:00 EndTime=2027-01-01T10:00:00 Duration=02:00:00 Nodes=n[1-2] "

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.proof import compare
+from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.meaning_check import compare
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import Adoption, adopt
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceError
 

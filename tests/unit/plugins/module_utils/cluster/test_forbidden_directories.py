@@ -15,7 +15,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
     model_errors,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import home_problems, value_problems
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import PURPOSES, directory_error
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import (
+    PURPOSES,
+    directory_error,
+)
 
 CLUSTER: dict[str, Any] = {
     "plugin": "gpucluster.slurm.cluster",

@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import re
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import REFUSED_METHODS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from hypothesis import given
 from hypothesis import strategies as st
 

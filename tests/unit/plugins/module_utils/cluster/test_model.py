@@ -23,8 +23,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.setting_checks import check_state_location
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import MESSAGE
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import MESSAGE
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 
 GUIDE = """

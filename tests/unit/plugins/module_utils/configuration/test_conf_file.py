@@ -18,7 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     read,
     value_text,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_confs import OLD, edited

@@ -9,7 +9,6 @@ import re
 from importlib import import_module
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import spelling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import choices
@@ -25,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     needs,
     problems,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language import spelling
 
 TABLES = "ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables"
 MODULES = (

@@ -26,7 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
     table,
     without_reach,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 from slurm_confs import OLD, edited
 
 JOBS = [

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import conversion
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conversion import (
     STARTED,
@@ -17,7 +18,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conver
     conversion_conf,
     needed_mib,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.slurm_commands import Answer
 
 CONF = """\
 # Managed

@@ -16,7 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     defaults,
     generations,
     mariadb,
-    slurm_conf,
+    slurm_conf_values,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import SRUN_PORTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
@@ -66,7 +66,7 @@ def test_an_adopted_cluster_keeps_paths_of_its_own() -> None:
 
 def parameters_of(release: str = "24.11", **variables: Any) -> dict[str, str]:
     """The parameters of slurm.conf before the nodes, as Slurm reads them."""
-    text = lines(*slurm_conf.layers(cluster(**variables)["head"], release))
+    text = lines(*slurm_conf_values.layers(cluster(**variables)["head"], release))
     return {name: value for name, _equals, value in (line.partition("=") for line in text.splitlines())}
 
 

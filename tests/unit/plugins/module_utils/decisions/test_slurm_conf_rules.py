@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf as lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, slurm_conf, slurm_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, slurm_conf_values, slurm_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.defaults import recommended
 from plain_host import PlainHost, cluster
 
@@ -23,7 +23,7 @@ def head(**variables: Any) -> PlainHost:
 
 def parameters(host: PlainHost, release: str = "24.11") -> dict[str, str]:
     """The parameters of slurm.conf before the nodes, as Slurm reads them."""
-    text = lines(*slurm_conf.layers(host, release))
+    text = lines(*slurm_conf_values.layers(host, release))
     return {name: value for name, _equals, value in (line.partition("=") for line in text.splitlines())}
 
 
@@ -121,20 +121,20 @@ def test_an_upgrade_has_the_files_of_the_next_release() -> None:
 
 def test_controllers_have_their_addresses() -> None:
     host = head(slurm_controllers=["head", "n1"], slurm_addresses=[{"hosts": "head", "address": "10.0.0.1"}])
-    assert slurm_conf.controllers(host) == ["head(10.0.0.1)", "n1"]
+    assert slurm_conf_values.controllers(host) == ["head(10.0.0.1)", "n1"]
 
 
 def test_a_qos_that_a_partition_names_is_made_before() -> None:
     partitions = [{"name": "all", "nodes": "n[1-2]", "qos": "big"}]
-    assert "qos=big" in slurm_conf.text_with_qos(head(slurm_partitions=partitions))
-    assert slurm_conf.text_with_qos(head(slurm_partitions=partitions, slurm_database="")) == ""
+    assert "qos=big" in slurm_conf_values.text_with_qos(head(slurm_partitions=partitions))
+    assert slurm_conf_values.text_with_qos(head(slurm_partitions=partitions, slurm_database="")) == ""
 
 
 def test_the_resources_that_slurm_will_track() -> None:
-    assert slurm_conf.tracked_resources(head()) == []
+    assert slurm_conf_values.tracked_resources(head()) == []
     own = {"accountingstoragetres": ["gres/gpu", "gres/gpu:H100", "license/x"]}
     expected = ["gres/gpu", "gres/gpu:h100", "license/x", "gres/gpumem", "gres/gpuutil"]
-    assert slurm_conf.tracked_resources(head(slurm_conf=own)) == expected
+    assert slurm_conf_values.tracked_resources(head(slurm_conf=own)) == expected
 
 
 def test_a_file_of_the_site_replaces_that_of_the_collection() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurmdbd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.notes import options_digest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import options_digest
 from plain_host import PlainHost, cluster
 
 PASSWORD = "/cluster/secrets/x/slurmdbd_storage_pass"

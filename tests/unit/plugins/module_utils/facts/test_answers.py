@@ -15,16 +15,8 @@ from unittest.mock import Mock
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import (
-    CORES,
-    ClusterRecord,
-    DaemonRecord,
-    HardwareFact,
-    HostFact,
-    NodeLook,
-    NodeOptions,
-)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.variable_names import OWN_FACTS, ROLES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import measurement, probe
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import (
@@ -39,10 +31,18 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers imp
     printed,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
-from ansible_collections.gpucluster.slurm.plugins.module_utils.texts import visible
-from ansible_collections.gpucluster.slurm.plugins.module_utils.variable_names import OWN_FACTS, ROLES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import (
+    CORES,
+    ClusterRecord,
+    DaemonRecord,
+    HardwareFact,
+    HostFact,
+    NodeLook,
+    NodeOptions,
+)
 from strange_input import limits
 from sysfs import Gpu, Machine
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils import made
-from ansible_collections.gpucluster.slurm.plugins.module_utils.answer_records import HostFact
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import probe
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
+from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import HostFact
 from programs import StandIn
 
 DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nID=debian\nVERSION_ID="13"\nVERSION_CODENAME=trixie\n'
@@ -168,8 +168,8 @@ def test_candidates(tmp_path: Path) -> None:
 
 
 def test_services_that_start_with_the_host_keep_its_clock() -> None:
-    assert probe.clocks(made.units(CLOCKS)) == {"systemd-timesyncd": True, "chrony": False}
-    assert probe.clocks(made.units("")) == {}
+    assert probe.clocks(applied_state.units(CLOCKS)) == {"systemd-timesyncd": True, "chrony": False}
+    assert probe.clocks(applied_state.units("")) == {}
 
 
 SLURMCTLD = """Id=slurmctld.service

@@ -14,10 +14,10 @@ from functools import partial
 import hard_values
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils import file_checks
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb, other, systemd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directories import directory_for
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb_values, other, systemd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import directory_for
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import FORMATS, password_errors, written
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import file_checks
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +32,7 @@ with_mariadb = pytest.mark.skipif(not shutil.which("my_print_defaults"), reason=
 @example(values=["\N{LATIN SMALL LETTER A WITH GRAVE}"])
 def test_mariadb_reads_what_was_written(tmp_path_factory: pytest.TempPathFactory, values: list[str]) -> None:
     path = tmp_path_factory.getbasetemp() / "my.cnf"
-    found = hard_values.written(mariadb.option_value, values)
+    found = hard_values.written(mariadb_values.option_value, values)
     lines = [f"o{i} = {text}" for i, (_value, text) in enumerate(found)]
     path.write_text("\n".join(["[mariadbd]", *lines, ""]))
     said = subprocess.run(["my_print_defaults", f"--defaults-file={path}", "mariadbd"], check=True, capture_output=True)

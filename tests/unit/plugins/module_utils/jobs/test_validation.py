@@ -9,8 +9,8 @@ import subprocess
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import validation
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 HARDWARE = {"t4": {"gres": [{"name": "gpu", "type": "t4", "file": "/dev/nvidia[0-1]"}]}, "cpu": {}}
 NODES = [{"hosts": "head", "hardware": "cpu"}, {"hosts": "compute[01-02]", "hardware": "t4"}]

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import nvidia_gpus as gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_topology
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover, machine_type
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
 from sysfs import Gpu, Memory, random_machine

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.job_processes import Process
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import Process
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people import sessions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.sessions import outside_jobs
 

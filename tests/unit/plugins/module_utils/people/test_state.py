@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people import state
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import Noted, new_texts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.messages import host_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PeoplePlan, read_plan
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.remarks import host_lines
 
 KEY = "ssh-ed25519 AAAA alice@laptop"
 PLAN = {"users": [{"name": "alice", "uid": 5001, "keys": [KEY]}, {"name": "bob", "uid": 5002, "state": "suspended"}]}

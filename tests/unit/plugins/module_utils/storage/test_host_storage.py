@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.storage import homes, note
-from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.mountinfo import mounted, mounts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.storage.patience import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import homes, mount_record
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import mounted, mounts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
 
 MOUNTINFO = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -47,28 +47,28 @@ def test_work_that_hangs_is_left(tmp_path: Path) -> None:
 @pytest.fixture(name="noted")
 def a_note_that_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The note of a host on which everything is as the last run has left it."""
-    monkeypatch.setattr(note, "PATH", str(tmp_path / "note"))
-    monkeypatch.setattr(note, "ETAB", str(tmp_path / "etab"))
+    monkeypatch.setattr(mount_record, "PATH", str(tmp_path / "note"))
+    monkeypatch.setattr(mount_record, "ETAB", str(tmp_path / "etab"))
     (tmp_path / "etab").write_text("/srv/home\t10.0.0.2(rw)\n")
     (tmp_path / "unit").write_text("x")
     (tmp_path / "home").mkdir()
     held = {
         "plan": "0" * 64,
-        "files": {str(tmp_path / "unit"): note.checksum(str(tmp_path / "unit"))},
+        "files": {str(tmp_path / "unit"): mount_record.checksum(str(tmp_path / "unit"))},
         "mounts": ["/"],
-        "homes": {str(tmp_path / "home"): note.changed(str(tmp_path / "home"))},
+        "homes": {str(tmp_path / "home"): mount_record.changed(str(tmp_path / "home"))},
         "packages": ["nfs-common"],
         "exports": ["/srv/home"],
         "pending": {},
     }
-    note.keep(held)
+    mount_record.keep(held)
     return held
 
 
 def test_a_note_that_holds(noted: dict[str, Any], tmp_path: Path) -> None:
-    assert note.state(["nfs-common", "bash"]) == noted["plan"]
+    assert mount_record.state(["nfs-common", "bash"]) == noted["plan"]
     (tmp_path / "note").unlink()
-    assert note.state([]) == ""
+    assert mount_record.state([]) == ""
 
 
 @pytest.mark.parametrize("what", ["file", "mount", "home", "package", "export", "pending", "broken", "older"])
@@ -77,7 +77,7 @@ def test_a_note_that_does_not_hold(noted: dict[str, Any], tmp_path: Path, what: 
     if what == "file":
         (tmp_path / "unit").write_text("y")
     elif what == "mount":
-        note.keep({**noted, "mounts": ["/", "/nothing/is/here"]})
+        mount_record.keep({**noted, "mounts": ["/", "/nothing/is/here"]})
     elif what == "home":
         (tmp_path / "home/new").mkdir()
     elif what == "package":
@@ -85,12 +85,12 @@ def test_a_note_that_does_not_hold(noted: dict[str, Any], tmp_path: Path, what: 
     elif what == "export":
         (tmp_path / "etab").unlink()
     elif what == "pending":
-        note.keep({**noted, "pending": {"home.mount": ["boot", "stays mounted"]}})
+        mount_record.keep({**noted, "pending": {"home.mount": ["boot", "stays mounted"]}})
     elif what == "broken":
         (tmp_path / "note").write_text('{"plan":')
     else:
-        note.keep({"plan": "0"})
-    assert note.state(installed) == note.INCOMPLETE
+        mount_record.keep({"plan": "0"})
+    assert mount_record.state(installed) == mount_record.INCOMPLETE
 
 
 def home(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver as nvidia
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.driver import DriverError, DriverTarget
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.platforms import driver_platforms
+from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.driver_platforms import driver_platforms
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 
 ROLE = Path(__file__).parents[6] / "roles/nvidia_driver"

@@ -1,0 +1,86 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A client of scontrol: its records, and the nodes that are not in the wanted state.
+
+The lines of `scontrol --oneliner show` are the same in Slurm 22.05, 24.11 and 26.05.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output, run
+
+CLEARED = "Not responding (resumed)"
+"""The reason with which nodes are resumed.
+
+With jobs or without a database they keep the old reason, and Slurm replaces a node's reason by its own only if it
+begins like this (`_drain_node` in `src/slurmctld/node_mgr.c`).
+"""
+
+Record = Mapping[str, str]
+"""A record of Slurm, by key."""
+
+
+def show(what: str, *name: str) -> list[Record]:
+    """The records of all objects. Raises CommandError."""
+    return records(output(["scontrol", "--oneliner", "show", what, *name]))
+
+
+def records(text: str) -> list[Record]:
+    """The records in lines of `Key=value`; `(null)` is empty."""
+    found = []
+    for line in text.split("\n"):
+        pairs = [pair.partition("=") for pair in re.split(r"\s+(?=[A-Z]\w*=)", line.strip())]
+        found.append({key: value.replace("(null)", "") for key, _equals, value in pairs if _equals})
+    return [record for record in found if record]
+
+
+# -- controllers -----------------------------------------------------------------------------------------------------
+
+
+def controllers(ping: str) -> dict[str, bool]:
+    """Whether each controller answers, by its name in SlurmctldHost and in this order, from `scontrol ping`."""
+    found = re.findall(r"^Slurmctld\(\w+\) at (\S+) is (\w+)", ping, re.MULTILINE)
+    return {name: state == "UP" for name, state in found}
+
+
+def serving() -> str:
+    """The controller that serves, by its name in SlurmctldHost; empty if none does.
+
+    The first that answers serves, because the primary takes control back when it starts. Another one answers a ping
+    also while it stands by, and refuses all other requests until it has taken over (`src/slurmctld/backup.c`).
+    """
+    found = controllers(run(["scontrol", "ping"], seconds=30).output)
+    first = next((name for name, up in found.items() if up), "")
+    if first and first != next(iter(found)) and not run(["scontrol", "show", "licenses"], seconds=20).output.strip():
+        return ""
+    return first
+
+
+# -- nodes -----------------------------------------------------------------------------------------------------------
+
+
+def reason_of(node: Record) -> str:
+    """The reason why a node is drained or down, without user and time."""
+    return re.sub(r"\s*\[[^\]]*\]$", "", node.get("Reason", ""))
+
+
+def to_change(nodes: Sequence[Record], state: str, reason: str) -> list[Record]:
+    """The nodes that are not in the wanted state:
+
+    `drain`, `down`, or `resume`, which with a reason selects only nodes that have it.
+    """
+    found = []
+    for node in nodes:
+        flags = {*re.sub(r"[^A-Z_+]", "", node["State"]).split("+")}
+        down, drained = bool(flags & {"DOWN"}), bool(flags & {"DRAIN"})
+        if state == "resume":
+            wrong = (down or drained or bool(flags & {"FAIL"})) and reason in ("", reason_of(node))
+        else:
+            wrong = not drained if state == "drain" else not down
+        if wrong:
+            found.append(node)
+    return found

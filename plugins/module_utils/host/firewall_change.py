@@ -1,0 +1,158 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The collection's table of nftables on a host, and a timer that takes a change of it back unless it is proved.
+
+New rules are in the kernel and in a file of their own until they are proved. A boot loads the file of proved rules
+only. Whoever renames the file of new rules first, the proof or the timer, decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import access_change
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.access_change import UnprovedError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, noted, write
+
+NFT = "/usr/sbin/nft"
+TABLE = ("inet", "gpucluster_slurm")
+UNIT = "gpucluster-slurm-firewall.service"
+UNITS = "/etc/systemd/system"
+TIMER = "gpucluster-slurm-firewall-undo"
+
+RULES = "/etc/gpucluster-slurm/firewall.nft"
+NOTE = "/var/lib/gpucluster-slurm/firewall"
+PENDING = f"{NOTE}.new"
+"""The digest of rules that are not proved yet."""
+
+INCOMPLETE = "incomplete"
+"""The state of a host that has something to do."""
+
+SECONDS = access_change.SECONDS
+
+
+def new_rules() -> str:
+    """The file of rules that are not proved yet."""
+    return f"{RULES}.new"
+
+
+def listed() -> str:
+    """A checksum of the table in the kernel, without its counters; empty without a table."""
+    answer = run([NFT, "--stateless", "list", "table", *TABLE])
+    return hashlib.sha256(answer.output.encode()).hexdigest() if answer.status == 0 else ""
+
+
+def enabled() -> bool:
+    """Whether a boot loads the rules."""
+    return os.path.islink(f"{UNITS}/sysinit.target.wants/{UNIT}")
+
+
+def _checksum(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return ""
+
+
+def state() -> str:
+    """The digest of the plan that holds on this host, INCOMPLETE if not all of it does; empty without a firewall."""
+    note = noted(NOTE)
+    if not note:
+        left = (NOTE, PENDING, RULES, new_rules(), f"{UNITS}/{UNIT}")
+        return INCOMPLETE if any(map(os.path.exists, left)) else ""
+    holds = (
+        not os.path.exists(new_rules())
+        and note.get("files") == {path: _checksum(path) for path in (RULES, f"{UNITS}/{UNIT}")}
+        and enabled()
+        and note.get("listed") == listed()
+    )
+    return str(note.get("plan")) if holds else INCOMPLETE
+
+
+def _nft(*words: str) -> None:
+    """Run nft. Raises FileError with its words."""
+    answer = run([NFT, *words])
+    if answer.status:
+        raise FileError(f"nft {' '.join(words)}: {answer.words}")
+
+
+def _systemctl(*words: str) -> None:
+    """Run systemctl. Raises FileError with its words."""
+    answer = run(["systemctl", "--quiet", *words])
+    if answer.status:
+        raise FileError(f"systemctl {' '.join(words)}: {answer.words}")
+
+
+def undo_script() -> str:
+    """The commands that take back rules that are not proved: the proved ones come back, or there is no table."""
+    undone, table = f"{RULES}.undone", " ".join(TABLE)
+    return (
+        f"mv -T {new_rules()} {undone} || exit 0; "
+        f"if [ -e {RULES} ]; then {NFT} -f {RULES}; else {NFT} delete table {table}; fi; "
+        f"rm -f {undone} {PENDING}"
+    )
+
+
+def apply(text: str, digest: str) -> None:
+    """Put rules into force. The timer runs before they are, and nft has read them before that.
+
+    Raises FileError, OSError.
+    """
+    write([File(PENDING, json.dumps({"plan": digest}).encode()), File(new_rules(), text.encode(), mode=0o600)])
+    try:
+        access_change.start_timer(TIMER, ["/bin/sh", "-c", undo_script()])
+        _nft("--file", new_rules())
+    except FileError:
+        take_back()
+        raise
+
+
+def take_back() -> None:
+    """Take back rules that are not proved, unless the timer has done so. Raises FileError."""
+    if os.path.exists(new_rules()):
+        answer = run(["/bin/sh", "-c", undo_script()])
+        if answer.status:
+            raise FileError(answer.words)
+    access_change.stop_timer(TIMER)
+
+
+def prove() -> None:
+    """Keep rules that a new connection has proved. Raises UnprovedError if the timer was faster, FileError, OSError."""
+    try:
+        os.rename(new_rules(), RULES)
+    except FileNotFoundError:
+        raise UnprovedError(f"the host has taken it back, since there was no proof for {SECONDS} s") from None
+    access_change.stop_timer(TIMER)
+    keep(str(noted(PENDING).get("plan", "")))
+
+
+def keep(digest: str) -> None:
+    """Let a boot load the rules, and note what holds now. Raises FileError, OSError."""
+    _systemctl("daemon-reload")
+    _systemctl("enable", UNIT)
+    # It loads the same rules again in one transaction, so that systemd knows the unit as active.
+    _systemctl("reload-or-restart", UNIT)
+    files = {path: _checksum(path) for path in (RULES, f"{UNITS}/{UNIT}")}
+    note: dict[str, Any] = {"plan": digest, "files": files, "listed": listed()}
+    write([File(NOTE, f"{json.dumps(note, indent=1, sort_keys=True)}\n".encode())])
+    if os.path.exists(PENDING):
+        os.unlink(PENDING)
+
+
+def remove() -> None:
+    """Remove the table, its unit and its files; the note is the last one. Raises FileError, OSError."""
+    access_change.stop_timer(TIMER)
+    if os.path.exists(f"{UNITS}/{UNIT}"):
+        _systemctl("disable", "--now", UNIT)
+    if listed():
+        _nft("delete", "table", *TABLE)
+    for path in (f"{UNITS}/{UNIT}", new_rules(), RULES, PENDING, NOTE):
+        if os.path.exists(path):
+            os.unlink(path)
+    _systemctl("daemon-reload")

@@ -1,0 +1,432 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the modules return, with the bounds of the fields, as in `answer_records`.
+
+A module's function has its result as type, and the control host checks answers by it (`facts/answers.py`). Fields of a
+class with total=False are not always returned. Modules import these types for mypy alone: hosts do without them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypedDict
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import (
+    LARGEST,
+    MANY,
+    MOST_HOSTS,
+    PATH,
+    Checksum,
+    Empty,
+    HardwareFact,
+    HostFact,
+    HostName,
+    Line,
+    Mib,
+    Most,
+    Number32,
+    Path,
+    Pattern,
+    Range,
+    Seconds,
+    Text,
+    Word,
+)
+
+FewTexts = Annotated[list[Text], Most(64)]
+Lines = Annotated[list[Text], Most(MANY)]
+FileName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*")]
+Entities = Annotated[list[dict[Line, Any]], Most(MANY)]
+
+
+class Result(TypedDict):
+    """The result of any module."""
+
+    changed: bool
+
+
+class ShownResult(Result):
+    """The result of a module that shows what it changes."""
+
+    diff: Any
+
+
+class PlannedChange(TypedDict):
+    """A change of a plan."""
+
+    what: Text
+    before: Text | None
+    after: Text | None
+
+
+class PlanResult(ShownResult):
+    """The result of slurm_node, slurm_reservation and slurm_host_cleanup."""
+
+    plan: Annotated[list[PlannedChange], Most(MANY)]
+
+
+class AccountingResult(PlanResult):
+    """The result of slurm_account, slurm_cluster, slurm_qos and slurm_user."""
+
+    table: Lines
+
+
+class PolicyResult(AccountingResult):
+    """The result of slurm_accounting."""
+
+    kept: Lines
+
+
+class Policy(TypedDict):
+    """The policy in a database."""
+
+    limits: dict[Line, Any]
+    qos: Entities
+    accounts: Entities
+    users: Entities
+
+
+class PolicyInfo(Result):
+    """The result of slurm_accounting_info."""
+
+    policy: Policy
+
+
+class DriverResult(ShownResult):
+    """The result of nvidia_driver."""
+
+    reason: Line
+    generations: Annotated[list[Word], Most(64)]
+    branch: Line
+    modules: Line
+    version: Line
+    packages: list[Line]
+    pending: bool
+    disruptive: bool
+    reboot: FewTexts
+    remarks: FewTexts
+
+
+class MigResult(ShownResult):
+    """The result of nvidia_mig."""
+
+    driver: bool
+    commands: list[Line]
+    gpus: dict[Annotated[str, Pattern("[0-9]{1,4}")], Line]
+
+
+class DiffSometimes(Result, total=False):
+    """The diff, which steps without a change do not have."""
+
+    diff: Any
+
+
+class AccessResult(DiffSometimes):
+    """The result of slurm_access."""
+
+    files: Lines
+    unproven: bool
+
+
+class PlannedSetting(PlannedChange):
+    """A change of the configuration."""
+
+    needs: Text
+    ends: Annotated[list[Line], Most(MANY)]
+
+
+class ConfigSometimes(Result, total=False):
+    """What slurm_config returns of slurmctld alone, and its diff."""
+
+    diff: Any
+    read_at_start: Text
+    unproven: Annotated[list[Annotated[str, Pattern(r"[A-Za-z0-9._,\[\]-]+", 1 << 20)]], Most(MANY)]
+
+
+class ConfigResult(ConfigSometimes):
+    """The result of slurm_config. The names of files become paths on standby controllers."""
+
+    plan: Annotated[list[PlannedSetting], Most(MANY)]
+    table: Lines
+    actions: Annotated[list[Annotated[str, Pattern("[a-z]+")]], Most(16)]
+    in_force: Annotated[dict[FileName, Text], Most(64)]
+    in_force_bytes: Annotated[dict[FileName, Text], Most(64)]
+    listed: Text
+    absent: Annotated[list[FileName], Most(64)]
+    remarks: Lines
+
+
+class ConfigurationSometimes(TypedDict, total=False):
+    """What slurm_configuration_info returns of a controller alone."""
+
+    version: Annotated[str, Pattern(r"[0-9A-Za-z.~+-]+")]
+    user_id: Annotated[int, Range(LARGEST)] | None
+    package: Annotated[str, Pattern(r"[a-z0-9.+-]*")]
+
+
+class FoundConfiguration(ConfigurationSometimes):
+    """The files of a daemon."""
+
+    files: dict[Line, Text]
+    directory: Line
+
+
+class ConfigurationInfo(Result, FoundConfiguration):
+    """The result of slurm_configuration_info."""
+
+
+class ConversionResult(Result):
+    """The result of slurm_conversion."""
+
+    seconds: Number32
+    size: Mib
+    dump: Annotated[str, Pattern(r"(/[A-Za-z0-9+._~:/-]+)?")]
+    remarks: Lines
+
+
+class Clock(TypedDict):
+    """The clock of a host."""
+
+    time: Seconds
+    clock_offset: Seconds
+
+
+class FilesResult(ShownResult):
+    """The result of slurm_files."""
+
+    files: Lines
+
+
+class HardwareDifference(TypedDict):
+    """A number of the hardware of which slurmd has another one."""
+
+    name: Word
+    measured: Mib
+    slurmd: Mib
+
+
+class HardwareFacts(TypedDict):
+    """The facts of slurm_hardware_facts."""
+
+    slurm_hardware: HardwareFact
+
+
+class HardwareResult(Result):
+    """The result of slurm_hardware_facts."""
+
+    ansible_facts: HardwareFacts
+    differences: Annotated[list[HardwareDifference], Most(64)]
+
+
+class FirewallResult(DiffSometimes):
+    """The result of slurm_firewall."""
+
+    unproven: bool
+
+
+class MeasuredFacts(TypedDict, total=False):
+    """The fact that slurm_host_facts returns if it is asked for the hardware."""
+
+    slurm_hardware: HardwareFact
+
+
+class HostFacts(MeasuredFacts):
+    """The facts of slurm_host_facts."""
+
+    slurm_host: HostFact
+
+
+class HostFactsSometimes(Result, total=False):
+    """What slurm_host_facts returns with the hardware."""
+
+    differences: Annotated[list[HardwareDifference], Most(64)]
+
+
+class HostFactsResult(HostFactsSometimes, Clock):
+    """The result of slurm_host_facts."""
+
+    ansible_facts: HostFacts
+
+
+class EndedJob(TypedDict):
+    """A job of slurm_job."""
+
+    name: Line
+    job_id: Number32
+    partition: Line
+    status: Annotated[str, Pattern("passed|failed|waiting")]
+    ok: bool
+    state: Annotated[str, Pattern("[A-Z_]*")]
+    expected: Annotated[str, Pattern("[A-Z_]*")]
+    exit_code: Annotated[str, Pattern("[0-9:]*")]
+    nodes: Annotated[str, Pattern("[!-~]*", 1 << 20)]
+    elapsed: Annotated[int, Range(1 << 40)]
+    reason: Text
+    node_states: Annotated[dict[Line, Text], Most(MANY)]
+    message: Text
+
+
+class JobSometimes(Result, total=False):
+    """What slurm_job returns after jobs have run."""
+
+    accounting: bool
+    failed: bool
+
+
+class JobResult(JobSometimes):
+    """The result of slurm_job."""
+
+    msg: Text
+    jobs: Annotated[list[EndedJob], Most(MANY)]
+
+
+class Plugin(TypedDict):
+    """A plugin of Slurm in a package."""
+
+    path: Path
+    sha256: Checksum
+
+
+class PackagesResult(ShownResult):
+    """The result of slurm_packages."""
+
+    installed: Lines
+    held: dict[Word, Word]
+    files: Lines
+    plugins: list[Plugin]
+
+
+class PeopleSometimes(DiffSometimes, total=False):
+    """What Ansible would add otherwise."""
+
+    invocation: Any
+
+
+class PeopleResult(PeopleSometimes):
+    """The result of slurm_people."""
+
+    conflicts: Lines
+    remarks: Lines
+
+
+class StepResult(Result):
+    """What a step of slurm_removal or slurm_rolling returns. Names become hosts of the play."""
+
+    ready: Annotated[list[HostName], Most(MOST_HOSTS)]
+    over: bool
+    ok: bool
+    table: Lines
+
+
+class RemovalResult(StepResult):
+    """The result of slurm_removal."""
+
+    deadline: Annotated[str, Pattern("[0-9T:-]*")]
+
+
+class Run(TypedDict):
+    """A run that a controller knows of."""
+
+    host: Line
+    user: Line
+    process: Annotated[str, Pattern("[0-9]{1,9}( [0-9]{1,20})?")]
+    since: Line
+
+
+class RollingResult(StepResult):
+    """The result of slurm_rolling."""
+
+    done: Annotated[list[Line], Most(MOST_HOSTS)]
+    broken: Annotated[dict[Line, Text], Most(MOST_HOSTS)]
+    left: Annotated[dict[Line, Text], Most(MOST_HOSTS)]
+    other: Run | Empty
+
+
+class RunResult(Result):
+    """The result of slurm_run."""
+
+    other: Run | Empty
+
+
+class ServiceResult(ShownResult):
+    """The result of slurm_service."""
+
+    files: Lines
+    actions: Annotated[list[Annotated[str, Pattern("[a-z-]+")]], Most(16)]
+    reason: Text
+    proof: Text
+
+
+class PluginSometimes(Result, total=False):
+    """What slurm_spank_plugin returns if it was given a line."""
+
+    former_line: Line
+
+
+class PluginResult(PluginSometimes):
+    """The result of slurm_spank_plugin."""
+
+    diff: Any
+    unproven: bool
+
+
+class MountPoint(TypedDict):
+    """Where a directory is mounted."""
+
+    point: Line
+    type: Line
+    source: Line
+    root: bool
+    guard: Line
+    automount: bool
+
+
+class StateDirectoryResult(Result):
+    """The result of slurm_state_directory. The name of the file becomes an argument of the other controllers."""
+
+    mount: MountPoint | Empty
+    inode: Annotated[int, Range(1 << 64)] | None
+    file: Annotated[str, Pattern(r"([.A-Za-z0-9][A-Za-z0-9._-]*)?")]
+    missing: list[Line]
+    error: Text
+
+
+class StorageResult(PlanResult):
+    """The result of slurm_storage."""
+
+    unexported: list[Annotated[str, Pattern(PATH)]]
+    remarks: Lines
+
+
+RESULTS: dict[str, type[Any]] = {
+    "nvidia_driver": DriverResult,
+    "nvidia_mig": MigResult,
+    "slurm_access": AccessResult,
+    "slurm_account": AccountingResult,
+    "slurm_accounting": PolicyResult,
+    "slurm_accounting_info": PolicyInfo,
+    "slurm_cluster": AccountingResult,
+    "slurm_config": ConfigResult,
+    "slurm_configuration_info": ConfigurationInfo,
+    "slurm_conversion": ConversionResult,
+    "slurm_files": FilesResult,
+    "slurm_firewall": FirewallResult,
+    "slurm_hardware_facts": HardwareResult,
+    "slurm_host_cleanup": PlanResult,
+    "slurm_host_facts": HostFactsResult,
+    "slurm_job": JobResult,
+    "slurm_node": PlanResult,
+    "slurm_packages": PackagesResult,
+    "slurm_people": PeopleResult,
+    "slurm_qos": AccountingResult,
+    "slurm_removal": RemovalResult,
+    "slurm_reservation": PlanResult,
+    "slurm_rolling": RollingResult,
+    "slurm_run": RunResult,
+    "slurm_service": ServiceResult,
+    "slurm_spank_plugin": PluginResult,
+    "slurm_state_directory": StateDirectoryResult,
+    "slurm_storage": StorageResult,
+    "slurm_user": AccountingResult,
+}
+"""The result of each module; those of the doctor's modules are in `doctor/results.py`, with what they import."""

@@ -1,0 +1,85 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How Slurm's commands are run, with stand-ins for the commands."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output, run
+from programs import StandIn
+
+
+def test_a_command_has_the_environment_on_which_its_output_depends(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "LC_ALL": "de_DE.UTF-8",
+        "SLURM_TIME_FORMAT": "relative",
+        "SLURM_CONF": "/etc/own.conf",
+    }.items():
+        monkeypatch.setenv(name, value)
+    stand_in("sinfo", 'echo "$LC_ALL $SLURM_TIME_FORMAT $SLURM_CONF"')
+    assert run(["sinfo"]).output == "C.UTF-8 standard /etc/own.conf\n"
+    assert run(["sinfo"], conf="/run/candidate/slurm.conf").output == "C.UTF-8 standard /run/candidate/slurm.conf\n"
+
+
+def test_a_command_reads_what_it_is_given_and_nothing_else(stand_in: StandIn) -> None:
+    stand_in("sbatch", "cat")
+    assert run(["sbatch"], "#!/bin/sh\nhostname\n") == (0, "#!/bin/sh\nhostname\n", "")
+    assert run(["sbatch"]).output == ""
+
+
+def test_more_than_a_pipe_holds_is_written_and_read(stand_in: StandIn) -> None:
+    stand_in("sacctmgr", "cat")
+    text = "add qos name=x\n" * 100_000
+    assert run(["sacctmgr", "-i"], text).output == text
+
+
+def test_bytes_that_are_no_text_are_shown_as_such(stand_in: StandIn) -> None:
+    stand_in("sinfo", r"printf '\377'")
+    assert run(["sinfo"]).output == "\ufffd"
+
+
+def test_a_command_that_hangs_is_ended(stand_in: StandIn) -> None:
+    stand_in("scontrol", "echo 'not all'; sleep 60")
+    start = time.monotonic()
+    answer = run(["scontrol", "ping"], seconds=0.2)
+    assert (answer.status, answer.words) == (124, "no answer in 0.2 s")
+    assert time.monotonic() - start < 30
+
+
+def test_what_is_not_installed_is_told_as_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert (run(["scontrol", "ping"]).status, run(["scontrol", "ping"]).words) == (127, "command not found")
+    (tmp_path / "scontrol").touch(mode=0o644)
+    assert run(["scontrol", "ping"]).words == "Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo 'Invalid node name specified' >&2; exit 1", "Invalid node name specified"),
+        ("echo ' Nothing modified'; exit 1", "Nothing modified"),
+        ("echo ' Nothing modified'; echo ' Unknown option: x=1' >&2; exit 1", "Unknown option: x=1 Nothing modified"),
+        ("exit 3", "exit status 3"),
+    ],
+)
+def test_a_failure_is_told_with_the_words_of_the_command(stand_in: StandIn, script: str, words: str) -> None:
+    stand_in("scontrol", script)
+    assert run(["scontrol"]).words == words
+    with pytest.raises(CommandError) as error:
+        output(["scontrol", "show", "node", "n1"])
+    assert str(error.value) == f"scontrol show node n1: {words}"
+
+
+def test_what_a_command_prints_is_returned_where_it_succeeds(stand_in: StandIn) -> None:
+    stand_in("scontrol", "echo NodeName=n1; echo 'scontrol: warning' >&2")
+    assert output(["scontrol", "show", "node"]) == "NodeName=n1\n"
+
+
+def test_a_word_that_no_command_can_have_is_an_answer() -> None:
+    assert run(["true", "a\0b"]) == (127, "", "embedded null byte")

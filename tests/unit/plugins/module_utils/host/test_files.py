@@ -1,0 +1,92 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Parts of files; whole files are in the tests of the modules."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import (
+    FileError,
+    from_base64,
+    from_options,
+    opener,
+    part_of,
+    with_part,
+)
+
+MARKER = "# {mark} x"
+
+
+@pytest.mark.parametrize(
+    ("whole", "part"),
+    [
+        (b"a\n# BEGIN x\nb\nc\n# END x\nd\n", b"b\nc\n"),
+        (b"# BEGIN x\n# END x", b""),
+        (b"# BEGIN y\nb\n# END y\n", None),
+        (b"# END x\n# BEGIN x\nb\n", None),
+        (b"", None),
+    ],
+)
+def test_the_part_of_a_file(whole: bytes, part: bytes | None) -> None:
+    assert part_of(whole, MARKER) == part
+
+
+@pytest.mark.parametrize(
+    ("whole", "after"),
+    [
+        (b"a\n# BEGIN x\nb\n# END x\nd\n", b"a\n# BEGIN x\nNEW\n# END x\nd\n"),
+        (b"a", b"a\n# BEGIN x\nNEW\n# END x\n"),
+        (b"\xff\r\n\n", b"\xff\r\n\n# BEGIN x\nNEW\n# END x\n"),
+        (b"", b"# BEGIN x\nNEW\n# END x\n"),
+    ],
+)
+@pytest.mark.parametrize("part", [b"", b"n\n", b"n1\nn2\n"])
+def test_another_part_leaves_the_rest_as_it_is(whole: bytes, after: bytes, part: bytes) -> None:
+    wanted = after.replace(b"NEW\n", part)
+    assert with_part(whole, part, MARKER) == wanted
+    assert with_part(wanted, part, MARKER) == wanted
+    assert part_of(wanted, MARKER) == part
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "99"}, "mode: found '99', allowed: three or four octal digits such as 0644"),
+        ({"mode": "-644"}, "mode: found '-644', allowed: three or four octal digits such as 0644"),
+        ({"mode": "77777"}, "mode: found '77777', allowed: three or four octal digits such as 0644"),
+        ({"path": "x"}, "path: found 'x', allowed: an absolute path"),
+        ({"path": "/etc"}, "/etc: found a directory, allowed: a file"),
+        ({"marker": "# x"}, "/none: marker: found '# x', allowed: one line with {mark}"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, str], message: str) -> None:
+    with pytest.raises(FileError) as error:
+        from_options([{"path": "/none", "content": "", "mode": "0644", **options}])
+    assert str(error.value) == message
+
+
+def test_a_secret_that_is_not_base64_is_not_shown() -> None:
+    assert from_base64("munge.key", "a2\nV5\n") == b"key"
+    with pytest.raises(FileError, match=r"^munge.key: the secret is not base64$"):
+        from_base64("munge.key", "geheim!")
+
+
+@pytest.fixture(name="no_umask")
+def without_umask() -> Iterator[None]:
+    """A umask that removes nothing."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_a_file_has_the_mode_of_its_opener(tmp_path: Path) -> None:
+    with open(tmp_path / "file", "w", encoding="utf-8", opener=opener(0o644)) as file:
+        file.write("x")
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
