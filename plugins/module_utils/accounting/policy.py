@@ -300,6 +300,28 @@ def problems(policy: Mapping[str, Any], purge: bool, partitions: Partitions) -> 
     return reader.errors
 
 
+SLURMS_OWN_RESOURCES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
+"""The resources that Slurm always tracks (slurm.conf(5), AccountingStorageTRES)."""
+
+
+def untracked_limits(policy: Mapping[str, Any], tracked: Iterable[str]) -> list[str]:
+    """The limits of a policy on resources that slurmctld does not track, so that it would not enforce them.
+
+    tracked: the value of AccountingStorageTRES.
+    """
+    known = {*SLURMS_OWN_RESOURCES, *tracked}
+    reader = _Reader(State(), purge=False)
+    reader.policy(policy, "")
+    return [
+        f"{entity.words}: {key}: slurm.conf does not track {short(resource)}, so slurmctld would not enforce the limit"
+        for entity, settings in reader.wanted.items()
+        for key, value in settings.items()
+        if LIMITS[entity.kind][key].kind == "tres"
+        for resource in [pair.partition("=")[0] for pair in value.split(",") if pair]
+        if resource not in known
+    ]
+
+
 def closed_users(policy: Mapping[str, Any]) -> set[str]:
     """The users of a policy who may have no jobs, such as those who are suspended."""
     users = policy.get("users") or []

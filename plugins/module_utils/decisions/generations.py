@@ -22,6 +22,17 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 
+def shown_lines(host: RunHost) -> list[str]:
+    """What a run shows of the newer defaults: each of them in check mode, else how many there are."""
+    lines = differences(host)
+    if not lines or host.check_mode:
+        return lines
+    return [
+        f"{len(lines)} values of the collection have newer defaults than this cluster. site.yml --check shows them "
+        f"with their reasons, and `defaults: {NEWEST_GENERATION}` in the cluster file accepts them"
+    ]
+
+
 def differences(host: RunHost) -> list[str]:
     """A line for each default that the newest generation changes on this cluster: both values, and the reason."""
     present = defaults.target(host, "")

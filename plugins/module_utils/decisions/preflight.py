@@ -37,6 +37,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts import site_scripts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_values import untracked_limit_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import password_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
@@ -112,10 +113,7 @@ def model(host: RunHost) -> dict[str, Any]:
         **port_variables(host),
         "apptainer_setuid": compute.flag("apptainer", "apptainer_setuid") if compute else False,
         "apptainer_fakeroot_uids": own_value(compute, "apptainer_fakeroot_uids", []),
-        "slurm_accounting_limits": own_value(controller, "slurm_accounting_limits", {}),
-        "slurm_accounting_qos": own_value(controller, "slurm_accounting_qos", []),
-        "slurm_accounting_accounts": own_value(controller, "slurm_accounting_accounts", []),
-        "slurm_accounting_users": own_value(controller, "slurm_accounting_users", []),
+        **{f"slurm_accounting_{kind}": value for kind, value in policy_values(host).items()},
         "slurm_accounting_reservations": own_value(controller, "slurm_accounting_reservations", []),
         "slurm_accounting_purge": own_value(controller, "slurm_accounting_purge", False),
         "registry_dir": own_value(registry, "registry_dir", defaults["registry_dir"]) if host["slurm_registry"] else "",
@@ -139,7 +137,8 @@ def own_value(host: RunHost | None, name: str, default: Any) -> Any:
 
 def objections(host: RunHost) -> list[str]:
     """Why a cluster with these variables cannot run, each with the way out; the variables have been checked before."""
-    return list(_objections(host)) or line_errors(host)
+    # What slurm.conf tracks is known once its lines are right.
+    return list(_objections(host)) or line_errors(host) or untracked_limit_errors(host, policy_values(host))
 
 
 def _objections(host: RunHost) -> Iterator[str]:
@@ -174,6 +173,13 @@ def _objections(host: RunHost) -> Iterator[str]:
     if undeclared := without(host.members("slurm_compute"), nodes):
         names = ", ".join(sorted(undeclared, key=str.lower))
         yield f"in the group slurm_compute, but in no entry of slurm_nodes: {names}"
+
+
+def policy_values(host: RunHost) -> dict[str, Any]:
+    """The policy for accounting, as `accounting` of the cluster file."""
+    controller = first_of(host, host["slurm_controllers"])
+    kinds = {"limits": {}, "qos": [], "accounts": [], "users": []}
+    return {kind: own_value(controller, f"slurm_accounting_{kind}", empty) for kind, empty in kinds.items()}
 
 
 def inventory_objections(host: RunHost) -> Iterator[str]:

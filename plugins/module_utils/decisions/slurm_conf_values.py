@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import untracked_limits
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import NEWEST_GENERATION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
     host_addresses,
     node_lines,
@@ -66,6 +68,16 @@ def tracked_resources(host: RunHost) -> list[str]:
     found = [line.partition("=")[2] for line in lines if re.match("AccountingStorageTRES=", line, re.IGNORECASE)]
     resources = [name.lower() for text in found for name in text.split(",") if name]
     return [*resources, *(["gres/gpumem", "gres/gpuutil"] if "gres/gpu" in resources else [])]
+
+
+def untracked_limit_errors(host: RunHost, policy: Mapping[str, Any]) -> list[str]:
+    """The limits of a policy that slurmctld would not enforce, each with what a person can do."""
+    if not host["slurm_database"]:
+        return []
+    way_out = "add it to AccountingStorageTRES in slurm_conf"
+    if host["slurm_defaults"] < NEWEST_GENERATION:
+        way_out += f", or set `defaults: {NEWEST_GENERATION}`, which tracks each type of GPU"
+    return [f"{limit}: {way_out}" for limit in untracked_limits(policy, tracked_resources(host))]
 
 
 def text_with_qos(host: RunHost) -> str:

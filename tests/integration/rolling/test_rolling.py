@@ -3,9 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """rolling.yml while jobs run: free nodes first, busy ones when they become free, proof, failures, kills, a second run.
 
-The tests run in this order. A reboot is one of systemd in a container: all processes end, and the container starts
-again. Stand-ins are the kernel's boot id, since containers share one kernel, and slurmd -b, which reports a boot to
-slurmctld for the same reason.
+The tests run in this order. Nodes reboot as in reboots.py.
 """
 
 from __future__ import annotations
@@ -18,34 +16,11 @@ from pathlib import Path
 
 import pytest
 from lab import Lab, Run, container, podman
+from reboots import has_rebooted, write_stand_ins
 
 CONTROLLER = "roll-ctl"
 NODES = [f"roll-node{number}" for number in range(1, 5)]
 NOTE = "/var/lib/gpucluster-slurm/rolling.json"
-
-BOOT = """
-cat >/etc/systemd/system/lab-boot.service <<'END'
-[Unit]
-DefaultDependencies=no
-Before=sysinit.target
-[Service]
-Type=oneshot
-ExecStart=sh -c 'cat /proc/sys/kernel/random/uuid >/run/boot_id'
-ExecStart=mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
-[Install]
-WantedBy=sysinit.target
-END
-cat >/etc/systemd/system/slurmd.service.d/lab-boot.conf <<'END'
-[Service]
-Environment="SLURMD_OPTIONS=--conf-server roll-ctl:6817 -b"
-END
-systemctl daemon-reload
-systemctl enable --quiet lab-boot
-"""
-"""The stand-ins for the kernel, from the next boot on."""
-
-REBOOTED = 129
-"""Exit status of a container whose systemd has rebooted: SIGHUP, by reboot(2) in a PID namespace."""
 
 OLDER = """
 cd "$(mktemp -d)"
@@ -141,9 +116,8 @@ def power(*nodes: str) -> Iterator[list[str]]:
 
     def watch() -> None:
         while not off.wait(0.5):
-            ended = podman("ps", "--all", "--filter=status=exited", "--format={{.Names}} {{.ExitCode}}").split("\n")
             for node in nodes:
-                if f"{container(node)} {REBOOTED}" in ended:
+                if has_rebooted(node):
                     podman("start", container(node))
                     booted.append(node)
 
@@ -310,7 +284,7 @@ def test_a_package_that_apt_does_not_know_drains_no_node(lab: Lab) -> None:
 
 def test_nodes_reboot_and_one_that_does_not_return_counts_against_the_budget(lab: Lab) -> None:
     for node in NODES:
-        lab.script(node, "set -e" + BOOT, b"")
+        write_stand_ins(lab, node)
     given = ("-e", "{rolling_reboot: true, rolling_budget: 2, rolling_reboot_timeout: 45}")
     # Nodes without jobs come first. Between two jobs of the stream, the first two nodes can have none.
     for node in NODES[:2]:

@@ -215,6 +215,14 @@ def test_the_log_of_innodb_is_a_quarter_of_its_memory(memory: int, size: str) ->
     assert mariadb.settings(host.set(slurm_defaults=1))["innodb_log_file_size"] == "64M"
 
 
+def test_an_ordinary_run_shows_the_number_of_newer_defaults() -> None:
+    (line,) = generations.shown_lines(cluster()["head"])
+    assert line.startswith(f"{len(generations.differences(cluster()['head']))} values of the collection have newer")
+    checked = cluster(ansible_check_mode=True)["head"]
+    assert generations.shown_lines(checked) == generations.differences(checked)
+    assert generations.shown_lines(cluster(slurm_defaults=2)["head"]) == []
+
+
 def test_an_option_that_the_site_has_is_no_difference() -> None:
     own = {"SchedulerParameters": "bf_window=100,bf_resolution=60", "LaunchParameters": None}
     shown = " ".join(generations.differences(cluster(slurm_conf=own)["head"]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preflight
-from plain_host import PlainHost, cluster
+from plain_host import CLUSTER, PlainHost, cluster
 
 STORAGE_PASS = "/cluster/secrets/x/slurmdbd_storage_pass"
 MAIL_PASS = "/cluster/secrets/x/mail_password"
@@ -108,6 +108,23 @@ def test_the_registry_has_its_default_directory_and_port() -> None:
 def test_objections_name_the_way_out(variables: dict[str, Any], objection: str) -> None:
     (found,) = preflight.objections(head(**variables))
     assert found.startswith(objection)
+
+
+def test_a_limit_on_what_slurmctld_does_not_track_is_an_objection() -> None:
+    accounts = [{"name": "physics", "GrpTRES": {"gres/gpu:t4": 1, "cpu": 4}}]
+    machines = {
+        "m": {**CLUSTER["slurm_hardware_types"]["m"], "gres": [{"name": "gpu", "type": "t4", "file": "/dev/g0"}]}
+    }
+    given = {"slurm_database": "head", "slurm_accounting_accounts": accounts, "slurm_hardware_types": machines}
+    (objection,) = preflight.objections(head(**given))
+    assert objection == (
+        "account physics: GrpTRES: slurm.conf does not track gres/gpu:t4, so slurmctld would not enforce the limit: add "
+        "it to AccountingStorageTRES in slurm_conf, or set `defaults: 2`, which tracks each type of GPU"
+    )
+    assert preflight.objections(head(**given, slurm_defaults=2)) == []
+    own = {"AccountingStorageTRES": ["gres/gpu", "gres/gpu:t4"]}
+    assert preflight.objections(head(**given, slurm_conf=own)) == []
+    assert preflight.objections(head(**given | {"slurm_database": ""})) == []
 
 
 def test_all_objections_are_named_at_once() -> None:

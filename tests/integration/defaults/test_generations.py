@@ -1,0 +1,205 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A cluster of an older version of the collection: this version restarts nothing, and the site accepts its defaults.
+
+The tests run in this order. The GPUs are device nodes without a driver, and nodes reboot as in reboots.py.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import Lab, Run, container, podman, with_cluster
+from reboots import wait_for_reboot, write_stand_ins
+
+CONTROLLER = "def-ctl"
+NODES = ("def-node1", "def-node2")
+HOSTS = (CONTROLLER, *NODES)
+GO = "/home/alice/go"
+UNTIL = f"sh -c 'while test -e {GO}; do sleep 1; done; echo end of the step'"
+BOOT_SECONDS = 120
+
+
+def daemons(lab: Lab) -> dict[str, str]:
+    """The processes of the daemons by host, and the files that Slurm and MariaDB read."""
+    units = "systemctl show --property=Id,MainPID,ActiveState munge slurmctld slurmdbd slurmd mariadb"
+    files = "find /etc/slurm /etc/mysql -type f | sort | xargs md5sum"
+    return {host: lab.command(host, f"{units}; {files}") for host in HOSTS}
+
+
+def shown(lab: Lab, key: str) -> str:
+    """A value that slurmctld has in force."""
+    output = lab.command(CONTROLLER, "timeout 60 scontrol show config")
+    return next(line.partition("=")[2].strip() for line in output.splitlines() if re.match(rf"{key}\s*=", line))
+
+
+def as_alice(lab: Lab, command: str, rc: int = 0) -> str:
+    return lab.command(CONTROLLER, f"cd /home/alice && runuser -u alice -- timeout 60 {command}", rc)
+
+
+def submit(lab: Lab, options: str, command: str = "sleep 300") -> str:
+    """A job of alice that runs when this returns; its number."""
+    job = as_alice(lab, f"sbatch --parsable -o /dev/null {options} --wrap '{command}'")
+    lab.wait_for(CONTROLLER, f"timeout 60 squeue --noheader --jobs={job} --format=%T", "RUNNING", 60)
+    return job
+
+
+def bill(lab: Lab, options: str) -> str:
+    """What a job with these options is charged."""
+    job = submit(lab, options)
+    record = lab.command(CONTROLLER, f"timeout 60 scontrol show job -o {job}")
+    lab.command(CONTROLLER, f"timeout 60 scancel {job}")
+    lab.wait_for(CONTROLLER, f"timeout 60 squeue --noheader --jobs={job} --format=%T; echo end", "end")
+    (billing,) = re.findall(r"AllocTRES=\S*billing=(\d+)", record)
+    return str(billing)
+
+
+def newer(lab: Lab, directory: Path, **keys: Any) -> Lab:
+    """The cluster after it has accepted the second generation."""
+    return with_cluster(lab, directory, {**lab.cluster, "defaults": 2, **keys})
+
+
+def limited(lab: Lab) -> dict[str, Any]:
+    """A policy with a limit of a type of GPU."""
+    policy = lab.cluster["accounting"]
+    users = [{"name": "alice", "DefaultAccount": "physics", "GrpTRES": {"gres/gpu:t4": 1}}]
+    return {"accounting": {**policy, "users": users}}
+
+
+def succeeded(run: Run) -> None:
+    assert run.rc == 0, run.failed or run.output[-3000:]
+
+
+@pytest.fixture(scope="module", name="jobs", autouse=True)
+def jobs_of_alice(lab: Lab) -> Iterator[str]:
+    """A batch job, whose number this is, and an srun whose step started before the update."""
+    lab.command(CONTROLLER, f"touch {GO}; chown alice: {GO}")
+    job = submit(lab, "-J batch -w def-node1 -n1", UNTIL.replace("'", '"'))
+    service = "systemd-run --quiet --uid=alice --working-directory=/home/alice --unit=waiting"
+    lab.command(
+        CONTROLLER, f"{service} --property=StandardOutput=file:/home/alice/out srun -J srun -w def-node2 {UNTIL}"
+    )
+    jobs_run(lab)
+    yield job
+    lab.host(CONTROLLER).run(f"rm -f {GO}")
+
+
+def jobs_run(lab: Lab) -> None:
+    """The jobs of the fixture have not ended."""
+    lab.wait_for(CONTROLLER, "timeout 60 squeue -h -o '%j %t' | sort | xargs", "batch R srun R", 60)
+
+
+def test_an_update_of_the_collection_restarts_nothing(lab: Lab) -> None:
+    before = daemons(lab)
+    succeeded(lab.playbook("site", "--skip-tags=validate"))
+    assert daemons(lab) == before
+    jobs_run(lab)
+    assert lab.playbook("site", "--skip-tags=validate").changed == {}
+
+
+def test_a_check_shows_the_newer_defaults(lab: Lab) -> None:
+    before = daemons(lab)
+    run = lab.playbook("site", "--check", "--skip-tags=validate")
+    succeeded(run)
+    (lines,) = {
+        result["msg"] for _host, task, result in run.results if "Show the newer defaults" in task and "msg" in result
+    }
+    keys = [re.sub(r":.*", "", line) for line in lines.splitlines()]
+    assert keys == [
+        "slurm.conf SrunPortRange",
+        "slurm.conf ResumeTimeout",
+        "slurm.conf EnforcePartLimits",
+        "slurm.conf JobCompType",
+        "slurm.conf JobCompLoc",
+        "slurm.conf AccountingStorageTRES",
+        "slurm.conf PriorityWeightPartition",
+        "slurm.conf PriorityFlags",
+        "slurm.conf TRESBillingWeights",
+        "slurm.conf SchedulerParameters",
+        "slurm.conf SchedulerParameters",
+        "slurm.conf LaunchParameters",
+        "zz-gpucluster-slurm.cnf innodb_log_file_size",
+    ]
+    assert "slurm.conf ResumeTimeout: not set -> 600 with defaults: 2. With Slurm's 60 s, a server that" in lines
+    assert daemons(lab) == before
+
+
+def test_a_limit_of_a_type_is_refused_before_anything_changes(lab: Lab, tmp_path: Path) -> None:
+    before = daemons(lab)
+    run = with_cluster(lab, tmp_path, {**lab.cluster, **limited(lab)}).playbook("site", "--skip-tags=validate")
+    assert run.rc != 0
+    assert "gres/gpu:t4" in str(run.failed)
+    assert daemons(lab) == before
+
+
+def test_a_site_accepts_the_second_generation_while_jobs_run(lab: Lab, tmp_path: Path) -> None:
+    accepted = newer(lab, tmp_path, **limited(lab))
+    succeeded(accepted.playbook("site", "--skip-tags=validate"))
+    jobs_run(lab)
+    assert accepted.playbook("site", "--skip-tags=validate").changed == {}
+    assert accepted.playbook("site", "--check", "--skip-tags=validate").changed == {}
+    assert shown(lab, "ResumeTimeout") == "600 sec"
+    assert shown(lab, "SrunPortRange") == "61000-63000"
+    assert shown(lab, "JobCompType") in ("jobcomp/none", "(null)")
+    assert shown(lab, "LaunchParameters").split(",").count("use_interactive_step") == 1
+    assert {"bf_window=4320", "bf_resolution=180"} <= {*shown(lab, "SchedulerParameters").split(",")}
+    size = lab.command(CONTROLLER, "mariadb -Ne 'SELECT @@innodb_log_file_size, @@innodb_buffer_pool_size'").split()
+    assert int(size[0]) == max(int(size[1]) // 4, 96 * 2**20)
+
+
+def test_a_job_is_charged_for_its_largest_share_of_a_node(lab: Lab) -> None:
+    """A node has two CPUs and one GPU, so a GPU counts as two CPUs, and so does all of the memory."""
+    assert bill(lab, "-p gpu -n1 --mem=100 --gres=gpu:1") == "2"
+    assert bill(lab, "-p gpu -n1 --mem=100") == "1"
+
+
+def test_a_limit_of_a_type_of_gpu_holds(lab: Lab) -> None:
+    job = submit(lab, "-n1 --mem=100 --gres=gpu:t4:1")
+    second = as_alice(lab, "sbatch --parsable -o /dev/null -n1 --mem=100 --gres=gpu:t4:1 --wrap true")
+    lab.wait_for(CONTROLLER, f"timeout 60 squeue --noheader --jobs={second} --format=%r", "AssocGrpGRES", 60)
+    as_alice(lab, f"scancel {job} {second}")
+
+
+def test_a_job_for_two_partitions_needs_one_that_fits(lab: Lab) -> None:
+    job = as_alice(lab, "sbatch --parsable -H -o /dev/null -p gpu,all -N2 --wrap true")
+    as_alice(lab, f"scancel {job}")
+    as_alice(lab, "sbatch -H -o /dev/null -p gpu -N2 --wrap true", rc=1)
+
+
+def test_the_factor_of_a_partition_counts(lab: Lab) -> None:
+    job = as_alice(lab, "sbatch --parsable -o /dev/null -p gpu -n2 --begin=now+1hour --wrap true")
+    held = as_alice(lab, "sbatch --parsable -o /dev/null -p gpu -c2 -w def-node1 --mem=1500 --wrap true")
+    lab.wait_for(CONTROLLER, f"timeout 60 sprio --noheader --jobs={held} --format=%P", "10000", 90)
+    as_alice(lab, f"scancel {job} {held}")
+
+
+def test_salloc_gives_a_shell_on_the_node(lab: Lab) -> None:
+    shell = """script --quiet --command 'salloc --quiet -n1 -w def-node2' /dev/null"""
+    output = lab.command(
+        CONTROLLER,
+        f"echo 'echo on-$(hostname); exit' >/tmp/typed; cd /home/alice; "
+        f"runuser -u alice -- timeout 60 {shell} </tmp/typed",
+    )
+    assert "on-def-node2" in output
+
+
+def test_a_node_that_boots_for_two_minutes_returns_to_service(lab: Lab, jobs: str) -> None:
+    """The jobs of the fixture end before."""
+    lab.command(CONTROLLER, f"rm {GO}")
+    for name, job in (("batch", jobs), ("srun", "")):
+        which = f"--jobs={job}" if job else f"--name={name} --starttime=now-1hours"
+        lab.wait_for(CONTROLLER, f"timeout 60 sacct --noheader -X -P {which} --format=state", "COMPLETED", 60)
+    assert "end of the step" in lab.command(CONTROLLER, "cat /home/alice/out")
+    write_stand_ins(lab, "def-node2")
+    lab.wait_until_idle(CONTROLLER, "def-node2")
+    lab.command(CONTROLLER, "timeout 60 scontrol reboot ASAP nextstate=RESUME def-node2")
+    wait_for_reboot("def-node2")
+    time.sleep(BOOT_SECONDS)
+    podman("start", container("def-node2"))
+    lab.wait_until_idle(CONTROLLER, "def-node2", 60)
