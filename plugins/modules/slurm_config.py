@@ -516,9 +516,9 @@ def add_unproven(result: ConfigResult, plan: Plan) -> None:
     """
     if plan.at_start is None:
         return
-    former, nodes = kept_files.read_former_files()
+    former, nodes = kept_files.read_previous_files()
     if former and read_at_start(read_if_possible(former)[0], "slurmd", plan.version) == plan.at_start:
-        kept_files.forget_former()
+        kept_files.remove_previous_files()
         nodes = []
     result["unproven"] = kinds(plan.new, nodes)
 
@@ -615,7 +615,7 @@ def put_in_force(daemon: Daemon, plan: Plan, action: str) -> list[str]:
     remarks = daemon.resume_corrected(plan.new, plan.steps, kept_files.find_program_time())
     starts_as_before = plan.at_start is None or read_at_start(old, "slurmd", plan.version) == plan.at_start
     if nodes and daemon.conf in present.texts and not starts_as_before:
-        kept_files.keep_former(present.texts, nodes)
+        kept_files.keep_previous_files(present.texts, nodes)
     kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
     return remarks
 
@@ -652,7 +652,7 @@ def end_trial(module: AnsibleModule, daemon: Daemon, state: str) -> ConfigResult
     if daemon.name != "slurmctld":
         raise ConfigError(f"state: found {state!r}, allowed with daemon={daemon.name}: 'present'")
     version = daemon.version()
-    former = kept_files.read_former_files()[0]
+    former = kept_files.read_previous_files()[0]
     in_force = kept_files.read_texts(kept_files.GOOD, kept_files.read_recorded_names())
     texts = former if state == "former" and former else in_force
     old, new = read(in_force), read(texts)
@@ -668,7 +668,7 @@ def end_trial(module: AnsibleModule, daemon: Daemon, state: str) -> ConfigResult
             daemon.act(action, new)
             daemon.wait(new)
             kept_files.keep_good_files(texts, at_start)
-        kept_files.forget_former()
+        kept_files.remove_previous_files()
     return result
 
 
@@ -736,7 +736,8 @@ def change_configuration(module: AnsibleModule) -> ConfigResult:
     names, gone = find_known_hosts(module)
     result = configure(module, daemon)
     left = [name for name in gone if name not in expand(module.params["leaving"])]
-    result["remarks"] += removed_hosts.remarks(left, removed_hosts.back(left, read_addresses(module)) if left else {})
+    answering = removed_hosts.find_answering(left, read_addresses(module)) if left else {}
+    result["remarks"] += removed_hosts.describe_removed(left, answering)
     if not module.check_mode:
         if names:
             removed_hosts.record(kept_files.HOSTS, names)

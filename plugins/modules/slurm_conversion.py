@@ -104,7 +104,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conver
     end_conversion,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import ConfigError, Slurmdbd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import BesideError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import OverlayError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import REQUIRED_TEXT, run_module
 
@@ -221,7 +221,7 @@ class Conversion:
                 self.database.dump(self.dump)
             self.note(CONVERTING)
             self.note(CONVERTED, seconds=self.convert(self.database.name))
-        except (ConversionError, BesideError, FileError, OSError) as error:
+        except (ConversionError, OverlayError, FileError, OSError) as error:
             raise ConversionError(f"{error}\n{self.restore()}") from None
         return self.result(changed=True)
 

@@ -180,7 +180,7 @@ class Removal:
             cleaned = expand(self.params["cleaned"])
             removed_hosts.forget(cleaned)
             known = {**removed_hosts.addresses(), **self.params["addresses"]}
-            removed_hosts.keep_addresses({name: str(at) for name, at in known.items() if name not in cleaned})
+            removed_hosts.record_addresses({name: str(at) for name, at in known.items() if name not in cleaned})
         return Departure(ready=self.names)
 
 

@@ -139,7 +139,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import (
     StateDirectoryError,
     as_user,
-    look,
+    read_directory,
     remove,
     unseen,
     write,
@@ -156,7 +156,7 @@ def answer(params: dict[str, Any], check_mode: bool) -> StateDirectoryResult:
 
     def work() -> dict[str, Any]:
         """The part that runs with the rights of the user."""
-        found = look(path)
+        found = read_directory(path)
         owned = found.pop("owner") == user_id
         found["file"] = write(path) if params["write"] and owned and not check_mode else ""
         found["missing"] = unseen(path, params["see"]) if params["see"] else []

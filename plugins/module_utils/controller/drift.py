@@ -5,9 +5,9 @@
 
 A value is compared by its meaning to Slurm: `KillWait=0x1e` is shown as `30 sec`, `DebugFlags=net` as `Network`.
 How it is shown: `slurm_ctl_conf_2_key_pairs` in `src/api/config_info.c`, `slurm_sprint_node_table` and
-`slurm_sprint_partition_info` in `node_info.c` and `partition_info.c` beside it.
+`slurm_sprint_partition_info` in `node_info.c` and `partition_info.c` there.
 
-A difference takes a change back, so what Slurm shows as something else than it has been told is not compared
+A difference takes a change back, so what Slurm shows as something else than it was given is not compared
 (NOT_COMPARED), nor is a parameter of slurm.conf that it does not show, or that the file does not have. Nor is what a
 running cluster changes by itself: states and their reasons, nodes in state FUTURE, addresses of cloud nodes, generic
 resources that nodes have added types and cores to. What `scontrol update` has changed is compared: a reconfigure and a
@@ -98,7 +98,7 @@ def in_force(
     """The changes of slurm.conf whose result slurmctld already has in force. Args and Raises: as of `differences`.
 
     Changes of other files, and of values that it does not show, are not among them. If a change removes a parameter,
-    its former value must not be in force.
+    its previous value must not be in force.
     """
     release = patch_release_of(version)
     shown = {"NodeName": shown_lines("NodeName", nodes), "PartitionName": shown_lines("PartitionName", partitions)}
@@ -373,7 +373,7 @@ def _describe_members(partition: str, wanted: str, found: str, configuration: Co
 
 
 def _line(subject: str, key: str, wanted: str, found: str) -> str:
-    """A difference in words."""
+    """The line for a difference."""
     return f"{subject} {key}: the file has {wanted or 'nothing'}, slurmctld {found or 'nothing'}"
 
 

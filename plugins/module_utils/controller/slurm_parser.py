@@ -73,7 +73,7 @@ def parsed(library: str, path: str, key: str) -> str | None:
 
 def secret_problem(name: str, text: str, library: str | None) -> str:
     """Why Slurm would read other values in a file with secrets than the ones that it was written for; empty if it reads
-    these. The words have no value.
+    these. The message shows no value.
 
     name: of the file. text: its lines, `Key=value`. library: Slurm's; None where its parser cannot be asked.
     """

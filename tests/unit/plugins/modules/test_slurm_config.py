@@ -437,9 +437,9 @@ def test_slurmdbd_is_not_another_daemon_on_its_port(
 
 def test_a_port_that_another_process_has_is_refused(stand_in: StandIn, port: int, tmp_path: Path) -> None:
     (tmp_path / "slurmdbd.conf").write_text(f"DbdPort={port}\n")
-    slurmdbd(stand_in, os.getpid()).try_files(str(tmp_path))  # it is its own
+    slurmdbd(stand_in, os.getpid()).check_files(str(tmp_path))  # it is its own
     with pytest.raises(ConfigError) as error:
-        slurmdbd(stand_in, 1).try_files(str(tmp_path))
+        slurmdbd(stand_in, 1).check_files(str(tmp_path))
     assert str(error.value).startswith(f"slurmdbd.conf: DbdPort: found '{port}', on which ")
     assert f"(process {os.getpid()}) listens on this host, allowed: a free port" in str(error.value)
 
@@ -450,7 +450,7 @@ def test_a_start_is_not_refused_for_failures_before(stand_in: StandIn, tmp_path:
     assert (tmp_path / "asked").read_text().splitlines() == ["reset-failed slurmdbd", "restart slurmdbd"]
 
 
-def test_the_directory_of_the_archive_is_made_before_the_start(stand_in: StandIn, tmp_path: Path) -> None:
+def test_the_directory_of_the_archive_is_created_before_the_start(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in("systemctl", f"echo systemctl $* >>{tmp_path}/asked")
     stand_in("runuser", f"echo runuser $* >>{tmp_path}/asked")
     daemon = Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0})))
@@ -462,13 +462,13 @@ def test_the_directory_of_the_archive_is_made_before_the_start(stand_in: StandIn
     ]
 
 
-def test_a_directory_that_its_user_cannot_make_is_an_error(stand_in: StandIn) -> None:
+def test_a_directory_that_its_user_cannot_create_is_an_error(stand_in: StandIn) -> None:
     stand_in("runuser", "echo 'mkdir: Permission denied' >&2; exit 1")
     daemon = Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0})))
     with pytest.raises(ConfigError) as error:
         daemon.act("restart", read({"slurmdbd.conf": "SlurmUser=slurm\nArchiveDir=/srv/archive\n"}))
     assert str(error.value) == (
-        "slurmdbd.conf: ArchiveDir: found '/srv/archive', which user slurm cannot make: mkdir: Permission denied"
+        "slurmdbd.conf: ArchiveDir: found '/srv/archive', which user slurm cannot create: mkdir: Permission denied"
     )
 
 
@@ -486,9 +486,9 @@ def test_slurmdbd_does_not_start_with_the_database_of_a_later_release(
     daemon = Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0})))
     if refused:
         with pytest.raises(ConfigError, match=r"acct belongs to a cluster with Slurm 26\.05, and slurmdbd 24\.11\.5 "):
-            daemon.try_files(str(tmp_path))
+            daemon.check_files(str(tmp_path))
     else:
-        daemon.try_files(str(tmp_path))
+        daemon.check_files(str(tmp_path))
     assert "`acct`.cluster_table" in (tmp_path / "asked").read_text()
 
 
@@ -531,7 +531,7 @@ class Running(Recorded):
 @pytest.fixture
 def apply_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Put a text of slurm.conf in force with slurm_config, or end a trial; the nodes `up` are those that are up."""
-    for name in ("KEPT", "GOOD", "FILES", "FORMER", "FOUND", "HOSTS", "PROGRAMS", "READ_AT_START"):
+    for name in ("KEPT", "GOOD", "FILES", "PREVIOUS", "FOUND", "HOSTS", "PROGRAMS", "READ_AT_START"):
         monkeypatch.setattr(kept_files, name, str(tmp_path / ("kept" if name == "KEPT" else f"kept/{name.lower()}")))
     monkeypatch.setattr(file_validation, "RUN", str(tmp_path / "run"))
     (tmp_path / "etc").mkdir()
@@ -613,7 +613,9 @@ def test_the_former_files_return_after_a_failed_trial(tmp_path: Path, apply_conf
     assert apply_conf(BEFORE)["unproven"] == []
 
 
-@pytest.mark.parametrize("place", ["etc/slurm.conf", "kept/good/slurm.conf", "kept/files", "kept/hosts", "kept/former"])
+@pytest.mark.parametrize(
+    "place", ["etc/slurm.conf", "kept/good/slurm.conf", "kept/files", "kept/hosts", "kept/previous"]
+)
 def test_a_note_holds_until_a_file_of_the_configuration_changes(
     tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -740,7 +742,7 @@ def test_nodes_that_slurm_has_drained_return_with_the_corrected_program(
     if not resumed:
         assert (remarks, (tmp_path / "asked").exists()) == ([], False)
         return
-    assert remarks == ["n[1-2]: resumed; Slurm had drained them because of the former Prolog (Prolog error)"]
+    assert remarks == ["Resumed n[1-2], drained by slurmctld because of the previous Prolog (Prolog error)"]
     asked = (tmp_path / "asked").read_text()
     assert asked == "update nodename=n[1-2] state=resume reason=Not responding (resumed)\n"
 
@@ -784,7 +786,7 @@ class Database(Slurmdbd):
     def answers(self, _configuration: Configuration) -> bool:
         return True
 
-    def try_files(self, directory: str) -> None:
+    def check_files(self, directory: str) -> None:
         assert os.path.exists(f"{directory}/slurmdbd.conf")
 
     def act(self, _action: str, configuration: Configuration) -> None:
