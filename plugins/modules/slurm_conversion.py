@@ -242,8 +242,8 @@ class Conversion:
             or not shown.startswith("installed ")
         ):
             raise ConversionError(
-                f"slurmdbd cannot go back to the previous release (its package now: {shown or 'none'}), so there is only "
-                "the way forward: run the upgrade again"
+                f"slurmdbd cannot go back to the previous release (its package now: {shown or 'none'}), so there is "
+                "only the way forward: run the upgrade again"
             )
         self.remarks.append(self.restore())
         return self.result(changed=True)
