@@ -115,8 +115,8 @@ def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:
             given = [f"{change.key}={change.given}" for change in changes]
             output(["scontrol", "create", "reservation", named, *given])
         else:
-            for words in updates(changes):
-                output(["scontrol", "update", named, *words])
+            for arguments in updates(changes):
+                output(["scontrol", "update", named, *arguments])
     new = [] if there else [{"what": f"reservation {name}", "before": None, "after": name}]
     plan = [{"what": f"reservation {name} {c.key}", "before": c.before, "after": c.after} for c in changes]
     return new + plan

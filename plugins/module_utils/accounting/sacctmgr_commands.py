@@ -16,7 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
     State,
     parents_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, Limit, told
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, Limit, new_value
 
 LINE = 3500
 """Length of a list of names; sacctmgr takes lines of 4,096 characters where it has no readline (`_getline`)."""
@@ -49,7 +49,7 @@ class _Work:
     """Limits, and the value that Slurm gets for each."""
 
     @property
-    def words(self) -> str:
+    def assignments(self) -> str:
         """The settings for a command, each after a blank."""
         return "".join(
             f' {limit.name}="{value}"' if limit.kind == "text" else f" {limit.name}={value}"
@@ -98,7 +98,7 @@ def _works(changes: Iterable[AccountingChange]) -> list[_Work]:
         created = any(not change.key and change.before is None for change in own)
         removed = any(not change.key and change.after is None for change in own)
         limits = [(LIMITS[entity.kind][change.key], change) for change in own if change.key]
-        settings = tuple((limit, told(limit, change.before or "", change.after or "")) for limit, change in limits)
+        settings = tuple((limit, new_value(limit, change.before or "", change.after or "")) for limit, change in limits)
         works.append(_Work(entity, created, removed, settings))
     return works
 
@@ -124,7 +124,7 @@ def _qos(works: Iterable[_Work]) -> list[str]:
     """QOS may preempt each other: all are there before one gets its limits."""
     own = [work for work in works if work.entity.kind == "qos"]
     new = [("add qos name=", work.entity.name, "") for work in own if work.created]
-    limits = [("modify qos where name=", work.entity.name, f" set{work.words}") for work in own if work.settings]
+    limits = [("modify qos where name=", work.entity.name, f" set{work.assignments}") for work in own if work.settings]
     return [*_joined(new), *_joined(limits)]
 
 
@@ -167,13 +167,13 @@ def _account_limits(trees: Iterable[_Work], cluster: str) -> Iterator[_Command]:
     for work in trees:
         if work.settings and (work.entity.kind == "cluster" or not work.created):
             name = ROOT if work.entity.kind == "cluster" else work.entity.name
-            yield "modify account where name=", name, f" cluster={cluster} set{work.words}"
+            yield "modify account where name=", name, f" cluster={cluster} set{work.assignments}"
 
 
 def _user_limits(state: State, places: Sequence[_Work], users: Mapping[str, _Work], cluster: str) -> Iterator[_Command]:
     """Other limits of users in their accounts, which are not named where they get the same ones in all of them."""
     texts: dict[str, set[str]] = {}
-    of_place = {work.entity: "" if work.created else work.words for work in places if not work.removed}
+    of_place = {work.entity: "" if work.created else work.assignments for work in places if not work.removed}
     gone = {work.entity for work in places if work.removed}
     for entity in {*state.entities, *of_place} - gone:
         if entity.kind == "association":
@@ -182,10 +182,10 @@ def _user_limits(state: State, places: Sequence[_Work], users: Mapping[str, _Wor
         name, account, partition = work.entity[1:]
         if work.settings and not work.created:
             where = "" if len(texts[name]) == 1 else f" account={account} partition={partition}"
-            yield "modify user where name=", name, f" cluster={cluster}{where} set{work.words}"
+            yield "modify user where name=", name, f" cluster={cluster}{where} set{work.assignments}"
     for work in users.values():
         if work.settings and not work.created:
-            yield "modify user where name=", work.entity.name, f" cluster={cluster} set{work.words}"
+            yield "modify user where name=", work.entity.name, f" cluster={cluster} set{work.assignments}"
 
 
 def _removals(works: Iterable[_Work], leaves: Iterable[_Work], cluster: str, scope: str) -> Iterator[_Command]:
