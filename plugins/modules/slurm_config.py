@@ -334,7 +334,7 @@ class Present:
     """What the files in the directory say, if they are not the last good ones."""
     foreign: bool
     """Whether the cluster is of another origin, and this module has put nothing in force yet."""
-    remarks: Sequence[str]
+    messages: Sequence[str]
     """Why the configuration cannot be read, if it cannot."""
 
 
@@ -423,15 +423,15 @@ def read_present(daemon: Daemon, directory: str, wanted: Wanted, known: Sequence
     gone = [name for name in known if name not in wanted.texts]
     good, written = (kept_files.read_texts(place, [*wanted.texts, *gone]) for place in (kept_files.GOOD, directory))
     if daemon.name == "slurmctld" and not good and daemon.conf in written:
-        configuration, remarks = read_foreign(directory)
-        return Present(directory, written, gone, configuration, None, True, remarks)
+        configuration, messages = read_foreign(directory)
+        return Present(directory, written, gone, configuration, None, True, messages)
     texts = written | good
     plain, plain_written = (
         {name: text for name, text in files.items() if name not in wanted.secrets} for files in (texts, written)
     )
-    configuration, remarks = read_if_possible(plain)
+    configuration, messages = read_if_possible(plain)
     edited = None if written == good else read_if_possible(plain_written)[0]
-    return Present(directory, texts, gone, configuration, edited, False, remarks)
+    return Present(directory, texts, gone, configuration, edited, False, messages)
 
 
 def plan_change(module: AnsibleModule, daemon: Daemon) -> Plan:
@@ -590,11 +590,11 @@ def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
     Returns messages about the files. Raises ConfigError.
     """
     wanted, present = plan.wanted, plan.present
-    remarks = [*present.remarks]
+    messages = [*present.messages]
     if present.texts:
         changed = [name for name, text in wanted.secrets.items() if present.texts.get(name) != text]
-        remarks += [f"The secret in {name} changes" for name in changed]
-    remarks += file_validation.check_wanted_files(module, daemon, wanted.plain, present.gone, plan.version)
+        messages += [f"The secret in {name} changes" for name in changed]
+    messages += file_validation.check_wanted_files(module, daemon, wanted.plain, present.gone, plan.version)
     file_validation.check_secrets(daemon, wanted.secrets)
     ended_jobs = {number for step in plan.steps for number in step.ends}
     if ended_jobs and not module.params["end_jobs"]:
@@ -606,7 +606,7 @@ def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
         raise ConfigError(
             f"These changes would end jobs ({len(ended_jobs)}): drain the nodes first, or set end_jobs\n{shown}"
         )
-    return remarks
+    return messages
 
 
 def put_in_force(daemon: Daemon, plan: Plan, action: str) -> list[str]:
@@ -616,12 +616,12 @@ def put_in_force(daemon: Daemon, plan: Plan, action: str) -> list[str]:
     if present.foreign:
         kept_files.keep_found(present.directory)
     nodes = apply(daemon, plan, action)
-    remarks = daemon.resume_corrected(plan.new, plan.steps, kept_files.find_program_time())
+    messages = daemon.resume_corrected(plan.new, plan.steps, kept_files.find_program_time())
     starts_as_before = plan.at_start is None or read_at_start(old, "slurmd", plan.version) == plan.at_start
     if nodes and daemon.conf in present.texts and not starts_as_before:
         kept_files.keep_previous_files(present.texts, nodes)
     kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
-    return remarks
+    return messages
 
 
 def configure(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
@@ -686,7 +686,7 @@ def check_for_release(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
     old = read_if_possible(kept_files.read_good_texts(module.params["directory"], [*texts]))[0]
     enter(module.params["unpacked"])
     version, new = daemon.version(), read(texts)
-    remarks = file_validation.check_wanted_files(module, daemon, texts, gone, version)
+    messages = file_validation.check_wanted_files(module, daemon, texts, gone, version)
     # The new release starts with them at once, so no job may depend on the difference.
     plan = steps(changes(old, new), daemon.possible_jobs(old), version, new)
     if ending := table([step for step in plan if step.ends]):
@@ -694,7 +694,7 @@ def check_for_release(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
         raise ConfigError(
             f"These changes could end jobs: apply them with site.yml before the upgrade, or after it\n{shown}"
         )
-    return {**describe_plan(plan, texts, False), "remarks": remarks}
+    return {**describe_plan(plan, texts, False), "remarks": messages}
 
 
 def record_applied_state(module: AnsibleModule, daemon: Daemon, *, holds: bool) -> None:

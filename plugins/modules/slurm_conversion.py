@@ -139,7 +139,7 @@ class Conversion:
         self.user = self.setting("SlurmUser", "root")
         self.database = Database(name, user, module.params["socket"])
         self.record = self.read_record()
-        self.remarks: list[str] = []
+        self.messages: list[str] = []
 
     def setting(self, key: str, default: str) -> str:
         """A parameter of slurmdbd.conf."""
@@ -167,7 +167,7 @@ class Conversion:
         """The result of the module."""
         dump = self.dump if os.path.exists(self.dump) else ""
         seconds = self.record.get("seconds", 0)
-        return {"changed": changed, "seconds": seconds, "size": size, "dump": dump, "remarks": self.remarks}
+        return {"changed": changed, "seconds": seconds, "size": size, "dump": dump, "remarks": self.messages}
 
     def work(self) -> ConversionResult:
         """Reach the wanted state."""
@@ -218,7 +218,7 @@ class Conversion:
         try:
             if step == CONVERTING:
                 self.database.load(self.dump, self.database.name)
-                self.remarks.append("A conversion had been interrupted; the database was restored from its dump first")
+                self.messages.append("A conversion had been interrupted; the database was restored from its dump first")
             else:
                 self.write_record(DUMPING)
                 self.systemctl("stop", "slurmdbd")
@@ -245,7 +245,7 @@ class Conversion:
                 f"slurmdbd cannot go back to the previous release (its package now: {shown or 'none'}), so there is "
                 "only the way forward: run the upgrade again"
             )
-        self.remarks.append(self.restore())
+        self.messages.append(self.restore())
         return self.result(changed=True)
 
     def restore(self) -> str:

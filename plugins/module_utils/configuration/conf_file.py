@@ -95,9 +95,9 @@ def numbered_lines(file: str, text: str, name: str = "") -> Iterator[tuple[int, 
     """
     if file == "plugstack.conf":  # no file of Key=value and no escapes (`_plugin_stack_parse_line` in spank.c)
         for number, line in enumerate(text.split("\n"), 1):
-            words = line.partition("#")[0].strip(_BLANKS)
-            if words:
-                word, _blank, rest = words.replace("\t", " ").partition(" ")
+            content = line.partition("#")[0].strip(_BLANKS)
+            if content:
+                word, _blank, rest = content.replace("\t", " ").partition(" ")
                 yield number, ((word, rest.strip(_BLANKS)),)
         return
     for number, line in _joined(text):

@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Configurations in other words that mean the same: nodes by their CPUs alone, or by sockets and cores, for example.
+"""Configurations of one meaning: nodes by their CPUs alone, or by sockets and cores, for example.
 
-The files of a cluster of another origin are compared so with those that the collection makes of its cluster file.
+The files of a cluster of another origin are compared so with those that the collection creates from its cluster file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def differing(
 
 
 def _same(change: ConfigurationChange, old: Configuration, new: Configuration, release: str) -> bool:
-    """Whether a change is one of words alone."""
+    """Whether a change keeps the meaning."""
     key = change.key.lower()
     if change.file == "NodeName" and key != "nodename":
         return all(_same_of_node(key, name, old, new, release) for name in expand(change.subject)[:1])

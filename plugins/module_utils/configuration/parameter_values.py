@@ -38,7 +38,7 @@ Verdict = tuple[str, str]
 """One of these three effects, and the allowed values."""
 
 TEXTS = ("text", "host", "hosts", "user", "path", "dir", "program")
-"""Kinds of any text, of which the words are for a reader."""
+"""Kinds of any text, whose names are for a reader."""
 
 LIMITS = {"u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1}
 """The highest numbers of the kinds of whole numbers, `s_p_handle_uint16` and the like in `src/common/parse_value.c`."""

@@ -122,21 +122,21 @@ class Parameter:
 def _parameter(line: str) -> Parameter:
     """A line of a table."""
     name, value, change, releases = [*re.split(r"\s{2,}", line), ""][:4]
-    notes = {"defunct": "", "refused": "", "use": "", "releases": ""}
-    for note in filter(None, releases.split("; ")):
-        word, _blank, rest = note.partition(" ")
+    parts = {"defunct": "", "refused": "", "use": "", "releases": ""}
+    for part in filter(None, releases.split("; ")):
+        word, _blank, rest = part.partition(" ")
         if word in ("defunct", "refused", "use"):
-            notes[word] = rest or "-" + RELEASES[-1]
+            parts[word] = rest or "-" + RELEASES[-1]
         else:
-            notes["releases"] = note
+            parts["releases"] = part
     return Parameter(
         name,
         value if " " in value or value not in ("one", "flags", "hints") else f"{value} {name}",
         change,
-        Span.parse(notes["releases"]),
-        Span.parse(notes["defunct"]) if notes["defunct"] else None,
-        Span.parse(notes["refused"]) if notes["refused"] else None,
-        notes["use"],
+        Span.parse(parts["releases"]),
+        Span.parse(parts["defunct"]) if parts["defunct"] else None,
+        Span.parse(parts["refused"]) if parts["refused"] else None,
+        parts["use"],
     )
 
 

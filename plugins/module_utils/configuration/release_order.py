@@ -156,8 +156,8 @@ def _cluster_release(
 ) -> Evidence:
     """The release of the cluster, from the best evidence that there is.
 
-    That is what the controllers have, of which the latest counts: a controller that was made anew can have an earlier
-    one. Then follow what is known from elsewhere, slurmdbd, the other hosts, and at last, for a cluster that is not
+    That is what the controllers have, of which the latest counts: a reinstalled controller can have an earlier one.
+    Then follow what is known from elsewhere, slurmdbd, the other hosts, and at last, for a cluster that is not
     there yet, what the primary controller would get.
     """
     present = [hosts[name] for name in controllers if name in hosts]

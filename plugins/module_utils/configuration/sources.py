@@ -25,7 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message, shown
 
 Files = Mapping[str, str]
-"""Texts by name: a file beside slurm.conf by its name there, another one by its path."""
+"""Texts by name: a file next to slurm.conf by its name there, another one by its path."""
 
 
 class SourceError(ValueError):
@@ -129,7 +129,7 @@ def whole_text(files: Files, name: str, path: tuple[str, ...] = ()) -> str:
 
 
 def other_files(files: Files) -> list[str]:
-    """The files besides TRANSLATED that no other file includes."""
+    """The files other than TRANSLATED that no other file includes."""
     waiting = [(name, name) for name in files if name in KEY_VALUE]
     within: set[str] = set()
     while waiting:
@@ -159,9 +159,9 @@ def configuration_of(lines: Mapping[str, list[SourceLine]]) -> Configuration:
 
 
 def read_files(conf: Path) -> dict[str, str]:
-    """The files of a cluster on this host: slurm.conf, those that Slurm finds beside it, and all that they include.
+    """The files of a cluster on this host: slurm.conf, those that Slurm finds next to it, and all that they include.
 
-    Programs that Prolog and Epilog name without a path are beside slurm.conf too. slurmdbd.conf, which has a password,
+    Programs that Prolog and Epilog name without a path are next to slurm.conf too. slurmdbd.conf, which has a password,
     is none of them.
 
     Raises:

@@ -23,8 +23,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_
 )
 
 HOSTS = "/etc/hosts"
-# How many names are looked up at once, and for how many seconds; those without an answer by then are not checked.
-LOOKUPS = 64
+# How many names are resolved at once, and for how many seconds; those without an answer by then are not checked.
+THREADS = 64
 TIMEOUT = 15
 
 
@@ -118,7 +118,7 @@ def find_unresolved(names: Iterable[str], hosts: str = HOSTS, timeout: float = T
     missing: list[str] = []
 
     def ask() -> None:
-        """Look up names until there is none left."""
+        """Resolve names until there is none left."""
         while True:
             try:
                 name = wanted.get_nowait()
@@ -130,7 +130,7 @@ def find_unresolved(names: Iterable[str], hosts: str = HOSTS, timeout: float = T
                 missing.append(name)
 
     # Daemon threads: one that waits for a dead name server must not keep the module from its end.
-    threads = [threading.Thread(target=ask, daemon=True) for _number in range(min(LOOKUPS, wanted.qsize()))]
+    threads = [threading.Thread(target=ask, daemon=True) for _number in range(min(THREADS, wanted.qsize()))]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + timeout

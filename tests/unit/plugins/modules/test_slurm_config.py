@@ -738,11 +738,11 @@ def test_nodes_that_slurm_has_drained_return_with_the_corrected_program(
     daemon = Slurmctld(cast(Any, SimpleNamespace(params={"directory": "/etc/slurm", "patience": 1})))
     plan = steps([ConfigurationChange("slurm.conf", "", key, "/a", "/b")], [], "24.11.5")
     since = time.mktime((2026, 1, 2, 10, 0, 0, 0, 0, -1)) + 0.5
-    remarks = daemon.resume_corrected(read({"slurm.conf": "SlurmUser=slurm\n"}), plan, since)
+    messages = daemon.resume_corrected(read({"slurm.conf": "SlurmUser=slurm\n"}), plan, since)
     if not resumed:
-        assert (remarks, (tmp_path / "asked").exists()) == ([], False)
+        assert (messages, (tmp_path / "asked").exists()) == ([], False)
         return
-    assert remarks == ["Resumed n[1-2], drained by slurmctld because of the previous Prolog (Prolog error)"]
+    assert messages == ["Resumed n[1-2], drained by slurmctld because of the previous Prolog (Prolog error)"]
     asked = (tmp_path / "asked").read_text()
     assert asked == "update nodename=n[1-2] state=resume reason=Not responding (resumed)\n"
 

@@ -207,10 +207,10 @@ def test_values_for_sacctmgr_are_escaped() -> None:
 
 def test_a_database_that_does_not_answer_is_named_by_its_place(stand_in: StandIn) -> None:
     """This is the message of 24.11 for AccountingStoragePort=1."""
-    words = """
+    message = """
 sacctmgr: error: _open_persist_conn: failed to open persistent connection to host:head:1: Connection refused
 sacctmgr: error: Sending PersistInit msg: Connection refused"""
-    stand_in("sacctmgr", f"echo '{words}' >&2; exit 1")
+    stand_in("sacctmgr", f"echo '{message}' >&2; exit 1")
     with pytest.raises(AccountingError) as error:
         Sacctmgr("lab")
     place = "head:1 (AccountingStorageHost and AccountingStoragePort of slurm.conf)"

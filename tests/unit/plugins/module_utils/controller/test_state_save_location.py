@@ -175,22 +175,22 @@ def test_the_user_need_not_be_able_to_read_the_library_of_python() -> None:
     with tempfile.TemporaryDirectory() as directory:
         os.chown(directory, 64030, 64030)
 
-        def prove() -> dict[str, Any]:
+        def check() -> dict[str, Any]:
             name = write(directory)
             missing = unseen(directory, [name])
             remove(directory, [name])
             return {**read_directory(directory), "missing": missing}
 
-        assert as_user(64030, prove).items() >= {"owner": 64030, "missing": []}.items()
+        assert as_user(64030, check).items() >= {"owner": 64030, "missing": []}.items()
         assert os.listdir(directory) == []
 
 
-def test_an_error_of_the_system_is_told() -> None:
+def test_an_error_of_the_system_is_reported() -> None:
     with pytest.raises(StateDirectoryError, match=r"No such file or directory: '/missing/\.gpu"):
         as_user(ME, lambda: {"file": write("/missing")})
 
 
-def test_a_mistake_in_the_program_is_told() -> None:
+def test_a_mistake_in_the_program_is_reported() -> None:
     with pytest.raises(StateDirectoryError, match="ZeroDivisionError: division by zero"):
         as_user(ME, lambda: {"x": 1 / 0})
 
@@ -229,7 +229,7 @@ def one(file: str = "", mount: dict[str, Any] | None = None, inode: int | None =
         ({"h1": one(), "h2": one()}, {}),
         ({}, {}),
     ],
-    ids=["proven", "inodes decide nothing then", "alone", "not made yet", "check mode", "none"],
+    ids=["checked", "inodes decide nothing then", "alone", "not created yet", "check mode", "none"],
 )
 def test_no_error(written: dict[str, Any], seen: dict[str, Any]) -> None:
     answers = {host: {"missing": missing, "error": ""} for host, missing in seen.items()}
