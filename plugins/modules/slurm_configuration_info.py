@@ -159,8 +159,8 @@ def of_slurmd(conf: str) -> FoundConfiguration:
         path = path_of_slurmd(read_strings(process, "cmdline"), environment)
     if path is None or not (process or shutil.which("slurmd", path=PROGRAMS)):
         return {"files": {}, "directory": ""}
-    found = Path(path or conf or DEFAULT)
-    return {"files": read_files(found) if found.exists() else {}, "directory": str(found.parent)}
+    conf_path = Path(path or conf or DEFAULT)
+    return {"files": read_files(conf_path) if conf_path.exists() else {}, "directory": str(conf_path.parent)}
 
 
 def read_configuration(module: AnsibleModule) -> ConfigurationInfo:

@@ -156,13 +156,13 @@ def answer(params: dict[str, Any], check_mode: bool) -> StateDirectoryResult:
 
     def work() -> dict[str, Any]:
         """The part that runs with the rights of the user."""
-        found = read_directory(path)
-        owned = found.pop("owner") == user_id
-        found["file"] = write(path) if params["write"] and owned and not check_mode else ""
-        found["missing"] = unseen(path, params["see"]) if params["see"] else []
+        result = read_directory(path)
+        owned = result.pop("owner") == user_id
+        result["file"] = write(path) if params["write"] and owned and not check_mode else ""
+        result["missing"] = unseen(path, params["see"]) if params["see"] else []
         if not check_mode:
             remove(path, params["remove"])
-        return found
+        return result
 
     nothing: StateDirectoryResult = {
         "changed": False,

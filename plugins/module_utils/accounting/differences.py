@@ -74,12 +74,12 @@ def in_use(state: State, unwanted: Iterable[Entity], jobs: Iterable[JobAssociati
             places.setdefault(entity.name, []).append(entity)
     needed: dict[Entity, list[str]] = {}
     for job in jobs:
-        own = {Entity("qos", job.qos), Entity("user", job.user), *places.get(job.user, [])}
+        needs = {Entity("qos", job.qos), Entity("user", job.user), *places.get(job.user, [])}
         for account in [job.account, *(place.account for place in places.get(job.user, []))]:
             while account in parents:
-                own.add(Entity("account", account))
+                needs.add(Entity("account", account))
                 account = parents[account]
-        for entity in own:
+        for entity in needs:
             needed.setdefault(entity, []).append(job.number)
     return {entity: needed[entity] for entity in unwanted if entity in needed}
 

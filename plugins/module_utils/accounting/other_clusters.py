@@ -102,14 +102,14 @@ def kept_settings(state: State, named: Mapping[Entity, Settings]) -> dict[Entity
     """
     kept = {}
     for entity, settings in named.items():
-        there = state.entities.get(entity) or state.elsewhere.get(entity, {})
+        present = state.entities.get(entity) or state.elsewhere.get(entity, {})
         values = [
-            f"{name} {there[name]}"
+            f"{name} {present[name]}"
             for name, limit in LIMITS[entity.kind].items()
             if of_all_clusters(entity.kind, name)
             and limit.kind != "text"
             and name not in settings
-            and there.get(name, limit.default) != limit.default
+            and present.get(name, limit.default) != limit.default
         ]
         if values:
             kept[entity] = f"keeps {', '.join(values)}, which holds in all clusters of the database"

@@ -111,16 +111,16 @@ class _Reader:
         self, what: str, entry: Mapping[str, Any], own: Sequence[str], *kinds: str
     ) -> dict[str, dict[str, str]]:
         """The limits of an entry by kind of entity; `own` are the keys that are no limits."""
-        found: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
+        by_kind: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
         for key, value in entry.items():
             if key in own:
                 continue
             try:
                 kind, limit = find(kinds, str(key), own)
-                found[kind][limit.name] = meaning(limit, value)
+                by_kind[kind][limit.name] = meaning(limit, value)
             except ValueError as error:
                 self.errors.append(f"{what}: {error}")
-        return found
+        return by_kind
 
     def add(self, entity: Entity, settings: Settings) -> None:
         """An entity that must be there."""

@@ -304,14 +304,14 @@ class Sacctmgr:
         else:
             answer = run(["sacctmgr", "-iQ"], text, TIMEOUT, self.conf)
         # It repeats the commands that it reads.
-        said = [
+        messages = [
             line.strip()
             for line in f"{answer.errors}{answer.output}".split("\n")
             if not line.startswith("sacctmgr: ") or "error" in line
         ]
         return bool(
             answer.status
-        ), f"sacctmgr {'load' if load else shortened(lines[0])}: {'; '.join(filter(None, said))}"
+        ), f"sacctmgr {'load' if load else shortened(lines[0])}: {'; '.join(filter(None, messages))}"
 
 
 def shortened(command: str) -> str:

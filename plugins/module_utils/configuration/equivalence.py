@@ -122,14 +122,14 @@ def _members(values: Mapping[str, str], side: Configuration) -> tuple[frozenset[
     """The nodes of a partition."""
     features = {name: by_key(pairs).get("features", "").split(",") for name, pairs in side.nodes.items()}
     nodes = values.get("nodes", "")
-    there = frozenset(name for name in members(nodes, side.node_sets, features) if name in features)
-    return there, frozenset(functions(nodes))
+    present = frozenset(name for name in members(nodes, side.node_sets, features) if name in features)
+    return present, frozenset(functions(nodes))
 
 
 def _texts(side: Configuration) -> dict[str, str]:
     """The parameters that name the controllers."""
-    found = ((key, side.settings.get(("slurm.conf", key))) for key in CONTROLLERS)
-    return {key: value[1] for key, value in found if value}
+    pairs = ((key, side.settings.get(("slurm.conf", key))) for key in CONTROLLERS)
+    return {key: value[1] for key, value in pairs if value}
 
 
 def controllers(values: Mapping[str, str]) -> str:
@@ -181,12 +181,12 @@ def lines_for(value: str, own: Iterable[str], everywhere: Iterable[str]) -> tupl
         own, everywhere: the lines of gres.conf for this node and for all nodes, without NodeName.
     """
     names = {resource.name for resource in asked(value)}
-    found = []
+    needed = []
     for text in (*everywhere, *own):
         values = values_of(text)
         if values["name"] in names if "name" in values else "gpu" in names:
-            found.append(text)
-    return tuple(found)
+            needed.append(text)
+    return tuple(needed)
 
 
 def asked(value: str) -> list[Gres]:

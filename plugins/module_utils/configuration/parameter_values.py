@@ -180,13 +180,13 @@ def _time(value: str, *, finite: bool) -> Iterator[Verdict]:
 
 def _choice(value: str, known: Mapping[str, Span], release: str, effect: str) -> Iterator[Verdict]:
     """One of a closed set."""
-    there = {word.rstrip("*"): word for word, span in known.items() if release in span}
+    allowed = {word.rstrip("*"): word for word, span in known.items() if release in span}
     if not any(
         value.lower() == name.lower() or (word.endswith((":", "*")) and value.lower().startswith(name.lower()))
-        for name, word in there.items()
+        for name, word in allowed.items()
     ):
-        match = nearest(value, there)
-        yield effect, f"{f'did you mean {match!r}? ' if match else ''}allowed: {', '.join(there)}"
+        match = nearest(value, allowed)
+        yield effect, f"{f'did you mean {match!r}? ' if match else ''}allowed: {', '.join(allowed)}"
 
 
 def _flags(value: str, known: Mapping[str, Span], release: str, *, cased: bool) -> Iterator[Verdict]:

@@ -65,10 +65,10 @@ def source_lines(files: Files, name: str) -> list[SourceLine]:
         SourceError: a line cannot be read, or an included file is missing or includes itself.
     """
     problems: list[str] = []
-    found = [*_lines_of(files, name, (name,), problems)] if name in files else []
+    lines = [*_lines_of(files, name, (name,), problems)] if name in files else []
     if problems:
         raise SourceError(problems)
-    return found
+    return lines
 
 
 def _lines_of(files: Files, kind: str, path: tuple[str, ...], problems: list[str]) -> Iterator[SourceLine]:
@@ -194,10 +194,10 @@ def _read_included(directory: Path, kind: str, name: str, files: dict[str, str])
         if kind == "plugstack.conf":
             # `/` keeps an absolute pattern as it is.
             paths = [path for path in glob.glob(str(directory / match[1])) if os.path.isfile(path)]
-            found = paths if match[1].startswith("/") else [os.path.relpath(path, directory) for path in paths]
+            names = paths if match[1].startswith("/") else [os.path.relpath(path, directory) for path in paths]
         else:
-            found = [other for other in included(files, kind, match[1]) if (directory / other).is_file()]
-        for other in found:
+            names = [other for other in included(files, kind, match[1]) if (directory / other).is_file()]
+        for other in names:
             if other not in files:
                 files[other] = _text(directory / other)
                 _read_included(directory, kind, other, files)

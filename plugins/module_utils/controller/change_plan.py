@@ -175,10 +175,10 @@ _NAMESPACES = ("jobcontainertype", "namespacetype")
 
 def _renamed(changes: Sequence[ConfigurationChange]) -> list[ConfigurationChange]:
     """The changes to a new name of a parameter that keep its plugin: job_container/tmpfs to namespace/tmpfs."""
-    found = [change for change in changes if change.file == "slurm.conf" and change.key.lower() in _NAMESPACES]
-    before = {change.before.rpartition("/")[2] for change in found if change.before}
-    after = {change.after.rpartition("/")[2] for change in found if change.after}
-    return found if len(found) == len(_NAMESPACES) and before == after else []
+    renamed = [change for change in changes if change.file == "slurm.conf" and change.key.lower() in _NAMESPACES]
+    before = {change.before.rpartition("/")[2] for change in renamed if change.before}
+    after = {change.after.rpartition("/")[2] for change in renamed if change.after}
+    return renamed if len(renamed) == len(_NAMESPACES) and before == after else []
 
 
 @functools.cache
@@ -309,12 +309,12 @@ _ADDRESSES = {"nodeaddr", "nodehostname", "bcastaddr"}
 
 def kinds(configuration: Configuration, nodes: Iterable[str]) -> list[str]:
     """Nodes of the configuration, a hostlist for those whose settings are equal except for their addresses."""
-    found: dict[frozenset[tuple[str, str]], list[str]] = {}
+    names_by_kind: dict[frozenset[tuple[str, str]], list[str]] = {}
     for name in nodes:
         if (settings := configuration.nodes.get(name)) is not None:
             kind = frozenset((key.lower(), value) for key, value in settings if key.lower() not in _ADDRESSES)
-            found.setdefault(kind, []).append(name)
-    return [fold(names) for names in found.values()]
+            names_by_kind.setdefault(kind, []).append(name)
+    return [fold(names) for names in names_by_kind.values()]
 
 
 def removed_nodes(found: Iterable[Step]) -> set[str]:

@@ -48,8 +48,8 @@ def conversion_conf(text: str, database: str, directory: str) -> str:
         for pairs in lines("slurmdbd.conf", text)
         if not OTHERWISE.match(pairs[0][0].lower())
     ]
-    own = ["DbdHost=localhost", f"PidFile={directory}/slurmdbd.pid", f"StorageLoc={database}"]
-    return "\n".join([*kept, *own]) + "\n"
+    added = ["DbdHost=localhost", f"PidFile={directory}/slurmdbd.pid", f"StorageLoc={database}"]
+    return "\n".join([*kept, *added]) + "\n"
 
 
 def needed_mib(size: int, same: bool) -> Mapping[str, int]:
@@ -100,7 +100,7 @@ class Database:
 
         mariadb-dump leaves out the database's own character set, which tables get that are created later.
         """
-        own = self.ask(
+        statement = self.ask(
             "SELECT CONCAT('ALTER DATABASE CHARACTER SET ', default_character_set_name, "
             "' COLLATE ', default_collation_name, ';') "
             f"FROM information_schema.schemata WHERE schema_name = '{self.name}'"
@@ -109,7 +109,7 @@ class Database:
             'umask 077; { echo "$4" && mariadb-dump "$1" --single-transaction --quick --routines "$2"; } >"$3.new" '
             '&& mv "$3.new" "$3"'
         )
-        answer = run(["sh", "-c", script, "sh", self.socket, self.name, path, own], seconds=HOURS)
+        answer = run(["sh", "-c", script, "sh", self.socket, self.name, path, statement], seconds=HOURS)
         if answer.status:
             raise ConversionError(f"mariadb-dump could not dump database {self.name}: {answer.words}")
 

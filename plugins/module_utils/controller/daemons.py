@@ -524,10 +524,10 @@ def placement(row: Sequence[str]) -> JobPlacement:
         "overdue": left in ("0:00", "INVALID"),  # less than nothing is shown as the latter (`_print_secs`)
         "reserved": reservation not in ("", "(null)", "N/A"),
     }
-    found = frozenset(trait for trait, there in traits.items() if there)
+    present = frozenset(trait for trait, there in traits.items() if there)
     gres = any("gres" in text for text in resources)
     asked = frozenset(expand(required if required not in ("(null)", "N/A") else ""))
-    return JobPlacement(number, partition, frozenset(expand(nodes)), gres, found, seconds, asked)
+    return JobPlacement(number, partition, frozenset(expand(nodes)), gres, present, seconds, asked)
 
 
 def controllers(configuration: Configuration) -> list[str]:

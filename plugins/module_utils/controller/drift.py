@@ -128,13 +128,13 @@ def in_force(
 
 def shown_config(text: str) -> dict[str, str]:
     """Parameters in the output of `scontrol show config`, by key in small letters; repeated ones parted by blanks."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for line in text.partition("\n\n")[0].split("\n"):
         key, equals, value = line.partition("=")
         name = key.strip().lower().partition("[")[0]
         if equals:
-            found[name] = f"{found[name]} {value.strip()}" if name in found else value.strip()
-    return found
+            settings[name] = f"{settings[name]} {value.strip()}" if name in settings else value.strip()
+    return settings
 
 
 def shown_lines(kind: str, text: str) -> dict[str, dict[str, str]]:
@@ -142,12 +142,12 @@ def shown_lines(kind: str, text: str) -> dict[str, dict[str, str]]:
 
     Of a key that is there twice the first one is meant: Reason and what else is free text is behind the parameters.
     """
-    found = {}
+    lines = {}
     for line in text.split("\n"):
         if line.startswith(f"{kind}="):
             pairs = _PAIR.findall(line)
-            found[pairs[0][1]] = {key.lower(): value for key, value in reversed(pairs)}
-    return found
+            lines[pairs[0][1]] = {key.lower(): value for key, value in reversed(pairs)}
+    return lines
 
 
 def _describe_settings(conf: Wanted, shown: Shown, nodes: int, release: str) -> Iterator[str]:
@@ -206,14 +206,14 @@ class _WantedNode:
 def _read_wanted_nodes(configuration: Configuration, conf: Wanted) -> dict[str, _WantedNode]:
     """The nodes of the file by name."""
     unsaid = {} if "include" in conf else IF_NOT_SAID["NodeName"]
-    said: dict[Pairs, Wanted] = {}
+    settings: dict[Pairs, Wanted] = {}
     nodes = {}
     for name, pairs in configuration.nodes.items():
         address = {key.lower(): value for key, value in pairs if key.lower() in _ADDRESS}
         shared = tuple(pair for pair in pairs if pair[0].lower() not in address)
-        if shared not in said:
-            said[shared] = {**unsaid, **by_key(shared)}
-        nodes[name] = _WantedNode(shared, address, said[shared])
+        if shared not in settings:
+            settings[shared] = {**unsaid, **by_key(shared)}
+        nodes[name] = _WantedNode(shared, address, settings[shared])
     return nodes
 
 
@@ -351,10 +351,10 @@ def _exclusive(wanted: dict[str, str]) -> dict[str, str]:
     }
     mode = next((mode for mode, there in modes.items() if there), "NO")
     others = {key: value for key, value in wanted.items() if key not in ("exclusivetopo", "exclusiveuser")}
-    found = {"exclusive": mode, **others}
-    if found["exclusive"].upper() in ("NODE", "TOPO"):
-        found.pop("oversubscribe", None)
-    return found
+    result = {"exclusive": mode, **others}
+    if result["exclusive"].upper() in ("NODE", "TOPO"):
+        result.pop("oversubscribe", None)
+    return result
 
 
 def _describe_members(partition: str, wanted: str, found: str, configuration: Configuration) -> Iterator[str]:
@@ -366,8 +366,8 @@ def _describe_members(partition: str, wanted: str, found: str, configuration: Co
     if functions(wanted) or any(node_set.feature and node_set.name in names_in(wanted) for node_set in sets):
         return
     names = {*members(wanted, sets, dict.fromkeys(configuration.nodes, ()))}
-    there = {name for name in expand(found if found.lower() not in NOTHING else "") if name in configuration.nodes}
-    for text, nodes in (("the file has", names - there), ("slurmctld has", there - names)):
+    present = {name for name in expand(found if found.lower() not in NOTHING else "") if name in configuration.nodes}
+    for text, nodes in (("the file has", names - present), ("slurmctld has", present - names)):
         if nodes:
             yield f"PartitionName={partition} Nodes: only {text} {fold(sorted(nodes))}"
 
@@ -384,9 +384,9 @@ def _different(table: str, wanted: Wanted, shown: Shown, release: str) -> Iterat
         ruled = wanted.get(_RULED.get(key, ""), "ALL" if key.startswith("deny") else None)
         if parameter is None or key in NOT_COMPARED[table] or key == "nodes" or ruled not in (None, "ALL"):
             continue
-        found = _find_shown(table, key, shown)
-        if found is not None and not _same(table, key, value, found, release):
-            yield parameter.name, value, found
+        value_shown = _find_shown(table, key, shown)
+        if value_shown is not None and not _same(table, key, value, value_shown, release):
+            yield parameter.name, value, value_shown
 
 
 _RULED = {weak: strong for strong, weak in RIVALS.items()}

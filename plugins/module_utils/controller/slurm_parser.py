@@ -128,8 +128,8 @@ def parser(library: str) -> Callable[[str, str], bytes | None]:
         options: Any = (_Option * 2)(_Option(key=key.encode(), type=_STRING), _Option())
         table, value = create(options), ctypes.c_char_p()
         wrong = parse_file(table, None, path.encode(), 0, None)
-        found = None if wrong or not get_string(ctypes.byref(value), key.encode(), table) else value.value
+        result = None if wrong or not get_string(ctypes.byref(value), key.encode(), table) else value.value
         destroy(table)
-        return found
+        return result
 
     return read

@@ -189,13 +189,13 @@ def booked(seen: list[JobRecord], answer: list[JobRecord]) -> list[JobRecord] | 
     """
     reasons = {record.task: record.reason for record in seen if record.submitted}
     times = {record.submitted for record in seen if record.submitted}
-    found = [
+    matching = [
         replace(record, reason=reasons.get(record.task, ""))
         for record in answer
         if not times or record.submitted in times
     ]
-    complete = found and reasons.keys() <= {record.task for record in found}
-    return found if complete and all(record.ended for record in found) else None
+    complete = matching and reasons.keys() <= {record.task for record in matching}
+    return matching if complete and all(record.ended for record in matching) else None
 
 
 def parse_sinfo(text: str) -> dict[str, str]:

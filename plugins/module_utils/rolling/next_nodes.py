@@ -116,8 +116,8 @@ def node_of(record: Mapping[str, str]) -> Node:
     flags = frozenset(re.sub(r"[^A-Z_+]", "", record.get("State", "UNKNOWN")).split("+")) - {""}
     if "*" in record.get("State", ""):
         flags |= {"NOT_RESPONDING"}
-    said = re.fullmatch(r"(.*?)(?:\s*\[([^\]@]*)@[^\]]*\])?", record.get("Reason", ""))
-    reason, user = (said[1], said[2] or "") if said else ("", "")
+    reason_and_user = re.fullmatch(r"(.*?)(?:\s*\[([^\]@]*)@[^\]]*\])?", record.get("Reason", ""))
+    reason, user = (reason_and_user[1], reason_and_user[2] or "") if reason_and_user else ("", "")
     partitions = tuple(filter(None, record.get("Partitions", "").split(",")))
     return Node(record["NodeName"], flags, partitions, reason, user)
 
@@ -150,7 +150,7 @@ def allowed(budget: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, in
         raise RollingError(
             f"rolling_budget: found the partition {unknown[0]!r}, allowed: {', '.join(sorted(sizes))} or '{ALL}'"
         )
-    found = {}
+    limits = {}
     for name, size in sizes.items():
         given = str(budget.get(name, budget.get(ALL, "10%"))).strip()
         number = re.fullmatch(r"([0-9]{1,6})(%?)", given)
@@ -159,8 +159,8 @@ def allowed(budget: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, in
                 f"rolling_budget: found {given!r} for partition {name!r}, allowed: a number such as 2 or a share such "
                 "as 10%"
             )
-        found[name] = max(1, size * int(number[1]) // 100) if number[2] else int(number[1])
-    return found
+        limits[name] = max(1, size * int(number[1]) // 100) if number[2] else int(number[1])
+    return limits
 
 
 def deadline_of(given: str, began: datetime, option: str = "rolling_deadline") -> datetime | None:
@@ -170,15 +170,15 @@ def deadline_of(given: str, began: datetime, option: str = "rolling_deadline") -
     if re.fullmatch("[0-9]{1,7}", given):
         return began + timedelta(minutes=int(given))
     try:
-        found = datetime.fromisoformat(given)
+        deadline = datetime.fromisoformat(given)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo:
+        deadline = None
+    if deadline is None or deadline.tzinfo:
         raise RollingError(
             f"{option}: found {given!r}, allowed: a date and time such as 2026-12-01T18:00, by the "
             "controller's clock, or a number of minutes"
         )
-    return found
+    return deadline
 
 
 # -- the decision ----------------------------------------------------------------------------------------------------
@@ -268,11 +268,11 @@ def _count(nodes: Iterable[Node]) -> Counter[str]:
 
 def jobs_by_node(jobs: Iterable[Job]) -> dict[str, list[Job]]:
     """The jobs of each node that has some."""
-    found: dict[str, list[Job]] = {}
+    by_node: dict[str, list[Job]] = {}
     for job in jobs:
         for name in job.nodes:
-            found.setdefault(name, []).append(job)
-    return found
+            by_node.setdefault(name, []).append(job)
+    return by_node
 
 
 def describe_last(jobs: Sequence[Job]) -> str:
