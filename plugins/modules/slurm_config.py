@@ -480,9 +480,7 @@ def apply(daemon: Daemon, plan: Plan, action: str) -> list[str]:
         daemon.verify(new, plan.steps, before)
     except (ConfigError, ValueError) as error:
         if isinstance(error, NotYetError) and not daemon.interruptible:
-            raise ConfigError(
-                f"{error}. It is left running with the new files; its log has the reason (journalctl -u {daemon.name})"
-            ) from None
+            raise ConfigError(f"{error}. It is left running with the new files; see its log") from None
         outcome = roll_back(daemon, plan, action)
         daemon.resume(old, before)
         raise ConfigError(f"{error}\n{outcome}") from None
@@ -603,9 +601,7 @@ def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
             raise ConfigError(
                 f"{daemon.name} does not answer, so these changes could end jobs: start it, or set end_jobs\n{shown}"
             )
-        raise ConfigError(
-            f"These changes would end jobs ({len(ended_jobs)}): drain the nodes first, or set end_jobs\n{shown}"
-        )
+        raise ConfigError(f"These changes would end jobs ({len(ended_jobs)}): drain nodes, or set end_jobs\n{shown}")
     return messages
 
 
@@ -637,9 +633,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
             add_unproven(result, plan)
         return result
     result["remarks"] = check_plan(module, daemon, plan)
-    if (
-        present.foreign and not plan.steps and daemon.active()
-    ):  # the daemons have read the same settings, written otherwise
+    if present.foreign and not plan.steps and daemon.active():  # the daemons have read files of the same meaning
         if not module.check_mode:
             kept_files.keep_found(present.directory)
             write(plan.files)
@@ -691,9 +685,7 @@ def check_for_release(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
     plan = steps(changes(old, new), daemon.possible_jobs(old), version, new)
     if ending := table([step for step in plan if step.ends]):
         shown = "\n".join(ending)
-        raise ConfigError(
-            f"These changes could end jobs: apply them with site.yml before the upgrade, or after it\n{shown}"
-        )
+        raise ConfigError(f"These changes could end jobs: run site.yml with them before or after the upgrade\n{shown}")
     return {**describe_plan(plan, texts, False), "remarks": messages}
 
 

@@ -177,12 +177,7 @@ class Conversion:
             return self.convert_copy()
         if self.module.check_mode:
             return self.result(changed=True)
-        work = {
-            "converted": self.convert_database,
-            "former": self.go_back,
-            "open": self.let_slurmdbd_start,
-            "ended": self.remove_record,
-        }
+        work = {"converted": self.convert_database, "former": self.go_back, "open": self.unmask, "ended": self.forget}
         return work[state]()
 
     def convert_copy(self) -> ConversionResult:
@@ -262,10 +257,10 @@ class Conversion:
             return (
                 f"The database and slurmdbd are not restored: {error}. Its dump is {self.dump}; run the upgrade again."
             )
-        self.remove_record()
+        self.forget()
         return "The previous slurmdbd serves again, with its own database; no package was changed."
 
-    def let_slurmdbd_start(self) -> ConversionResult:
+    def unmask(self) -> ConversionResult:
         """Unmask slurmdbd."""
         masked = run(["systemctl", "is-enabled", "slurmdbd"]).output.strip() == "masked"
         if masked:
@@ -273,7 +268,7 @@ class Conversion:
             self.systemctl("unmask", "slurmdbd")
         return self.result(changed=masked)
 
-    def remove_record(self) -> ConversionResult:
+    def forget(self) -> ConversionResult:
         """Remove the record."""
         with suppress(FileNotFoundError):
             os.unlink(RECORD)

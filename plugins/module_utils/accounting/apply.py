@@ -120,10 +120,7 @@ def _apply(
     unwanted: Sequence[Entity],
     closed: Collection[str],
 ) -> None:
-    """Apply changes in a few processes, and those that Slurm did not take once more by themselves.
-
-    Raises AccountingError with Slurm's message.
-    """
+    """Apply changes in a few processes, and those that Slurm did not take once more. Raises AccountingError."""
     for load, lines in batches(state, changes, sacctmgr.cluster):
         sacctmgr.run(lines, load)
     state = sacctmgr.state()

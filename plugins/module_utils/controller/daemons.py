@@ -466,9 +466,7 @@ class Slurmctld(Daemon):
             if refused := [node for node in missing if node in nodes and is_refused(*nodes[node])]:
                 raise ConfigError(f"Slurm no longer accepts {fold(refused)}: {nodes[refused[0]][1]}")
             if time.monotonic() > deadline:
-                raise ConfigError(
-                    f"The nodes {fold(missing)} were up before the change, but not {self.timeout} s later"
-                )
+                raise ConfigError(f"{fold(missing)} were up before the change, but not {self.timeout} s after it")
             time.sleep(1)
 
     def resume(self, configuration: Configuration, before: Before) -> None:
