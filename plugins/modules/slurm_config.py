@@ -34,7 +34,7 @@ description:
     C(/var/lib/gpucluster-slurm/good), so that the next run repairs the state after a run that was killed.
   - While one run is in progress, a second one is refused.
   - A change that needs a restart of slurmd on nodes that are up is RV(unproven) until O(state=proven), and
-    O(state=former) takes it back. Until then the former files are kept in C(/var/lib/gpucluster-slurm/former).
+    O(state=former) takes it back. Until then the previous files are kept in C(/var/lib/gpucluster-slurm/former).
 options:
   state:
     description:
@@ -73,7 +73,7 @@ options:
   unpacked:
     description:
       - A directory with the packages of another release of Slurm (M(gpucluster.slurm.slurm_packages), C(unpack)).
-        O(files) are then only checked, by this release's rules and by its slurmctld, which starts for a moment beside
+        O(files) are then only checked, by this release's rules and by its slurmctld, which starts for a moment next to
         the installed one.
       - A change that could end jobs is refused. Nothing is written.
     type: path
@@ -226,7 +226,7 @@ in_force_bytes:
   version_added: 0.2.0
   sample: {}
 absent:
-  description: Names of files beside slurm.conf that a site can have and this cluster does not have, or no longer.
+  description: Names of files next to slurm.conf that a site can have and this cluster does not have, or no longer.
   type: list
   elements: str
   returned: success
@@ -241,7 +241,7 @@ listed:
   version_added: 0.2.0
   sample: 46e3fd7c5ec1dca2d3d3ec0b4c4a13ec6ddb18c5a5b3ea4a24e2c9d0c9ca2bfe slurm.conf
 remarks:
-  description: Settings that Slurm ignores, O(hosts) that have left, and other notes for the administrator.
+  description: Settings that Slurm ignores, O(hosts) that have left, and other messages for the administrator.
   type: list
   elements: str
   returned: always
@@ -334,7 +334,7 @@ class Present:
     """What the files in the directory say, if they are not the last good ones."""
     foreign: bool
     """Whether the cluster is of another origin, and this module has put nothing in force yet."""
-    remarks: Sequence[str]
+    messages: Sequence[str]
     """Why the configuration cannot be read, if it cannot."""
 
 
@@ -354,7 +354,7 @@ class Plan:
 
 
 def read_if_possible(files: Mapping[str, str]) -> tuple[Configuration, list[str]]:
-    """The configuration in the files in force, and a remark if they cannot be read."""
+    """The configuration in the files in force, and a message if they cannot be read."""
     try:
         return read(files), []
     except ConfigurationError as error:
@@ -362,7 +362,7 @@ def read_if_possible(files: Mapping[str, str]) -> tuple[Configuration, list[str]
 
 
 def read_foreign(directory: str) -> tuple[Configuration, list[str]]:
-    """What the files of a cluster of another origin say, which can include others, and a remark if they are wrong."""
+    """What the files of a cluster of another origin say, which can include others, and a message if they are wrong."""
     try:
         files = read_files(Path(directory, "slurm.conf"))
         main = [name for name in files if name in KEY_VALUE]
@@ -423,15 +423,15 @@ def read_present(daemon: Daemon, directory: str, wanted: Wanted, known: Sequence
     gone = [name for name in known if name not in wanted.texts]
     good, written = (kept_files.read_texts(place, [*wanted.texts, *gone]) for place in (kept_files.GOOD, directory))
     if daemon.name == "slurmctld" and not good and daemon.conf in written:
-        configuration, remarks = read_foreign(directory)
-        return Present(directory, written, gone, configuration, None, True, remarks)
+        configuration, messages = read_foreign(directory)
+        return Present(directory, written, gone, configuration, None, True, messages)
     texts = written | good
     plain, plain_written = (
         {name: text for name, text in files.items() if name not in wanted.secrets} for files in (texts, written)
     )
-    configuration, remarks = read_if_possible(plain)
+    configuration, messages = read_if_possible(plain)
     edited = None if written == good else read_if_possible(plain_written)[0]
-    return Present(directory, texts, gone, configuration, edited, False, remarks)
+    return Present(directory, texts, gone, configuration, edited, False, messages)
 
 
 def plan_change(module: AnsibleModule, daemon: Daemon) -> Plan:
@@ -480,15 +480,15 @@ def apply(daemon: Daemon, plan: Plan, action: str) -> list[str]:
         daemon.verify(new, plan.steps, before)
     except (ConfigError, ValueError) as error:
         if isinstance(error, NotYetError) and not daemon.interruptible:
-            raise ConfigError(f"{error} with the new files. It is left running; see its log") from None
-        words = roll_back(daemon, plan, action)
+            raise ConfigError(f"{error}. It is left running with the new files; see its log") from None
+        outcome = roll_back(daemon, plan, action)
         daemon.resume(old, before)
-        raise ConfigError(f"{error}\n{words}") from None
+        raise ConfigError(f"{error}\n{outcome}") from None
     return sorted(before.nodes)
 
 
 def roll_back(daemon: Daemon, plan: Plan, action: str) -> str:
-    """Restore the files before and the daemon with them, but keep the new secrets. Returns the outcome in words."""
+    """Restore the files before and the daemon with them, but keep the new secrets. Returns the outcome as a message."""
     present = plan.present
     texts = {**present.texts, **plan.wanted.secrets} if present.texts else {}
     if daemon.conf not in texts:
@@ -506,19 +506,19 @@ def roll_back(daemon: Daemon, plan: Plan, action: str) -> str:
     return "Rolled back: the old files are in force again."
 
 
-# -- the trial on nodes ----------------------------------------------------------------------------------------------
+# -- the check on nodes ----------------------------------------------------------------------------------------------
 
 
 def add_unproven(result: ConfigResult, plan: Plan) -> None:
-    """Add the nodes that were up before a change that no slurmd has proved, by their kind.
+    """Add the nodes that were up before a change with which no slurmd has started yet, by their kind.
 
-    Files with which slurmd starts as before need no proof. slurmdbd has none.
+    Files with which slurmd starts as before need no check. Those of slurmdbd have none.
     """
     if plan.at_start is None:
         return
-    former, nodes = kept_files.read_former_files()
-    if former and read_at_start(read_if_possible(former)[0], "slurmd", plan.version) == plan.at_start:
-        kept_files.forget_former()
+    previous, nodes = kept_files.read_previous_files()
+    if previous and read_at_start(read_if_possible(previous)[0], "slurmd", plan.version) == plan.at_start:
+        kept_files.remove_previous_files()
         nodes = []
     result["unproven"] = kinds(plan.new, nodes)
 
@@ -585,39 +585,39 @@ def predict(plan: Plan) -> ConfigResult:
 def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
     """Check the wanted files and secrets, and that no job ends against the will of the user.
 
-    Returns remarks about the files. Raises ConfigError.
+    Returns messages about the files. Raises ConfigError.
     """
     wanted, present = plan.wanted, plan.present
-    remarks = [*present.remarks]
+    messages = [*present.messages]
     if present.texts:
         changed = [name for name, text in wanted.secrets.items() if present.texts.get(name) != text]
-        remarks += [f"{name}: another secret" for name in changed]
-    remarks += file_validation.check_wanted_files(module, daemon, wanted.plain, present.gone, plan.version)
+        messages += [f"The secret in {name} changes" for name in changed]
+    messages += file_validation.check_wanted_files(module, daemon, wanted.plain, present.gone, plan.version)
     file_validation.check_secrets(daemon, wanted.secrets)
     ended_jobs = {number for step in plan.steps for number in step.ends}
     if ended_jobs and not module.params["end_jobs"]:
         shown = "\n".join(table([step for step in plan.steps if step.ends]))
         if "unknown" in ended_jobs:
             raise ConfigError(
-                f"{daemon.name} does not answer, and this can end jobs: start it, or set end_jobs\n{shown}"
+                f"{daemon.name} does not answer, so these changes could end jobs: start it, or set end_jobs\n{shown}"
             )
-        raise ConfigError(f"this would end jobs ({len(ended_jobs)}); drain the nodes first, or set end_jobs:\n{shown}")
-    return remarks
+        raise ConfigError(f"These changes would end jobs ({len(ended_jobs)}): drain nodes, or set end_jobs\n{shown}")
+    return messages
 
 
 def put_in_force(daemon: Daemon, plan: Plan, action: str) -> list[str]:
-    """Put changed files in force, or restore those before. Returns remarks; raises ConfigError."""
+    """Put changed files in force, or restore those before. Returns messages; raises ConfigError."""
     present, old = plan.present, plan.present.configuration
     daemon.check_others(plan.new, plan.steps)
     if present.foreign:
         kept_files.keep_found(present.directory)
     nodes = apply(daemon, plan, action)
-    remarks = daemon.resume_corrected(plan.new, plan.steps, kept_files.find_program_time())
+    messages = daemon.resume_corrected(plan.new, plan.steps, kept_files.find_program_time())
     starts_as_before = plan.at_start is None or read_at_start(old, "slurmd", plan.version) == plan.at_start
     if nodes and daemon.conf in present.texts and not starts_as_before:
-        kept_files.keep_former(present.texts, nodes)
+        kept_files.keep_previous_files(present.texts, nodes)
     kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
-    return remarks
+    return messages
 
 
 def configure(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
@@ -633,7 +633,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
             add_unproven(result, plan)
         return result
     result["remarks"] = check_plan(module, daemon, plan)
-    if present.foreign and not plan.steps and daemon.active():  # the daemons have read the same, in other words
+    if present.foreign and not plan.steps and daemon.active():  # the daemons have read files of the same meaning
         if not module.check_mode:
             kept_files.keep_found(present.directory)
             write(plan.files)
@@ -647,20 +647,20 @@ def configure(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
     return result
 
 
-def end_trial(module: AnsibleModule, daemon: Daemon, state: str) -> ConfigResult:
-    """End a trial: keep the files in force, or restore the former ones. Returns the result of the module."""
+def confirm_or_restore(module: AnsibleModule, daemon: Daemon, state: str) -> ConfigResult:
+    """Confirm the files in force, or restore the previous ones. Returns the result of the module."""
     if daemon.name != "slurmctld":
         raise ConfigError(f"state: found {state!r}, allowed with daemon={daemon.name}: 'present'")
     version = daemon.version()
-    former = kept_files.read_former_files()[0]
+    previous = kept_files.read_previous_files()[0]
     in_force = kept_files.read_texts(kept_files.GOOD, kept_files.read_recorded_names())
-    texts = former if state == "former" and former else in_force
+    texts = previous if state == "former" and previous else in_force
     old, new = read(in_force), read(texts)
     at_start = read_at_start(new, "slurmd", version)
     plan = steps(changes(old, new), [], version, new)
     result = describe_plan(plan, texts, bool(plan))
     result["read_at_start"], result["unproven"] = at_start, []
-    if former and not module.check_mode:
+    if previous and not module.check_mode:
         if plan:
             result["actions"] = [action := choose_action(daemon, old, plan)]
             write(build_files(module, daemon, texts))
@@ -668,7 +668,7 @@ def end_trial(module: AnsibleModule, daemon: Daemon, state: str) -> ConfigResult
             daemon.act(action, new)
             daemon.wait(new)
             kept_files.keep_good_files(texts, at_start)
-        kept_files.forget_former()
+        kept_files.remove_previous_files()
     return result
 
 
@@ -680,17 +680,17 @@ def check_for_release(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
     old = read_if_possible(kept_files.read_good_texts(module.params["directory"], [*texts]))[0]
     enter(module.params["unpacked"])
     version, new = daemon.version(), read(texts)
-    remarks = file_validation.check_wanted_files(module, daemon, texts, gone, version)
+    messages = file_validation.check_wanted_files(module, daemon, texts, gone, version)
     # The new release starts with them at once, so no job may depend on the difference.
     plan = steps(changes(old, new), daemon.possible_jobs(old), version, new)
     if ending := table([step for step in plan if step.ends]):
         shown = "\n".join(ending)
-        raise ConfigError(f"this could end jobs; run site.yml with it before the upgrade or after it:\n{shown}")
-    return {**describe_plan(plan, texts, False), "remarks": remarks}
+        raise ConfigError(f"These changes could end jobs: run site.yml with them before or after the upgrade\n{shown}")
+    return {**describe_plan(plan, texts, False), "remarks": messages}
 
 
-def keep_note(module: AnsibleModule, daemon: Daemon, *, holds: bool) -> None:
-    """Keep the note for O(digest), or remove it. Raises OSError."""
+def record_applied_state(module: AnsibleModule, daemon: Daemon, *, holds: bool) -> None:
+    """Record O(digest) as applied, or remove the record. Raises OSError."""
     directory, names = module.params["directory"], [*module.params["files"], *module.params["secrets"]]
     paths = [os.path.join(place, name) for place in (directory, kept_files.GOOD) for name in names]
     paths += [] if daemon.name == "slurmdbd" else kept_files.list_records()
@@ -726,21 +726,22 @@ def find_known_hosts(module: AnsibleModule) -> tuple[list[str], list[str]]:
 def change_configuration(module: AnsibleModule) -> ConfigResult:
     """Do what the state asks for, and return the module's result.
 
-    Raises as `configure`, `check_for_release` and `end_trial`.
+    Raises as `configure`, `check_for_release` and `confirm_or_restore`.
     """
     daemon, state = DAEMONS[module.params["daemon"]](module), module.params["state"]
     if module.params["unpacked"]:
         return check_for_release(module, daemon)
     if state != "present":
-        return end_trial(module, daemon, state)
+        return confirm_or_restore(module, daemon, state)
     names, gone = find_known_hosts(module)
     result = configure(module, daemon)
     left = [name for name in gone if name not in expand(module.params["leaving"])]
-    result["remarks"] += removed_hosts.remarks(left, removed_hosts.back(left, read_addresses(module)) if left else {})
+    answering = removed_hosts.find_answering(left, read_addresses(module)) if left else {}
+    result["remarks"] += removed_hosts.describe_removed(left, answering)
     if not module.check_mode:
         if names:
             removed_hosts.record(kept_files.HOSTS, names)
-        keep_note(module, daemon, holds=not gone and not result.get("unproven"))
+        record_applied_state(module, daemon, holds=not gone and not result.get("unproven"))
     return result
 
 

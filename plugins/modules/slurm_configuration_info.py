@@ -51,7 +51,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 files:
-  description: The texts, a file beside slurm.conf by its name, and another one by its path.
+  description: The texts, a file next to slurm.conf by its name, and another one by its path.
   type: dict
   returned: always
   sample: {slurm.conf: "ClusterName=demo\n", nodes.conf: "NodeName=n1\n"}
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
 
 DEFAULT = "/etc/slurm/slurm.conf"
 PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where slurmd is looked for while it does not run: the path of systemd's units."""
+"""Where slurmd is searched for while it does not run: the path of systemd's units."""
 
 
 def origin() -> tuple[int | None, str]:
@@ -145,8 +145,8 @@ def path_of_slurmd(arguments: list[str], environment: Mapping[str, str]) -> str 
     return environment.get("SLURM_CONF", "")
 
 
-def words_of(process: str, name: str) -> list[str]:
-    """The words of a file of a process: its arguments (cmdline) or its environment (environ). Raises OSError."""
+def read_strings(process: str, name: str) -> list[str]:
+    """The strings in a file of a process: its arguments (cmdline) or its environment (environ). Raises OSError."""
     return Path("/proc", process, name).read_bytes().decode(errors="replace").split("\0")
 
 
@@ -155,12 +155,12 @@ def of_slurmd(conf: str) -> FoundConfiguration:
     process = run(["pgrep", "--uid", "0", "--oldest", "--exact", "slurmd"]).output.strip()
     path: str | None = ""
     if process:
-        environment = dict(word.split("=", 1) for word in words_of(process, "environ") if "=" in word)
-        path = path_of_slurmd(words_of(process, "cmdline"), environment)
+        environment = dict(word.split("=", 1) for word in read_strings(process, "environ") if "=" in word)
+        path = path_of_slurmd(read_strings(process, "cmdline"), environment)
     if path is None or not (process or shutil.which("slurmd", path=PROGRAMS)):
         return {"files": {}, "directory": ""}
-    found = Path(path or conf or DEFAULT)
-    return {"files": read_files(found) if found.exists() else {}, "directory": str(found.parent)}
+    conf_path = Path(path or conf or DEFAULT)
+    return {"files": read_files(conf_path) if conf_path.exists() else {}, "directory": str(conf_path.parent)}
 
 
 def read_configuration(module: AnsibleModule) -> ConfigurationInfo:

@@ -12,19 +12,19 @@ version_added: 0.2.0
 description:
   - Runs on the host of slurmdbd and MariaDB. The slurmdbd of the new release is not installed yet. It is unpacked in
     O(unpacked), and runs in the foreground with a network of its own, where slurmctld cannot reach it.
-  - While the database is between two releases, slurmdbd is masked, so that nothing starts it. The module notes what it
-    has done in C(/var/lib/gpucluster-slurm/upgrade/state.json). With this note, the next run repairs what a run that
-    was killed has left.
-  - Until O(state=open), every failure restores the database from its dump and starts the former slurmdbd.
+  - While the database is between two releases, slurmdbd is masked, so that nothing starts it. The module records
+    what it has done in C(/var/lib/gpucluster-slurm/upgrade/state.json). With this record, the next run repairs what a
+    run that was killed has left.
+  - Until O(state=open), every failure restores the database from its dump and starts the previous slurmdbd.
 options:
   state:
     description:
       - V(tried) dumps the database, loads the dump into a scratch database, and converts that. It is done in check mode
         as well. Nothing is stopped, and slurmdbd's own database is only read.
       - V(converted) stops slurmdbd, dumps its database, and converts it. The dump is kept.
-      - V(former) restores the database from this dump and starts the former slurmdbd, if that is still installed.
+      - V(former) restores the database from this dump and starts the previous slurmdbd, if that is still installed.
       - V(open) lets the new slurmdbd start, after its packages have been installed. There is no way back from then on.
-      - V(ended) forgets the note. The dump is kept.
+      - V(ended) removes the record. The dump is kept.
     type: str
     choices: [tried, converted, former, open, ended]
     required: true
@@ -45,7 +45,7 @@ options:
     type: path
     default: /run/mysqld/mysqld.sock
   patience:
-    description: Seconds to wait for the former slurmdbd.
+    description: Seconds to wait for the previous slurmdbd.
     type: int
     default: 120
 extends_documentation_fragment: [gpucluster.slurm.changing]
@@ -104,7 +104,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conver
     end_conversion,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import ConfigError, Slurmdbd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import BesideError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import OverlayError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import REQUIRED_TEXT, run_module
 
@@ -112,11 +112,11 @@ if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import ConversionResult
 
 KEPT = "/var/lib/gpucluster-slurm/upgrade"
-MARK = f"{KEPT}/state.json"
+RECORD = f"{KEPT}/state.json"
 LOCK_SECONDS = 600
 """The time limit for a conversion of a killed run. A longer one is named, because it can take hours."""
 
-# What a conversion has reached, in order (`step` of the note).
+# What a conversion has reached, in order (`step` of the record).
 DUMPING = "dumping"
 CONVERTING = "converting"
 CONVERTED = "converted"
@@ -138,51 +138,51 @@ class Conversion:
         name, user = self.setting("StorageLoc", "slurm_acct_db"), self.setting("StorageUser", "root")
         self.user = self.setting("SlurmUser", "root")
         self.database = Database(name, user, module.params["socket"])
-        self.mark = self.read_mark()
-        self.remarks: list[str] = []
+        self.record = self.read_record()
+        self.messages: list[str] = []
 
     def setting(self, key: str, default: str) -> str:
         """A parameter of slurmdbd.conf."""
         return self.configuration.settings.get((Slurmdbd.conf, key.lower()), ("", default))[1]
 
-    def read_mark(self) -> dict[str, Any]:
-        """The note; empty if there is none."""
+    def read_record(self) -> dict[str, Any]:
+        """The record; empty if there is none."""
         try:
-            with open(MARK, encoding="utf-8") as file:
+            with open(RECORD, encoding="utf-8") as file:
                 return dict(json.load(file))
         except FileNotFoundError:
             return {}
 
-    def note(self, step: str, **more: Any) -> None:
-        """Write the note."""
-        self.mark = {"to": self.version, "dump": self.dump, **self.mark, **more, "step": step}
-        write([File(MARK, (json.dumps(self.mark, indent=1) + "\n").encode(), mode=0o600)])
+    def write_record(self, step: str, **more: Any) -> None:
+        """Record that a step is reached."""
+        self.record = {"to": self.version, "dump": self.dump, **self.record, **more, "step": step}
+        write([File(RECORD, (json.dumps(self.record, indent=1) + "\n").encode(), mode=0o600)])
 
     @property
     def dump(self) -> str:
         """The path of the dump."""
-        return str(self.mark.get("dump", f"{KEPT}/{self.database.name}-before-{self.version}.sql"))
+        return str(self.record.get("dump", f"{KEPT}/{self.database.name}-before-{self.version}.sql"))
 
     def result(self, changed: bool, size: int = 0) -> ConversionResult:
         """The result of the module."""
         dump = self.dump if os.path.exists(self.dump) else ""
-        seconds = self.mark.get("seconds", 0)
-        return {"changed": changed, "seconds": seconds, "size": size, "dump": dump, "remarks": self.remarks}
+        seconds = self.record.get("seconds", 0)
+        return {"changed": changed, "seconds": seconds, "size": size, "dump": dump, "remarks": self.messages}
 
     def work(self) -> ConversionResult:
         """Reach the wanted state."""
         os.makedirs(KEPT, mode=0o700, exist_ok=True)
         state = self.module.params["state"]
         if state == "tried":
-            return self.tried()
+            return self.convert_copy()
         if self.module.check_mode:
             return self.result(changed=True)
-        work = {"converted": self.converted, "former": self.former, "open": self.open, "ended": self.ended}
+        work = {"converted": self.convert_database, "former": self.go_back, "open": self.unmask, "ended": self.forget}
         return work[state]()
 
-    def tried(self) -> ConversionResult:
-        """Convert a copy. A database that a killed run has already begun to convert has been tried."""
-        if self.mark:
+    def convert_copy(self) -> ConversionResult:
+        """Convert a copy, unless a killed run has already begun to convert the database."""
+        if self.record:
             return self.result(changed=False)
         size = self.database.check_room(KEPT)
         scratch, dump = f"{self.database.name}_upgrade", f"{KEPT}/trial.sql"
@@ -204,52 +204,52 @@ class Conversion:
         """Convert a database; the seconds that it took."""
         return convert(self.module.params["unpacked"], self.conf, name, self.user)
 
-    def converted(self) -> ConversionResult:
+    def convert_database(self) -> ConversionResult:
         """Convert the database, or restore it."""
-        step = self.mark.get("step")
+        step = self.record.get("step")
         if step in (CONVERTED, OPEN):
             return self.result(changed=False)
         end_conversion()
         try:
             if step == CONVERTING:
                 self.database.load(self.dump, self.database.name)
-                self.remarks.append("a conversion had been interrupted; the database was restored from its dump first")
+                self.messages.append("A conversion had been interrupted; the database was restored from its dump first")
             else:
-                self.note(DUMPING)
+                self.write_record(DUMPING)
                 self.systemctl("stop", "slurmdbd")
                 self.systemctl("mask", "slurmdbd")
                 self.database.dump(self.dump)
-            self.note(CONVERTING)
-            self.note(CONVERTED, seconds=self.convert(self.database.name))
-        except (ConversionError, BesideError, FileError, OSError) as error:
+            self.write_record(CONVERTING)
+            self.write_record(CONVERTED, seconds=self.convert(self.database.name))
+        except (ConversionError, OverlayError, FileError, OSError) as error:
             raise ConversionError(f"{error}\n{self.restore()}") from None
         return self.result(changed=True)
 
-    def former(self) -> ConversionResult:
-        """Go back, unless the former release is gone."""
-        if not self.mark:
+    def go_back(self) -> ConversionResult:
+        """Go back, unless the previous release is gone."""
+        if not self.record:
             return self.result(changed=False)
         package = run(["dpkg-query", "--search", "/usr/sbin/slurmdbd"]).output.partition(":")[0]
         shown = run(["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", package]).output
         if (
-            self.mark["step"] == OPEN
+            self.record["step"] == OPEN
             or shown in ("", f"installed {self.version}")
             or not shown.startswith("installed ")
         ):
-            found = shown or "no package"
             raise ConversionError(
-                f"slurmdbd can no longer go back ({found}), so there is only the way forward: run the upgrade again"
+                f"slurmdbd cannot go back to the previous release (its package now: {shown or 'none'}), so there is "
+                "only the way forward: run the upgrade again"
             )
-        self.remarks.append(self.restore())
+        self.messages.append(self.restore())
         return self.result(changed=True)
 
     def restore(self) -> str:
-        """Restore the database, and start the former slurmdbd. Returns the outcome in words."""
+        """Restore the database, and start the previous slurmdbd. Returns the outcome as a message."""
         end_conversion()
         try:
-            if self.mark.get("step") in (CONVERTING, CONVERTED):
+            if self.record.get("step") in (CONVERTING, CONVERTED):
                 self.database.load(self.dump, self.database.name)
-                self.note(DUMPING)  # from now on it has new records, so this dump must not be loaded again
+                self.write_record(DUMPING)  # from now on it has new records, so this dump must not be loaded again
             self.systemctl("unmask", "slurmdbd")
             self.systemctl("start", "slurmdbd")
             self.daemon.wait(self.configuration)
@@ -257,29 +257,29 @@ class Conversion:
             return (
                 f"The database and slurmdbd are not restored: {error}. Its dump is {self.dump}; run the upgrade again."
             )
-        self.ended()
-        return "The former slurmdbd serves again, with its own database; no package was changed."
+        self.forget()
+        return "The previous slurmdbd serves again, with its own database; no package was changed."
 
-    def open(self) -> ConversionResult:
-        """Let slurmdbd start."""
+    def unmask(self) -> ConversionResult:
+        """Unmask slurmdbd."""
         masked = run(["systemctl", "is-enabled", "slurmdbd"]).output.strip() == "masked"
         if masked:
-            self.note(OPEN)
+            self.write_record(OPEN)
             self.systemctl("unmask", "slurmdbd")
         return self.result(changed=masked)
 
-    def ended(self) -> ConversionResult:
-        """Remove the note."""
+    def forget(self) -> ConversionResult:
+        """Remove the record."""
         with suppress(FileNotFoundError):
-            os.unlink(MARK)
-        changed, self.mark = bool(self.mark), {}
+            os.unlink(RECORD)
+        changed, self.record = bool(self.record), {}
         return self.result(changed=changed)
 
-    def systemctl(self, *words: str) -> None:
+    def systemctl(self, *arguments: str) -> None:
         """Run systemctl. Raises ConversionError."""
-        answer = run(["systemctl", *words], seconds=900)
+        answer = run(["systemctl", *arguments], seconds=900)
         if answer.status:
-            raise ConversionError(f"systemctl {' '.join(words)}: {answer.words}")
+            raise ConversionError(f"systemctl {' '.join(arguments)} failed: {answer.words}")
 
 
 ARGUMENTS = {

@@ -429,7 +429,7 @@ def failure(results: list[EndedJob]) -> str:
     if not bad:
         return ""
     more = f"; and {len(bad) - 10} more" if len(bad) > 10 else ""
-    return f"{len(bad)} of {len(results)} jobs not as expected. {'; '.join(bad[:10])}{more}"
+    return f"{len(bad)} of {len(results)} jobs did not end as expected. {'; '.join(bad[:10])}{more}"
 
 
 def run_jobs(module: AnsibleModule) -> JobResult:
@@ -445,7 +445,7 @@ def run_jobs(module: AnsibleModule) -> JobResult:
         "changed": any(result["job_id"] for result in results),
         "jobs": results,
         "accounting": accounting,
-        "msg": message or "all jobs as expected",
+        "msg": message or "all jobs ended as expected",
     }
 
 

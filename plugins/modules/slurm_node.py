@@ -90,8 +90,8 @@ def set_state(module: AnsibleModule) -> list[dict[str, Any]]:
         raise CommandError(f"name: found {module.params['name']!r}, allowed: a hostlist such as compute[01-04]")
     nodes = to_change(show("node", module.params["name"]), state, reason)
     if nodes and not module.check_mode:
-        words = [f"NodeName={fold([node['NodeName'] for node in nodes])}", f"State={state.upper()}"]
-        output(["scontrol", "update", *words, f"Reason={reason if state != 'resume' else CLEARED}"])
+        settings = [f"NodeName={fold([node['NodeName'] for node in nodes])}", f"State={state.upper()}"]
+        output(["scontrol", "update", *settings, f"Reason={reason if state != 'resume' else CLEARED}"])
     return [{"what": f"node {node['NodeName']}", "before": node["State"], "after": state.upper()} for node in nodes]
 
 

@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 - name: Remove a QOS
   gpucluster.slurm.slurm_qos:
-    name: trial
+    name: testing
     state: absent
 """
 

@@ -21,7 +21,7 @@ options:
       - V(next) drains the nodes and waits for their jobs. The control host repeats it until no node has a job any more,
         and shows the table whenever it differs. After the O(deadline) it resumes the nodes.
       - V(gone) fails if Slurm still has one of the nodes.
-      - V(end) notes which of the hosts are cleaned.
+      - V(end) records which of the hosts are cleaned.
     type: str
     choices: [begin, next, gone, end]
     required: true
@@ -46,7 +46,7 @@ options:
     type: str
     default: ""
   addresses:
-    description: For V(end), the addresses of the other hosts, at which later runs look for them.
+    description: For V(end), the addresses of the other hosts, which later runs ask.
     type: dict
     default: {}
 extends_documentation_fragment: [gpucluster.slurm.changing]
@@ -111,13 +111,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_node
     deadline_of,
     node_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.node_removal import Departure
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.node_removal import RemovalDecision
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import RemovalResult
 
 POLL = 3
-"""Seconds between two looks at the jobs."""
+"""Seconds between two polls of the jobs."""
 
 
 class Removal:
@@ -129,29 +129,29 @@ class Removal:
         self.names = expand(params["nodes"])
         self.deadline = deadline_of(params["deadline"], datetime.now(), "remove_nodes_deadline")
 
-    def update(self, names: Iterable[str], *words: str) -> None:
+    def update(self, names: Iterable[str], *settings: str) -> None:
         """Change nodes of Slurm."""
         names = [*names]
         if names:
             self.changed = True
         if names and not self.check_mode:
-            output(["scontrol", "update", f"NodeName={fold(names)}", *words])
+            output(["scontrol", "update", f"NodeName={fold(names)}", *settings])
 
-    def decide(self) -> Departure:
+    def decide(self) -> RemovalDecision:
         """What happens next, by the present state of Slurm. Raises CommandError."""
         late = self.deadline is not None and datetime.now() >= self.deadline
         claims = node_removal.claims_of(output(node_removal.SQUEUE))
-        return node_removal.depart(self.names, nodes_now(), claims, late, self.params["end_jobs"])
+        return node_removal.decide_removal(self.names, nodes_now(), claims, late, self.params["end_jobs"])
 
     # -- the steps ---------------------------------------------------------------------------------------------------
 
-    def begin(self) -> Departure:
+    def begin(self) -> RemovalDecision:
         """Check that the nodes can leave. Raises RollingError."""
-        if reasons := node_removal.reserved(self.names, show("reservation")):
+        if reasons := node_removal.describe_reservations(self.names, show("reservation")):
             raise RollingError("; ".join(reasons))
         return self.decide()
 
-    def next(self) -> Departure:
+    def next(self) -> RemovalDecision:
         """Drain nodes, and wait a while for their jobs."""
         until = time.monotonic() + self.params["wait"]
         while True:
@@ -159,29 +159,29 @@ class Removal:
                 decided = self.decide()
             except CommandError as error:
                 # While the state of nodes cannot be read, all of them count as busy.
-                decided = Departure(waiting={"all nodes": str(error)})
+                decided = RemovalDecision(waiting={"all nodes": str(error)})
             self.update(decided.resume, "State=RESUME", f"Reason={CLEARED}")
             self.update(decided.drain, "State=DRAIN", f"Reason={drains.LEAVING}leaves the cluster")
-            # A drained node could have got a job just before, so the drained nodes are looked at once more.
+            # A drained node could have got a job just before, so the drained nodes are read once more.
             if decided.over or self.check_mode or time.monotonic() >= until:
                 return decided
             time.sleep(0 if decided.drain else POLL)
 
-    def gone(self) -> Departure:
-        """Nothing else than to see that Slurm does not have the nodes. Raises RollingError."""
+    def gone(self) -> RemovalDecision:
+        """Check that Slurm does not have the nodes any more. Raises RollingError."""
         nodes = nodes_now()
-        if there := [name for name in self.names if name in nodes]:
-            raise RollingError(f"Slurm still has {fold(there)}, so that these hosts are not cleaned")
+        if remaining := [name for name in self.names if name in nodes]:
+            raise RollingError(f"Slurm still has the nodes {fold(remaining)}, so these hosts are not cleaned")
         return self.decide()
 
-    def end(self) -> Departure:
-        """Note which hosts are cleaned. Raises FileError."""
+    def end(self) -> RemovalDecision:
+        """Record which hosts are cleaned. Raises FileError."""
         if not self.check_mode:
             cleaned = expand(self.params["cleaned"])
             removed_hosts.forget(cleaned)
             known = {**removed_hosts.addresses(), **self.params["addresses"]}
-            removed_hosts.keep_addresses({name: str(at) for name, at in known.items() if name not in cleaned})
-        return Departure(ready=self.names)
+            removed_hosts.record_addresses({name: str(at) for name, at in known.items() if name not in cleaned})
+        return RemovalDecision(ready=self.names)
 
 
 def nodes_now() -> dict[str, Node]:
@@ -192,7 +192,7 @@ def nodes_now() -> dict[str, Node]:
 def take_step(params: dict[str, Any], check_mode: bool) -> RemovalResult:
     """Take a step. Raises CommandError, FileError, OSError and RollingError."""
     removal = Removal(params, check_mode)
-    decided: Departure = getattr(removal, params["step"])()
+    decided: RemovalDecision = getattr(removal, params["step"])()
     return {
         "changed": removal.changed,
         "ready": decided.ready if decided.over else [],

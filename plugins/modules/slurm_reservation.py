@@ -101,23 +101,23 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result 
 def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:
     """Apply the wanted parameters, and return the plan. Raises ReservationError and CommandError."""
     name, absent = check_name(module.params["name"]), module.params["state"] == "absent"
-    there = next((record for record in show("reservation") if record["ReservationName"] == name), None)
+    present = next((record for record in show("reservation") if record["ReservationName"] == name), None)
     named = f"ReservationName={name}"
     if absent:
-        if there and not module.check_mode:
+        if present and not module.check_mode:
             output(["scontrol", "delete", named])
-        return [{"what": f"reservation {name}", "before": name, "after": None}] if there else []
-    changes = differences(module.params["parameters"], there)
-    if there is None and over(module.params["parameters"], datetime.now()):
+        return [{"what": f"reservation {name}", "before": name, "after": None}] if present else []
+    changes = differences(module.params["parameters"], present)
+    if present is None and over(module.params["parameters"], datetime.now()):
         return []
     if not module.check_mode:
-        if there is None:
+        if present is None:
             given = [f"{change.key}={change.given}" for change in changes]
             output(["scontrol", "create", "reservation", named, *given])
         else:
-            for words in updates(changes):
-                output(["scontrol", "update", named, *words])
-    new = [] if there else [{"what": f"reservation {name}", "before": None, "after": name}]
+            for arguments in updates(changes):
+                output(["scontrol", "update", named, *arguments])
+    new = [] if present else [{"what": f"reservation {name}", "before": None, "after": name}]
     plan = [{"what": f"reservation {name} {c.key}", "before": c.before, "after": c.after} for c in changes]
     return new + plan
 

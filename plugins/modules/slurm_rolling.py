@@ -54,7 +54,7 @@ options:
     type: dict
     default: {}
   user:
-    description: User of the jobs that prove nodes.
+    description: User of the jobs that check nodes.
     type: str
     default: root
   wait:
@@ -157,64 +157,64 @@ if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import Empty
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import RollingResult, Run
 
-NOTE = "/var/lib/gpucluster-slurm/rolling.json"
+RECORD = "/var/lib/gpucluster-slurm/rolling.json"
 RESERVATION = "gpucluster_rolling"
-"""In it, changed nodes run the jobs that prove them, and no others."""
-PROOF_MINUTES = 60
+"""In it, changed nodes run the jobs that check them, and no others."""
+RESERVED_MINUTES = 60
 """The reservation of a run that was killed ends by itself."""
 POLL = 3
-"""Seconds between two looks at the jobs."""
+"""Seconds between two polls of the jobs."""
 REASON = 200
 """Characters of a reason."""
 
 
 class Rolling:
-    """A rolling change, with its note."""
+    """A rolling change, with its record."""
 
     def __init__(self, params: dict[str, Any], check_mode: bool) -> None:
-        """Read the note."""
+        """Read the record."""
         self.params, self.check_mode, self.changed = params, check_mode, False
         self.names = expand(params["nodes"])
-        self.note = noted(NOTE)
-        if self.note.get("change") != params["change"]:
-            self.note = {"change": params["change"]}
-        self.note.setdefault("nodes", {})
+        self.record = noted(RECORD)
+        if self.record.get("change") != params["change"]:
+            self.record = {"change": params["change"]}
+        self.record.setdefault("nodes", {})
         self.other: run_lock.Note = {}
         self.batch: list[str] = []
 
-    # -- the note ----------------------------------------------------------------------------------------------------
+    # -- the record --------------------------------------------------------------------------------------------------
 
     @property
     def progress(self) -> dict[str, str]:
         """The states of the nodes."""
-        return {name: entry["state"] for name, entry in self.note["nodes"].items()}
+        return {name: entry["state"] for name, entry in self.record["nodes"].items()}
 
     @property
     def errors(self) -> dict[str, str]:
         """The errors of the nodes that have failed."""
-        return {name: entry["why"] for name, entry in self.note["nodes"].items() if entry["state"] == FAILED}
+        return {name: entry["why"] for name, entry in self.record["nodes"].items() if entry["state"] == FAILED}
 
-    def keep(self, states: dict[str, tuple[str, str]]) -> None:
-        """Note the state of nodes, with the error. An empty state is that of a node to be changed."""
+    def record_states(self, states: dict[str, tuple[str, str]]) -> None:
+        """Record the state of nodes, with the error. An empty state is that of a node to be changed."""
         for name, (state, why) in states.items():
-            self.note["nodes"][name] = {"state": state, "why": why, "at": time.strftime("%Y-%m-%dT%H:%M:%S")}
+            self.record["nodes"][name] = {"state": state, "why": why, "at": time.strftime("%Y-%m-%dT%H:%M:%S")}
         if not self.check_mode:
-            write([File(NOTE, f"{json.dumps(self.note, indent=1)}\n".encode())])
+            write([File(RECORD, f"{json.dumps(self.record, indent=1)}\n".encode())])
 
     # -- Slurm -------------------------------------------------------------------------------------------------------
 
-    def update(self, names: Iterable[str], *words: str) -> None:
+    def update(self, names: Iterable[str], *settings: str) -> None:
         """Change nodes of Slurm."""
         names = [*names]
         if names:
             self.changed = True
         if names and not self.check_mode:
-            output(["scontrol", "update", f"NodeName={fold(names)}", *words])
+            output(["scontrol", "update", f"NodeName={fold(names)}", *settings])
 
     def drain(self, names: Iterable[str], why: str) -> None:
-        """Drain nodes; the reason has our mark."""
-        words = re.sub(r"[^ -!#-&(-~]", "", f"{drains.ROLLING}{why.replace(drains.APPENDED, ': ')}")
-        self.update(names, "State=DRAIN", f"Reason={words[:REASON].rstrip()}")
+        """Drain nodes, with a reason that begins as those of rolling changes do."""
+        reason = re.sub(r"[^ -!#-&(-~]", "", f"{drains.ROLLING}{why.replace(drains.APPENDED, ': ')}")
+        self.update(names, "State=DRAIN", f"Reason={reason[:REASON].rstrip()}")
 
     def resume(self, names: Iterable[str]) -> None:
         """Resume nodes that rolling has drained, and no others."""
@@ -227,7 +227,7 @@ class Rolling:
         sizes = Counter(place for node in nodes.values() for place in node.partitions)
         budget = rolling.allowed({key: str(value) for key, value in self.params["budget"].items()}, sizes)
         deadline = rolling.deadline_of(
-            self.params["deadline"], datetime.fromisoformat(self.note.get("began", datetime.now().isoformat()))
+            self.params["deadline"], datetime.fromisoformat(self.record.get("began", datetime.now().isoformat()))
         )
         late = deadline is not None and datetime.now() >= deadline
         return rolling.decide(self.names, nodes, jobs_now(late), self.progress, budget, late)
@@ -236,23 +236,23 @@ class Rolling:
 
     def begin(self) -> Decision:
         """Check the options, and keep of an earlier run what is done; its other nodes are changed again."""
-        self.note["began"] = datetime.now().isoformat(timespec="seconds")
+        self.record["began"] = datetime.now().isoformat(timespec="seconds")
         self.decide()
-        unproven = [name for name, state in self.progress.items() if state == WORKING]
-        self.note["nodes"] = {name: entry for name, entry in self.note["nodes"].items() if entry["state"] == DONE}
-        if reserved():
-            # A run that was killed has left nodes in service that nobody has proven.
+        unchecked = [name for name, state in self.progress.items() if state == WORKING]
+        self.record["nodes"] = {name: entry for name, entry in self.record["nodes"].items() if entry["state"] == DONE}
+        if has_reservation():
+            # A run that was killed has left nodes in service that nobody has checked.
             nodes = nodes_now()
-            self.drain([name for name in unproven if name in nodes and not nodes[name].drained], "to be changed")
-            self.unreserve()
-        self.keep({})
+            self.drain([name for name in unchecked if name in nodes and not nodes[name].drained], "to be changed")
+            self.remove_reservation()
+        self.record_states({})
         return self.decide()
 
     def next(self) -> Decision:
         """Drain nodes, and wait a while for ones that can be changed: the batch. Other runs may go on meanwhile."""
         if self.check_mode:
             return self.decide()
-        self.let_others()
+        self.release_run_lock()
         until, alone = time.monotonic() + self.params["wait"], False
         while True:
             try:
@@ -262,12 +262,12 @@ class Rolling:
                 decided = Decision(waiting={"all nodes": str(error)})
             # A drained node could have got a job just before, and another run can have changed a node until it ended.
             if decided.ready and not decided.drain and not alone:
-                alone = self.alone()
+                alone = self.take_run_lock()
                 if alone:
                     continue
             elif not decided.drain and (decided.ready or decided.over):
                 self.batch = decided.ready
-                self.keep(dict.fromkeys(self.batch, (WORKING, "")))
+                self.record_states(dict.fromkeys(self.batch, (WORKING, "")))
                 return decided
             if time.monotonic() >= until:
                 return decided
@@ -276,7 +276,7 @@ class Rolling:
     def advance(self) -> Decision:
         """Drain and resume nodes as Slurm's present state demands. Raises CommandError, FileError, OSError."""
         decided = self.decide()
-        self.keep({name: (FAILED, why) for name, why in decided.failed.items()})
+        self.record_states({name: (FAILED, why) for name, why in decided.failed.items()})
         self.resume(decided.resume)
         self.drain(decided.drain, "to be changed")
         for job_id in decided.requeue:
@@ -287,15 +287,15 @@ class Rolling:
 
     # -- other runs --------------------------------------------------------------------------------------------------
 
-    def let_others(self) -> None:
+    def release_run_lock(self) -> None:
         """Let other runs change the cluster. Raises RollingError if one has taken this rolling change over."""
         if this_run := self.params["run"]:
             run_lock.give_back(run_lock.RUN, this_run)
             if other := run_lock.take(run_lock.ROLLING, this_run, self.params["former"]):
                 raise RollingError(f"{other['user']} on {other['host']} has taken this rolling change over")
 
-    def alone(self) -> bool:
-        """Whether no other run changes the cluster, and none can begin until `let_others`."""
+    def take_run_lock(self) -> bool:
+        """Take the run lock. Whether no other run changes the cluster; none can begin until `release_run_lock`."""
         if this_run := self.params["run"]:
             self.other = run_lock.take(run_lock.RUN, this_run, self.params["former"])
         return not self.other
@@ -307,7 +307,7 @@ class Rolling:
 
     # -- changed nodes -----------------------------------------------------------------------------------------------
 
-    def prove(self) -> list[str]:
+    def resume_reserved(self) -> list[str]:
         """Resume the changed nodes inside of a reservation. Returns those that are ready for a job."""
         errors = {name: str(why) for name, why in self.params["results"].items() if why}
         changed = [name for name in self.params["results"] if name not in errors]
@@ -316,17 +316,17 @@ class Rolling:
         nodes, absent = self.wait_for_slurmd(changed) if changed else ({}, [])
         errors |= dict.fromkeys(absent, f"slurmd has not registered in {self.params['wait']} s")
         errors |= {
-            name: f"somebody else has given a reason: {nodes[name].reason}"
+            name: f"somebody else set another reason: {nodes[name].reason}"
             for name in changed
             if name not in errors and not nodes[name].ours
         }
         self.fail(errors)
         ready = [name for name in changed if name not in errors]
         if ready:
-            self.unreserve()
-            words = [f"ReservationName={RESERVATION}", "StartTime=now", f"Duration={PROOF_MINUTES}"]
-            words += [f"Nodes={fold(ready)}", f"Users={self.params['user']}", "Flags=MAINT,IGNORE_JOBS"]
-            output(["scontrol", "create", "reservation", *words])
+            self.remove_reservation()
+            settings = [f"ReservationName={RESERVATION}", "StartTime=now", f"Duration={RESERVED_MINUTES}"]
+            settings += [f"Nodes={fold(ready)}", f"Users={self.params['user']}", "Flags=MAINT,IGNORE_JOBS"]
+            output(["scontrol", "create", "reservation", *settings])
             self.resume(ready)
         return ready
 
@@ -341,23 +341,23 @@ class Rolling:
             time.sleep(POLL)
 
     def judge(self) -> None:
-        """Take proven nodes out of the reservation, and drain the others again."""
+        """Take checked nodes out of the reservation, and drain those with an error again."""
         results = {name: str(why) for name, why in self.params["results"].items()}
         self.fail({name: why for name, why in results.items() if why})
-        self.keep({name: (DONE, "") for name, why in results.items() if not why})
-        self.unreserve()
+        self.record_states({name: (DONE, "") for name, why in results.items() if not why})
+        self.remove_reservation()
 
     def fail(self, wrong: dict[str, str]) -> None:
-        """Drain nodes with their error, unless somebody else has drained them, and note them as failed."""
+        """Drain nodes with their error, unless somebody else has drained them, and record them as failed."""
         nodes = nodes_now() if wrong else {}
         for name, why in wrong.items():
             if name in nodes and (nodes[name].ours or not nodes[name].drained):
                 self.drain([name], f"failed: {why}")
-        self.keep({name: (FAILED, why) for name, why in wrong.items()})
+        self.record_states({name: (FAILED, why) for name, why in wrong.items()})
 
-    def unreserve(self) -> None:
-        """Remove the reservation of the proof."""
-        if not self.check_mode and reserved():
+    def remove_reservation(self) -> None:
+        """Remove the reservation for the jobs that check nodes."""
+        if not self.check_mode and has_reservation():
             output(["scontrol", "delete", f"ReservationName={RESERVATION}"])
 
     def end(self) -> Decision:
@@ -367,8 +367,9 @@ class Rolling:
         lost = [name for name, state in self.progress.items() if state == WORKING and name in self.names]
         self.fail(dict.fromkeys(lost, "the run ended while it was changed"))
         decided = self.decide()
-        if all(self.progress.get(name) == DONE for name in self.names) and not self.check_mode and os.path.exists(NOTE):
-            os.unlink(NOTE)
+        complete = all(self.progress.get(name) == DONE for name in self.names)
+        if complete and not self.check_mode and os.path.exists(RECORD):
+            os.unlink(RECORD)
         return decided
 
 
@@ -386,8 +387,8 @@ def jobs_now(late: bool) -> list[Job]:
     return [Job(job.job_id, job.user, job.nodes, job.end, job.job_id in may) for job in jobs]
 
 
-def reserved() -> bool:
-    """Whether there is the reservation of the proof."""
+def has_reservation() -> bool:
+    """Whether there is the reservation for the jobs that check nodes."""
     return any(record.get("ReservationName") == RESERVATION for record in show("reservation"))
 
 
@@ -414,7 +415,7 @@ def take_step(params: dict[str, Any], check_mode: bool) -> RollingResult:
     if step in ("begin", "next", "end"):
         decided: Decision = getattr(change, step)()
         return answer(change, decided, change.batch)
-    ready = change.prove() if step == "prove" else []
+    ready = change.resume_reserved() if step == "prove" else []
     if step == "judge":
         change.judge()
     return answer(change, change.decide(), ready)

@@ -10,12 +10,12 @@ module: slurm_run
 short_description: Let one run at a time change a cluster
 version_added: 0.2.0
 description:
-  - Notes on a controller that a run has begun, and removes the note at its end. While there is a note, a run from
-    another control host, or of another user, fails and names the run of the note.
-  - A note whose run has ended without removing it, because it failed or was killed, is replaced. The module finds that
-    out if the run was one of the same control host, or if the controller has booted since. Otherwise a person has to
-    decide it, with O(take_over).
-  - In check mode nothing is noted, and another run is a warning.
+  - Acquires the run lock on a controller when a run begins, and releases it at its end. While a run has the lock, a run
+    from another control host, or of another user, fails and names the run that has it.
+  - The lock of a run that has ended without releasing it, because it failed or was killed, is replaced. The module
+    finds that out if the run was one of the same control host, or if the controller has booted since. Otherwise a
+    person has to decide it, with O(take_over).
+  - In check mode no lock is acquired, and another run is a warning.
 options:
   state:
     description: Whether the run begins or ends.
@@ -23,7 +23,7 @@ options:
     choices: [begun, ended]
     required: true
   take_over:
-    description: Whether the run of another control host has ended, so that its note is replaced.
+    description: Whether the run of another control host has ended, so that its lock is replaced.
     type: bool
     default: false
   controllers:
@@ -36,8 +36,8 @@ options:
     version_added: 0.2.0
   rolling:
     description:
-      - Whether the run is a rolling change. While it waits for jobs, the module C(slurm_rolling) removes its note, so
-        that other runs can change the cluster. A second note prevents a second rolling change meanwhile.
+      - Whether the run is a rolling change. While it waits for jobs, the module C(slurm_rolling) releases its lock, so
+        that other runs can change the cluster. A second lock prevents a second rolling change meanwhile.
     type: bool
     default: false
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.run]
@@ -55,7 +55,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 other:
-  description: The run that the controller has a note of, and that prevents this one; empty without one.
+  description: The run that has the lock and prevents this one; empty without one.
   type: dict
   returned: always
   sample: {host: adm1, user: alice, process: 4711 15234567, since: 2026-11-24 10:02}
@@ -84,11 +84,11 @@ STARTING = 20
 """Seconds in which a slurmctld that this run has restarted answers."""
 
 
-def change(params: dict[str, Any], check_mode: bool = False) -> run_lock.Note:
-    """Write or remove the notes; the other run that has prevented it. Raises FileError, OSError."""
+def change_locks(params: dict[str, Any], check_mode: bool = False) -> run_lock.Note:
+    """Acquire or release the locks; the other run that has prevented it. Raises FileError, OSError."""
     own = params["run"]
     taken: list[str] = []
-    # Without the note of the whole rolling change, none of a part of it.
+    # Without the lock of the whole rolling change, none of a part of it.
     for name in (run_lock.ROLLING, run_lock.RUN) if params["rolling"] else (run_lock.RUN,):
         if params["state"] == "begun":
             if other := run_lock.take(name, own, params["former"], params["take_over"], check_mode):
@@ -115,8 +115,8 @@ def silent_controllers(names: Sequence[str]) -> list[str]:
 
 
 def begin_or_end(module: AnsibleModule) -> RunResult:
-    """Write or remove the notes, and return the module's result. Raises FileError, OSError and CollectionError."""
-    other = change(module.params, module.check_mode)
+    """Acquire or release the locks, and return the module's result. Raises FileError, OSError and CollectionError."""
+    other = change_locks(module.params, module.check_mode)
     asked = module.params["controllers"] if module.params["state"] == "ended" and not module.check_mode else []
     if silent := silent_controllers(asked):
         raise CollectionError(

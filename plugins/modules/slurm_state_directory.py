@@ -7,15 +7,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_state_directory
-short_description: Prove that controllers keep Slurm's state in the same directory
+short_description: Check that controllers keep Slurm's state in the same directory
 version_added: 0.2.0
 description:
   - Returns the mount of a directory, and shows whether several hosts have the same directory. Each host writes its own
-    file (O(write)), then looks for the files of the other hosts (O(see)), and then removes its own (O(remove)). The
+    file (O(write)), then reads the files of the other hosts (O(see)), and then removes its own (O(remove)). The
     role checks the answers.
   - It has the rights of the user that runs slurmctld, since an NFS server may map root to nobody.
   - In check mode nothing is written. Then hosts can only be compared by the directory's inode. It is equal on all hosts
-    that share a file system, but can also be equal by chance, so that only a real run is a proof.
+    that share a file system, but can also be equal by chance, so that only a real run checks it.
   - It does not wait for a file system that does not answer; RV(error) says so.
 options:
   path:
@@ -35,7 +35,7 @@ options:
     type: bool
     default: false
   see:
-    description: Names of files that other hosts have written. The module looks for them for five seconds.
+    description: Names of files that other hosts have written. The module waits five seconds for them.
     type: list
     elements: str
     default: []
@@ -47,7 +47,7 @@ options:
 extends_documentation_fragment: [gpucluster.slurm.reading]
 seealso:
   - ref: gpucluster.slurm.slurmctld <ansible_collections.gpucluster.slurm.slurmctld_role>
-    description: The role that proves it on each run.
+    description: The role that checks it on each run.
 """
 
 EXAMPLES = r"""
@@ -58,7 +58,7 @@ EXAMPLES = r"""
     write: true
   register: written
 
-- name: Look for the file of the other controller
+- name: Read the file of the other controller
   gpucluster.slurm.slurm_state_directory:
     path: /shared/slurm
     user_id: 64030
@@ -139,7 +139,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import (
     StateDirectoryError,
     as_user,
-    look,
+    read_directory,
     remove,
     unseen,
     write,
@@ -156,13 +156,13 @@ def answer(params: dict[str, Any], check_mode: bool) -> StateDirectoryResult:
 
     def work() -> dict[str, Any]:
         """The part that runs with the rights of the user."""
-        found = look(path)
-        owned = found.pop("owner") == user_id
-        found["file"] = write(path) if params["write"] and owned and not check_mode else ""
-        found["missing"] = unseen(path, params["see"]) if params["see"] else []
+        result = read_directory(path)
+        owned = result.pop("owner") == user_id
+        result["file"] = write(path) if params["write"] and owned and not check_mode else ""
+        result["missing"] = unseen(path, params["see"]) if params["see"] else []
         if not check_mode:
             remove(path, params["remove"])
-        return found
+        return result
 
     nothing: StateDirectoryResult = {
         "changed": False,

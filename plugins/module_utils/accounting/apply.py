@@ -64,7 +64,7 @@ def apply_policy(
     closed = closed_users(policy)
     state = sacctmgr.state()
     state.coordinators = sacctmgr.coordinators(closed)
-    # What the same run would tell slurmctld of, a check has not.
+    # Resources that the same run would make known to slurmctld are missing in check mode.
     state.grows = module.check_mode and tracked is None
     if module.check_mode and state.tres:
         state.tres.extend(tracked or ())
@@ -103,11 +103,11 @@ def _kept(
 
 def _refuse(state: State, absent: Iterable[Entity], kept: Mapping[Entity, str]) -> None:
     """Raise PolicyError if an entity that must be absent cannot be removed."""
-    errors = [f"{entity.words}: {kept[entity]}" for entity in absent if entity in kept]
+    errors = [f"{entity.text}: {kept[entity]}" for entity in absent if entity in kept]
     for entity in absent:
         inside = contents(state, entity.name) if entity.kind == "account" else []
         if inside:
-            errors.append(f"{entity.words}: is not empty: {', '.join(thing.words for thing in inside)}")
+            errors.append(f"{entity.text}: is not empty: {', '.join(thing.text for thing in inside)}")
     if errors:
         raise PolicyError("\n".join(errors))
 
@@ -120,22 +120,22 @@ def _apply(
     unwanted: Sequence[Entity],
     closed: Collection[str],
 ) -> None:
-    """Apply changes in a few processes, and what Slurm has not taken again with its words. Raises AccountingError."""
+    """Apply changes in a few processes, and those that Slurm did not take once more. Raises AccountingError."""
     for load, lines in batches(state, changes, sacctmgr.cluster):
         sacctmgr.run(lines, load)
     state = sacctmgr.state()
     state.coordinators = sacctmgr.coordinators(closed)
     left = compare(state, wanted, unwanted)
-    said = []
+    messages = []
     if left:
         for load, lines in batches(state, left, sacctmgr.cluster):
             for part in [lines] if load else [[line] for line in lines]:
-                failed, words = sacctmgr.run(part, load)
+                failed, message = sacctmgr.run(part, load)
                 if failed:
-                    raise AccountingError(words)
-                said.append(words)
+                    raise AccountingError(message)
+                messages.append(message)
         state = sacctmgr.state()
         state.coordinators = sacctmgr.coordinators(closed)
         left = compare(state, wanted, unwanted)
     if left:
-        raise AccountingError("\n".join([*said, "These changes have not been made:", *table(left)]))
+        raise AccountingError("\n".join([*messages, "Slurm did not apply these changes:", *table(left)]))

@@ -35,7 +35,7 @@ class AccountingChange:
     @property
     def what(self) -> str:
         """The name of the changed limit: `qos high MaxWall`."""
-        return f"{self.entity.words} {self.key}".strip()
+        return f"{self.entity.text} {self.key}".strip()
 
 
 def surplus(state: State, wanted: Mapping[Entity, Settings]) -> list[Entity]:
@@ -74,12 +74,12 @@ def in_use(state: State, unwanted: Iterable[Entity], jobs: Iterable[JobAssociati
             places.setdefault(entity.name, []).append(entity)
     needed: dict[Entity, list[str]] = {}
     for job in jobs:
-        own = {Entity("qos", job.qos), Entity("user", job.user), *places.get(job.user, [])}
+        needs = {Entity("qos", job.qos), Entity("user", job.user), *places.get(job.user, [])}
         for account in [job.account, *(place.account for place in places.get(job.user, []))]:
             while account in parents:
-                own.add(Entity("account", account))
+                needs.add(Entity("account", account))
                 account = parents[account]
-        for entity in own:
+        for entity in needs:
             needed.setdefault(entity, []).append(job.number)
     return {entity: needed[entity] for entity in unwanted if entity in needed}
 
@@ -116,7 +116,7 @@ def not_removed(state: State, unwanted: Iterable[Entity], elsewhere: Iterable[En
     reasons = {}
     for entity in unwanted:
         if not all(NAME.fullmatch(name) for name in filter(None, entity[1:])):
-            reasons[entity] = "has a name that no command can have"
+            reasons[entity] = "has a name that sacctmgr cannot take in a command"
         elif entity.kind == "account" or entity in users:
             kind = users.get(entity, entity).kind
             if others := _find_names_like(entity.name, names.get((kind, len(entity.name)), ())):
@@ -152,11 +152,11 @@ def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[
     """
     changes = []
     for entity, settings in wanted.items():
-        there = state.entities.get(entity)
-        if there is None:
+        existing = state.entities.get(entity)
+        if existing is None:
             changes.append(AccountingChange(entity, "", None, entity.name))
         unset = {name: limit.default for name, limit in LIMITS[entity.kind].items()}
-        present = state.elsewhere.get(entity, {}) if there is None else there
+        present = state.elsewhere.get(entity, {}) if existing is None else existing
         for key, after in settings.items():
             before = present.get(key, unset[key])
             if before != after:
@@ -175,7 +175,7 @@ def table(changes: Iterable[AccountingChange]) -> list[str]:
         becomes = f"{before or '-'} -> {after or '-'}" if change.key else "gone" if after is None else "new"
         same.setdefault((change.entity._replace(name=""), change.key, becomes), []).append(change.entity.name)
     return [
-        f"{entity._replace(name=_folded(names)).words} {key}".strip() + f"  {becomes}"
+        f"{entity._replace(name=_folded(names)).text} {key}".strip() + f"  {becomes}"
         for (entity, key, becomes), names in same.items()
     ]
 
@@ -185,7 +185,7 @@ def kept_lines(kept: Mapping[Entity, str]) -> list[str]:
     same: dict[tuple[Entity, str], list[str]] = {}
     for entity, reason in kept.items():
         same.setdefault((entity._replace(name=""), reason), []).append(entity.name)
-    return [f"{entity._replace(name=_folded(names)).words}: {reason}" for (entity, reason), names in same.items()]
+    return [f"{entity._replace(name=_folded(names)).text}: {reason}" for (entity, reason), names in same.items()]
 
 
 def _folded(names: list[str]) -> str:

@@ -21,7 +21,7 @@ class Entity(NamedTuple):
     """Those of an association, which may be for one partition."""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """`qos high`, `user alice in physics, partition gpu`."""
         place = f" in {self.account}" if self.account else ""
         place += f", partition {self.partition}" if self.partition else ""

@@ -20,14 +20,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling
 NAME = re.compile(r"(?![+-])(?:(?![\"#%',=\[\\\]`|])[!-~]){1,255}")
 """A name that means the same in commands of sacctmgr, in files that it loads, and in slurmdbd, in all releases.
 
-Commands expand brackets (`slurm_addto_char_list` in `src/common/slurm_protocol_defs.c`) and part lists and words at
+Commands expand brackets (`slurm_addto_char_list` in `src/common/slurm_protocol_defs.c`) and part lists and names at
 the other signs, files have escapes and comments (`_get_next_line` in `src/sacctmgr/file_functions.c`). slurmdbd loses
-backslashes, and looks for the accounts that it removes with `like`, for which `%` is any text. The database keeps 255
+backslashes, and finds the accounts that it removes with `like`, for which `%` is any text. The database keeps 255
 bytes, and takes `cafe` and `caf\u00e9` for one name.
 """
 
 NAMES = "a name of ASCII letters, digits and signs, without blanks and \" # % ' , = [ \\ ] ` |, no + or - at its start"
-"""NAME in words."""
+"""NAME as text."""
 
 _COUNT = 2**32 - 3
 """The highest number (uint32_t); the two above mean that nothing is set (NO_VAL and INFINITE in slurm.h)."""
@@ -165,7 +165,7 @@ def _names(value: Any) -> str:
 
 
 def name_of(value: Any) -> str:
-    """A name, or a whole number that is one. YAML reads other words, such as `on` and `1.10`, as something else.
+    """A name, or a whole number that is one. YAML reads other texts, such as `on` and `1.10`, as something else.
 
     Raises:
         ValueError: it is none; the message has the allowed values.
@@ -186,7 +186,7 @@ def _word(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """Words, which Slurm keeps in small letters (`strip_quotes`)."""
+    """A text, which Slurm keeps in small letters (`strip_quotes`)."""
     text = str(value).strip(" ")  # 26.05 does so
     if isinstance(value, (bool, list, Mapping)) or re.search(r'["|\\]', text) or not text.isprintable():
         raise ValueError("text without quotation marks, bars, backslashes and line breaks")
@@ -233,7 +233,7 @@ def _chosen(names: str, choices: Iterable[str]) -> str:
     return ",".join(known[name] for name in names.split(","))
 
 
-def told(limit: Limit, before: str, after: str) -> str:
+def new_value(limit: Limit, before: str, after: str) -> str:
     """The value that makes Slurm change one meaning to another one."""
     if limit.kind == "tres":  # those that are named change
         gone = {pair.partition("=")[0] for pair in before.split(",") if pair}

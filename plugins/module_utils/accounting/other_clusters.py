@@ -29,20 +29,20 @@ class OtherClusters:
     clusters: Sequence[str]
     """Their names."""
     qos: dict[str, list[str]] = field(default_factory=dict)
-    """What uses a QOS, in words, by the QOS."""
+    """What uses a QOS, as text, by the QOS."""
     members: dict[Entity, list[str]] = field(default_factory=dict)
     """The clusters that a user or an account has associations in."""
     without_association: dict[str, list[str]] = field(default_factory=dict)
-    """What a user has there that needs no association, in words, by the user."""
+    """What a user has there that needs no association, as text, by the user."""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """`cluster a`, `clusters a, b`."""
-        return clusters_words(self.clusters)
+        return name_clusters(self.clusters)
 
 
-def clusters_words(clusters: Iterable[str]) -> str:
-    """Names of clusters in words: `cluster a`, `clusters a, b`."""
+def name_clusters(clusters: Iterable[str]) -> str:
+    """Names of clusters as text: `cluster a`, `clusters a, b`."""
     names = [*clusters]
     return f"cluster{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
@@ -52,7 +52,7 @@ def kept_for_other_clusters(
 ) -> dict[Entity, str]:
     """The unwanted entities that are not removed because other clusters need them, with the reason.
 
-    purge: the policy does not name them. Then they also stay where nobody can tell whether another cluster needs them:
+    purge: the policy does not name them. Then they also stay where nobody knows whether another cluster needs them:
     the database does not know the QOS of partitions, without which slurmctld does not start
     (`_build_single_partitionline_info` in `src/slurmctld/read_config.c`), nor where a user works as Operator.
     Without `purge` a person has named each of them.
@@ -79,7 +79,7 @@ def _use_of_qos(name: str, others: OtherClusters, purge: bool) -> str:
     """Why other clusters need a QOS; empty if they do not."""
     if name in others.qos:
         return ", ".join(others.qos[name])
-    return f"a partition of {others.words} may name it, which the database does not know" if purge else ""
+    return f"a partition of {others.text} may name it, which the database does not know" if purge else ""
 
 
 def _use_of_user(user: Entity, state: State, others: OtherClusters, purge: bool) -> str:
@@ -91,8 +91,8 @@ def _use_of_user(user: Entity, state: State, others: OtherClusters, purge: bool)
 
 
 def in_other_clusters(removed: Iterable[Entity], others: OtherClusters) -> dict[Entity, str]:
-    """The users and accounts that are removed from this cluster only, with the clusters that keep them in words."""
-    return {entity: f"in {clusters_words(others.members[entity])}" for entity in removed if entity in others.members}
+    """The users and accounts that are removed from this cluster only, with the clusters that keep them as text."""
+    return {entity: f"in {name_clusters(others.members[entity])}" for entity in removed if entity in others.members}
 
 
 def kept_settings(state: State, named: Mapping[Entity, Settings]) -> dict[Entity, str]:
@@ -102,14 +102,14 @@ def kept_settings(state: State, named: Mapping[Entity, Settings]) -> dict[Entity
     """
     kept = {}
     for entity, settings in named.items():
-        there = state.entities.get(entity) or state.elsewhere.get(entity, {})
+        present = state.entities.get(entity) or state.elsewhere.get(entity, {})
         values = [
-            f"{name} {there[name]}"
+            f"{name} {present[name]}"
             for name, limit in LIMITS[entity.kind].items()
             if of_all_clusters(entity.kind, name)
             and limit.kind != "text"
             and name not in settings
-            and there.get(name, limit.default) != limit.default
+            and present.get(name, limit.default) != limit.default
         ]
         if values:
             kept[entity] = f"keeps {', '.join(values)}, which holds in all clusters of the database"

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A policy as data: read and checked, and made from what there is.
+"""A policy as data: read and checked, and created from what there is.
 
 What a policy does not name is left alone, or with `purge` removed: limits as well as QOS, accounts and users.
 """
@@ -42,7 +42,7 @@ Partitions = Mapping[str, Iterable[tuple[str, Any]]]
 CLOSED = ("MaxJobs", "MaxSubmitJobs", "GrpSubmitJobs")
 """Limits that are 0 for a suspended user: no job of theirs starts, and none is taken.
 
-slurmctld does not look at one of the two limits of submitted jobs where the QOS of the job or of the partition has a
+slurmctld does not check one of the two limits of submitted jobs where the QOS of the job or of the partition has a
 limit of the same kind (`_qos_policy_validate` and `acct_policy_validate` in `src/slurmctld/acct_policy.c`).
 """
 
@@ -111,21 +111,21 @@ class _Reader:
         self, what: str, entry: Mapping[str, Any], own: Sequence[str], *kinds: str
     ) -> dict[str, dict[str, str]]:
         """The limits of an entry by kind of entity; `own` are the keys that are no limits."""
-        found: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
+        by_kind: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
         for key, value in entry.items():
             if key in own:
                 continue
             try:
                 kind, limit = find(kinds, str(key), own)
-                found[kind][limit.name] = meaning(limit, value)
+                by_kind[kind][limit.name] = meaning(limit, value)
             except ValueError as error:
                 self.errors.append(f"{what}: {error}")
-        return found
+        return by_kind
 
     def add(self, entity: Entity, settings: Settings) -> None:
         """An entity that must be there."""
         if entity in self.wanted:
-            self.errors.append(f"{entity.words}: is listed twice")
+            self.errors.append(f"{entity.text}: is listed twice")
         self.wanted[entity] = settings
 
     def entries(self, what: str, found: Any) -> Iterator[Mapping[str, Any]]:
@@ -140,7 +140,7 @@ class _Reader:
         """All of a policy."""
         if policy.get("limits") is not None:
             entity = Entity("cluster", cluster)
-            self.add(entity, self.settings(entity.words, policy["limits"], [], "cluster")["cluster"])
+            self.add(entity, self.settings(entity.text, policy["limits"], [], "cluster")["cluster"])
         self.qos(policy.get("qos"))
         self.accounts("accounts", policy.get("accounts"))
         self.users(policy.get("users"))
@@ -149,38 +149,38 @@ class _Reader:
         """QOS."""
         for entry in self.entries("qos", found):
             entity = Entity("qos", self.name("qos", entry))
-            self.add(entity, self.settings(entity.words, entry, ["name"], "qos")["qos"])
+            self.add(entity, self.settings(entity.text, entry, ["name"], "qos")["qos"])
 
     def accounts(self, what: str, found: Any, parent: str = "") -> None:
         """Accounts, with those that are in them."""
         for entry in self.entries(what, found):
             entity = Entity("account", self.name("account", entry))
-            settings = self.settings(entity.words, entry, ["name", "accounts"], "account")["account"]
+            settings = self.settings(entity.text, entry, ["name", "accounts"], "account")["account"]
             if parent and settings.setdefault("Parent", parent) != parent:
-                self.errors.append(f"{entity.words}: Parent: found {shown(settings['Parent'])}, but it is in {parent}")
+                self.errors.append(f"{entity.text}: Parent: found {shown(settings['Parent'])}, but it is in {parent}")
             self.add(entity, settings)
-            self.accounts(f"{entity.words}: accounts", entry.get("accounts"), entity.name)
+            self.accounts(f"{entity.text}: accounts", entry.get("accounts"), entity.name)
 
     def users(self, found: Any) -> None:
         """Users, with their accounts. Where no default is named, it is the one that stays, or else the first."""
         for entry in self.entries("users", found):
             entity = Entity("user", self.name("user", entry))
             own = ["name", "accounts"]
-            settings = self.settings(entity.words, entry, own, "user", "association")
-            places = [*self.entries(f"{entity.words}: accounts", entry.get("accounts"))]
+            settings = self.settings(entity.text, entry, own, "user", "association")
+            places = [*self.entries(f"{entity.text}: accounts", entry.get("accounts"))]
             names = [str(place.get("name", "")).lower() for place in places]
-            there = self.state.entities.get(entity, {}).get("DefaultAccount", "")
-            stays = there if there in names or not self.purge else ""
+            present = self.state.entities.get(entity, {}).get("DefaultAccount", "")
+            stays = present if present in names or not self.purge else ""
             default = settings["user"].setdefault("DefaultAccount", stays or "".join(names[:1]))
             if not default:
-                self.errors.append(f"{entity.words}: has no account; name its DefaultAccount, or accounts")
+                self.errors.append(f"{entity.text}: has no account; name its DefaultAccount, or accounts")
                 continue
             self.add(entity, settings["user"])
             for place in places if default in names else [{"name": default}, *places]:
-                account, partition = self.name(entity.words, place), place.get("partition")
-                partition = "" if partition in (None, "") else self._name(entity.words, "partition", partition)
+                account, partition = self.name(entity.text, place), place.get("partition")
+                partition = "" if partition in (None, "") else self._name(entity.text, "partition", partition)
                 where = Entity("association", entity.name, account, partition)
-                special = self.settings(where.words, place, ["name", "partition"], "association")["association"]
+                special = self.settings(where.text, place, ["name", "partition"], "association")["association"]
                 self.add(where, {**settings["association"], **special})
             if not self.purge:
                 self._close_or_open(entity.name, settings["association"])
@@ -218,24 +218,24 @@ class _Reader:
         known = {kind: self.known(kind) for kind in kinds}
         for entity, settings in self.wanted.items():
             if entity.kind == "association":
-                self._known(f"{entity.words}: account", [entity.account], known.get("account"))
+                self._known(f"{entity.text}: account", [entity.account], known.get("account"))
             for key, value in settings.items():
                 if LIMITS[entity.kind][key].kind == "tres" and state.tres:
                     resources = [pair.partition("=")[0] for pair in value.split(",") if pair]
                     if state.grows:
                         resources = [resource for resource in resources if "/" not in resource]
-                    self._known(f"{entity.words}: {key}", resources, state.tres)
+                    self._known(f"{entity.text}: {key}", resources, state.tres)
                 elif key in ("QOS", "DefaultQOS", "Preempt"):
-                    self._known(f"{entity.words}: {key}", filter(None, value.split(",")), known.get("qos"))
+                    self._known(f"{entity.text}: {key}", filter(None, value.split(",")), known.get("qos"))
                 elif key == "Parent":
-                    self._known(f"{entity.words}: {key}", [value], known.get("account"))
+                    self._known(f"{entity.text}: {key}", [value], known.get("account"))
 
     def circles(self) -> None:
         """Check that no account is its own ancestor."""
         parents = parents_of(self.state.entities, self.wanted)
         for entity in self.wanted:
             if entity.kind == "account" and (circle := _circle(entity.name, parents)):
-                self.errors.append(f"{entity.words}: is its own ancestor: {' in '.join(circle)}")
+                self.errors.append(f"{entity.text}: is its own ancestor: {' in '.join(circle)}")
 
     def _known(self, where: str, names: Iterable[str], known: Iterable[str] | None) -> None:
         """Report names that are not known. None: the known names cannot be found out."""
@@ -340,7 +340,7 @@ def account_names(policy: Mapping[str, Any]) -> set[str]:
 
 
 def _all(entity: Entity, settings: Settings, shared: bool) -> Settings:
-    """The settings with those that are not named, except words, which are never unset.
+    """The settings with those that are not named, except texts, which are never unset.
 
     shared: the database has other clusters, whose settings are not unset either.
     """

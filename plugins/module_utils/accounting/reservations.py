@@ -43,7 +43,7 @@ RESERVATION = {
 _DERIVED = {"SPEC_NODES", "ALL_NODES"}
 """Flags that follow from Nodes."""
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d)(:\d\d)?)?", re.ASCII)
-# `parse_time` in `src/common/parse_time.c`: words, times and dates one after the other.
+# `parse_time` in `src/common/parse_time.c`: names, times and dates one after the other.
 _WORD = r"today|tomorrow|midnight|noon|elevenses|fika|teatime"
 _NOW = r"now(?:[+-]\d+(?:second|minute|hour|day|week)?s?)?"
 _CLOCK = r"(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?:[ap]m)?"
@@ -76,7 +76,7 @@ def _given(value: Any) -> str:
     """A value as text: lists may be lists, and YAML makes times of some texts.
 
     Raises:
-        ValueError: it is something else, such as a boolean that YAML made of a name.
+        ValueError: it is something else, such as a boolean that YAML reads in place of a name.
     """
     if isinstance(value, date):
         return value.isoformat()
@@ -167,13 +167,13 @@ def _compare_parameter(name: str, value: Any, there: Mapping[str, str] | None) -
 
 
 def updates(changes: Iterable[ReservationChange]) -> list[list[str]]:
-    """The words that tell scontrol to make changes, for each command. Flags are added and taken away one by one."""
-    words, further = [], []
+    """The arguments with which scontrol makes changes, for each command. Flags are added and taken away one by one."""
+    arguments, further = [], []
     for change in changes:
         if change.key == "Flags":
             before, after = ({*flags.split(",")} - {""} for flags in (change.before, change.after))
             further += [[f"Flags+={','.join(sorted(after - before))}"]] if after - before else []
             further += [[f"Flags-={','.join(sorted(before - after))}"]] if before - after else []
         else:
-            words.append(f"{change.key}={change.given}")
-    return ([words] if words else []) + further
+            arguments.append(f"{change.key}={change.given}")
+    return ([arguments] if arguments else []) + further

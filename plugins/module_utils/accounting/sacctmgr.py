@@ -27,7 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.other_clusters import (
     OtherClusters,
-    clusters_words,
+    name_clusters,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
@@ -36,7 +36,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
-PATIENCE = 3600
+TIMEOUT = 3600
 """Seconds that all commands of a run may take."""
 
 
@@ -81,18 +81,18 @@ _ABOUT_OTHER_CLUSTERS: _Questions = {
 
 def _command(question: tuple[Sequence[str], Sequence[str]], cluster: str) -> list[str]:
     """The command that asks a question. cluster: its name, or several with commas."""
-    words, columns = question
-    return ["sacctmgr", "-nP", "show", *(word.format(cluster) for word in words), f"format={','.join(columns)}"]
+    arguments, columns = question
+    return ["sacctmgr", "-nP", "show", *(text.format(cluster) for text in arguments), f"format={','.join(columns)}"]
 
 
 def questions(cluster: str) -> dict[str, list[str]]:
-    """The commands that tell all of a cluster."""
+    """The commands that show all of a cluster."""
     return {name: _command(question, cluster) for name, question in _QUESTIONS.items()}
 
 
 def _rows(question: tuple[Sequence[str], Sequence[str]], text: str) -> list[Row]:
     """The lines of an answer."""
-    _words, columns = question
+    _arguments, columns = question
     return [dict(zip(columns, line.split("|", len(columns) - 1))) for line in text.split("\n") if line]
 
 
@@ -157,7 +157,7 @@ def other_clusters(clusters: Sequence[str], answers: Mapping[str, str], jobs: st
         place = Entity("association", user, account) if user else Entity("account", account)
         for name in f"{row['QOS']},{row['DefaultQOS']}".split(","):
             # One place for each cluster is enough to say.
-            used_in.setdefault(name.lstrip("+-"), {}).setdefault(cluster, f"{place.words} of cluster {cluster} has it")
+            used_in.setdefault(name.lstrip("+-"), {}).setdefault(cluster, f"{place.text} of cluster {cluster} has it")
         for member in [Entity("account", account), *([Entity("user", user)] if user else [])]:
             places = others.members.setdefault(member, [])
             if cluster not in places:
@@ -165,17 +165,17 @@ def other_clusters(clusters: Sequence[str], answers: Mapping[str, str], jobs: st
     for line in filter(None, jobs.split("\n")):
         cluster, number, qos = line.split("|")
         used_in.setdefault(qos, {}).setdefault(cluster, f"job {number} of cluster {cluster} has it")
-    others.qos = {name: [*words.values()] for name, words in used_in.items()}
+    others.qos = {name: [*uses.values()] for name, uses in used_in.items()}
     for row in rows.get("coordinators", []):
         places = others.members.get(Entity("account", row["Account"]), [])
         for user in filter(None, row["Coordinators"].split(",") if places else []):
-            words = f"is coordinator of account {row['Account']}, which is in {clusters_words(places)}"
-            others.without_association.setdefault(user, []).append(words)
+            reason = f"is coordinator of account {row['Account']}, which is in {name_clusters(places)}"
+            others.without_association.setdefault(user, []).append(reason)
     for row in rows.get("wckeys", []):
-        words = f"has WCKeys in cluster {row['Cluster']}"
-        own = others.without_association.setdefault(row["User"], [])
-        if words not in own:
-            own.append(words)
+        reason = f"has WCKeys in cluster {row['Cluster']}"
+        reasons = others.without_association.setdefault(row["User"], [])
+        if reason not in reasons:
+            reasons.append(reason)
     return others
 
 
@@ -234,13 +234,13 @@ class Sacctmgr:
             raise AccountingError(f"cluster: found {cluster!r}, the database has {known}")
 
     def _ask(self, command: Sequence[str]) -> str:
-        """A command's answer. Raises AccountingError with its words, or with the place where nothing has answered."""
+        """A command's answer. Raises AccountingError with its message, or with the address where nothing answered."""
         answer = run(command, conf=self.conf)
         if answer.status and (unreached := _UNREACHED.search(answer.words)):
             place = "AccountingStorageHost and AccountingStoragePort of slurm.conf"
             raise AccountingError(f"slurmdbd does not answer at {unreached[1]} ({place}): {unreached[2]}")
         if answer.status:
-            raise AccountingError(f"{' '.join(command[:4])}: {answer.words}")
+            raise AccountingError(f"{' '.join(command[:4])} failed: {answer.words}")
         return answer.output
 
     def state(self) -> State:
@@ -300,18 +300,18 @@ class Sacctmgr:
             with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
-                answer = run(["sacctmgr", "-i", "load", file.name], seconds=PATIENCE, conf=self.conf)
+                answer = run(["sacctmgr", "-i", "load", file.name], seconds=TIMEOUT, conf=self.conf)
         else:
-            answer = run(["sacctmgr", "-iQ"], text, PATIENCE, self.conf)
+            answer = run(["sacctmgr", "-iQ"], text, TIMEOUT, self.conf)
         # It repeats the commands that it reads.
-        said = [
+        messages = [
             line.strip()
             for line in f"{answer.errors}{answer.output}".split("\n")
             if not line.startswith("sacctmgr: ") or "error" in line
         ]
         return bool(
             answer.status
-        ), f"sacctmgr {'load' if load else shortened(lines[0])}: {'; '.join(filter(None, said))}"
+        ), f"sacctmgr {'load' if load else shortened(lines[0])}: {'; '.join(filter(None, messages))}"
 
 
 def shortened(command: str) -> str:

@@ -16,7 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
     State,
     parents_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, Limit, told
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, Limit, new_value
 
 LINE = 3500
 """Length of a list of names; sacctmgr takes lines of 4,096 characters where it has no readline (`_getline`)."""
@@ -49,7 +49,7 @@ class _Work:
     """Limits, and the value that Slurm gets for each."""
 
     @property
-    def words(self) -> str:
+    def assignments(self) -> str:
         """The settings for a command, each after a blank."""
         return "".join(
             f' {limit.name}="{value}"' if limit.kind == "text" else f" {limit.name}={value}"
@@ -75,7 +75,7 @@ def batches(state: State, changes: Sequence[AccountingChange], cluster: str) -> 
     places = [work for work in works if work.entity.kind == "association"]
     users = {work.entity.name: work for work in works if work.entity.kind == "user"}
     scope = f" cluster={cluster}" if state.others(cluster) else ""  # else they go from everywhere
-    found = [
+    all_batches = [
         Batch(False, [*_new_cluster(trees), *_qos(works)]),
         Batch(True, _file(cluster, _account_lines(trees, parents))),
         Batch(False, _joined(_account_limits(trees, cluster))),
@@ -85,7 +85,7 @@ def batches(state: State, changes: Sequence[AccountingChange], cluster: str) -> 
             _joined([*_user_limits(state, places, users, cluster), *_removals(works, trees[::-1], cluster, scope)]),
         ),
     ]
-    return [batch for batch in found if batch.lines]
+    return [batch for batch in all_batches if batch.lines]
 
 
 def _works(changes: Iterable[AccountingChange]) -> list[_Work]:
@@ -94,11 +94,11 @@ def _works(changes: Iterable[AccountingChange]) -> list[_Work]:
     for change in changes:
         by_entity.setdefault(change.entity, []).append(change)
     works = []
-    for entity, own in by_entity.items():
-        created = any(not change.key and change.before is None for change in own)
-        removed = any(not change.key and change.after is None for change in own)
-        limits = [(LIMITS[entity.kind][change.key], change) for change in own if change.key]
-        settings = tuple((limit, told(limit, change.before or "", change.after or "")) for limit, change in limits)
+    for entity, of_entity in by_entity.items():
+        created = any(not change.key and change.before is None for change in of_entity)
+        removed = any(not change.key and change.after is None for change in of_entity)
+        limits = [(LIMITS[entity.kind][change.key], change) for change in of_entity if change.key]
+        settings = tuple((limit, new_value(limit, change.before or "", change.after or "")) for limit, change in limits)
         works.append(_Work(entity, created, removed, settings))
     return works
 
@@ -122,9 +122,9 @@ def _new_cluster(trees: Iterable[_Work]) -> Iterator[str]:
 
 def _qos(works: Iterable[_Work]) -> list[str]:
     """QOS may preempt each other: all are there before one gets its limits."""
-    own = [work for work in works if work.entity.kind == "qos"]
-    new = [("add qos name=", work.entity.name, "") for work in own if work.created]
-    limits = [("modify qos where name=", work.entity.name, f" set{work.words}") for work in own if work.settings]
+    qos = [work for work in works if work.entity.kind == "qos"]
+    new = [("add qos name=", work.entity.name, "") for work in qos if work.created]
+    limits = [("modify qos where name=", work.entity.name, f" set{work.assignments}") for work in qos if work.settings]
     return [*_joined(new), *_joined(limits)]
 
 
@@ -154,11 +154,11 @@ def _user_lines(state: State, places: Iterable[_Work], users: Mapping[str, _Work
     for work in places:
         if work.created:
             name, account, partition = work.entity[1:]
-            there = state.entities.get(Entity("user", name), {})
-            own = {"DefaultAccount": there.get("DefaultAccount", account)}
-            own |= {limit.name: value for limit, value in (users[name].settings if name in users else ())}
-            own |= {"Partition": partition} if partition else {}
-            options = "".join(f":{key}='{value}'" for key, value in own.items())
+            present = state.entities.get(Entity("user", name), {})
+            settings = {"DefaultAccount": present.get("DefaultAccount", account)}
+            settings |= {limit.name: value for limit, value in (users[name].settings if name in users else ())}
+            settings |= {"Partition": partition} if partition else {}
+            options = "".join(f":{key}='{value}'" for key, value in settings.items())
             yield account, f"User - '{name}'{options}{work.options}"
 
 
@@ -167,13 +167,13 @@ def _account_limits(trees: Iterable[_Work], cluster: str) -> Iterator[_Command]:
     for work in trees:
         if work.settings and (work.entity.kind == "cluster" or not work.created):
             name = ROOT if work.entity.kind == "cluster" else work.entity.name
-            yield "modify account where name=", name, f" cluster={cluster} set{work.words}"
+            yield "modify account where name=", name, f" cluster={cluster} set{work.assignments}"
 
 
 def _user_limits(state: State, places: Sequence[_Work], users: Mapping[str, _Work], cluster: str) -> Iterator[_Command]:
     """Other limits of users in their accounts, which are not named where they get the same ones in all of them."""
     texts: dict[str, set[str]] = {}
-    of_place = {work.entity: "" if work.created else work.words for work in places if not work.removed}
+    of_place = {work.entity: "" if work.created else work.assignments for work in places if not work.removed}
     gone = {work.entity for work in places if work.removed}
     for entity in {*state.entities, *of_place} - gone:
         if entity.kind == "association":
@@ -182,10 +182,10 @@ def _user_limits(state: State, places: Sequence[_Work], users: Mapping[str, _Wor
         name, account, partition = work.entity[1:]
         if work.settings and not work.created:
             where = "" if len(texts[name]) == 1 else f" account={account} partition={partition}"
-            yield "modify user where name=", name, f" cluster={cluster}{where} set{work.words}"
+            yield "modify user where name=", name, f" cluster={cluster}{where} set{work.assignments}"
     for work in users.values():
         if work.settings and not work.created:
-            yield "modify user where name=", work.entity.name, f" cluster={cluster} set{work.words}"
+            yield "modify user where name=", work.entity.name, f" cluster={cluster} set{work.assignments}"
 
 
 def _removals(works: Iterable[_Work], leaves: Iterable[_Work], cluster: str, scope: str) -> Iterator[_Command]:

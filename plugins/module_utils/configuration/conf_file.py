@@ -95,9 +95,9 @@ def numbered_lines(file: str, text: str, name: str = "") -> Iterator[tuple[int, 
     """
     if file == "plugstack.conf":  # no file of Key=value and no escapes (`_plugin_stack_parse_line` in spank.c)
         for number, line in enumerate(text.split("\n"), 1):
-            words = line.partition("#")[0].strip(_BLANKS)
-            if words:
-                word, _blank, rest = words.replace("\t", " ").partition(" ")
+            content = line.partition("#")[0].strip(_BLANKS)
+            if content:
+                word, _blank, rest = content.replace("\t", " ").partition(" ")
                 yield number, ((word, rest.strip(_BLANKS)),)
         return
     for number, line in _joined(text):
@@ -274,9 +274,9 @@ def _add_nodes(result: Configuration, hosts: str, settings: Pairs) -> None:
     names = expand(hosts)
     if not names:
         raise ValueError("allowed: a hostlist such as compute[01-16]")
-    own = [pair for pair in settings if pair[0].lower() in ("nodeaddr", "nodehostname", "port")]
-    shared = tuple(sorted((pair for pair in settings if pair not in own), key=lambda pair: pair[0].lower()))
-    columns = [(key, _column(key, values)) for key, values in own if values or key.lower() != "port"]
+    addresses = [pair for pair in settings if pair[0].lower() in ("nodeaddr", "nodehostname", "port")]
+    shared = tuple(sorted((pair for pair in settings if pair not in addresses), key=lambda pair: pair[0].lower()))
+    columns = [(key, _column(key, values)) for key, values in addresses if values or key.lower() != "port"]
     for i, name in enumerate(names):
         mine = tuple((key, values[i] if len(values) == len(names) else values[0]) for key, values in columns)
         result.nodes[name] = (*shared, *mine) if mine else shared
@@ -287,10 +287,10 @@ def _column(key: str, values: str) -> list[str]:
 
     An empty Port is none, an empty address is fatal.
     """
-    found = expand(f"[{values}]" if key.lower() == "port" and values[0] != "[" else values)
-    if not found:
+    elements = expand(f"[{values}]" if key.lower() == "port" and values[0] != "[" else values)
+    if not elements:
         raise ValueError(f"{key}: found {values!r}, allowed: a hostlist")
-    return found
+    return elements
 
 
 def _over(defaults: Pairs, pairs: Pairs) -> Pairs:
@@ -346,8 +346,8 @@ def value_in(text: str, file: str, key: str) -> str:
     Raises:
         ConfigurationError: names the file, the line and its text.
     """
-    found = [value for pairs in lines(file, text) for name, value in pairs if name.lower() == key.lower()]
-    return found[-1] if found else ""
+    values = [value for pairs in lines(file, text) for name, value in pairs if name.lower() == key.lower()]
+    return values[-1] if values else ""
 
 
 def changes(old: Configuration, new: Configuration) -> list[ConfigurationChange]:
@@ -383,11 +383,11 @@ def _nodes(old: Configuration, new: Configuration) -> Iterator[ConfigurationChan
         before = old.nodes.get(name)
         if before is not None and before != settings:
             compared.setdefault((before, settings), []).append(name)
-    found: dict[tuple[str, str | None, str | None], list[str]] = {}
+    names_by_change: dict[tuple[str, str | None, str | None], list[str]] = {}
     for (before, settings), names in compared.items():
         for difference in _different(before, settings):
-            found.setdefault(difference, []).extend(names)
-    for (key, was, becomes), names in found.items():
+            names_by_change.setdefault(difference, []).extend(names)
+    for (key, was, becomes), names in names_by_change.items():
         yield ConfigurationChange("NodeName", fold(names), key, was, becomes)
 
 
@@ -423,11 +423,11 @@ def _gres(old: Configuration, new: Configuration) -> Iterator[ConfigurationChang
 
     Lines of other nodes are added and removed with them.
     """
-    found: dict[tuple[str | None, str | None], list[str]] = {}
+    names_by_change: dict[tuple[str | None, str | None], list[str]] = {}
     for name in dict.fromkeys([*new.gres, *old.gres]):
         before, after = old.gres.get(name), new.gres.get(name)
         if before != after and (not name or (name in old.nodes and name in new.nodes)):
             pair = ("; ".join(before) if before else None, "; ".join(after) if after else None)
-            found.setdefault(pair, []).append(name)
-    for (was, becomes), names in found.items():
+            names_by_change.setdefault(pair, []).append(name)
+    for (was, becomes), names in names_by_change.items():
         yield ConfigurationChange("gres.conf", fold(names) if names != [""] else "", "Name", was, becomes)

@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Configurations in other words that mean the same: nodes by their CPUs alone, or by sockets and cores, for example.
+"""Configurations of one meaning: nodes by their CPUs alone, or by sockets and cores, for example.
 
-The files of a cluster of another origin are compared so with those that the collection makes of its cluster file.
+The files of a cluster of another origin are compared so with those that the collection creates from its cluster file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def differing(
 
 
 def _same(change: ConfigurationChange, old: Configuration, new: Configuration, release: str) -> bool:
-    """Whether a change is one of words alone."""
+    """Whether a change keeps the meaning."""
     key = change.key.lower()
     if change.file == "NodeName" and key != "nodename":
         return all(_same_of_node(key, name, old, new, release) for name in expand(change.subject)[:1])
@@ -122,14 +122,14 @@ def _members(values: Mapping[str, str], side: Configuration) -> tuple[frozenset[
     """The nodes of a partition."""
     features = {name: by_key(pairs).get("features", "").split(",") for name, pairs in side.nodes.items()}
     nodes = values.get("nodes", "")
-    there = frozenset(name for name in members(nodes, side.node_sets, features) if name in features)
-    return there, frozenset(functions(nodes))
+    present = frozenset(name for name in members(nodes, side.node_sets, features) if name in features)
+    return present, frozenset(functions(nodes))
 
 
 def _texts(side: Configuration) -> dict[str, str]:
     """The parameters that name the controllers."""
-    found = ((key, side.settings.get(("slurm.conf", key))) for key in CONTROLLERS)
-    return {key: value[1] for key, value in found if value}
+    pairs = ((key, side.settings.get(("slurm.conf", key))) for key in CONTROLLERS)
+    return {key: value[1] for key, value in pairs if value}
 
 
 def controllers(values: Mapping[str, str]) -> str:
@@ -181,12 +181,12 @@ def lines_for(value: str, own: Iterable[str], everywhere: Iterable[str]) -> tupl
         own, everywhere: the lines of gres.conf for this node and for all nodes, without NodeName.
     """
     names = {resource.name for resource in asked(value)}
-    found = []
+    needed = []
     for text in (*everywhere, *own):
         values = values_of(text)
         if values["name"] in names if "name" in values else "gpu" in names:
-            found.append(text)
-    return tuple(found)
+            needed.append(text)
+    return tuple(needed)
 
 
 def asked(value: str) -> list[Gres]:

@@ -40,22 +40,22 @@ def count_of(text: str) -> int:
 
 def gres_of_node(value: str) -> list[Gres]:
     """Gres of a node, `gpu:h100:8(S:0-1),shard:4` (`_get_gres_cnt` in `src/interfaces/gres.c`)."""
-    found = []
+    resources = []
     for word in re.sub(r"\([^)]*\)", "", value).split(","):
         name, *rest = (part for part in word.strip().split(":") if part != "no_consume")
         count = count_of(rest.pop()) if rest and _COUNT.fullmatch(rest[-1]) else 1
-        found.append(Gres(name, rest[0] if rest else "", count, False, ":no_consume" in word))
-    return [gres for gres in found if gres.name]
+        resources.append(Gres(name, rest[0] if rest else "", count, False, ":no_consume" in word))
+    return [gres for gres in resources if gres.name]
 
 
 def gres_of_lines(texts: Iterable[str]) -> list[Gres]:
     """Lines of gres.conf (`_parse_gres_config`)."""
-    found = []
+    resources = []
     for text in texts:
         values = {key.lower(): value for key, _equals, value in (pair.partition("=") for pair in text.split())}
         files = len(expand(values.get("file") or values.get("files", "")))
         several = "multiplefiles" in values
         count = files or (1 if several else count_of(values.get("count", "1")))
         if "name" in values:
-            found.append(Gres(values["name"], values.get("type", ""), count, bool(files or several)))
-    return found
+            resources.append(Gres(values["name"], values.get("type", ""), count, bool(files or several)))
+    return resources

@@ -136,8 +136,8 @@ def _seconds(word: str) -> int:
     if match[1] is None and match[4] is None:
         fields = [0, *fields[:2]]
     hours, minutes, seconds = fields
-    found = ((int(match[1] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
-    return found if found < 2**32 - 60 else -1
+    total = ((int(match[1] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    return total if total < 2**32 - 60 else -1
 
 
 _BY_KIND: Mapping[str, Callable[[str], object]] = {
@@ -195,10 +195,10 @@ def by_key(pairs: Pairs) -> dict[str, str]:
 
 def gres_counts(text: str) -> dict[str, dict[str, int]]:
     """Counts by name and type."""
-    found: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {}
     for part in re.split(r",(?![^(]*\))", text.lower()):
         match = _GRES.fullmatch(part)
         if match and part not in NOTHING and (count := int(match[3] or 1) * 1024 ** "\0kmgtp".index(match[4] or "\0")):
-            types = found.setdefault(match[1], {})
+            types = counts.setdefault(match[1], {})
             types[match[2] or ""] = types.get(match[2] or "", 0) + count
-    return found
+    return counts

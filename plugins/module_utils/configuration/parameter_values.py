@@ -38,7 +38,7 @@ Verdict = tuple[str, str]
 """One of these three effects, and the allowed values."""
 
 TEXTS = ("text", "host", "hosts", "user", "path", "dir", "program")
-"""Kinds of any text, of which the words are for a reader."""
+"""Kinds of any text, whose names are for a reader."""
 
 LIMITS = {"u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1}
 """The highest numbers of the kinds of whole numbers, `s_p_handle_uint16` and the like in `src/common/parse_value.c`."""
@@ -180,13 +180,13 @@ def _time(value: str, *, finite: bool) -> Iterator[Verdict]:
 
 def _choice(value: str, known: Mapping[str, Span], release: str, effect: str) -> Iterator[Verdict]:
     """One of a closed set."""
-    there = {word.rstrip("*"): word for word, span in known.items() if release in span}
+    allowed = {word.rstrip("*"): word for word, span in known.items() if release in span}
     if not any(
         value.lower() == name.lower() or (word.endswith((":", "*")) and value.lower().startswith(name.lower()))
-        for name, word in there.items()
+        for name, word in allowed.items()
     ):
-        match = nearest(value, there)
-        yield effect, f"{f'did you mean {match!r}? ' if match else ''}allowed: {', '.join(there)}"
+        match = nearest(value, allowed)
+        yield effect, f"{f'did you mean {match!r}? ' if match else ''}allowed: {', '.join(allowed)}"
 
 
 def _flags(value: str, known: Mapping[str, Span], release: str, *, cased: bool) -> Iterator[Verdict]:

@@ -122,21 +122,21 @@ class Parameter:
 def _parameter(line: str) -> Parameter:
     """A line of a table."""
     name, value, change, releases = [*re.split(r"\s{2,}", line), ""][:4]
-    notes = {"defunct": "", "refused": "", "use": "", "releases": ""}
-    for note in filter(None, releases.split("; ")):
-        word, _blank, rest = note.partition(" ")
+    parts = {"defunct": "", "refused": "", "use": "", "releases": ""}
+    for part in filter(None, releases.split("; ")):
+        word, _blank, rest = part.partition(" ")
         if word in ("defunct", "refused", "use"):
-            notes[word] = rest or "-" + RELEASES[-1]
+            parts[word] = rest or "-" + RELEASES[-1]
         else:
-            notes["releases"] = note
+            parts["releases"] = part
     return Parameter(
         name,
         value if " " in value or value not in ("one", "flags", "hints") else f"{value} {name}",
         change,
-        Span.parse(notes["releases"]),
-        Span.parse(notes["defunct"]) if notes["defunct"] else None,
-        Span.parse(notes["refused"]) if notes["refused"] else None,
-        notes["use"],
+        Span.parse(parts["releases"]),
+        Span.parse(parts["defunct"]) if parts["defunct"] else None,
+        Span.parse(parts["refused"]) if parts["refused"] else None,
+        parts["use"],
     )
 
 
@@ -205,10 +205,10 @@ def release_of(version: str) -> str:
         ValueError: it is no version, or one before the first release of the tables.
     """
     match = re.match(r"(\d\d)\.(\d\d?)", version)
-    found = f"{match[1]}.{int(match[2]):02}" if match else ""
-    if found < RELEASES[0]:
+    release_named = f"{match[1]}.{int(match[2]):02}" if match else ""
+    if release_named < RELEASES[0]:
         raise ValueError(f"found Slurm {version!r}, known: {RELEASES[0]} and later")
-    return max(release for release in RELEASES if release <= found)
+    return max(release for release in RELEASES if release <= release_named)
 
 
 def patch_of(version: str) -> int | None:
@@ -280,25 +280,25 @@ def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list
         ValueError: see `release_of`.
     """
     release, patch = release_of(version), patch_of(version)
-    found: list[Problem] = []
+    problems_found: list[Problem] = []
     seen: set[str] = set()
     for key, value in values:
         parameter = find(file, key)
         if parameter is None:
             match = nearest(key, _names(file))
             guess = f", did you mean {match!r}?" if match else ""
-            found.append(Problem(key, f"unknown to Slurm{guess}", REFUSED))
+            problems_found.append(Problem(key, f"unknown to Slurm{guess}", REFUSED))
             continue
         if key.lower() in seen and file != "plugstack.conf":
             if key.lower() not in _REPEATED:
-                found.append(Problem(key, "is set more than once: Slurm uses the last", IGNORED))
+                problems_found.append(Problem(key, "is set more than once: Slurm uses the last", IGNORED))
             elif parameter.name in _SCRIPTS and release < SCRIPTS_REPEATED:
                 # A site's own program and one of a role: neither may be lost silently.
                 what = f"is set more than once: Slurm {release} runs only the last, {SCRIPTS_REPEATED}+ all"
-                found.append(Problem(key, what, REFUSED))
+                problems_found.append(Problem(key, what, REFUSED))
         seen.add(key.lower())
-        found.extend(_of_release(parameter, release, patch) or _of_value(parameter, value, release))
-    return found
+        problems_found.extend(_of_release(parameter, release, patch) or _of_value(parameter, value, release))
+    return problems_found
 
 
 def unread(file: str, key: str, version: str) -> str:

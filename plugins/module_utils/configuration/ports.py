@@ -64,13 +64,13 @@ def collisions(listeners: Iterable[Listener]) -> Iterator[tuple[str, str]]:
     (slurm.conf(5), SlurmctldPort and SlurmdPort).
     """
     taken: dict[int, list[Listener]] = {}
-    told = set()
+    reported = set()
     for listener in listeners:
         numbers = listener.ports[: LARGEST + 1]
         others = {id(other): other for port in numbers for other in taken.get(port, ())}
         for other in others.values():
-            if (listener.key, other.key) not in told and (place := _common(listener.hosts, other.hosts)):
-                told.add((listener.key, other.key))
+            if (listener.key, other.key) not in reported and (place := _common(listener.hosts, other.hosts)):
+                reported.add((listener.key, other.key))
                 where = f"found '{_shown(listener.ports)}' on {place}, where {other.key.rpartition('.')[2]} is"
                 yield listener.key, f"{where} {_shown(other.ports)}, allowed: another port"
         for port in numbers:
@@ -178,7 +178,7 @@ def _covered(ports: range, spans: Iterable[tuple[int, ...]]) -> bool:
 def different_database_ports(
     database: str, slurm_conf: Mapping[str, Any], slurmdbd_conf: Mapping[str, Any] | None
 ) -> Iterator[tuple[str, str]]:
-    """The problem of a slurmdbd that listens elsewhere than slurmctld looks for it, as key and problem.
+    """The problem of a slurmdbd that listens elsewhere than slurmctld asks it, as key and problem.
 
     Args:
         database: its host; empty without one.

@@ -156,20 +156,21 @@ def _cluster_release(
 ) -> Evidence:
     """The release of the cluster, from the best evidence that there is.
 
-    That is what the controllers have, of which the latest counts: a controller that was made anew can have an earlier
-    one. Then follow what is known from elsewhere, slurmdbd, the other hosts, and at last, for a cluster that is not
+    That is what the controllers have, of which the latest counts: a reinstalled controller can have an earlier one.
+    Then follow what is known from elsewhere, slurmdbd, the other hosts, and at last, for a cluster that is not
     there yet, what the primary controller would get.
     """
     present = [hosts[name] for name in controllers if name in hosts]
-    found = _installed(present)
-    found += [Evidence(host.state, f"the state of slurmctld on {host.name}") for host in present if host.state]
+    releases = _installed(present)
+    releases += [Evidence(host.state, f"the state of slurmctld on {host.name}") for host in present if host.state]
     if known:
-        found.append(Evidence(parts(known["release"])[0] or known["release"], known["source"]))
-    found = found or _installed([hosts[database]] if database in hosts else []) or _installed(hosts.values())
-    if not found and present and present[0].candidate:
+        releases.append(Evidence(parts(known["release"])[0] or known["release"], known["source"]))
+    releases = releases or _installed([hosts[database]] if database in hosts else []) or _installed(hosts.values())
+    if not releases and present and present[0].candidate:
         candidate = present[0].candidate
-        found = [Evidence(parts(candidate)[0], f"{candidate} is offered to {present[0].name}, the primary controller")]
-    return max(found, key=lambda evidence: _rank(evidence.release), default=Evidence("", ""))
+        source = f"{candidate} is offered to {present[0].name}, the primary controller"
+        releases = [Evidence(parts(candidate)[0], source)]
+    return max(releases, key=lambda evidence: _rank(evidence.release), default=Evidence("", ""))
 
 
 def _installed(hosts: Any) -> list[Evidence]:

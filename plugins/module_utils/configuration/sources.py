@@ -25,7 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message, shown
 
 Files = Mapping[str, str]
-"""Texts by name: a file beside slurm.conf by its name there, another one by its path."""
+"""Texts by name: a file next to slurm.conf by its name there, another one by its path."""
 
 
 class SourceError(ValueError):
@@ -65,10 +65,10 @@ def source_lines(files: Files, name: str) -> list[SourceLine]:
         SourceError: a line cannot be read, or an included file is missing or includes itself.
     """
     problems: list[str] = []
-    found = [*_lines_of(files, name, (name,), problems)] if name in files else []
+    lines = [*_lines_of(files, name, (name,), problems)] if name in files else []
     if problems:
         raise SourceError(problems)
-    return found
+    return lines
 
 
 def _lines_of(files: Files, kind: str, path: tuple[str, ...], problems: list[str]) -> Iterator[SourceLine]:
@@ -129,7 +129,7 @@ def whole_text(files: Files, name: str, path: tuple[str, ...] = ()) -> str:
 
 
 def other_files(files: Files) -> list[str]:
-    """The files besides TRANSLATED that no other file includes."""
+    """The files other than TRANSLATED that no other file includes."""
     waiting = [(name, name) for name in files if name in KEY_VALUE]
     within: set[str] = set()
     while waiting:
@@ -159,9 +159,9 @@ def configuration_of(lines: Mapping[str, list[SourceLine]]) -> Configuration:
 
 
 def read_files(conf: Path) -> dict[str, str]:
-    """The files of a cluster on this host: slurm.conf, those that Slurm finds beside it, and all that they include.
+    """The files of a cluster on this host: slurm.conf, those that Slurm finds next to it, and all that they include.
 
-    Programs that Prolog and Epilog name without a path are beside slurm.conf too. slurmdbd.conf, which has a password,
+    Programs that Prolog and Epilog name without a path are next to slurm.conf too. slurmdbd.conf, which has a password,
     is none of them.
 
     Raises:
@@ -194,10 +194,10 @@ def _read_included(directory: Path, kind: str, name: str, files: dict[str, str])
         if kind == "plugstack.conf":
             # `/` keeps an absolute pattern as it is.
             paths = [path for path in glob.glob(str(directory / match[1])) if os.path.isfile(path)]
-            found = paths if match[1].startswith("/") else [os.path.relpath(path, directory) for path in paths]
+            names = paths if match[1].startswith("/") else [os.path.relpath(path, directory) for path in paths]
         else:
-            found = [other for other in included(files, kind, match[1]) if (directory / other).is_file()]
-        for other in found:
+            names = [other for other in included(files, kind, match[1]) if (directory / other).is_file()]
+        for other in names:
             if other not in files:
                 files[other] = _text(directory / other)
                 _read_included(directory, kind, other, files)

@@ -85,10 +85,10 @@ def _plan_upgrade_to(target: str, installed: Mapping[str, str]) -> dict[str, Any
 
 def _by_version(versions: Mapping[str, str]) -> dict[str, list[str]]:
     """The names of hosts by their version, the most frequent one first."""
-    found: dict[str, list[str]] = {}
+    names_by_version: dict[str, list[str]] = {}
     for name, version in versions.items():
-        found.setdefault(version, []).append(name)
-    return dict(sorted(found.items(), key=lambda entry: -len(entry[1])))
+        names_by_version.setdefault(version, []).append(name)
+    return dict(sorted(names_by_version.items(), key=lambda entry: -len(entry[1])))
 
 
 def _errors(version: str, target: str, hosts: str) -> list[str]:

@@ -59,7 +59,7 @@ def check_resolved_addresses(cluster: ConfiguredCluster) -> Iterator[Finding]:
         yield Finding("slurm.conf", "NodeName", f"found {fold(addresses)!r}, allowed: {allowed}", REFUSED)
     elif nodes := [name for label, name in nodes_by_label.items() if label in unresolved]:
         what = f"found {fold(nodes)!r}, allowed: names whose part before the first dot has an address on this host, too"
-        why = f"slurmctld answers an srun there, and stands still while it looks for {nodes[0].partition('.')[0]!r}"
+        why = f"slurmctld answers an srun there, and stands still while it resolves {nodes[0].partition('.')[0]!r}"
         yield Finding("slurm.conf", "NodeName", f"{what}; {why}", IGNORED)
 
 

@@ -83,7 +83,7 @@ class Step:
 
     @property
     def what(self) -> str:
-        """The change in words: `slurm.conf KillWait`, `NodeName=compute[01-02] Weight`, `PartitionName=gpu`."""
+        """The name of the change: `slurm.conf KillWait`, `NodeName=compute[01-02] Weight`, `PartitionName=gpu`."""
         change = self.change
         subject = f"{change.file}={change.subject}" if change.file in ("NodeName", "PartitionName") else change.file
         own = change.key == change.file
@@ -92,14 +92,14 @@ class Step:
 
     @property
     def action(self) -> str:
-        """Its actions in words."""
-        words = [f"restart {', '.join(self.needs.restart)}"] if self.needs.restart else []
-        words += ["reconfigure"] if self.needs.reconfigure else []
-        words += (
+        """Its actions as text."""
+        actions = [f"restart {', '.join(self.needs.restart)}"] if self.needs.restart else []
+        actions += ["reconfigure"] if self.needs.reconfigure else []
+        actions += (
             [{"nodes": "no job on these nodes", "cluster": "no job at all"}[self.needs.idle]] if self.needs.idle else []
         )
-        words += [f"ends no job from {self.least} on"] if self.least else []
-        return ", ".join(words) or "nothing"
+        actions += [f"ends no job from {self.least} on"] if self.least else []
+        return ", ".join(actions) or "nothing"
 
 
 def steps(
@@ -175,10 +175,10 @@ _NAMESPACES = ("jobcontainertype", "namespacetype")
 
 def _renamed(changes: Sequence[ConfigurationChange]) -> list[ConfigurationChange]:
     """The changes to a new name of a parameter that keep its plugin: job_container/tmpfs to namespace/tmpfs."""
-    found = [change for change in changes if change.file == "slurm.conf" and change.key.lower() in _NAMESPACES]
-    before = {change.before.rpartition("/")[2] for change in found if change.before}
-    after = {change.after.rpartition("/")[2] for change in found if change.after}
-    return found if len(found) == len(_NAMESPACES) and before == after else []
+    renamed = [change for change in changes if change.file == "slurm.conf" and change.key.lower() in _NAMESPACES]
+    before = {change.before.rpartition("/")[2] for change in renamed if change.before}
+    after = {change.after.rpartition("/")[2] for change in renamed if change.after}
+    return renamed if len(renamed) == len(_NAMESPACES) and before == after else []
 
 
 @functools.cache
@@ -225,11 +225,11 @@ def _may_begin_on_a_node(job: JobPlacement) -> bool:
 
 
 def _at_allocation(flags: str | None, version: str) -> bool:
-    """Whether slurmd waits for slurmctld's word to run the prolog, before the first step of a job on a node.
+    """Whether slurmd waits for slurmctld's message to run the prolog, before the first step of a job on a node.
 
-    A job that started without such PrologFlags never gets that word: the first step on a node, as of an srun in a job
-    of several nodes or in an salloc, fails after two times MessageTimeout; the job is requeued and held, and the node
-    is drained (`_wait_for_request_launch_prolog` in `src/slurmd/slurmd/req.c`).
+    A job that started without such PrologFlags never gets it: the first step on a node, as of an srun in a job of
+    several nodes or in an salloc, fails after two times MessageTimeout; the job is requeued and held, and the node is
+    drained (`_wait_for_request_launch_prolog` in `src/slurmd/slurmd/req.c`).
     """
     release = parameters.release_of(version)
     meant = {word for word, releases in words(PROLOG_AT_ALLOCATION).items() if release in releases}
@@ -309,12 +309,12 @@ _ADDRESSES = {"nodeaddr", "nodehostname", "bcastaddr"}
 
 def kinds(configuration: Configuration, nodes: Iterable[str]) -> list[str]:
     """Nodes of the configuration, a hostlist for those whose settings are equal except for their addresses."""
-    found: dict[frozenset[tuple[str, str]], list[str]] = {}
+    names_by_kind: dict[frozenset[tuple[str, str]], list[str]] = {}
     for name in nodes:
         if (settings := configuration.nodes.get(name)) is not None:
             kind = frozenset((key.lower(), value) for key, value in settings if key.lower() not in _ADDRESSES)
-            found.setdefault(kind, []).append(name)
-    return [fold(names) for names in found.values()]
+            names_by_kind.setdefault(kind, []).append(name)
+    return [fold(names) for names in names_by_kind.values()]
 
 
 def removed_nodes(found: Iterable[Step]) -> set[str]:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's files together, the host of slurmctld beside them, and what a rule finds wrong with them."""
+"""Slurm's files together, the host of slurmctld, and what a rule finds wrong with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Host:
     """The properties of slurmctld's host, apart from the checked files."""
 
     text: Callable[[str], str | None]
-    """The text of another file, by its path or its name beside slurm.conf; None: it is not there."""
+    """The text of another file, by its path or its name next to slurm.conf; None: it is not there."""
     plugins: Callable[[str], frozenset[str] | None]
     """The plugins (`auth_munge`) in a PluginDir, or in that of the installed Slurm for ''; None: not known."""
     unresolved: Callable[[Iterable[str]], Iterable[str]]
@@ -61,7 +61,7 @@ class ConfiguredCluster:
         """The value of a parameter."""
         return self.says.settings.get((file, key.lower()), ("", default))[1]
 
-    def words(self, key: str) -> list[str]:
+    def list_of(self, key: str) -> list[str]:
         """The value of a parameter that is a list with commas."""
         return [word.strip() for word in self.get(key).split(",") if word.strip()]
 

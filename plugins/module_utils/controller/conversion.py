@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import beside
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import wrap_command
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import cause
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
@@ -48,8 +48,8 @@ def conversion_conf(text: str, database: str, directory: str) -> str:
         for pairs in lines("slurmdbd.conf", text)
         if not OTHERWISE.match(pairs[0][0].lower())
     ]
-    own = ["DbdHost=localhost", f"PidFile={directory}/slurmdbd.pid", f"StorageLoc={database}"]
-    return "\n".join([*kept, *own]) + "\n"
+    added = ["DbdHost=localhost", f"PidFile={directory}/slurmdbd.pid", f"StorageLoc={database}"]
+    return "\n".join([*kept, *added]) + "\n"
 
 
 def needed_mib(size: int, same: bool) -> Mapping[str, int]:
@@ -73,7 +73,7 @@ class Database:
         """MariaDB's answer. Raises ConversionError."""
         answer = run(["mariadb", self.socket, "--batch", "--skip-column-names"], stdin=question, seconds=600)
         if answer.status:
-            raise ConversionError(f"mariadb: {answer.words}")
+            raise ConversionError(f"MariaDB did not answer the query: {answer.words}")
         return answer.output.strip()
 
     def check_room(self, directory: str) -> int:
@@ -98,9 +98,9 @@ class Database:
     def dump(self, path: str) -> None:
         """Write the database to a file for root, which is never there in part. Raises ConversionError.
 
-        mariadb-dump leaves out the database's own character set, which tables get that are made later.
+        mariadb-dump leaves out the database's own character set, which tables get that are created later.
         """
-        own = self.ask(
+        statement = self.ask(
             "SELECT CONCAT('ALTER DATABASE CHARACTER SET ', default_character_set_name, "
             "' COLLATE ', default_collation_name, ';') "
             f"FROM information_schema.schemata WHERE schema_name = '{self.name}'"
@@ -109,19 +109,19 @@ class Database:
             'umask 077; { echo "$4" && mariadb-dump "$1" --single-transaction --quick --routines "$2"; } >"$3.new" '
             '&& mv "$3.new" "$3"'
         )
-        answer = run(["sh", "-c", script, "sh", self.socket, self.name, path, own], seconds=HOURS)
+        answer = run(["sh", "-c", script, "sh", self.socket, self.name, path, statement], seconds=HOURS)
         if answer.status:
-            raise ConversionError(f"mariadb-dump: {answer.words}")
+            raise ConversionError(f"mariadb-dump could not dump database {self.name}: {answer.words}")
 
     def load(self, path: str, name: str) -> None:
-        """Make a database anew from a dump. Raises ConversionError."""
+        """Create a database from a dump. Raises ConversionError."""
         if not os.path.exists(path):
-            raise ConversionError(f"{path}: the dump is missing")
+            raise ConversionError(f"The dump {path} does not exist, so database {name} cannot be restored")
         self.disconnect(name)
         self.ask(f"DROP DATABASE IF EXISTS `{name}`; CREATE DATABASE `{name}`")
         answer = run(["sh", "-c", 'exec mariadb "$1" "$2" <"$3"', "sh", self.socket, name, path], seconds=HOURS)
         if answer.status:
-            raise ConversionError(f"{path}: mariadb: {answer.words}")
+            raise ConversionError(f"MariaDB could not load the dump {path} into database {name}: {answer.words}")
 
     def disconnect(self, name: str) -> None:
         """End the statements of a slurmdbd that was killed. Raises ConversionError.
@@ -157,7 +157,7 @@ def end_conversion() -> None:
 def convert(unpacked: str, conf: str, database: str, user: str) -> int:
     """Let the unpacked slurmdbd convert a database, in a network of its own, where nobody reaches it.
 
-    Returns the seconds that it took. Raises ConversionError with slurmdbd's message, BesideError.
+    Returns the seconds that it took. Raises ConversionError with slurmdbd's message, OverlayError.
     """
     end_conversion()
     with tempfile.TemporaryDirectory(prefix="gpucluster-slurm-conversion-") as directory:
@@ -169,7 +169,7 @@ def convert(unpacked: str, conf: str, database: str, user: str) -> int:
         service += [f"--setenv=SLURM_CONF={directory}/slurm.conf", "--setenv=LC_ALL=C.UTF-8"]
         began, said = time.monotonic(), list[str]()
         with subprocess.Popen(  # pylint: disable=ansible-bad-function
-            [*service, *beside(unpacked, ["slurmdbd", "-D"])],
+            [*service, *wrap_command(unpacked, ["slurmdbd", "-D"])],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

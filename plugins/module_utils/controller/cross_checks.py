@@ -4,7 +4,7 @@
 """Check Slurm's files together and against the host of slurmctld, for problems that no single file shows.
 
 Each value has been checked by itself before (`parameters`). Refused findings prevent the start of slurmctld or slurmd,
-makes nodes INVAL, or makes Slurm wait; the rest is ignored by Slurm, or does not do what it says. Each rule names its
+make nodes INVAL, or make Slurm wait; the rest is ignored by Slurm, or does not do what it says. Each rule names its
 place in Slurm's source or manual.
 """
 
@@ -95,16 +95,16 @@ def whole(files: Mapping[str, str], host: Host) -> tuple[dict[str, str], list[st
     Raises:
         ConfigurationError: a line of an included file cannot be read.
     """
-    result, found = dict(files), list[Finding]()
+    result, findings = dict(files), list[Finding]()
     for name in CHECKED_FILES:
         text = files.get(name, host.text(name))
         if text is not None:
-            result[name] = _insert_included((name,), text, files, host, found)
-    return result, *_sort_by_effect(found)
+            result[name] = _insert_included((name,), text, files, host, findings)
+    return result, *_sort_by_effect(findings)
 
 
 def _insert_included(
-    path: tuple[str, ...], text: str, files: Mapping[str, str], host: Host, found: list[Finding]
+    path: tuple[str, ...], text: str, files: Mapping[str, str], host: Host, findings: list[Finding]
 ) -> str:
     """The text of a file with those that it includes (`_parse_include_directive` in `src/common/parse_config.c`).
 
@@ -128,13 +128,14 @@ def _insert_included(
         name = match[1].replace("%c", cluster[1].lower() if cluster else "%c")
         included = None if "*" in name or name in path else files.get(name, host.text(name))
         if included is None:
-            why = "Slurm knows no wildcards" if "*" in name else "which is not there or includes itself"
-            found.append(Finding(path[-1], "Include", f"found {name!r}, {why}, allowed: one file beside it", REFUSED))
+            why = "Slurm knows no wildcards" if "*" in name else "which does not exist or includes itself"
+            what = f"found {name!r}, {why}, allowed: one file next to it"
+            findings.append(Finding(path[-1], "Include", what, REFUSED))
             continue
         if "/" in name and "enable_configless" in files.get("slurm.conf", ""):
-            what = f"found {name!r}, which configless hosts do not get, allowed: the name of a file beside slurm.conf"
-            found.append(Finding(path[-1], "Include", what, IGNORED))
+            what = f"found {name!r}, which configless hosts do not get, allowed: the name of a file next to slurm.conf"
+            findings.append(Finding(path[-1], "Include", what, IGNORED))
         for _pairs in lines(name, included):  # names this file and its line where it cannot be read
             pass
-        result.append(_insert_included((*path, name), included, files, host, found))
+        result.append(_insert_included((*path, name), included, files, host, findings))
     return "\n".join([*result, ""])

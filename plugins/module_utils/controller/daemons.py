@@ -50,7 +50,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.socket
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import (
     TrialError,
     short_name,
-    try_out,
+    start_on_trial,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
@@ -130,7 +130,7 @@ class Daemon:
     """Properties of this host that its files must agree with."""
 
     def __init__(self, module: AnsibleModule) -> None:
-        self.patience: int = module.params["patience"]
+        self.timeout: int = module.params["patience"]
 
     def version(self) -> str:
         """The installed release, such as 24.11.5. Raises ConfigError without one."""
@@ -140,7 +140,7 @@ class Daemon:
         """Likewise, with another slurm.conf."""
         answer = run([self.name, "-V"], conf=conf)
         if not (match := re.search(r"\d+\.\d+\.\d+", answer.output)):
-            raise ConfigError(f"{self.name} -V: {answer.words}; is its package installed?")
+            raise ConfigError(f"{self.name} -V shows no version ({answer.words}); is its package installed?")
         return match[0]
 
     def active(self) -> bool:
@@ -160,7 +160,7 @@ class Daemon:
         """Why it does not answer; empty if that is not known."""
         return ""
 
-    def last_words(self) -> str:
+    def read_log_end(self) -> str:
         """The end of its log."""
         return run(["journalctl", "--no-pager", "--output=cat", "--lines=8", f"--unit={self.name}"]).output
 
@@ -182,19 +182,19 @@ class Daemon:
             run(["systemctl", "reset-failed", self.name])
         answer = run(command)
         if answer.status:
-            words = "" if action == "reconfigure" else self.last_words()
-            raise ConfigError(f"{' '.join(command)}: {answer.words}\n{words}".strip())
+            log = "" if action == "reconfigure" else self.read_log_end()
+            raise ConfigError(f"{' '.join(command)} failed: {answer.words}\n{log}".strip())
 
     def wait(self, configuration: Configuration) -> None:
         """Wait until it answers. Raises ConfigError if it has ended, NotYetError if it does not in time."""
-        patience = self.patience + takeover(configuration)
-        deadline = time.monotonic() + patience
+        timeout = self.timeout + takeover(configuration)
+        deadline = time.monotonic() + timeout
         while not self.answers(configuration):
             if not self.active():
-                raise ConfigError(f"{self.name} has ended:\n{self.last_words()}")
+                raise ConfigError(f"{self.name} ended after its start. The end of its log:\n{self.read_log_end()}")
             if time.monotonic() > deadline:
                 reason = self.silence(configuration)
-                raise NotYetError(f"{self.name} does not answer after {patience} s{reason and f' ({reason})'}")
+                raise NotYetError(f"{self.name} does not answer after {timeout} s{reason and f' ({reason})'}")
             time.sleep(1)
 
     # Methods that some daemons override.
@@ -215,7 +215,7 @@ class Daemon:
         """Its present state."""
         return Before({}, frozenset())
 
-    def try_files(self, directory: str) -> None:
+    def check_files(self, directory: str) -> None:
         """Let Slurm check the files in a directory. Raises ConfigError with its message."""
 
     def verify(self, configuration: Configuration, plan: Sequence[Step], before: Before) -> None:
@@ -233,7 +233,7 @@ class Daemon:
     def resume_corrected(self, _configuration: Configuration, _plan: Sequence[Step], _since: float) -> list[str]:
         """Resume nodes that it has drained itself since a time because of a program that the plan replaces.
 
-        Returns remarks.
+        Returns a message for each reason.
         """
         return []
 
@@ -254,14 +254,14 @@ class Slurmdbd(Daemon):
             return self.version_with(os.path.join(directory, "slurm.conf"))
 
     def act(self, action: str, configuration: Configuration) -> None:
-        make_archive(configuration)
+        create_archive(configuration)
         super().act(action, configuration)
 
     def answers(self, configuration: Configuration) -> bool:
         return not self.silence(configuration)
 
     def silence(self, configuration: Configuration) -> str:
-        # Another daemon can have its port. slurmdbd is proven by its process, its port and its protocol.
+        # Another daemon can have its port, so slurmdbd is recognized by its process, its port and its protocol.
         process, port = self.main_process(), dbd_port(configuration)
         if not process:
             return f"systemd does not run {self.name}"
@@ -274,7 +274,7 @@ class Slurmdbd(Daemon):
             answer = run(command, seconds=30, conf=path)
         return f"sacctmgr: {answer.words}" if answer.status else ""
 
-    def try_files(self, directory: str) -> None:
+    def check_files(self, directory: str) -> None:
         with open(os.path.join(directory, self.conf), encoding="utf-8") as file:
             configuration = read({self.conf: file.read()})
         if not self.active():
@@ -321,17 +321,17 @@ def check_state(version: str, directory: str) -> None:
         )
 
 
-def make_archive(configuration: Configuration) -> None:
-    """Make the directory of the archive, without which slurmdbd does not start (`read_slurmdbd_conf`).
+def create_archive(configuration: Configuration) -> None:
+    """Create the directory of the archive, without which slurmdbd does not start (`read_slurmdbd_conf`).
 
-    The user of slurmdbd makes it, so that root follows no link below a directory of this user. Raises ConfigError.
+    The user of slurmdbd creates it, so that root follows no link below a directory of this user. Raises ConfigError.
     """
     _key, path = configuration.settings.get((Slurmdbd.conf, "archivedir"), ("", ""))
     _key, user = configuration.settings.get((Slurmdbd.conf, "slurmuser"), ("", "root"))
     if path:
         answer = run(["runuser", "-u", user, "--", "mkdir", "--parents", "--mode=0700", path])
         if answer.status:
-            what = f"found '{path}', which user {user} cannot make: {answer.words}"
+            what = f"found '{path}', which user {user} cannot create: {answer.words}"
             raise ConfigError(f"{Slurmdbd.conf}: ArchiveDir: {what}")
 
 
@@ -348,7 +348,7 @@ def client_conf(configuration: Configuration, address: str) -> str:
     """A slurm.conf with which sacctmgr asks slurmdbd at an address; its host needs no slurm.conf of its own."""
     shared = (configuration.settings.get((Slurmdbd.conf, key.lower())) for key in SHARED)
     pairs = {
-        "ClusterName": "proof",
+        "ClusterName": "check",
         "SlurmctldHost": "localhost",
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": address,
@@ -373,8 +373,8 @@ class Slurmctld(Daemon):
             return False
         name = serving()
         # Slurm finds itself among SlurmctldHost by the name of its host, or else by its addresses.
-        own = short_name(socket.gethostname())
-        return name != "" and (short_name(name) == own or own not in controllers(configuration))
+        host = short_name(socket.gethostname())
+        return name != "" and (short_name(name) == host or host not in controllers(configuration))
 
     def possible_jobs(self, configuration: Configuration) -> list[JobPlacement]:
         state = configuration.settings.get(("slurm.conf", "statesavelocation"), ("", "/var/spool"))[1]
@@ -389,7 +389,7 @@ class Slurmctld(Daemon):
         shown = ask("squeue", "--noheader", "--Format", ",".join(f"{field}:|" for field in fields))
         return [placement(line.split("|")) for line in filter(None, shown.split("\n"))]
 
-    def try_files(self, directory: str) -> None:
+    def check_files(self, directory: str) -> None:
         answer = run(["sinfo", "--version"], conf=f"{directory}/slurm.conf")
         if answer.status:
             raise ConfigError(answer.words.replace(f"{directory}/", ""))
@@ -399,7 +399,7 @@ class Slurmctld(Daemon):
         if not self.active():
             check_state(self.version(), settings.get(("slurm.conf", "statesavelocation"), ("", ""))[1])
         try:
-            try_out(directory, account(user) or user)
+            start_on_trial(directory, account(user) or user)
         except TrialError as error:
             raise ConfigError(str(error)) from None
 
@@ -422,9 +422,9 @@ class Slurmctld(Daemon):
         if not self.answers(configuration):
             return super().before(configuration)
         nodes = self.states()
-        there = reachable(configuration, those_up(nodes))
+        reached = reachable(configuration, those_up(nodes))
         unlike = frozenset(line.partition(":")[0] for line in self.unlike(configuration))
-        return Before({node: state for node, state in nodes.items() if node in there}, unlike)
+        return Before({node: state for node, state in nodes.items() if node in reached}, unlike)
 
     def states(self) -> Nodes:
         """State and reason of each node."""
@@ -446,10 +446,10 @@ class Slurmctld(Daemon):
         return config, nodes, ask("scontrol", "--all", "--oneliner", "show", "partition")
 
     def verify(self, configuration: Configuration, plan: Sequence[Step], before: Before) -> None:
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + self.timeout
         while True:
             unlike = [line for line in self.unlike(configuration) if line.partition(":")[0] not in before.unlike]
-            if not parts_daemons(plan):  # a node that is refused differs as well, and has a reason to tell
+            if not parts_daemons(plan):  # a node that is refused differs as well, and its reason is the better message
                 self.wait_for_nodes(those_up(before.nodes) - removed_nodes(plan))
             if not unlike:
                 return
@@ -460,18 +460,18 @@ class Slurmctld(Daemon):
 
     def wait_for_nodes(self, wanted: set[str]) -> None:
         """Wait until nodes can have jobs. Raises ConfigError if one is refused, or does not come in time."""
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + self.timeout
         while missing := sorted(wanted - those_up(nodes := self.states())):
             # They will not be up again by themselves.
             if refused := [node for node in missing if node in nodes and is_refused(*nodes[node])]:
                 raise ConfigError(f"Slurm no longer accepts {fold(refused)}: {nodes[refused[0]][1]}")
             if time.monotonic() > deadline:
-                raise ConfigError(f"{fold(missing)} were up before, and are not up again after {self.patience} s")
+                raise ConfigError(f"{fold(missing)} were up before the change, but not {self.timeout} s after it")
             time.sleep(1)
 
     def resume(self, configuration: Configuration, before: Before) -> None:
         whole = {node for node in those_up(before.nodes) if "drain" not in before.nodes[node][0]}
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + self.timeout
         while self.answers(configuration) and time.monotonic() < deadline:
             nodes = self.states()
             drained = sorted(node for node in whole & nodes.keys() if re.match("inval|drain", nodes[node][0]))
@@ -487,16 +487,16 @@ class Slurmctld(Daemon):
             return []
         user = configuration.settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
         shown = ask("sinfo", "--noheader", "--Node", "--all", "--format=%N|%T|%H|%u|%E")
-        found: dict[str, list[str]] = {}
+        nodes_by_reason: dict[str, list[str]] = {}
         for row in filter(None, dict.fromkeys(shown.split("\n"))):  # a node has a row for each partition
             node, state, when, who, reason = row.split("|", 4)
             if reason in programs and "drain" in state and who == user and _seconds(when) >= int(since):
-                found.setdefault(reason, []).append(node)
-        for nodes in found.values():
+                nodes_by_reason.setdefault(reason, []).append(node)
+        for nodes in nodes_by_reason.values():
             ask("scontrol", "update", f"nodename={fold(nodes)}", "state=resume", f"reason={CLEARED}")
         return [
-            f"{fold(nodes)}: resumed; Slurm had drained them because of the former {programs[reason]} ({reason})"
-            for reason, nodes in found.items()
+            f"Resumed {fold(nodes)}, drained by slurmctld because of the previous {programs[reason]} ({reason})"
+            for reason, nodes in nodes_by_reason.items()
         ]
 
 
@@ -522,10 +522,10 @@ def placement(row: Sequence[str]) -> JobPlacement:
         "overdue": left in ("0:00", "INVALID"),  # less than nothing is shown as the latter (`_print_secs`)
         "reserved": reservation not in ("", "(null)", "N/A"),
     }
-    found = frozenset(trait for trait, there in traits.items() if there)
+    present = frozenset(trait for trait, there in traits.items() if there)
     gres = any("gres" in text for text in resources)
     asked = frozenset(expand(required if required not in ("(null)", "N/A") else ""))
-    return JobPlacement(number, partition, frozenset(expand(nodes)), gres, found, seconds, asked)
+    return JobPlacement(number, partition, frozenset(expand(nodes)), gres, present, seconds, asked)
 
 
 def controllers(configuration: Configuration) -> list[str]:
@@ -537,7 +537,7 @@ def controllers(configuration: Configuration) -> list[str]:
 def takeover(configuration: Configuration) -> int:
     """Seconds by which slurmctld on this host may answer later than it starts, since another controller serves first.
 
-    run_backup() in src/slurmctld/backup.c: it looks three times in this time, and needs one look more.
+    run_backup() in src/slurmctld/backup.c: it asks three times in this time, and once more after it.
     """
     if short_name(socket.gethostname()) not in controllers(configuration)[1:]:
         return 0

@@ -5,9 +5,9 @@
 
 A value is compared by its meaning to Slurm: `KillWait=0x1e` is shown as `30 sec`, `DebugFlags=net` as `Network`.
 How it is shown: `slurm_ctl_conf_2_key_pairs` in `src/api/config_info.c`, `slurm_sprint_node_table` and
-`slurm_sprint_partition_info` in `node_info.c` and `partition_info.c` beside it.
+`slurm_sprint_partition_info` in `node_info.c` and `partition_info.c` there.
 
-A difference takes a change back, so what Slurm shows as something else than it has been told is not compared
+A difference takes a change back, so what Slurm shows as something else than it was given is not compared
 (NOT_COMPARED), nor is a parameter of slurm.conf that it does not show, or that the file does not have. Nor is what a
 running cluster changes by itself: states and their reasons, nodes in state FUTURE, addresses of cloud nodes, generic
 resources that nodes have added types and cores to. What `scontrol update` has changed is compared: a reconfigure and a
@@ -98,7 +98,7 @@ def in_force(
     """The changes of slurm.conf whose result slurmctld already has in force. Args and Raises: as of `differences`.
 
     Changes of other files, and of values that it does not show, are not among them. If a change removes a parameter,
-    its former value must not be in force.
+    its previous value must not be in force.
     """
     release = patch_release_of(version)
     shown = {"NodeName": shown_lines("NodeName", nodes), "PartitionName": shown_lines("PartitionName", partitions)}
@@ -128,13 +128,13 @@ def in_force(
 
 def shown_config(text: str) -> dict[str, str]:
     """Parameters in the output of `scontrol show config`, by key in small letters; repeated ones parted by blanks."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for line in text.partition("\n\n")[0].split("\n"):
         key, equals, value = line.partition("=")
         name = key.strip().lower().partition("[")[0]
         if equals:
-            found[name] = f"{found[name]} {value.strip()}" if name in found else value.strip()
-    return found
+            settings[name] = f"{settings[name]} {value.strip()}" if name in settings else value.strip()
+    return settings
 
 
 def shown_lines(kind: str, text: str) -> dict[str, dict[str, str]]:
@@ -142,12 +142,12 @@ def shown_lines(kind: str, text: str) -> dict[str, dict[str, str]]:
 
     Of a key that is there twice the first one is meant: Reason and what else is free text is behind the parameters.
     """
-    found = {}
+    lines = {}
     for line in text.split("\n"):
         if line.startswith(f"{kind}="):
             pairs = _PAIR.findall(line)
-            found[pairs[0][1]] = {key.lower(): value for key, value in reversed(pairs)}
-    return found
+            lines[pairs[0][1]] = {key.lower(): value for key, value in reversed(pairs)}
+    return lines
 
 
 def _describe_settings(conf: Wanted, shown: Shown, nodes: int, release: str) -> Iterator[str]:
@@ -206,14 +206,14 @@ class _WantedNode:
 def _read_wanted_nodes(configuration: Configuration, conf: Wanted) -> dict[str, _WantedNode]:
     """The nodes of the file by name."""
     unsaid = {} if "include" in conf else IF_NOT_SAID["NodeName"]
-    said: dict[Pairs, Wanted] = {}
+    settings: dict[Pairs, Wanted] = {}
     nodes = {}
     for name, pairs in configuration.nodes.items():
         address = {key.lower(): value for key, value in pairs if key.lower() in _ADDRESS}
         shared = tuple(pair for pair in pairs if pair[0].lower() not in address)
-        if shared not in said:
-            said[shared] = {**unsaid, **by_key(shared)}
-        nodes[name] = _WantedNode(shared, address, said[shared])
+        if shared not in settings:
+            settings[shared] = {**unsaid, **by_key(shared)}
+        nodes[name] = _WantedNode(shared, address, settings[shared])
     return nodes
 
 
@@ -351,10 +351,10 @@ def _exclusive(wanted: dict[str, str]) -> dict[str, str]:
     }
     mode = next((mode for mode, there in modes.items() if there), "NO")
     others = {key: value for key, value in wanted.items() if key not in ("exclusivetopo", "exclusiveuser")}
-    found = {"exclusive": mode, **others}
-    if found["exclusive"].upper() in ("NODE", "TOPO"):
-        found.pop("oversubscribe", None)
-    return found
+    result = {"exclusive": mode, **others}
+    if result["exclusive"].upper() in ("NODE", "TOPO"):
+        result.pop("oversubscribe", None)
+    return result
 
 
 def _describe_members(partition: str, wanted: str, found: str, configuration: Configuration) -> Iterator[str]:
@@ -366,14 +366,14 @@ def _describe_members(partition: str, wanted: str, found: str, configuration: Co
     if functions(wanted) or any(node_set.feature and node_set.name in names_in(wanted) for node_set in sets):
         return
     names = {*members(wanted, sets, dict.fromkeys(configuration.nodes, ()))}
-    there = {name for name in expand(found if found.lower() not in NOTHING else "") if name in configuration.nodes}
-    for text, nodes in (("the file has", names - there), ("slurmctld has", there - names)):
+    present = {name for name in expand(found if found.lower() not in NOTHING else "") if name in configuration.nodes}
+    for text, nodes in (("the file has", names - present), ("slurmctld has", present - names)):
         if nodes:
             yield f"PartitionName={partition} Nodes: only {text} {fold(sorted(nodes))}"
 
 
 def _line(subject: str, key: str, wanted: str, found: str) -> str:
-    """A difference in words."""
+    """The line for a difference."""
     return f"{subject} {key}: the file has {wanted or 'nothing'}, slurmctld {found or 'nothing'}"
 
 
@@ -384,9 +384,9 @@ def _different(table: str, wanted: Wanted, shown: Shown, release: str) -> Iterat
         ruled = wanted.get(_RULED.get(key, ""), "ALL" if key.startswith("deny") else None)
         if parameter is None or key in NOT_COMPARED[table] or key == "nodes" or ruled not in (None, "ALL"):
             continue
-        found = _find_shown(table, key, shown)
-        if found is not None and not _same(table, key, value, found, release):
-            yield parameter.name, value, found
+        value_shown = _find_shown(table, key, shown)
+        if value_shown is not None and not _same(table, key, value, value_shown, release):
+            yield parameter.name, value, value_shown
 
 
 _RULED = {weak: strong for strong, weak in RIVALS.items()}

@@ -48,8 +48,8 @@ def check_parameters(files: Mapping[str, str], version: str) -> tuple[list[str],
                 checked.append((f"{file}: {pairs[0][0]}={pairs[0][1]}: ", kind, [*pairs]))
         for place, kind, values in checked:
             for problem in parameters.problems(kind, values, version):
-                words = refused if problem.effect == parameters.REFUSED else ignored
-                words.append(f"{place}{problem.key}: {problem.text}")
+                lines_of_effect = refused if problem.effect == parameters.REFUSED else ignored
+                lines_of_effect.append(f"{place}{problem.key}: {problem.text}")
     return refused, ignored
 
 
@@ -93,7 +93,7 @@ def check_wanted_files(
     if refused:
         raise ConfigError("\n".join(refused))
     with candidate_directory(module, whole, gone) as directory:
-        daemon.try_files(directory)
+        daemon.check_files(directory)
     return ignored
 
 

@@ -45,7 +45,7 @@ def check_gres(cluster: ConfiguredCluster) -> Iterator[Finding]:
         lines = cluster.says.gres.get(name, ())
         if lines or "gres" in values:
             alike.setdefault((values.get("gres", ""), lines), []).append(name)
-    types = cluster.words("GresTypes")
+    types = cluster.list_of("GresTypes")
     nodes_by_problem: dict[_GresProblem, list[str]] = {}
     for (value, lines), names in alike.items():
         problems = [*_check_names(value, types)]

@@ -23,9 +23,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_
 )
 
 HOSTS = "/etc/hosts"
-# How many names are looked up at once, and for how many seconds; those without an answer by then are not checked.
-LOOKUPS = 64
-PATIENCE = 15
+# How many names are resolved at once, and for how many seconds; those without an answer by then are not checked.
+THREADS = 64
+TIMEOUT = 15
 
 
 def this_host(module: AnsibleModule, directory: str) -> Host:
@@ -36,7 +36,7 @@ def this_host(module: AnsibleModule, directory: str) -> Host:
     """
 
     def plugins(plugin_dir: str) -> frozenset[str] | None:
-        """The plugins in a PluginDir, or where slurmctld finds its library, which Slurm installs beside them."""
+        """The plugins in a PluginDir, or next to slurmctld's library, where Slurm installs them."""
         if not plugin_dir:
             slurmctld = module.get_bin_path("slurmctld")
             libraries = run(["ldd", slurmctld]).output if slurmctld else ""
@@ -52,7 +52,7 @@ def this_host(module: AnsibleModule, directory: str) -> Host:
     return Host(
         text=lambda name: text(os.path.join(directory, name)),
         plugins=plugins,
-        unresolved=lambda names: [] if module.check_mode else unresolved(names),
+        unresolved=lambda names: [] if module.check_mode else find_unresolved(names),
         account=account,
         started_as=started_as,
         writes=lambda user, path: module.check_mode or writes(user, path),
@@ -107,7 +107,7 @@ def installed(plugin_dir: str) -> frozenset[str] | None:
     return frozenset(file.removesuffix(".so") for file in files if file.endswith(".so"))
 
 
-def unresolved(names: Iterable[str], hosts: str = HOSTS, patience: float = PATIENCE) -> list[str]:
+def find_unresolved(names: Iterable[str], hosts: str = HOSTS, timeout: float = TIMEOUT) -> list[str]:
     """The names without an address. The file of hosts is read once; what it lacks is asked from the resolver."""
     lines = (line.partition("#")[0].split() for line in (text(hosts) or "").split("\n"))
     known = {name for line in lines for name in line[1:]}
@@ -118,7 +118,7 @@ def unresolved(names: Iterable[str], hosts: str = HOSTS, patience: float = PATIE
     missing: list[str] = []
 
     def ask() -> None:
-        """Look up names until there is none left."""
+        """Resolve names until there is none left."""
         while True:
             try:
                 name = wanted.get_nowait()
@@ -130,10 +130,10 @@ def unresolved(names: Iterable[str], hosts: str = HOSTS, patience: float = PATIE
                 missing.append(name)
 
     # Daemon threads: one that waits for a dead name server must not keep the module from its end.
-    threads = [threading.Thread(target=ask, daemon=True) for _number in range(min(LOOKUPS, wanted.qsize()))]
+    threads = [threading.Thread(target=ask, daemon=True) for _number in range(min(THREADS, wanted.qsize()))]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
     return [*missing]

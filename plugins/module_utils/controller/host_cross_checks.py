@@ -170,7 +170,7 @@ def check_programs(cluster: ConfiguredCluster) -> Iterator[Finding]:
                 continue
             script = cluster.host.text(path)
             if script is None:
-                yield Finding("slurm.conf", key, f"found {path!r}, which is no file beside slurm.conf", REFUSED)
+                yield Finding("slurm.conf", key, f"found {path!r}, which is no file next to slurm.conf", REFUSED)
                 continue
             try:
                 check_script(content_of(script))

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files that slurm_config keeps on a host: the last good ones, the former ones, and those of another origin."""
+"""The files that slurm_config keeps on a host: the last good ones, the previous ones, and those of another origin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_check
 KEPT = "/var/lib/gpucluster-slurm"
 GOOD = f"{KEPT}/good"
 HOSTS = removed_hosts.HOSTS
-FORMER = f"{KEPT}/former"
+PREVIOUS = f"{KEPT}/former"
 FOUND = f"{KEPT}/found"
 """Slurm's files of a cluster of another origin, as they were before the collection wrote its own."""
 READ_AT_START = f"{KEPT}/slurmd"
@@ -33,7 +33,7 @@ FILES = f"{KEPT}/files"
 PROGRAMS = f"{KEPT}/programs"
 """The programs in force that can drain nodes. The time of the file is that of their last change."""
 NODES = "nodes"
-"""Name of the file in FORMER with the nodes that were up before the change."""
+"""Name of the file in PREVIOUS with the nodes that were up before the change."""
 
 
 def read_texts(directory: str, names: Sequence[str]) -> dict[str, str]:
@@ -49,7 +49,7 @@ def read_good_texts(directory: str, names: Sequence[str]) -> dict[str, str]:
 
 def list_records() -> list[str]:
     """The paths of what is kept about slurmctld, apart from its files."""
-    return [FILES, PROGRAMS, READ_AT_START, HOSTS, FORMER]
+    return [FILES, PROGRAMS, READ_AT_START, HOSTS, PREVIOUS]
 
 
 def read_recorded_names() -> list[str]:
@@ -111,25 +111,25 @@ def keep_found(directory: str) -> None:
             os.rename(whole, FOUND)
 
 
-def keep_former(texts: Mapping[str, str], nodes: Sequence[str]) -> None:
-    """Keep the files that a change replaces, and the nodes that were up; those before an unproven change stay."""
-    if not os.path.isdir(FORMER):
-        shutil.rmtree(f"{FORMER}.new", ignore_errors=True)  # only a run that was killed has left one
-        os.makedirs(f"{FORMER}.new", mode=0o700)
+def keep_previous_files(texts: Mapping[str, str], nodes: Sequence[str]) -> None:
+    """Keep the files that a change replaces, and the nodes that were up; those before an unconfirmed change stay."""
+    if not os.path.isdir(PREVIOUS):
+        shutil.rmtree(f"{PREVIOUS}.new", ignore_errors=True)  # only a run that was killed has left one
+        os.makedirs(f"{PREVIOUS}.new", mode=0o700)
         kept = {**texts, NODES: "\n".join(nodes)}
-        write([File(f"{FORMER}.new/{name}", content_of(text), mode=0o600) for name, text in kept.items()])
-        os.rename(f"{FORMER}.new", FORMER)
+        write([File(f"{PREVIOUS}.new/{name}", content_of(text), mode=0o600) for name, text in kept.items()])
+        os.rename(f"{PREVIOUS}.new", PREVIOUS)
 
 
-def forget_former() -> None:
-    """Remove the former files. Their directory gets another name first, so that it is never there in part."""
-    shutil.rmtree(f"{FORMER}.old", ignore_errors=True)  # only a run that was killed has left one
-    if os.path.isdir(FORMER):
-        os.rename(FORMER, f"{FORMER}.old")
-        shutil.rmtree(f"{FORMER}.old")
+def remove_previous_files() -> None:
+    """Remove the previous files. Their directory gets another name first, so that it is never there in part."""
+    shutil.rmtree(f"{PREVIOUS}.old", ignore_errors=True)  # only a run that was killed has left one
+    if os.path.isdir(PREVIOUS):
+        os.rename(PREVIOUS, f"{PREVIOUS}.old")
+        shutil.rmtree(f"{PREVIOUS}.old")
 
 
-def read_former_files() -> tuple[dict[str, str], list[str]]:
-    """The files that were in force before an unproven change, and the nodes that were up; without one nothing."""
-    texts = read_texts(FORMER, os.listdir(FORMER) if os.path.isdir(FORMER) else [])
+def read_previous_files() -> tuple[dict[str, str], list[str]]:
+    """The files that were in force before an unconfirmed change, and the nodes that were up; both empty without one."""
+    texts = read_texts(PREVIOUS, os.listdir(PREVIOUS) if os.path.isdir(PREVIOUS) else [])
     return texts, texts.pop(NODES, "").split()

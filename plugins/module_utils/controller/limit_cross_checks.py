@@ -33,8 +33,8 @@ _NEEDS_SLURMDBD = ("AccountingStorageEnforce", "PriorityWeightAge", "PriorityWei
 
 def check_counted_resources(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Counted resources that do not exist, or that need a database."""
-    gres_types = {*cluster.words("GresTypes")}
-    for word in cluster.words("AccountingStorageTRES"):
+    gres_types = {*cluster.list_of("GresTypes")}
+    for word in cluster.list_of("AccountingStorageTRES"):
         tres = word.lower()
         name = word.partition("/")[2].partition(":")[0]
         if tres in _TRES:
@@ -98,7 +98,7 @@ def check_confinement(cluster: ConfiguredCluster) -> Iterator[Finding]:
     confinement = _read_confinement(cluster)
     for key in () if confinement.by_cgroup else confinement.constrained:
         yield Finding("cgroup.conf", key, "found 'YES', allowed: with TaskPlugin=task/cgroup", IGNORED)
-    killed = "overmemorykill" in map(str.lower, cluster.words("JobAcctGatherParams"))
+    killed = "overmemorykill" in map(str.lower, cluster.list_of("JobAcctGatherParams"))
     if confinement.memory and killed:  # `read_slurm_conf`
         what = "found 'OverMemoryKill', allowed: without ConstrainRAMSpace and ConstrainSwapSpace in cgroup.conf"
         yield Finding("slurm.conf", "JobAcctGatherParams", what, REFUSED)

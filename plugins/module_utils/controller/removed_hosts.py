@@ -63,13 +63,13 @@ def addresses() -> dict[str, str]:
     return {name: str(address) for name, address in noted(ADDRESSES).items()}
 
 
-def keep_addresses(found: Mapping[str, str]) -> None:
-    """Note the addresses of hosts that could not be cleaned. Raises FileError."""
+def record_addresses(found: Mapping[str, str]) -> None:
+    """Record the addresses of hosts that could not be cleaned. Raises FileError."""
     if found != addresses():
         write([File(ADDRESSES, f"{json.dumps(found)}\n".encode())])
 
 
-def back(gone: Iterable[str], taken: Collection[str]) -> dict[str, str]:
+def find_answering(gone: Iterable[str], taken: Collection[str]) -> dict[str, str]:
     """The hosts that have left and answer again, with their address; `taken`: addresses that other hosts have now."""
     known = addresses()
     asked = {name: known[name] for name in gone if known.get(name, "") not in ("", *taken)}
@@ -81,14 +81,14 @@ def _answers(address: str) -> bool:
     return not all(connection_error(address, port, 1) for port in PORTS)
 
 
-def remarks(gone: Iterable[str], again: Mapping[str, str] | None = None) -> list[str]:
-    """What to do about hosts that have left, in words; `again`: those that answer, with their address."""
+def describe_removed(gone: Iterable[str], again: Mapping[str, str] | None = None) -> list[str]:
+    """What to do about hosts that have left, as messages; `again`: those that answer, with their address."""
     names = fold([*gone])
     if not names:
         return []
     answering = "; ".join(f"{name} answers at {address}" for name, address in (again or {}).items())
     return [
-        f"{names}: no longer in the cluster, and still with the munge key, and perhaps with a slurmd that runs"
-        f"{f' ({answering})' if answering else ''}. Clean these hosts by hand (docs/admin/nodes.md, Clean a host by "
+        f"Hosts that have left the cluster but are not cleaned: {names}{f' ({answering})' if answering else ''}. They "
+        "still have the munge key, and slurmd may run there. Clean them by hand (docs/admin/nodes.md, Clean a host by "
         f"hand), and confirm it with -e slurmctld_cleaned_hosts='{names}'"
     ]

@@ -73,7 +73,7 @@ def parsed(library: str, path: str, key: str) -> str | None:
 
 def secret_problem(name: str, text: str, library: str | None) -> str:
     """Why Slurm would read other values in a file with secrets than the ones that it was written for; empty if it reads
-    these. The words have no value.
+    these. The message shows no value.
 
     name: of the file. text: its lines, `Key=value`. library: Slurm's; None where its parser cannot be asked.
     """
@@ -128,8 +128,8 @@ def parser(library: str) -> Callable[[str, str], bytes | None]:
         options: Any = (_Option * 2)(_Option(key=key.encode(), type=_STRING), _Option())
         table, value = create(options), ctypes.c_char_p()
         wrong = parse_file(table, None, path.encode(), 0, None)
-        found = None if wrong or not get_string(ctypes.byref(value), key.encode(), table) else value.value
+        result = None if wrong or not get_string(ctypes.byref(value), key.encode(), table) else value.value
         destroy(table)
-        return found
+        return result
 
     return read

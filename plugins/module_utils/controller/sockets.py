@@ -65,8 +65,8 @@ def sockets(port: int) -> list[Socket]:
 
 def address_of(process: int, port: int) -> str:
     """The address on which a process listens on a port; empty if it does not."""
-    own = _inodes(process)
-    return next((found.address for found in sockets(port) if found.inode in own), "")
+    inodes = _inodes(process)
+    return next((found.address for found in sockets(port) if found.inode in inodes), "")
 
 
 def listener(port: int) -> tuple[int, str]:

@@ -25,15 +25,15 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist
 KEY = "slurm_conf.StateSaveLocation"
 
 VISIBLE = 5.0
-"""Seconds that a file may take to be seen on another host. NFS asks the server for a name that it has never looked up;
+"""Seconds that a file may take to be seen on another host. NFS asks the server for a name that it has never asked for;
 other file systems may answer from a cache for a second."""
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 """Seconds after which a file system is one that does not answer. A process that waits for a lost server of NFS cannot
 be ended, and one that waits for it waits as long."""
 
 LEFT_OVER = 600
-"""Seconds after which a file of a proof is that of a run that was killed. A proof takes a few."""
+"""Seconds after which a test file is that of a run that was killed. A check takes a few."""
 
 _PREFIX = ".gpucluster-slurm-"
 _NAME = re.compile(re.escape(_PREFIX) + "[0-9a-f]{16}")
@@ -64,7 +64,7 @@ def mount_of(mountinfo: str, number: int, root: int) -> dict[str, Any]:
     """
     mounts = {mount.number: mount for mount in all_mounts(mountinfo)}
     mount, top = mounts[number], mounts[root]
-    # What an automount mounts comes and goes; the automount stays, and nothing can be made on it.
+    # What an automount mounts comes and goes; the automount stays, and nothing can be created on it.
     automount, above = None, mounts.get(number)
     while above and not automount:
         automount = above if above.type == "autofs" else None
@@ -85,9 +85,9 @@ def _mount_number(descriptor: int) -> int:
         return int(dict(line.split(":") for line in file)["mnt_id"])
 
 
-def look(path: str) -> dict[str, Any]:
+def read_directory(path: str) -> dict[str, Any]:
     """The mount of a directory, and its inode and owner, which are None where it is not there: then it is the mount
-    that it would be made on.
+    that it would be created on.
 
     Raises:
         OSError: it is no directory, or may not be reached.
@@ -139,11 +139,11 @@ def write(path: str) -> str:
     return name
 
 
-def _of_proofs(path: str, names: Sequence[str]) -> list[str]:
-    """The paths of files of proofs. The names come from another host: StateDirectoryError if one is something else."""
+def _paths_of_test_files(path: str, names: Sequence[str]) -> list[str]:
+    """The paths of test files. The names come from another host: StateDirectoryError if one is something else."""
     for name in names:
         if not _NAME.fullmatch(name):
-            raise StateDirectoryError(f"{name!r} is no file of a proof")
+            raise StateDirectoryError(f"{name!r} is not the name of a test file of this check")
     return [os.path.join(path, name) for name in names]
 
 
@@ -152,7 +152,7 @@ def unseen(path: str, names: Sequence[str], seconds: float = VISIBLE) -> list[st
 
     Raises OSError, and StateDirectoryError.
     """
-    files = dict(zip(names, _of_proofs(path, names)))
+    files = dict(zip(names, _paths_of_test_files(path, names)))
     deadline = time.monotonic() + seconds
     while True:
         files = {name: file for name, file in files.items() if not _holds(file, name)}
@@ -171,8 +171,8 @@ def _holds(file: str, text: str) -> bool:
 
 
 def remove(path: str, names: Sequence[str]) -> None:
-    """Remove files that `write` has made. Raises OSError, and StateDirectoryError."""
-    for file in _of_proofs(path, names):
+    """Remove files that `write` has written. Raises OSError, and StateDirectoryError."""
+    for file in _paths_of_test_files(path, names):
         with suppress(FileNotFoundError):  # another run may have taken it for one that was left
             os.unlink(file)
 
@@ -237,7 +237,7 @@ def _difference(written: Mapping[str, _Answer], seen: Mapping[str, _Answer]) -> 
 # -- as the user slurm -----------------------------------------------------------------------------------------------
 
 
-def as_user(user_id: int, work: Callable[[], dict[str, Any]], seconds: float = PATIENCE) -> dict[str, Any]:
+def as_user(user_id: int, work: Callable[[], dict[str, Any]], seconds: float = TIMEOUT) -> dict[str, Any]:
     """The result of `work` in a process of its own, with the rights of a user, which need not exist yet.
 
     root has less of them than slurm where a server of NFS takes root for nobody (`root_squash` in exports(5)). `work`

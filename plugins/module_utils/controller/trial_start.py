@@ -24,11 +24,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import opener
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
-# Seconds to start or to refuse.
-PATIENCE = 60
+# Seconds in which slurmctld starts or refuses the files.
+TIMEOUT = 60
 # Settings that a second slurmctld must not have: accounting, state and logs of the first one, programs that it would
 # run.
-NOT_TRIED = {
+LEFT_OUT = {
     "accountingstorageenforce",
     "accountingstoragetres",
     "accountingstoragetype",
@@ -91,13 +91,13 @@ def trial_conf(text: str, directory: str) -> str:
         f"SlurmctldPort={port}",
         "MailProg=/bin/true",
     ]
-    own = short_name(socket.gethostname())
-    found = [*lines("slurm.conf", text)]
-    alone = any(_is_controller(pair, own) for pairs in found for pair in pairs)
-    for pairs in found:
-        if alone and pairs[0][0].lower() == "slurmctldhost" and not _is_controller(pairs[0], own):
+    host = short_name(socket.gethostname())
+    all_lines = [*lines("slurm.conf", text)]
+    alone = any(_is_controller(pair, host) for pairs in all_lines for pair in pairs)
+    for pairs in all_lines:
+        if alone and pairs[0][0].lower() == "slurmctldhost" and not _is_controller(pairs[0], host):
             continue
-        kept = [pair for pair in pairs if pair[0].lower() not in NOT_TRIED]
+        kept = [pair for pair in pairs if pair[0].lower() not in LEFT_OUT]
         if table_of("slurm.conf", pairs) == "NodeName":
             kept = [pair for pair in kept if pair[0].lower() not in ("nodeaddr", "nodehostname", "port", "bcastaddr")]
             kept += [("NodeAddr", "127.0.0.1"), ("Port", "1")]
@@ -110,7 +110,7 @@ def _is_controller(pair: tuple[str, str], host: str) -> bool:
     return pair[0].lower() == "slurmctldhost" and short_name(pair[1]) == host
 
 
-def try_out(directory: str, user: str) -> None:
+def start_on_trial(directory: str, user: str) -> None:
     """Start a second slurmctld with the files, until it runs or refuses them.
 
     Raises: TrialError: it refuses them; with its message.
@@ -123,7 +123,7 @@ def try_out(directory: str, user: str) -> None:
     os.mkdir(os.path.join(directory, STATE), mode=0o700)
     shutil.chown(os.path.join(directory, STATE), user, user)
     shutil.chown(directory, user, user)
-    command = ["timeout", "--signal=KILL", str(PATIENCE), "slurmctld", "-D", "-c", "-f", path]
+    command = ["timeout", "--signal=KILL", str(TIMEOUT), "slurmctld", "-D", "-c", "-f", path]
     said: list[str] = []
     with subprocess.Popen(  # pylint: disable=ansible-bad-function
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True

@@ -18,10 +18,10 @@ FINAL_STATES = frozenset(
 """The states that end a job (squeue(1), "JOB STATE CODES")."""
 
 REFUSED = "REFUSED"
-"""Our word for a job that sbatch did not accept."""
+"""Our state of a job that sbatch did not accept."""
 
 UNKNOWN = "UNKNOWN"
-"""Our word for a job that slurmctld has forgotten (`MinJobAge`) before anybody saw its end."""
+"""Our state of a job that slurmctld has forgotten (`MinJobAge`) before anybody saw its end."""
 
 SBATCH_OPTIONS = {
     "partition": "str",
@@ -62,7 +62,7 @@ class JobRecord:
     elapsed: int = 0
     """Seconds."""
     submitted: str = ""
-    """Slurm's time stamp: it tells a job from an older one whose number was given again."""
+    """Slurm's time stamp: it distinguishes a job from an older one with the same number."""
     nodes: str = ""
     """A hostlist; empty for a job that has not started."""
     reason: str = ""
@@ -176,9 +176,9 @@ def whole(records: list[JobRecord]) -> JobRecord:
 
     It is as its first task that has not ended, else as the first that is not COMPLETED.
     """
-    telling = min(records, key=lambda record: (record.ended, record.state == "COMPLETED"))
+    first = min(records, key=lambda record: (record.ended, record.state == "COMPLETED"))
     nodes = ",".join(dict.fromkeys(record.nodes for record in records if record.nodes))
-    return replace(telling, task="", nodes=nodes, elapsed=max(record.elapsed for record in records))
+    return replace(first, task="", nodes=nodes, elapsed=max(record.elapsed for record in records))
 
 
 def booked(seen: list[JobRecord], answer: list[JobRecord]) -> list[JobRecord] | None:
@@ -189,13 +189,13 @@ def booked(seen: list[JobRecord], answer: list[JobRecord]) -> list[JobRecord] | 
     """
     reasons = {record.task: record.reason for record in seen if record.submitted}
     times = {record.submitted for record in seen if record.submitted}
-    found = [
+    matching = [
         replace(record, reason=reasons.get(record.task, ""))
         for record in answer
         if not times or record.submitted in times
     ]
-    complete = found and reasons.keys() <= {record.task for record in found}
-    return found if complete and all(record.ended for record in found) else None
+    complete = matching and reasons.keys() <= {record.task for record in matching}
+    return matching if complete and all(record.ended for record in matching) else None
 
 
 def parse_sinfo(text: str) -> dict[str, str]:

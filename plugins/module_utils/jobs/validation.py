@@ -31,7 +31,7 @@ TOO_MANY_REFUSED = (
     "More processors requested than permitted|Node count specification invalid"
     "|Requested node configuration is not available"
 )
-"""Slurm's words for it (`src/common/slurm_errno.c`); which it says depends on the size of the partition."""
+"""Slurm's messages for it (`src/common/slurm_errno.c`); which it shows depends on the size of the partition."""
 
 WORKING = re.compile(r"(idle|allocated|mixed|completing|planned)[~^#%$@+-]?( \(.*)?")
 """sinfo's states of a node that takes jobs, sooner or later. Not so `idle*`, which does not respond."""
@@ -95,7 +95,7 @@ def _sort_default_first(partitions: Iterable[Mapping[str, Any]]) -> list[Mapping
 
 
 def _node_job(partition: str, node: str, machine: _Machine) -> dict[str, Any]:
-    """The job that proves one node in one partition: it runs there, with all GPUs visible if there are any."""
+    """The job that checks one node in one partition: it runs there, with all GPUs visible if there are any."""
     job = {
         "name": f"{partition}/{node}",
         "partition": partition,
@@ -127,7 +127,7 @@ def container_jobs(
     slurm_conf: Mapping[str, Any],
     hosts: Iterable[str],
 ) -> list[dict[str, Any]]:
-    """The jobs that prove containers on these hosts, for the module `slurm_job`: one for each machine type.
+    """The jobs that check containers on these hosts, for the module `slurm_job`: one for each machine type.
 
     Each runs on any of the hosts that have its machine type, with a GPU if they have some, because enroot's hooks
     differ there. It is in the default partition, if that has such nodes, or else in the first partition that has. A
@@ -148,7 +148,7 @@ def container_jobs(
 
 
 def _make_container_job(partition: Mapping[str, Any], machine: _Machine, others: list[str]) -> dict[str, Any]:
-    """The job that proves containers on a machine type, on none of the other nodes of the partition."""
+    """The job that checks containers on a machine type, on none of the other nodes of the partition."""
     return {
         "name": f"pyxis/{machine.kind}",
         "partition": partition["name"],
@@ -249,7 +249,7 @@ def validation_jobs(
     cgroup_conf: Mapping[str, Any],
     mpi_script: str = "",
 ) -> list[dict[str, Any]]:
-    """The jobs that prove a cluster, for the module `slurm_job`.
+    """The jobs that validate a cluster, for the module `slurm_job`.
 
     One runs on every node of every partition that is there, and not on nodes that Slurm starts when it needs them. In
     the first partition that has nodes, one is an array, one is cancelled, one is killed for the memory that it takes,
@@ -340,7 +340,7 @@ OUT = re.compile(r"(?:drain|down)\S* by (.+?) \((.*)\)", re.DOTALL)
 
 
 def remedies(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The known causes, with their remedies: nodes for which jobs have waited in vain, in doctor's words, and MPI.
+    """The known causes, with their remedies: nodes for which jobs have waited in vain, with doctor's texts, and MPI.
 
     Equal nodes are folded.
     """
@@ -353,7 +353,7 @@ def remedies(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
                 nodes.setdefault(f"{cause.means} {cause.remedy}", {})[name] = None
     mpi = [job["exit_code"] for job in jobs if job["name"] == "mpi" and not job["ok"]]
     return [
-        *(f"{fold([*names])}: {words}" for words, names in nodes.items()),
+        *(f"{fold([*names])}: {text}" for text, names in nodes.items()),
         *(f"mpi: {MPI_FAILURES[code]}" for code in mpi if code in MPI_FAILURES),
     ]
 

@@ -19,7 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 DONE, FAILED, WORKING = "done", "failed", "working"
-"""States of a node in the note; a node without one is still to be changed."""
+"""States of a node in the record; a node without one is still to be changed."""
 
 BUSY = frozenset(("ALLOCATED", "MIXED", "COMPLETING"))
 OUT = frozenset(("DOWN", "FAIL", "FAILING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "FUTURE"))
@@ -116,8 +116,8 @@ def node_of(record: Mapping[str, str]) -> Node:
     flags = frozenset(re.sub(r"[^A-Z_+]", "", record.get("State", "UNKNOWN")).split("+")) - {""}
     if "*" in record.get("State", ""):
         flags |= {"NOT_RESPONDING"}
-    said = re.fullmatch(r"(.*?)(?:\s*\[([^\]@]*)@[^\]]*\])?", record.get("Reason", ""))
-    reason, user = (said[1], said[2] or "") if said else ("", "")
+    reason_and_user = re.fullmatch(r"(.*?)(?:\s*\[([^\]@]*)@[^\]]*\])?", record.get("Reason", ""))
+    reason, user = (reason_and_user[1], reason_and_user[2] or "") if reason_and_user else ("", "")
     partitions = tuple(filter(None, record.get("Partitions", "").split(",")))
     return Node(record["NodeName"], flags, partitions, reason, user)
 
@@ -129,11 +129,11 @@ SQUEUE += ["--states=RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING,
 
 def jobs_of(text: str) -> list[Job]:
     """The jobs in the output of `SQUEUE`."""
-    found = []
+    jobs = []
     for line in filter(None, text.split("\n")):
         job_id, user, end, nodes = line.split("|", 3)
-        found.append(Job(job_id, user, frozenset(expand(nodes)), end if end[:1].isdigit() else ""))
-    return found
+        jobs.append(Job(job_id, user, frozenset(expand(nodes)), end if end[:1].isdigit() else ""))
+    return jobs
 
 
 # -- options ---------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def allowed(budget: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, in
         raise RollingError(
             f"rolling_budget: found the partition {unknown[0]!r}, allowed: {', '.join(sorted(sizes))} or '{ALL}'"
         )
-    found = {}
+    limits = {}
     for name, size in sizes.items():
         given = str(budget.get(name, budget.get(ALL, "10%"))).strip()
         number = re.fullmatch(r"([0-9]{1,6})(%?)", given)
@@ -159,8 +159,8 @@ def allowed(budget: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, in
                 f"rolling_budget: found {given!r} for partition {name!r}, allowed: a number such as 2 or a share such "
                 "as 10%"
             )
-        found[name] = max(1, size * int(number[1]) // 100) if number[2] else int(number[1])
-    return found
+        limits[name] = max(1, size * int(number[1]) // 100) if number[2] else int(number[1])
+    return limits
 
 
 def deadline_of(given: str, began: datetime, option: str = "rolling_deadline") -> datetime | None:
@@ -170,15 +170,15 @@ def deadline_of(given: str, began: datetime, option: str = "rolling_deadline") -
     if re.fullmatch("[0-9]{1,7}", given):
         return began + timedelta(minutes=int(given))
     try:
-        found = datetime.fromisoformat(given)
+        deadline = datetime.fromisoformat(given)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo:
+        deadline = None
+    if deadline is None or deadline.tzinfo:
         raise RollingError(
             f"{option}: found {given!r}, allowed: a date and time such as 2026-12-01T18:00, by the "
             "controller's clock, or a number of minutes"
         )
-    return found
+    return deadline
 
 
 # -- the decision ----------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def decide(
         names: the nodes of this run.
         nodes: all nodes of Slurm, by name.
         jobs: the jobs that run.
-        progress: the states of nodes in the note.
+        progress: the states of nodes in the record.
         budget: the nodes that may be out of service at the same time, by partition (`allowed`).
         late: whether the deadline has passed.
     """
@@ -222,8 +222,8 @@ def decide(
     failed = {*decision.failed, *(name for name in nodes if progress.get(name) == FAILED)}
     if used := _find_used_budgets((nodes[name] for name in failed), budget):
         decision.stopped = (
-            f"{fold(sorted(failed))} failed, which is the budget of partition {', '.join(sorted(used))}; "
-            "the other nodes are as they were"
+            f"{fold(sorted(failed))} failed, which uses up the budget of partition {', '.join(sorted(used))}, so no "
+            "other node is changed"
         )
         decision.resume += [name for name in (*decision.ready, *decision.waiting) if nodes[name].ours]
         decision.later, decision.ready, decision.waiting, decision.requeue = [n.name for n in candidates], [], {}, []
@@ -243,7 +243,7 @@ def _place_out_of_service(decision: Decision, node: Node, jobs: Sequence[Job], l
     if node.ours:
         _continue_drained(decision, node, jobs, late)
     elif node.first_ours:
-        decision.failed[node.name] = f"while it waited, somebody else has given a reason: {node.reason}"
+        decision.failed[node.name] = f"somebody else set another reason while the node waited: {node.reason}"
     elif node.drained:
         decision.out[node.name] = f"drained by {drains.owner(node.reason, node.user)} ({node.reason})"
     elif node.flags & OUT:
@@ -268,14 +268,14 @@ def _count(nodes: Iterable[Node]) -> Counter[str]:
 
 def jobs_by_node(jobs: Iterable[Job]) -> dict[str, list[Job]]:
     """The jobs of each node that has some."""
-    found: dict[str, list[Job]] = {}
+    by_node: dict[str, list[Job]] = {}
     for job in jobs:
         for name in job.nodes:
-            found.setdefault(name, []).append(job)
-    return found
+            by_node.setdefault(name, []).append(job)
+    return by_node
 
 
-def lasting(jobs: Sequence[Job]) -> str:
+def describe_last(jobs: Sequence[Job]) -> str:
     """The job that ends last, for a person."""
     if not jobs:
         return "a job that is about to end"
@@ -286,14 +286,14 @@ def lasting(jobs: Sequence[Job]) -> str:
 def _continue_drained(decision: Decision, node: Node, jobs: Sequence[Job], late: bool) -> None:
     """A node that rolling has drained."""
     if "DOWN" in node.flags and not jobs and "NOT_RESPONDING" in node.flags:
-        decision.failed[node.name] = f"it does not answer ({'+'.join(sorted(node.flags))})"
+        decision.failed[node.name] = f"the node does not answer ({'+'.join(sorted(node.flags))})"
     elif not jobs and not node.flags & (BUSY | SILENT):
         decision.ready.append(node.name)
     elif late and jobs and not all(job.requeue for job in jobs):
         decision.resume.append(node.name)
-        decision.late[node.name] = f"after the deadline, {lasting([job for job in jobs if not job.requeue])}"
+        decision.late[node.name] = f"after the deadline, {describe_last([job for job in jobs if not job.requeue])}"
     else:
-        decision.waiting[node.name] = lasting(jobs)
+        decision.waiting[node.name] = describe_last(jobs)
         decision.requeue += [job.job_id for job in jobs if late and job.job_id not in decision.requeue]
 
 
@@ -314,7 +314,7 @@ def _choose(
     for node in sorted(candidates, key=order):
         jobs = on.get(node.name, [])
         if late and not all(job.requeue for job in jobs):
-            decision.late[node.name] = f"after the deadline, {lasting([job for job in jobs if not job.requeue])}"
+            decision.late[node.name] = f"after the deadline, {describe_last([job for job in jobs if not job.requeue])}"
         elif all(taken[place] < budget.get(place, 1) for place in places(node)):
             decision.drain.append(node.name)
             taken.update(places(node))

@@ -18,8 +18,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_node
     BUSY,
     Job,
     Node,
+    describe_last,
     jobs_by_node,
-    lasting,
 )
 
 SQUEUE = ["squeue", "--noheader", "--all", "--array", "--format=%A|%u|%e|%N|%T|%n"]
@@ -50,7 +50,7 @@ def claims_of(text: str) -> Claims:
 
 
 @dataclass
-class Departure:
+class RemovalDecision:
     """What happens next."""
 
     ready: list[str] = field(default_factory=list)
@@ -69,9 +69,9 @@ class Departure:
         return not (self.drain or self.waiting)
 
 
-def depart(
+def decide_removal(
     names: Sequence[str], nodes: Mapping[str, Node], claims: Claims, late: bool = False, end_jobs: bool = False
-) -> Departure:
+) -> RemovalDecision:
     """What happens next. All nodes leave together, or none.
 
     Args:
@@ -81,31 +81,31 @@ def depart(
         late: whether the deadline has passed.
         end_jobs: whether pending jobs that ask for one of the nodes may end.
     """
-    departure = Departure()
+    decision = RemovalDecision()
     placed, asking = jobs_by_node(claims.placed), jobs_by_node(() if end_jobs else claims.pending)
     for name in names:
         node = nodes.get(name)
         if node is None:
-            departure.ready.append(name)
+            decision.ready.append(name)
             continue
         claim = _describe_claim(node, placed.get(name, []), asking.get(name, []))
         if claim:
-            departure.waiting[name] = claim
+            decision.waiting[name] = claim
         elif node.drained:
-            departure.ready.append(name)
+            decision.ready.append(name)
         if not node.drained and not (late and claim):
-            departure.drain.append(name)
-    if late and departure.waiting:
+            decision.drain.append(name)
+    if late and decision.waiting:
         resume = [name for name in names if name in nodes and is_ours(nodes[name])]
-        return Departure(resume=resume, late=departure.waiting)
-    return departure
+        return RemovalDecision(resume=resume, late=decision.waiting)
+    return decision
 
 
 def _describe_claim(node: Node, placed: Sequence[Job], asking: Sequence[Job]) -> str:
     """The job that keeps a node, for a person; empty without one."""
     if placed or (node.flags & BUSY and "DOWN" not in node.flags):
-        return lasting(placed)
-    return _asking(asking) if asking else ""
+        return describe_last(placed)
+    return _describe_asking(asking) if asking else ""
 
 
 def is_ours(node: Node) -> bool:
@@ -113,7 +113,7 @@ def is_ours(node: Node) -> bool:
     return node.drained and drains.is_only(drains.LEAVING, node.reason)
 
 
-def _asking(jobs: Sequence[Job]) -> str:
+def _describe_asking(jobs: Sequence[Job]) -> str:
     """Pending jobs that ask for a node, for a person."""
     first = jobs[0]
     more = f", and {len(jobs) - 1} more" if len(jobs) > 1 else ""
@@ -123,24 +123,24 @@ def _asking(jobs: Sequence[Job]) -> str:
     )
 
 
-def reserved(names: Sequence[str], reservations: Sequence[Mapping[str, str]]) -> list[str]:
-    """Why reservations keep nodes from leaving, in words."""
-    found = []
+def describe_reservations(names: Sequence[str], reservations: Sequence[Mapping[str, str]]) -> list[str]:
+    """Why reservations keep nodes from leaving, a message each."""
+    messages = []
     for reservation in reservations:
-        theirs = {*expand(reservation.get("Nodes", ""))}
-        if own := [name for name in names if name in theirs]:
+        reserved = {*expand(reservation.get("Nodes", ""))}
+        if leaving := [name for name in names if name in reserved]:
             name = reservation.get("ReservationName", "")
-            found.append(
-                f"reservation {name} has {fold(own)}: take them out first (scontrol update ReservationName={name} "
-                f"Nodes-={fold(own)}), or wait until {reservation.get('EndTime', 'its end')}"
+            messages.append(
+                f"reservation {name} has {fold(leaving)}: take them out first (scontrol update ReservationName={name} "
+                f"Nodes-={fold(leaving)}), or wait until {reservation.get('EndTime', 'its end')}"
             )
-    return found
+    return messages
 
 
-def table(found: Departure, names: Sequence[str]) -> list[str]:
+def table(decision: RemovalDecision, names: Sequence[str]) -> list[str]:
     """The state of the run: which nodes are ready, and which wait for which job until when."""
-    lines = [f"ready     {len(found.ready)} of {len(names)}{': ' + fold(found.ready) if found.ready else ''}"]
-    if found.drain:
-        lines.append(f"next      {fold(found.drain)}: drained, so that no new job starts there")
-    lines += [f"waiting   {name}: {what}" for name, what in found.waiting.items()]
-    return lines + [f"stays     {name}: after the deadline, {what}" for name, what in found.late.items()]
+    lines = [f"ready     {len(decision.ready)} of {len(names)}{': ' + fold(decision.ready) if decision.ready else ''}"]
+    if decision.drain:
+        lines.append(f"next      {fold(decision.drain)}: drained, so that no new job starts there")
+    lines += [f"waiting   {name}: {what}" for name, what in decision.waiting.items()]
+    return lines + [f"stays     {name}: after the deadline, {what}" for name, what in decision.late.items()]

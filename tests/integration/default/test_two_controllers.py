@@ -93,7 +93,7 @@ def test_what_is_refused_reaches_neither_controller_and_no_other_host(lab: Lab, 
     for arguments in ([STAGES, "--check"], [STAGES]):
         run = renamed(lab, tmp_path).playbook("site", *arguments)
         assert (run.rc, run.changed) == (2, {})
-        assert "this would end jobs (1)" in str(run.failed["head"])
+        assert "These changes would end jobs (1)" in str(run.failed["head"])
         assert as_they_are(lab) == before
     lab.command("compute02", "mv /root/hosts /etc/hosts")
 
@@ -106,7 +106,7 @@ def test_an_outage_of_the_primary(lab: Lab, job: str, tmp_path: Path) -> None:
         before = lab.command("login1", AS_IT_IS)
         run = renamed(lab, tmp_path).playbook("site", STAGES)
         assert (run.rc, run.changed) == (4, {})
-        assert "this would end jobs (1)" in str(run.failed["login1"])
+        assert "These changes would end jobs (1)" in str(run.failed["login1"])
         assert lab.command("login1", AS_IT_IS) == before
 
         run = with_cluster(lab, tmp_path, described(lab, KillWait=44)).playbook("site", STAGES, "--tags=validate")

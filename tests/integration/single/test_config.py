@@ -96,7 +96,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
 NOWHERE = {"KillWait=30": "KillWait=79", "/var/log/slurm/job_completions": "/nowhere/log"}
 OTHER_PID = {"/run/slurmctld/slurmctld.pid": "/run/slurmctld/other.pid"}
 ROLLED_BACK: dict[str, tuple[dict[str, str], str]] = {
-    "reconfigure": (NOWHERE, "scontrol reconfigure: "),
+    "reconfigure": (NOWHERE, "scontrol reconfigure failed: "),
     "restart": ({**NOWHERE, **OTHER_PID}, "fatal: open /nowhere/log: No such file"),
 }
 

@@ -143,7 +143,7 @@ def test_a_failure_before_the_new_slurmdbd_serves_restores_the_former_release(la
     lab.command("up-db", "rm /etc/apt/apt.conf.d/lab-broken")
     assert run.rc != 0
     assert list(run.failed) == ["up-db"]
-    assert "The former slurmdbd serves again" in str(run.failed)
+    assert "The previous slurmdbd serves again" in str(run.failed)
     assert version(lab, "up-db").startswith("24.11.5")
     lab.command("up-db", f"test -e {KEPT}/state.json", 1)
     after = state(lab)

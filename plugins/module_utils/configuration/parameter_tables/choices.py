@@ -139,9 +139,9 @@ HINTS = {
     """,
     "X11Parameters": "home_xauthority",
 }
-"""Values that are lists with commas in which Slurm looks for the words that it knows, and does without the others,
+"""Values that are lists with commas in which Slurm searches for the words that it knows, and does without the others,
 mostly silently (`xstrcasestr(slurm_conf.sched_params, ...)` in the code that obeys the word). A word with an
-equals sign is looked for with it."""
+equals sign is searched for with it."""
 
 WHOLE = ("ALLOC", "ANY", "CYCLE", "IDLE", "MIXED", "NONDRAINED_IDLE", "OverMemoryKill", "REBOOT_ONLY", "START_ONLY")
 """Hints that Slurm compares as a whole (`xstrcasecmp` in `_health_node_state` and `_validate_and_set_defaults` in

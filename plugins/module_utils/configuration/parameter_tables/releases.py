@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The releases that the tables of this folder are about, and those since which something is otherwise.
 
-A new release of Slurm is added here, in the tables beside this file, and in `docs/design/parameters.md`.
+A new release of Slurm is added here, in the tables next to this file, and in `docs/design/parameters.md`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files beside slurm.conf that a site can have. Slurm finds them by these names.
+"""Files next to slurm.conf that a site can have. Slurm finds them by these names.
 
 slurmctld sends them to configless hosts (`slurmd_config_files` and `client_config_files` in
 `src/common/fetch_config.c`, before 23.11 in `src/slurmctld/proc_req.c`), except burst_buffer.* and job_submit.lua,

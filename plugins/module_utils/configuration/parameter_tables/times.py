@@ -28,8 +28,8 @@ LEAST: Mapping[str, tuple[int, str, int]] = {
 }
 """The least that a time of slurm.conf should be: a multiple of another one, whose default follows.
 
-MessageTimeout is the limit of the answer to one message, TCPTimeout that of its connection. slurmctld looks at nodes at
-most each third of SlurmdTimeout, asks those of which it has not heard for that long, and sets a node down at the look
+MessageTimeout is the limit of the answer to one message, TCPTimeout that of its connection. slurmctld checks nodes at
+most each third of SlurmdTimeout, asks those of which it has not heard for that long, and sets a node down at the check
 after the one at which its last answer is older than SlurmdTimeout. So a slurmd that answers within a third is never set
 down; one that answers no more is set down earlier, with any shorter time. Since 24.05, Slurm names the least
 UnkillableStepTimeout in the log (`_validate_and_set_defaults` in `src/common/read_config.c`): with less, nodes are
@@ -44,7 +44,7 @@ class EndingTime(NamedTuple):
     """The jobs that a shorter time can end:
 
     all of those that run, or those that are `configuring` (their nodes boot), `interactive` (without a script),
-    `overdue` (past their time limit), `reserved` (in a reservation), `starting` (for less than the former time).
+    `overdue` (past their time limit), `reserved` (in a reservation), `starting` (for less than the old time).
     """
     default: int
     """The time in force if a file does not have it."""

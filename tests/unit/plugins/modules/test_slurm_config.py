@@ -159,7 +159,7 @@ def test_jobs_as_squeue_shows_them(row: str, traits: set[str], seconds: int) -> 
     assert found.required == ({"n1", "n2"} if "|n[1-2]|" in row else set())
 
 
-def test_every_problem_is_told() -> None:
+def test_every_problem_is_reported() -> None:
     files = {
         "slurm.conf": "KilWait=1\nMinJobAge=x\nNodeName=n1 RealMemry=1\n",
         "gres.conf": "NodeName=n1 Name=gpu File=/dev/a\nNodeName=n1 Name=gpu File=/dev/b\n",
@@ -437,9 +437,9 @@ def test_slurmdbd_is_not_another_daemon_on_its_port(
 
 def test_a_port_that_another_process_has_is_refused(stand_in: StandIn, port: int, tmp_path: Path) -> None:
     (tmp_path / "slurmdbd.conf").write_text(f"DbdPort={port}\n")
-    slurmdbd(stand_in, os.getpid()).try_files(str(tmp_path))  # it is its own
+    slurmdbd(stand_in, os.getpid()).check_files(str(tmp_path))  # it is its own
     with pytest.raises(ConfigError) as error:
-        slurmdbd(stand_in, 1).try_files(str(tmp_path))
+        slurmdbd(stand_in, 1).check_files(str(tmp_path))
     assert str(error.value).startswith(f"slurmdbd.conf: DbdPort: found '{port}', on which ")
     assert f"(process {os.getpid()}) listens on this host, allowed: a free port" in str(error.value)
 
@@ -450,7 +450,7 @@ def test_a_start_is_not_refused_for_failures_before(stand_in: StandIn, tmp_path:
     assert (tmp_path / "asked").read_text().splitlines() == ["reset-failed slurmdbd", "restart slurmdbd"]
 
 
-def test_the_directory_of_the_archive_is_made_before_the_start(stand_in: StandIn, tmp_path: Path) -> None:
+def test_the_directory_of_the_archive_is_created_before_the_start(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in("systemctl", f"echo systemctl $* >>{tmp_path}/asked")
     stand_in("runuser", f"echo runuser $* >>{tmp_path}/asked")
     daemon = Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0})))
@@ -462,13 +462,13 @@ def test_the_directory_of_the_archive_is_made_before_the_start(stand_in: StandIn
     ]
 
 
-def test_a_directory_that_its_user_cannot_make_is_an_error(stand_in: StandIn) -> None:
+def test_a_directory_that_its_user_cannot_create_is_an_error(stand_in: StandIn) -> None:
     stand_in("runuser", "echo 'mkdir: Permission denied' >&2; exit 1")
     daemon = Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0})))
     with pytest.raises(ConfigError) as error:
         daemon.act("restart", read({"slurmdbd.conf": "SlurmUser=slurm\nArchiveDir=/srv/archive\n"}))
     assert str(error.value) == (
-        "slurmdbd.conf: ArchiveDir: found '/srv/archive', which user slurm cannot make: mkdir: Permission denied"
+        "slurmdbd.conf: ArchiveDir: found '/srv/archive', which user slurm cannot create: mkdir: Permission denied"
     )
 
 
@@ -486,9 +486,9 @@ def test_slurmdbd_does_not_start_with_the_database_of_a_later_release(
     daemon = Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0})))
     if refused:
         with pytest.raises(ConfigError, match=r"acct belongs to a cluster with Slurm 26\.05, and slurmdbd 24\.11\.5 "):
-            daemon.try_files(str(tmp_path))
+            daemon.check_files(str(tmp_path))
     else:
-        daemon.try_files(str(tmp_path))
+        daemon.check_files(str(tmp_path))
     assert "`acct`.cluster_table" in (tmp_path / "asked").read_text()
 
 
@@ -508,7 +508,7 @@ def test_slurmctld_does_not_start_with_the_state_of_a_later_release(
     check_state("24.11.5", str(tmp_path / "missing"))
 
 
-# -- the trial on nodes ----------------------------------------------------------------------------------------------
+# -- the check on nodes ----------------------------------------------------------------------------------------------
 
 NODE_LINES = "ClusterName=x\nNodeName=n[1-2] NodeAddr=10.0.0.[1-2]\nNodeName=n3 Weight=9\n"
 
@@ -530,8 +530,8 @@ class Running(Recorded):
 
 @pytest.fixture
 def apply_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Put a text of slurm.conf in force with slurm_config, or end a trial; the nodes `up` are those that are up."""
-    for name in ("KEPT", "GOOD", "FILES", "FORMER", "FOUND", "HOSTS", "PROGRAMS", "READ_AT_START"):
+    """Put a text of slurm.conf in force, or confirm it or take it back; the nodes `up` are those that are up."""
+    for name in ("KEPT", "GOOD", "FILES", "PREVIOUS", "FOUND", "HOSTS", "PROGRAMS", "READ_AT_START"):
         monkeypatch.setattr(kept_files, name, str(tmp_path / ("kept" if name == "KEPT" else f"kept/{name.lower()}")))
     monkeypatch.setattr(file_validation, "RUN", str(tmp_path / "run"))
     (tmp_path / "etc").mkdir()
@@ -547,7 +547,7 @@ def apply_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         module: Any = SimpleNamespace(params=params | {"end_jobs": False, "hosts": "", **own}, check_mode=False)
         if state == "present":
             return slurm_config.configure(module, cast(Daemon, daemon))
-        return slurm_config.end_trial(module, cast(Daemon, daemon), state)
+        return slurm_config.confirm_or_restore(module, cast(Daemon, daemon), state)
 
     return run
 
@@ -559,7 +559,7 @@ def conf_in_force(directory: Path) -> str:
 BEFORE, AFTER = f"SlurmdPort=6818\n{NODE_LINES}", f"SlurmdPort=22\n{NODE_LINES}"
 
 
-def test_a_change_that_restarts_slurmd_is_unproven_until_nodes_have_tried_it(apply_conf: Any) -> None:
+def test_a_change_that_restarts_slurmd_is_unproven_until_nodes_have_started_with_it(apply_conf: Any) -> None:
     assert apply_conf(BEFORE)["unproven"] == []  # a first configuration replaces nothing
     assert apply_conf(AFTER)["unproven"] == ["n[1-2]", "n3"]
     assert apply_conf(AFTER)["unproven"] == ["n[1-2]", "n3"]  # the run was killed, and this is the next one
@@ -570,7 +570,7 @@ def test_a_change_that_restarts_slurmd_is_unproven_until_nodes_have_tried_it(app
     assert apply_conf(f"KillWait=9\n{AFTER}")["unproven"] == []
 
 
-def test_the_same_in_other_words_is_only_written(tmp_path: Path, apply_conf: Any) -> None:
+def test_the_same_settings_written_otherwise_are_only_written(tmp_path: Path, apply_conf: Any) -> None:
     """The files of a cluster of another origin are kept, and slurmctld reads nothing anew."""
     found = {"slurm.conf": "ClusterName=X\nInclude nodes.conf\n", "nodes.conf": "NodeName=n1 CPUs=2\n"}
     for name, text in found.items():
@@ -600,21 +600,23 @@ def test_what_means_something_else_is_planned(tmp_path: Path, apply_conf: Any) -
     assert (tmp_path / "kept/found/nodes.conf").exists()
 
 
-def test_the_former_files_return_after_a_failed_trial(tmp_path: Path, apply_conf: Any) -> None:
+def test_the_previous_files_return_after_a_failed_check(tmp_path: Path, apply_conf: Any) -> None:
     apply_conf(BEFORE)
     (tmp_path / "kept/good/slurmdbd_storage.conf").write_text("StoragePass=secret\n")
     apply_conf(f"KillWait=9\n{AFTER}")
-    former = apply_conf(None, "former")
-    assert former["actions"] == ["restart"]
-    assert "SlurmdPort=6818" in former["read_at_start"].splitlines()
-    assert former["in_force"] == {"slurm.conf": BEFORE}
+    previous = apply_conf(None, "former")
+    assert previous["actions"] == ["restart"]
+    assert "SlurmdPort=6818" in previous["read_at_start"].splitlines()
+    assert previous["in_force"] == {"slurm.conf": BEFORE}
     assert conf_in_force(tmp_path) == BEFORE
     assert (tmp_path / "kept/good/slurm.conf").read_text() == BEFORE
     assert apply_conf(BEFORE)["unproven"] == []
 
 
-@pytest.mark.parametrize("place", ["etc/slurm.conf", "kept/good/slurm.conf", "kept/files", "kept/hosts", "kept/former"])
-def test_a_note_holds_until_a_file_of_the_configuration_changes(
+@pytest.mark.parametrize(
+    "place", ["etc/slurm.conf", "kept/good/slurm.conf", "kept/files", "kept/hosts", "kept/previous"]
+)
+def test_a_record_holds_until_a_file_of_the_configuration_changes(
     tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.setattr(applied_state, "NOTES", str(tmp_path / "notes"))
@@ -623,11 +625,11 @@ def test_a_note_holds_until_a_file_of_the_configuration_changes(
     digest = "0c" * 32
     params = {"directory": str(tmp_path / "etc"), "files": {"slurm.conf": BEFORE}, "secrets": {}, "digest": digest}
     module: Any = SimpleNamespace(params=params)
-    slurm_config.keep_note(module, cast(Daemon, Running()), holds=True)
+    slurm_config.record_applied_state(module, cast(Daemon, Running()), holds=True)
     assert applied_state.holding(["slurmctld_config"], {}) == {"slurmctld_config": digest}
     (tmp_path / place).write_text("another")
     assert applied_state.holding(["slurmctld_config"], {}) == {}
-    slurm_config.keep_note(module, cast(Daemon, Running()), holds=False)
+    slurm_config.record_applied_state(module, cast(Daemon, Running()), holds=False)
     assert not (tmp_path / "notes/slurmctld_config").exists()
 
 
@@ -680,7 +682,7 @@ def test_some_of_the_files_can_be_changed_alone(tmp_path: Path, apply_conf: Any)
     assert not apply_conf(None, **params)["changed"]
 
 
-def test_the_former_files_return_without_those_that_were_added(tmp_path: Path, apply_conf: Any) -> None:
+def test_the_previous_files_return_without_those_that_were_added(tmp_path: Path, apply_conf: Any) -> None:
     apply_conf(BEFORE, others={"mpi.conf": "PMIxDebug=1\n"})
     apply_conf(AFTER, others={"topology.conf": "SwitchName=s1 Nodes=n1\n"})
     assert apply_conf(None, "former")["in_force"].keys() == {"mpi.conf", "slurm.conf"}
@@ -692,7 +694,7 @@ def test_files_that_this_release_does_not_read_are_refused(apply_conf: Any) -> N
         apply_conf(BEFORE, others={"topology.yaml": "- topology: a\n"})
 
 
-def test_without_a_trial_its_end_changes_nothing(tmp_path: Path, apply_conf: Any) -> None:
+def test_without_an_unproven_change_nothing_is_confirmed_or_restored(tmp_path: Path, apply_conf: Any) -> None:
     apply_conf(BEFORE)
     (tmp_path / "kept/good/slurmdbd_storage.conf").write_text("StoragePass=secret\n")
     assert not apply_conf(None, "former")["changed"]
@@ -700,7 +702,7 @@ def test_without_a_trial_its_end_changes_nothing(tmp_path: Path, apply_conf: Any
     assert conf_in_force(tmp_path) == BEFORE
 
 
-def test_a_change_that_is_taken_back_by_hand_needs_no_trial(apply_conf: Any) -> None:
+def test_a_change_that_is_taken_back_by_hand_needs_no_check(apply_conf: Any) -> None:
     apply_conf(BEFORE)
     apply_conf(AFTER)
     assert apply_conf(AFTER.replace("22", "23"))["unproven"] == ["n[1-2]", "n3"]
@@ -736,11 +738,11 @@ def test_nodes_that_slurm_has_drained_return_with_the_corrected_program(
     daemon = Slurmctld(cast(Any, SimpleNamespace(params={"directory": "/etc/slurm", "patience": 1})))
     plan = steps([ConfigurationChange("slurm.conf", "", key, "/a", "/b")], [], "24.11.5")
     since = time.mktime((2026, 1, 2, 10, 0, 0, 0, 0, -1)) + 0.5
-    remarks = daemon.resume_corrected(read({"slurm.conf": "SlurmUser=slurm\n"}), plan, since)
+    messages = daemon.resume_corrected(read({"slurm.conf": "SlurmUser=slurm\n"}), plan, since)
     if not resumed:
-        assert (remarks, (tmp_path / "asked").exists()) == ([], False)
+        assert (messages, (tmp_path / "asked").exists()) == ([], False)
         return
-    assert remarks == ["n[1-2]: resumed; Slurm had drained them because of the former Prolog (Prolog error)"]
+    assert messages == ["Resumed n[1-2], drained by slurmctld because of the previous Prolog (Prolog error)"]
     asked = (tmp_path / "asked").read_text()
     assert asked == "update nodename=n[1-2] state=resume reason=Not responding (resumed)\n"
 
@@ -784,7 +786,7 @@ class Database(Slurmdbd):
     def answers(self, _configuration: Configuration) -> bool:
         return True
 
-    def try_files(self, directory: str) -> None:
+    def check_files(self, directory: str) -> None:
         assert os.path.exists(f"{directory}/slurmdbd.conf")
 
     def act(self, _action: str, configuration: Configuration) -> None:

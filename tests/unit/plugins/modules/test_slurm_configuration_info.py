@@ -41,8 +41,8 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(
         slurm_configuration_info, "run", lambda _command: SimpleNamespace(output="7\n" if arguments else "")
     )
-    words = {"cmdline": arguments, "environ": []}
-    monkeypatch.setattr(slurm_configuration_info, "words_of", lambda _process, name: words[name])
+    strings = {"cmdline": arguments, "environ": []}
+    monkeypatch.setattr(slurm_configuration_info, "read_strings", lambda _process, name: strings[name])
     return arguments
 
 

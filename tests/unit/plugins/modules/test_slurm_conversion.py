@@ -28,20 +28,20 @@ class World:
         self.fails: set[str] = set()
         self.package = "installed 24.11.5-4"
         self.enabled = "enabled"
-        self.mark = directory / "state.json"
+        self.record = directory / "state.json"
         monkeypatch.setattr(slurm_conversion, "KEPT", str(directory))
-        monkeypatch.setattr(slurm_conversion, "MARK", str(self.mark))
+        monkeypatch.setattr(slurm_conversion, "RECORD", str(self.record))
         monkeypatch.setattr(slurm_conversion, "File", lambda path, content, **_mode: (path, content))
         monkeypatch.setattr(slurm_conversion, "write", lambda files: [Path(p).write_bytes(c) for p, c in files])
         monkeypatch.setattr(slurm_conversion, "run", self.run)
         monkeypatch.setattr(slurm_conversion, "end_conversion", lambda: None)
-        monkeypatch.setattr(slurm_conversion, "convert", lambda *_words: self.do("convert"))
-        monkeypatch.setattr(Slurmdbd, "wait", lambda *_words: self.do("wait"))
+        monkeypatch.setattr(slurm_conversion, "convert", lambda *_arguments: self.do("convert"))
+        monkeypatch.setattr(Slurmdbd, "wait", lambda *_arguments: self.do("wait"))
         for name in ("dump", "load", "drop", "allow", "check_room"):
             monkeypatch.setattr(Database, name, self.database(name))
 
     def do(self, what: str) -> int:
-        """Note it, and fail if it is to fail; the seconds of a conversion."""
+        """Record it, and fail if it is to fail; the seconds of a conversion."""
         self.done.append(what)
         if what in self.fails:
             raise ConversionError(f"{what} fails")
@@ -50,7 +50,7 @@ class World:
     def database(self, name: str) -> Callable[..., int]:
         """A method of Database."""
 
-        def method(_self: object, *_words: object) -> int:
+        def method(_self: object, *_arguments: object) -> int:
             return self.do(name)
 
         return method
@@ -71,13 +71,13 @@ class World:
 
     @property
     def step(self) -> str:
-        """The step in the note."""
-        return str(json.loads(self.mark.read_text())["step"])
+        """The step in the record."""
+        return str(json.loads(self.record.read_text())["step"])
 
 
 @pytest.fixture(name="world")
 def a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A host with the former release."""
+    """A host with the previous release."""
     return World(tmp_path, monkeypatch)
 
 
@@ -95,15 +95,15 @@ def test_the_database_is_dumped_while_nothing_can_start_slurmdbd(world: World) -
         ("convert", ["stop", "mask", "dump", "convert", "load", "unmask", "start", "wait"]),
     ],
 )
-def test_a_failure_restores_the_former_slurmdbd(world: World, fails: str, done: list[str]) -> None:
+def test_a_failure_restores_the_previous_slurmdbd(world: World, fails: str, done: list[str]) -> None:
     world.fails = {fails}
-    with pytest.raises(ConversionError, match=f"{fails} fails\nThe former slurmdbd serves again"):
+    with pytest.raises(ConversionError, match=f"{fails} fails\nThe previous slurmdbd serves again"):
         world.conversion("converted").work()
     assert world.done == done
-    assert not world.mark.exists()
+    assert not world.record.exists()
 
 
-def test_a_database_that_cannot_be_restored_keeps_its_note(world: World) -> None:
+def test_a_database_that_cannot_be_restored_keeps_its_record(world: World) -> None:
     world.fails = {"convert", "load"}
     with pytest.raises(ConversionError, match=r"are not restored: load fails. Its dump is /.*acct-before-26.05"):
         world.conversion("converted").work()
@@ -120,13 +120,13 @@ def test_a_database_that_cannot_be_restored_keeps_its_note(world: World) -> None
     ],
 )
 def test_a_killed_run_is_continued(world: World, step: str, done: list[str]) -> None:
-    world.mark.write_text(json.dumps({"step": step, "to": "26.05.1-1", "dump": "/d"}))
+    world.record.write_text(json.dumps({"step": step, "to": "26.05.1-1", "dump": "/d"}))
     world.conversion("converted").work()
     assert world.done == done
 
 
 def test_a_restored_database_is_never_overwritten_with_its_old_dump(world: World) -> None:
-    """A run that is killed after the former slurmdbd has started: it has taken new records."""
+    """A run that is killed after the previous slurmdbd has started: it has taken new records."""
     world.fails = {"convert", "wait"}
     with pytest.raises(ConversionError):
         world.conversion("converted").work()
@@ -140,15 +140,15 @@ def test_the_way_back_is_there_until_the_new_slurmdbd_is_installed(world: World)
     world.conversion("converted").work()
     world.done = []
     world.package = "installed 26.05.1-1"
-    with pytest.raises(ConversionError, match="only the way forward"):
+    with pytest.raises(ConversionError, match="so there is only the way forward: run the upgrade again"):
         world.conversion("former").work()
     world.package = "half-configured 26.05.1-1"
-    with pytest.raises(ConversionError, match="only the way forward"):
+    with pytest.raises(ConversionError, match="so there is only the way forward: run the upgrade again"):
         world.conversion("former").work()
     assert world.done == []
     world.package = "installed 24.11.5-4"
-    (remark,) = world.conversion("former").work()["remarks"]
-    assert remark.startswith("The former slurmdbd serves again")
+    (message,) = world.conversion("former").work()["remarks"]
+    assert message.startswith("The previous slurmdbd serves again")
     assert world.done == ["load", "unmask", "start", "wait"]
 
 
@@ -157,22 +157,22 @@ def test_the_port_opens_once(world: World) -> None:
     world.enabled, world.done = "masked", []
     assert world.conversion("open").work()["changed"]
     assert (world.done, world.step) == (["unmask"], "open")
-    with pytest.raises(ConversionError, match="only the way forward"):
+    with pytest.raises(ConversionError, match="so there is only the way forward: run the upgrade again"):
         world.conversion("former").work()
     world.enabled = "enabled"
     assert not world.conversion("open").work()["changed"]
     assert world.conversion("ended").work()["changed"]
-    assert not world.mark.exists()
+    assert not world.record.exists()
 
 
 @pytest.mark.parametrize("check", [False, True])
-def test_a_trial_only_reads_the_database(world: World, check: bool) -> None:
+def test_a_conversion_of_a_copy_only_reads_the_database(world: World, check: bool) -> None:
     result = world.conversion("tried", check).work()
     assert world.done == ["check_room", "drop", "dump", "load", "allow", "convert", "drop"]
     assert (result["changed"], result["seconds"], result["size"]) == (False, 7, 7)
 
 
-def test_a_trial_that_fails_leaves_nothing(world: World) -> None:
+def test_a_conversion_of_a_copy_that_fails_leaves_nothing(world: World) -> None:
     world.fails = {"convert"}
     with pytest.raises(ConversionError, match="convert fails"):
         world.conversion("tried").work()
@@ -181,7 +181,7 @@ def test_a_trial_that_fails_leaves_nothing(world: World) -> None:
 
 def test_check_mode_changes_nothing(world: World) -> None:
     assert world.conversion("converted", check=True).work()["changed"]
-    assert (world.done, world.mark.exists()) == ([], False)
+    assert (world.done, world.record.exists()) == ([], False)
 
 
 def test_a_database_elsewhere_is_refused(world: World) -> None:

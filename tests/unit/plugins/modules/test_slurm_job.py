@@ -108,12 +108,12 @@ def test_what_holds_for_all_jobs_and_what_one_says(module: Any) -> None:
     assert slurm.scripts == ["#!/bin/sh\nhostname\n", "#!/bin/bash\n"]
 
 
-def test_two_thousand_jobs_are_one_squeue_a_look(module: Any) -> None:
+def test_two_thousand_jobs_are_one_squeue_a_poll(module: Any) -> None:
     numbers = range(1, 2001)
-    looks = ["".join(squeue(number, state) for number in numbers) for state in ("RUNNING", "COMPLETED")]
-    slurm = Slurm(sbatch=[str(number) for number in numbers], squeue=looks)
+    polls = ["".join(squeue(number, state) for number in numbers) for state in ("RUNNING", "COMPLETED")]
+    slurm = Slurm(sbatch=[str(number) for number in numbers], squeue=polls)
     result = module(slurm, command="true", jobs=[{"name": str(number)} for number in numbers])
-    assert result["msg"] == "all jobs as expected"
+    assert result["msg"] == "all jobs ended as expected"
     assert len(slurm.called("squeue")) == 2
 
 
@@ -139,7 +139,7 @@ def test_a_job_that_accounting_does_not_show_has_failed(module: Any, monkeypatch
     result = module(slurm, command="true")
     assert result["failed"]
     assert result["msg"] == (
-        "1 of 1 jobs not as expected. ansible: COMPLETED, but sacct does not show its end within 0 s"
+        "1 of 1 jobs did not end as expected. ansible: COMPLETED, but sacct does not show its end within 0 s"
     )
 
 
@@ -159,20 +159,20 @@ def test_a_refused_job(module: Any) -> None:
     unwanted = module(slurm, command="true", name="large")
     assert unwanted["failed"]
     assert unwanted["msg"] == (
-        "1 of 1 jobs not as expected. large: REFUSED, expected COMPLETED: Node count specification invalid"
+        "1 of 1 jobs did not end as expected. large: REFUSED, expected COMPLETED: Node count specification invalid"
     )
 
 
 def test_when_time_is_up_own_jobs_are_cancelled_and_nodes_named(module: Any) -> None:
     reason = "ReqNodeNotAvail, May be reserved for other job"
-    look = (
+    poll = (
         squeue(1, "PENDING", nodes="", reason=reason)
         + squeue(2, "RUNNING")
         + squeue(3, "FAILED")
         + squeue(7, "RUNNING")
     )
     nodes = "n1|mixed|Unknown|none\nn2|drained|root|bad DIMM\n"
-    slurm = Slurm(sbatch=["1\n", "2\n", "3\n"], squeue=[look], sinfo=[nodes])
+    slurm = Slurm(sbatch=["1\n", "2\n", "3\n"], squeue=[poll], sinfo=[nodes])
     result = module(slurm, command="true", timeout=0, jobs=[{"nodelist": "n[1-2]"}, {}, {"expect": "FAILED"}])
     assert result["failed"]
     assert [(job["status"], job["message"]) for job in result["jobs"]] == [
@@ -199,7 +199,7 @@ def test_jobs_of_which_nothing_was_heard_are_cancelled(module: Any) -> None:
 def test_at_most_ten_jobs_are_named(module: Any) -> None:
     slurm = Slurm(sbatch=["sbatch: error: no\n"])
     message = module(slurm, command="true", jobs=[{}] * 12)["msg"]
-    assert message.startswith("12 of 12 jobs not as expected. ansible: REFUSED, expected COMPLETED: no; ")
+    assert message.startswith("12 of 12 jobs did not end as expected. ansible: REFUSED, expected COMPLETED: no; ")
     assert message.endswith("; and 2 more")
 
 

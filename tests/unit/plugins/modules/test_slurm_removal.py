@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The steps of slurm_removal with a stand-in for Slurm: drains, waits, the deadline, the notes of hosts that left."""
+"""The steps of slurm_removal with a stand-in for Slurm: drains, waits, the deadline, the records of hosts that left."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Slurm:
     def output(self, command: Sequence[str]) -> str:
         if command[0] == "squeue":
             return self.jobs
-        words = dict(word.split("=", 1) for word in command[2:])
-        for name in expand(words["NodeName"]):
-            resumed = words["State"] == "RESUME"
-            self.nodes[name] = {"State": "IDLE" if resumed else "IDLE+DRAIN", "Reason": words["Reason"]}
+        settings = dict(word.split("=", 1) for word in command[2:])
+        for name in expand(settings["NodeName"]):
+            resumed = settings["State"] == "RESUME"
+            self.nodes[name] = {"State": "IDLE" if resumed else "IDLE+DRAIN", "Reason": settings["Reason"]}
         return ""
 
 
@@ -64,7 +64,7 @@ def step(name: str, check_mode: bool = False, **options: Any) -> Any:
     return slurm_removal.take_step(params | {"cleaned": "", "addresses": {}} | options, check_mode)
 
 
-def test_nodes_are_drained_and_ready_at_the_next_look(slurm: Slurm) -> None:
+def test_nodes_are_drained_and_ready_at_the_next_poll(slurm: Slurm) -> None:
     assert not step("begin")["changed"]
     assert step("next", wait=5)["ready"] == ["n1", "n2"]
     assert {name: node["Reason"] for name, node in slurm.nodes.items()} == {"n1": OURS, "n2": OURS, "n3": "", "n4": ""}
@@ -107,14 +107,14 @@ def test_a_reservation_is_refused(slurm: Slurm) -> None:
 
 
 def test_nothing_is_cleaned_while_slurm_has_the_nodes(slurm: Slurm) -> None:
-    with pytest.raises(RollingError, match=r"Slurm still has n\[1-2\], so that these hosts are not cleaned"):
+    with pytest.raises(RollingError, match=r"Slurm still has the nodes n\[1-2\], so these hosts are not cleaned"):
         step("gone")
     del slurm.nodes["n1"], slurm.nodes["n2"]
     assert step("gone")["ok"]
 
 
 @pytest.mark.usefixtures("slurm")
-def test_hosts_that_are_not_cleaned_are_noted_with_their_address() -> None:
+def test_hosts_that_are_not_cleaned_are_recorded_with_their_address() -> None:
     removed_hosts.record(removed_hosts.HOSTS, ["head", "n1", "n2"])
     step("end", check_mode=True, cleaned="n1", addresses={"n2": "10.0.0.2"})
     assert (removed_hosts.recorded(removed_hosts.HOSTS), removed_hosts.addresses()) == (["head", "n1", "n2"], {})

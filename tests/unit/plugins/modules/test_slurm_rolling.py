@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The steps of slurm_rolling with a stand-in for Slurm: the note, kills between the steps, and what is drained when."""
+"""The steps of slurm_rolling with a stand-in for Slurm: the record, kills between steps, and what is drained when."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Slurm:
     def output(self, command: Sequence[str]) -> str:
         if command[0] == "squeue":
             return self.jobs
-        words = dict(word.split("=", 1) for word in command[2:] if "=" in word)
+        settings = dict(word.split("=", 1) for word in command[2:] if "=" in word)
         if command[1] == "update":
-            for name in expand(words["NodeName"]):
-                resumed = words["State"] == "RESUME"
-                self.nodes[name] = {"State": "IDLE" if resumed else "IDLE+DRAIN", "Reason": words["Reason"]}
+            for name in expand(settings["NodeName"]):
+                resumed = settings["State"] == "RESUME"
+                self.nodes[name] = {"State": "IDLE" if resumed else "IDLE+DRAIN", "Reason": settings["Reason"]}
         elif command[1] == "create":
-            self.reserved = words["Nodes"]
+            self.reserved = settings["Nodes"]
         else:
             self.reserved = ""
         return ""
@@ -62,7 +62,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
     found = Slurm()
     for name in ("show", "output", "run"):
         monkeypatch.setattr(slurm_rolling, name, getattr(found, name))
-    monkeypatch.setattr(slurm_rolling, "NOTE", f"{tmp_path}/rolling.json")
+    monkeypatch.setattr(slurm_rolling, "RECORD", f"{tmp_path}/rolling.json")
     monkeypatch.setattr(slurm_rolling, "POLL", 0)
 
     def write(files: list[Any]) -> None:
@@ -72,7 +72,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
 
     monkeypatch.setattr(slurm_rolling, "write", write)
     monkeypatch.setattr(run_lock, "write", write)
-    monkeypatch.setattr(run_lock, "FOLDER", f"{tmp_path}/notes")
+    monkeypatch.setattr(run_lock, "FOLDER", f"{tmp_path}/locks")
     return found
 
 
@@ -93,12 +93,12 @@ def step(name: str, check_mode: bool = False, **options: Any) -> Any:
 
 
 def ready(**options: Any) -> list[str]:
-    """The next nodes: a look after the drain is needed."""
+    """The next nodes: a poll after the drain is needed."""
     first: list[str] = step("next", **options)["ready"] or step("next", **options)["ready"]
     return first
 
 
-def test_all_nodes_are_changed_in_batches_and_the_note_is_removed(slurm: Slurm) -> None:
+def test_all_nodes_are_changed_in_batches_and_the_record_is_removed(slurm: Slurm) -> None:
     step("begin")
     changed = []
     while not step("next", wait=5)["over"]:
@@ -114,14 +114,14 @@ def test_all_nodes_are_changed_in_batches_and_the_note_is_removed(slurm: Slurm) 
     ended = step("end")
     assert ended["ok"]
     assert ended["done"] == changed
-    assert not Path(slurm_rolling.NOTE).exists()
+    assert not Path(slurm_rolling.RECORD).exists()
 
 
 def test_a_plan_changes_nothing(slurm: Slurm) -> None:
     before = json.dumps(slurm.nodes)
     assert step("begin", check_mode=True)["table"][1] == "next      n[1-2]"
     assert json.dumps(slurm.nodes) == before
-    assert not Path(slurm_rolling.NOTE).exists()
+    assert not Path(slurm_rolling.RECORD).exists()
 
 
 def test_a_node_whose_change_or_job_fails_is_drained_and_the_run_stops(slurm: Slurm) -> None:
@@ -147,7 +147,7 @@ def test_a_run_that_was_killed_goes_on(slurm: Slurm) -> None:
     step("judge", results={"n1": ""})
     assert ready(budget={"*": "1"}) == ["n2"]
     step("prove", results={"n2": ""})
-    # Killed here: n2 is in service inside the reservation, unproven.
+    # Killed here: n2 is in service inside the reservation, unchecked.
     step("begin")
     assert not slurm.reserved
     assert slurm.nodes["n2"]["Reason"] == DRAINED
@@ -192,7 +192,7 @@ def test_wrong_options_change_nothing(slurm: Slurm) -> None:
         step("begin", budget={"*": "many"})
     with pytest.raises(RollingError):
         step("begin", deadline="tomorrow")
-    assert not Path(slurm_rolling.NOTE).exists()
+    assert not Path(slurm_rolling.RECORD).exists()
     assert all(node["State"] == "IDLE" for node in slurm.nodes.values())
 
 
@@ -224,7 +224,7 @@ def test_what_the_other_run_has_changed_counts(slurm: Slurm, monkeypatch: pytest
     take = run_lock.take
 
     def take_late(name: str, *arguments: Any) -> dict[str, str]:
-        """Another run resumes the node just before this one has the note."""
+        """Another run resumes the node just before this one has the run lock."""
         slurm.nodes["n1"] = {"State": "IDLE+DRAIN", "Reason": "bad DIMM"} if name == "run" else slurm.nodes["n1"]
         return take(name, *arguments)
 
@@ -248,7 +248,7 @@ def test_nodes_whose_state_cannot_be_read_count_as_busy(monkeypatch: pytest.Monk
     step("begin")
     assert ready() == ["n1", "n2"]
 
-    def no_answer(*_words: Any) -> Any:
+    def no_answer(*_arguments: Any) -> Any:
         raise CommandError("Unable to contact slurm controller")
 
     monkeypatch.setattr(slurm_rolling, "show", no_answer)

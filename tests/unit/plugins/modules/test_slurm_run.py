@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The note of a run on the controller. The tests run as root or not, so the note belongs to their user."""
+"""The run lock on the controller. The tests run as root or not, so the lock belongs to their user."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ BOB = {"host": "adm2", "user": "bob", "process": "100 5"}
 Change = Callable[..., dict[str, str]]
 
 
-@pytest.fixture(name="note")
-def path_of_the_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(name="lock")
+def path_of_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(run_lock, "FOLDER", f"{tmp_path}/gpucluster-slurm")
     monkeypatch.setattr(locks, "LOCKS", f"{tmp_path}/gpucluster-slurm/locks")
     return tmp_path / "gpucluster-slurm/run"
@@ -38,34 +38,34 @@ def change_by_this_user(monkeypatch: pytest.MonkeyPatch) -> Change:
 
     def change(run: dict[str, str], state: str = "begun", check_mode: bool = False, **more: Any) -> dict[str, str]:
         params = {"state": state, "run": run, "take_over": False, "former": [], "rolling": False} | more
-        return slurm_run.change(params, check_mode)
+        return slurm_run.change_locks(params, check_mode)
 
     return change
 
 
-def test_a_run_begins_and_ends(change: Change, note: Path) -> None:
+def test_a_run_begins_and_ends(change: Change, lock: Path) -> None:
     assert change(ALICE) == {}
-    assert {key: json.loads(note.read_text())[key] for key in ALICE} == ALICE
+    assert {key: json.loads(lock.read_text())[key] for key in ALICE} == ALICE
     assert change(ALICE) == {}, "it may begin again, for example in a playbook that imports two others"
     assert change(ALICE, "ended") == {}
-    assert not note.exists()
+    assert not lock.exists()
     assert change(ALICE, "ended") == {}
 
 
-def test_another_run_is_named_and_keeps_its_note(change: Change, note: Path) -> None:
+def test_another_run_is_named_and_keeps_its_lock(change: Change, lock: Path) -> None:
     change(ALICE)
     other = change(BOB)
     assert other.pop("since")
     assert other == ALICE
     assert change(BOB, "ended") == {}
-    assert json.loads(note.read_text())["user"] == "alice"
+    assert json.loads(lock.read_text())["user"] == "alice"
 
 
 @pytest.mark.parametrize("more", [{"take_over": True}, {"former": ["1 1", "100 5"]}])
-def test_the_note_of_a_run_that_has_ended_is_replaced(change: Change, note: Path, more: dict[str, Any]) -> None:
+def test_the_lock_of_a_run_that_has_ended_is_replaced(change: Change, lock: Path, more: dict[str, Any]) -> None:
     change(ALICE)
     assert change({**ALICE, "process": "200 9"}, **more) == {}
-    assert json.loads(note.read_text())["process"] == "200 9"
+    assert json.loads(lock.read_text())["process"] == "200 9"
 
 
 def test_the_end_of_a_process_counts_on_its_own_host_alone(change: Change) -> None:
@@ -73,25 +73,25 @@ def test_the_end_of_a_process_counts_on_its_own_host_alone(change: Change) -> No
     assert change(BOB, former=["100 5"])["user"] == "alice"
 
 
-def test_check_mode_notes_nothing(change: Change, note: Path) -> None:
+def test_check_mode_locks_nothing(change: Change, lock: Path) -> None:
     assert change(ALICE, check_mode=True) == {}
-    assert not note.exists()
+    assert not lock.exists()
     change(ALICE)
     assert change(BOB, check_mode=True)["user"] == "alice"
     assert change(ALICE, "ended", check_mode=True) == {}
-    assert note.exists()
+    assert lock.exists()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '"x"'])
-def test_a_damaged_note_counts_as_none(change: Change, note: Path, text: str) -> None:
-    note.parent.mkdir()
-    note.write_text(text)
+def test_a_damaged_lock_counts_as_none(change: Change, lock: Path, text: str) -> None:
+    lock.parent.mkdir()
+    lock.write_text(text)
     assert change(BOB) == {}
-    assert json.loads(note.read_text())["user"] == "bob"
+    assert json.loads(lock.read_text())["user"] == "bob"
 
 
-def test_a_rolling_change_has_both_notes_or_none(change: Change, note: Path) -> None:
-    rolling = note.parent / "rolling"
+def test_a_rolling_change_has_both_locks_or_none(change: Change, lock: Path) -> None:
+    rolling = lock.parent / "rolling"
     change(ALICE)
     assert change(BOB, rolling=True)["user"] == "alice"
     assert not rolling.exists()
@@ -102,7 +102,7 @@ def test_a_rolling_change_has_both_notes_or_none(change: Change, note: Path) -> 
     assert change(ALICE, rolling=True)["user"] == "bob"
     assert change(ALICE) == {}
     assert change(BOB, "ended", rolling=True) == {}
-    assert (note.exists(), rolling.exists()) == (True, False)
+    assert (lock.exists(), rolling.exists()) == (True, False)
 
 
 def ping(**states: str) -> str:

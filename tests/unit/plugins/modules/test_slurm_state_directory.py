@@ -38,7 +38,7 @@ def test_two_directories_are_told_from_one(tmp_path: Path) -> None:
     assert [*tmp_path.rglob(".*")] == []
 
 
-def test_check_mode_looks_and_leaves_all_as_it_is(tmp_path: Path) -> None:
+def test_check_mode_reads_and_leaves_all_as_it_is(tmp_path: Path) -> None:
     before = tmp_path.stat().st_mtime_ns
     found = ask(tmp_path, check=True, write=True)
     assert (found["file"], found["inode"], found["error"]) == ("", tmp_path.stat().st_ino, "")

@@ -108,14 +108,14 @@ def test_a_check_knows_the_resources_that_slurm_will_track() -> None:
         apply(Database(), policy, tracked=["gres/gpu", "gres/gpu:h100"])
 
 
-def test_what_slurm_does_not_take_is_tried_by_itself_and_told() -> None:
+def test_what_slurm_does_not_take_is_applied_by_itself_and_reported() -> None:
     database = Database(takes=False)
     with pytest.raises(AccountingError, match="Account - 'a0': no"):
         apply(database, policy_of(10))
     assert database.calls == ["state", "load", "load", "state", "load"]
 
 
-def test_what_slurm_takes_without_effect_is_told() -> None:
+def test_what_slurm_takes_without_effect_is_reported() -> None:
     class Deaf(Database):
         """A sacctmgr that reports success and does nothing."""
 
@@ -123,8 +123,8 @@ def test_what_slurm_takes_without_effect_is_told() -> None:
             """Report success."""
             return False, f"{lines[-1]}: well" if load else ""
 
-    words = r"Account - 'a0': well\n(.*\n)*These changes have not been made:\naccount a0  new"
-    with pytest.raises(AccountingError, match=words):
+    message = r"Account - 'a0': well\n(.*\n)*Slurm did not apply these changes:\naccount a0  new"
+    with pytest.raises(AccountingError, match=message):
         apply(Deaf(), policy_of(10))
 
 

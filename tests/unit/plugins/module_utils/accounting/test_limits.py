@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits
     find,
     meaning,
     name_of,
-    told,
+    new_value,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,8 +132,8 @@ def test_forms_of_a_time_mean_the_same(days: int, hours: int, minutes: int) -> N
         (ACCOUNT["Fairshare"], "5", "1", "1"),
     ],
 )
-def test_what_slurm_is_told(limit: Any, before: str, after: str, value: str) -> None:
-    assert told(limit, before, after) == value
+def test_the_value_that_slurm_gets(limit: Any, before: str, after: str, value: str) -> None:
+    assert new_value(limit, before, after) == value
 
 
 def test_keys_are_found_by_each_of_slurms_terms() -> None:

@@ -59,9 +59,9 @@ STATE = State(
 
 
 def kept(purge: bool, *unwanted: Entity) -> dict[str, str]:
-    """The reasons by words."""
+    """The reasons by the text of the entity."""
     found = kept_for_other_clusters(STATE, unwanted, OTHERS, purge)
-    return {entity.words: reason for entity, reason in found.items()}
+    return {entity.text: reason for entity, reason in found.items()}
 
 
 def test_the_qos_that_associations_and_jobs_have_elsewhere_stay() -> None:
@@ -75,8 +75,8 @@ def test_the_qos_that_associations_and_jobs_have_elsewhere_stay() -> None:
 
 
 def test_purge_keeps_each_qos_since_nobody_knows_the_partitions_elsewhere() -> None:
-    words = "a partition of clusters far, third may name it, which the database does not know"
-    assert kept(True, Entity("qos", "unused")) == {"qos unused": words}
+    text = "a partition of clusters far, third may name it, which the database does not know"
+    assert kept(True, Entity("qos", "unused")) == {"qos unused": text}
 
 
 def test_users_who_have_something_elsewhere_stay() -> None:
@@ -99,7 +99,7 @@ def test_the_last_association_of_a_user_is_the_user() -> None:
 
 def test_what_is_removed_from_this_cluster_only_is_named() -> None:
     removed = [Entity("user", "dave"), Entity("user", "eve"), Entity("account", "shared"), Entity("account", "only")]
-    assert {entity.words: words for entity, words in in_other_clusters(removed, OTHERS).items()} == {
+    assert {entity.text: text for entity, text in in_other_clusters(removed, OTHERS).items()} == {
         "user dave": "in cluster far",
         "account shared": "in clusters far, third",
     }
@@ -142,12 +142,12 @@ def test_purge_keeps_the_settings_that_all_clusters_have() -> None:
     own |= {("qos theirs Priority", "1", "5")}
     state = with_settings(["far", "lab"])
     assert planned(state, NAMED) == own
-    words = "which holds in all clusters of the database"
+    text = "which holds in all clusters of the database"
     assert {
-        entity.words: reason for entity, reason in kept_settings(state, read(NAMED, "lab", state, purge=True)).items()
+        entity.text: reason for entity, reason in kept_settings(state, read(NAMED, "lab", state, purge=True)).items()
     } == {
-        "qos theirs": f"keeps GrpJobs 4, MaxWall 01:00:00, {words}",
-        "user carol": f"keeps AdminLevel Operator, {words}",
+        "qos theirs": f"keeps GrpJobs 4, MaxWall 01:00:00, {text}",
+        "user carol": f"keeps AdminLevel Operator, {text}",
     }
     assert planned(with_settings(["lab"]), NAMED) == own | {
         ("qos theirs MaxWall", "01:00:00", ""),
@@ -200,18 +200,18 @@ def test_a_purge_names_all_that_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("absent", "words"),
+    ("absent", "text"),
     [
         (Entity("qos", "delta"), "qos delta: user dave in shared of cluster far has it"),
         (Entity("user", "hank"), "user hank: has WCKeys in cluster far"),
         (Entity("association", "u_v", "lab3"), "user u_v in lab3: Slurm would remove u-v with it"),
     ],
 )
-def test_a_module_refuses_to_remove_what_another_cluster_needs(absent: Entity, words: str) -> None:
+def test_a_module_refuses_to_remove_what_another_cluster_needs(absent: Entity, text: str) -> None:
     module: Any = SimpleNamespace(check_mode=True)
     with pytest.raises(PolicyError) as error:
         apply_policy(module, database(STATE, OTHERS), {}, absent=[absent])
-    assert str(error.value) == words
+    assert str(error.value) == text
 
 
 @pytest.mark.parametrize("absent", [Entity("qos", "unused"), Entity("user", "gina")])

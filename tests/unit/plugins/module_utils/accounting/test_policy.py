@@ -62,7 +62,7 @@ FULL = after(POLICY, EMPTY)
 
 
 @pytest.mark.parametrize(
-    ("policy", "words"),
+    ("policy", "text"),
     [
         ({"qos": [{"name": "a", "Priorty": 1}]}, "qos a: Priorty: unknown to Slurm, did you mean 'Priority'?"),
         ({"qos": [{"name": "a", "MaxWall": "x"}]}, "qos a: MaxWall: found 'x', allowed: a time"),
@@ -106,13 +106,13 @@ FULL = after(POLICY, EMPTY)
         ),
     ],
 )
-def test_a_wrong_policy_is_refused(policy: dict[str, Any], words: str) -> None:
+def test_a_wrong_policy_is_refused(policy: dict[str, Any], text: str) -> None:
     with pytest.raises(PolicyError) as error:
         read(policy, "lab", EMPTY)
-    assert words in str(error.value)
+    assert text in str(error.value)
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_that_is_wrong_is_reported_at_once() -> None:
     wrong = {"qos": [{"name": "a", "x": 1}], "accounts": [{"name": "b", "Parent": "c"}], "users": [{"name": "d"}]}
     with pytest.raises(PolicyError) as error:
         read(wrong, "lab", EMPTY)
@@ -242,7 +242,7 @@ def test_what_has_jobs_stays() -> None:
         surplus(FULL, wanted),
         [JobAssociation("7", "bob", "optics", "urgent"), JobAssociation("8", "bob", "optics", "normal")],
     )
-    assert {entity.words: numbers for entity, numbers in kept.items()} == {
+    assert {entity.text: numbers for entity, numbers in kept.items()} == {
         "qos urgent": ["7"],
         "account science": ["7", "8"],
         "account physics": ["7", "8"],
@@ -263,7 +263,7 @@ def test_what_no_command_can_name_and_what_would_take_others_along_stays() -> No
     state = State({**{Entity("account", name): {"Parent": "root"} for name in names}, Entity("user", "a-b"): {}})
     unwanted = [Entity("account", name) for name in ("a[1]", "a_b", "c_d", "a_bb")]
     assert not_removed(state, unwanted) == {
-        Entity("account", "a[1]"): "has a name that no command can have",
+        Entity("account", "a[1]"): "has a name that sacctmgr cannot take in a command",
         Entity("account", "a_b"): "Slurm would remove a-b with it",
     }
     assert not_removed(state, [*unwanted[1:], Entity("account", "a-b")]) == {}
@@ -282,7 +282,7 @@ def test_slurms_own_is_no_surplus() -> None:
 
 
 def test_what_is_in_an_account_is_known() -> None:
-    assert [entity.words for entity in contents(FULL, "science")] == [
+    assert [entity.text for entity in contents(FULL, "science")] == [
         "account physics",
         "user bob in science, partition gpu",
     ]
@@ -299,7 +299,7 @@ HINT = " (if Slurm has it already, list it as {{name: {}}})"
 
 
 @pytest.mark.parametrize(
-    ("policy", "words"),
+    ("policy", "text"),
     [
         (
             {"accounts": ["physics"], "users": [{"name": "u", "DefaultAccount": "physic"}]},
@@ -314,11 +314,11 @@ HINT = " (if Slurm has it already, list it as {{name: {}}})"
         ({"qos": ["high", {"name": "low", "Preempt": "x"}]}, "qos low: Preempt: 'x' is unknown"),
     ],
 )
-def test_without_slurm_a_name_is_in_the_list_of_the_policy(policy: dict[str, Any], words: str) -> None:
+def test_without_slurm_a_name_is_in_the_list_of_the_policy(policy: dict[str, Any], text: str) -> None:
     """Otherwise these names would be found after the cluster has been built, in stage policy."""
-    unknown = words.partition(" is unknown")[0].rpartition(" ")[2].strip("'")
-    assert problems(policy, False, {}) == [words + HINT.format(unknown)]
-    assert problems(policy, True, {}) == [words]
+    unknown = text.partition(" is unknown")[0].rpartition(" ")[2].strip("'")
+    assert problems(policy, False, {}) == [text + HINT.format(unknown)]
+    assert problems(policy, True, {}) == [text]
 
 
 def test_slurms_own_names_are_known_without_slurm() -> None:
@@ -333,8 +333,8 @@ def test_an_account_that_is_listed_by_its_name_stays_as_it_is() -> None:
 @pytest.mark.parametrize("key", ["AllowAccounts", "denyaccounts"])
 def test_an_account_of_a_partition_is_in_the_list_of_the_policy(key: str) -> None:
     partitions = {"gpu": [(key, ["physics", "physic"])]}
-    words = f"partition gpu: {key}: 'physic' is unknown, did you mean 'physics'?"
-    assert problems({"accounts": ["physics"]}, False, partitions) == [words + HINT.format("physic")]
+    text = f"partition gpu: {key}: 'physic' is unknown, did you mean 'physics'?"
+    assert problems({"accounts": ["physics"]}, False, partitions) == [text + HINT.format("physic")]
     assert problems({"qos": ["high"]}, False, partitions) == []
 
 
@@ -368,7 +368,7 @@ PARTITIONS = {
 }
 
 
-def test_the_qos_that_partitions_name_are_made_before_slurmctld_reads_them() -> None:
+def test_the_qos_that_partitions_name_are_created_before_slurmctld_reads_them() -> None:
     part = qos_of_partitions({"qos": [{"name": "URGENT", "Priority": 10}, {"name": "other"}]}, PARTITIONS)
     assert part == {"qos": [{"name": "URGENT"}]}
     assert read(part, "lab", EMPTY, partitions=PARTITIONS) == {Entity("qos", "urgent"): {}}
@@ -376,19 +376,19 @@ def test_the_qos_that_partitions_name_are_made_before_slurmctld_reads_them() -> 
 
 @pytest.mark.parametrize("key", ["QOS", "AllowQos", "denyqos"])
 def test_a_qos_of_a_partition_is_known(key: str) -> None:
-    words = f"partition gpu: {key}: 'urgnt' is unknown, did you mean 'urgent'?"
+    text = f"partition gpu: {key}: 'urgnt' is unknown, did you mean 'urgent'?"
     policy, partitions = {"qos": [{"name": "urgent"}]}, {"gpu": [(key, "urgnt")]}
     with pytest.raises(PolicyError) as caught:
         read(policy, "lab", EMPTY, partitions=partitions)
-    assert str(caught.value) == words
-    assert problems(policy, True, partitions) == [words]
-    assert problems(policy, False, partitions) == [words + HINT.format("urgnt")]
+    assert str(caught.value) == text
+    assert problems(policy, True, partitions) == [text]
+    assert problems(policy, False, partitions) == [text + HINT.format("urgnt")]
     assert problems({}, False, partitions) == []
 
 
 def test_a_check_does_not_know_what_resources_slurmctld_will_bring() -> None:
     policy = {"qos": [{"name": "a", "GrpTRES": {"gres/fpga": 1}}, {"name": "b", "GrpTRES": {"cup": 1}}]}
-    for grows, words in ((False, ["'gres/fpga'", "'cup'"]), (True, ["'cup'"])):
+    for grows, text in ((False, ["'gres/fpga'", "'cup'"]), (True, ["'cup'"])):
         with pytest.raises(PolicyError) as caught:
             read(policy, "lab", State(EMPTY.entities, ["lab"], EMPTY.tres, grows))
-        assert re.findall(r": ('.*?') is unknown", str(caught.value)) == words
+        assert re.findall(r": ('.*?') is unknown", str(caught.value)) == text

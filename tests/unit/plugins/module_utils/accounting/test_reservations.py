@@ -46,7 +46,7 @@ def test_values_with_one_meaning_do_not_change(same: dict[str, Any]) -> None:
     assert changed(same) == {}
 
 
-def test_what_differs_is_told() -> None:
+def test_what_differs_is_reported() -> None:
     assert changed({"Nodes": "n1", "Duration": "infinite", "Users": "alice", "Flags": "MAINT,WEEKLY"}) == {
         "Nodes": ("n1,n2", "n1"),
         "Duration": ("02:00:00", "INFINITE"),
@@ -74,7 +74,7 @@ def test_of_a_new_one_all_is_new() -> None:
     ]
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_that_is_wrong_is_reported_at_once() -> None:
     with pytest.raises(ReservationError) as error:
         differences({"User": "a", "Duration": "long", "Nodes": "n[1-", "Accounts": "a b"}, None)
     assert [line.partition(":")[0] for line in str(error.value).splitlines()] == [
@@ -87,7 +87,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "words"),
+    ("wanted", "text"),
     [
         ({"StartTime": "bogus"}, "StartTime: found 'bogus', allowed: a time such as"),
         ({"StartTime": "2027-13-45"}, "StartTime: found '2027-13-45', allowed: month"),
@@ -101,10 +101,10 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         ({1: "a"}, "1: unknown to Slurm"),
     ],
 )
-def test_what_slurm_would_not_take_is_refused(wanted: dict[Any, Any], words: str) -> None:
+def test_what_slurm_would_not_take_is_refused(wanted: dict[Any, Any], text: str) -> None:
     with pytest.raises(ReservationError) as error:
         differences(wanted, None)
-    assert str(error.value).startswith(words)
+    assert str(error.value).startswith(text)
 
 
 @pytest.mark.parametrize(

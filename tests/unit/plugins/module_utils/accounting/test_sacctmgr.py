@@ -153,12 +153,12 @@ case "$*" in "-nP show cluster format=Cluster") echo lab; exit;; esac
 """
 
 
-def test_failures_are_told_with_the_words_of_the_command(program: Path) -> None:
-    words = "echo 'sacctmgr: modify qos where name=a'\necho ' Unknown option: x=1' >&2\nexit 1\n"
-    program.write_text(KNOWN + words)
+def test_failures_are_reported_with_the_message_of_the_command(program: Path) -> None:
+    script = "echo 'sacctmgr: modify qos where name=a'\necho ' Unknown option: x=1' >&2\nexit 1\n"
+    program.write_text(KNOWN + script)
     failed = (True, "sacctmgr modify qos where name=a: Unknown option: x=1")
     assert Sacctmgr("lab").run(["modify qos where name=a"]) == failed
-    with pytest.raises(AccountingError, match=r"sacctmgr -nP show tres: .*Unknown option"):
+    with pytest.raises(AccountingError, match=r"sacctmgr -nP show tres failed: .*Unknown option"):
         Sacctmgr("lab").state()
 
 
@@ -174,7 +174,7 @@ def test_a_cluster_must_be_named_where_there_is_not_one(program: Path, clusters:
         Sacctmgr(None)
 
 
-def test_a_misspelt_cluster_is_not_made(program: Path) -> None:
+def test_a_misspelt_cluster_is_not_created(program: Path) -> None:
     program.write_text(KNOWN)
     assert (Sacctmgr(None).cluster, Sacctmgr("Lab").cluster, Sacctmgr("other", new=True).cluster) == (
         "lab",
@@ -206,11 +206,11 @@ def test_values_for_sacctmgr_are_escaped() -> None:
 
 
 def test_a_database_that_does_not_answer_is_named_by_its_place(stand_in: StandIn) -> None:
-    """These are the words of 24.11 for AccountingStoragePort=1."""
-    words = """
+    """This is the message of 24.11 for AccountingStoragePort=1."""
+    message = """
 sacctmgr: error: _open_persist_conn: failed to open persistent connection to host:head:1: Connection refused
 sacctmgr: error: Sending PersistInit msg: Connection refused"""
-    stand_in("sacctmgr", f"echo '{words}' >&2; exit 1")
+    stand_in("sacctmgr", f"echo '{message}' >&2; exit 1")
     with pytest.raises(AccountingError) as error:
         Sacctmgr("lab")
     place = "head:1 (AccountingStorageHost and AccountingStoragePort of slurm.conf)"

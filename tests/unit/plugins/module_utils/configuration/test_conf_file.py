@@ -115,7 +115,7 @@ def test_what_the_files_say() -> None:
     }
 
 
-def test_the_same_in_other_words_is_no_change() -> None:
+def test_the_same_settings_written_otherwise_are_no_change() -> None:
     new = OLD.replace("# The cluster", "").replace("n[1-4] NodeAddr=10.0.0.[1-4]", "n1 NodeAddr=10.0.0.1", 1)
     new += "NodeName=n[2-4] Gres=gpu:2 RealMemory=1000 NodeAddr=10.0.0.2,10.0.0.3,10.0.0.4\n"
     assert changes(read({"slurm.conf": OLD}), read({"slurm.conf": new})) == []

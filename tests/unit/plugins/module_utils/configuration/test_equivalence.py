@@ -86,6 +86,6 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
 
 
 @pytest.mark.parametrize(("before", "after", "keys"), CASES.values(), ids=CASES)
-def test_changes_of_words_are_none(before: dict[str, str], after: dict[str, str], keys: list[str]) -> None:
+def test_changes_that_keep_the_meaning_are_none(before: dict[str, str], after: dict[str, str], keys: list[str]) -> None:
     old, new = read(before), read(after)
     assert sorted(change.key for change in differing(changes(old, new), old, new, "24.11")) == sorted(keys)

@@ -71,7 +71,7 @@ def test_a_new_cluster_gets_one_release() -> None:
 
 
 @pytest.mark.parametrize("name", ["c1", "db", "n1", "login"])
-def test_a_host_made_anew_gets_the_release_of_the_cluster(name: str) -> None:
+def test_a_host_installed_anew_gets_the_release_of_the_cluster(name: str) -> None:
     """Such a host installed Slurm 24.11 before, and slurmdbd or slurmctld of this release damaged the cluster."""
     hosts = {"c1": host("26.05.5"), "c2": host("26.05.5"), "db": host("26.05.5"), "n1": host("26.05.5")}
     found = order(**{**hosts, name: host(candidate="24.11.5-4")})

@@ -73,7 +73,7 @@ def test_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plugins", "words"),
+    ("plugins", "message"),
     [
         ([{"plugin": "a.so"}, {"plugin": "b.so"}, {"plugin": "a.so"}], "a.so is listed twice"),
         ([{"plugin": "a.so", "arguments": ["path=/my files"]}], "a.so: found 'path=/my files'"),
@@ -81,6 +81,6 @@ def test_lines() -> None:
         ([{"plugin": ""}], "found ''"),
     ],
 )
-def test_what_slurm_would_read_as_something_else(plugins: list[dict[str, Any]], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_what_slurm_would_read_as_something_else(plugins: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         plugstack_lines(plugins)

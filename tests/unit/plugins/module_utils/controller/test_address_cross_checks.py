@@ -24,7 +24,7 @@ def test_nodes_without_an_address_make_slurmctld_wait() -> None:
         [],
         [
             "slurm.conf: NodeName: found 'm1.example.org', allowed: names whose part before the first dot has an "
-            "address on this host, too; slurmctld answers an srun there, and stands still while it looks for 'm1'"
+            "address on this host, too; slurmctld answers an srun there, and stands still while it resolves 'm1'"
         ],
     )
 

@@ -81,20 +81,20 @@ def test_included_files_are_part_of_the_file() -> None:
     ("name", "why"),
     [
         # error: cannot stat file, retrying in 1sec up to 60sec
-        ("nodes.conf", "which is not there or includes itself"),
-        ("slurm.conf", "which is not there or includes itself"),
+        ("nodes.conf", "which does not exist or includes itself"),
+        ("slurm.conf", "which does not exist or includes itself"),
         # fatal: Unable to process configuration file
         ("conf.d/*.conf", "Slurm knows no wildcards"),
     ],
 )
 def test_includes_that_slurm_does_not_read(name: str, why: str) -> None:
     found = verdict(f"Include {name}\nPartitionName=p Nodes=n1\n", {"slurm.conf": ""})
-    assert found == ([f"slurm.conf: Include: found '{name}', {why}, allowed: one file beside it"], [])
+    assert found == ([f"slurm.conf: Include: found '{name}', {why}, allowed: one file next to it"], [])
 
 
 def test_configless_hosts_do_not_get_included_files_with_a_path() -> None:
     conf = "SlurmctldParameters=enable_configless\nInclude /srv/nodes.conf\n"
-    what = "which configless hosts do not get, allowed: the name of a file beside slurm.conf"
+    what = "which configless hosts do not get, allowed: the name of a file next to slurm.conf"
     assert verdict(conf, {"/srv/nodes.conf": NODES}) == (
         [],
         [f"slurm.conf: Include: found '/srv/nodes.conf', {what}"],

@@ -110,7 +110,7 @@ def test_another_value_is_a_difference(line: str, instead: str, difference: str,
         ("OverSubscribe=FORCE", "Shared=FORCE:4"),
     ],
 )
-def test_the_same_in_other_words_is_no_difference(line: str, same: str) -> None:
+def test_the_same_setting_written_otherwise_is_no_difference(line: str, same: str) -> None:
     assert line in CONF
     assert compared(CONF.replace(line, same)) == []
 

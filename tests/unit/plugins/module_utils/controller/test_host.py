@@ -48,14 +48,14 @@ def print_by_commands(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return set_output
 
 
-def test_files_beside_slurm_conf_and_elsewhere(tmp_path: Path) -> None:
+def test_files_next_to_slurm_conf_and_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "nodes.conf").write_text("NodeName=n1\n")
     there = host(tmp_path)
     assert there.text("nodes.conf") == there.text(str(tmp_path / "nodes.conf")) == "NodeName=n1\n"
     assert there.text("other.conf") is None
 
 
-def test_plugins_are_beside_the_library_of_slurmctld(tmp_path: Path, print_by_commands: Callable[[str], None]) -> None:
+def test_plugins_are_next_to_the_library_of_slurmctld(tmp_path: Path, print_by_commands: Callable[[str], None]) -> None:
     for name in ("auth_munge.so", "mpi_pmix.so", "libslurmfull.so", "readme.txt"):
         (tmp_path / name).touch()
     print_by_commands(LDD.format(directory=tmp_path))
@@ -118,7 +118,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_names_in_the_file_of_hosts_are_not_asked_for(tmp_path: Path, asked: list[str]) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("10.0.0.1 a b # c\n\n# 10.0.0.2 d\n")
-    assert sorted(controller_host.unresolved(["a", "b", "c", "d", "n"], str(hosts))) == ["c", "d"]
+    assert sorted(controller_host.find_unresolved(["a", "b", "c", "d", "n"], str(hosts))) == ["c", "d"]
     assert sorted(asked) == ["c", "d", "n"]
 
 
@@ -126,8 +126,8 @@ def test_ten_thousand_names(tmp_path: Path, asked: list[str]) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("".join(f"10.0.0.1 m{number}\n" for number in range(10000)))
     before = time.process_time()
-    assert controller_host.unresolved((f"m{number}" for number in range(10001)), str(hosts)) == ["m10000"]
-    assert len(controller_host.unresolved((f"n{number}" for number in range(10000)), str(hosts))) == 0
+    assert controller_host.find_unresolved((f"m{number}" for number in range(10001)), str(hosts)) == ["m10000"]
+    assert len(controller_host.find_unresolved((f"n{number}" for number in range(10000)), str(hosts))) == 0
     assert time.process_time() - before < 1
     assert len(asked) == 10001
 
@@ -136,12 +136,12 @@ def test_a_resolver_that_does_not_answer_is_not_waited_for(tmp_path: Path, monke
     answer = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda _name, _port: answer.wait(60))
     before = time.monotonic()
-    assert controller_host.unresolved(["n1", "n2"], str(tmp_path / "hosts"), patience=0.1) == []
+    assert controller_host.find_unresolved(["n1", "n2"], str(tmp_path / "hosts"), timeout=0.1) == []
     assert time.monotonic() - before < 10
     answer.set()
 
 
-def test_names_are_not_looked_up_in_check_mode(tmp_path: Path, asked: list[str]) -> None:
+def test_names_are_not_resolved_in_check_mode(tmp_path: Path, asked: list[str]) -> None:
     assert host(tmp_path, check_mode=True).unresolved(["gone.example"]) == []
     assert asked == []
     assert host(tmp_path).unresolved(["gone.example"]) == ["gone.example"]

@@ -147,10 +147,10 @@ def test_plugins_are_not_checked_where_the_installed_ones_are_not_known() -> Non
 def test_slurmctld_has_the_prologs_that_it_sends() -> None:
     """slurmctld does not report a file that it cannot send; the first job would drain its node."""
     conf = f"Prolog=first.sh\nProlog=/opt/second\nEpilog=epilog.sh\n{NODES}"
-    refused, _remarks = verdict(conf, there={"first.sh": "#!/bin/sh\n"})
-    assert refused == ["slurm.conf: Epilog: found 'epilog.sh', which is no file beside slurm.conf"]
-    refused, _remarks = verdict(conf, there={"first.sh": "#!/bin/sh\n", "epilog.sh": "#!/bin/sh\n# \udcfc\nfi\n"})
+    refused, _ignored = verdict(conf, there={"first.sh": "#!/bin/sh\n"})
+    assert refused == ["slurm.conf: Epilog: found 'epilog.sh', which is no file next to slurm.conf"]
+    refused, _ignored = verdict(conf, there={"first.sh": "#!/bin/sh\n", "epilog.sh": "#!/bin/sh\n# \udcfc\nfi\n"})
     assert refused == ["slurm.conf: Epilog: found 'epilog.sh', line 3: sh -n: Syntax error: \"fi\" unexpected"]
-    refused, _remarks = verdict(f"Prolog=first.sh\n{NODES}", there={"first.sh": "#!/bin/sh\n"}, version="22.05.8")
+    refused, _ignored = verdict(f"Prolog=first.sh\n{NODES}", there={"first.sh": "#!/bin/sh\n"}, version="22.05.8")
     what = "found 'first.sh', which Slurm 22.05 does not send to the nodes, allowed: a full path"
     assert refused == [f"slurm.conf: Prolog: {what}"]

@@ -148,8 +148,8 @@ def test_memory_that_two_enforce() -> None:
     assert refused(conf, cgroup_conf=CGROUP) == f"slurm.conf: JobAcctGatherParams: {what}"
 
 
-def test_words_that_only_look_like_another() -> None:
-    """Slurm compares OverMemoryKill as a whole word, in any case; of TaskPlugin it looks for `cgroup`."""
+def test_words_that_only_resemble_another() -> None:
+    """Slurm compares OverMemoryKill as a whole word, in any case; of TaskPlugin it searches for `cgroup`."""
     memory = "SelectTypeParameters=CR_Core_Memory\nTaskPlugin=affinity,cgroup\n"
     assert right(f"{memory}JobAcctGatherParams=NoOverMemoryKill,UsePss\n", cgroup_conf=CGROUP)
     assert "OverMemoryKill" in refused(f"{memory}JobAcctGatherParams=UsePss,overmemorykill\n", cgroup_conf=CGROUP)

@@ -34,11 +34,11 @@ def test_they_are_kept_between_runs(tmp_path: Path) -> None:
     assert removed_hosts.recorded(path) == ["head", "n2"]
 
 
-def test_the_remark_names_them_and_the_way_out() -> None:
-    (remark,) = removed_hosts.remarks(["n2", "n3"])
-    assert remark.startswith("n[2-3]: no longer in the cluster")
-    assert remark.endswith("-e slurmctld_cleaned_hosts='n[2-3]'")
-    assert removed_hosts.remarks([]) == []
+def test_the_message_names_them_and_the_way_out() -> None:
+    (message,) = removed_hosts.describe_removed(["n2", "n3"])
+    assert message.startswith("Hosts that have left the cluster but are not cleaned: n[2-3]. They still have")
+    assert message.endswith("-e slurmctld_cleaned_hosts='n[2-3]'")
+    assert removed_hosts.describe_removed([]) == []
 
 
 def test_hosts_that_answer_again_are_found_at_their_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,10 +50,10 @@ def test_hosts_that_answer_again_are_found_at_their_address(tmp_path: Path, monk
         return "" if (host, port) == ("10.0.0.2", 6818) else "Connection refused"
 
     monkeypatch.setattr(removed_hosts, "connection_error", connection_error)
-    assert removed_hosts.back(["n2"], set()) == {}
+    assert removed_hosts.find_answering(["n2"], set()) == {}
     (tmp_path / "left").write_text('{"n2": "10.0.0.2", "n3": "10.0.0.3", "n4": ""}')
-    assert removed_hosts.back(["n2", "n3", "n4", "n5"], {"10.0.0.9"}) == {"n2": "10.0.0.2"}
+    assert removed_hosts.find_answering(["n2", "n3", "n4", "n5"], {"10.0.0.9"}) == {"n2": "10.0.0.2"}
     assert sorted(asked) == [("10.0.0.2", 22), ("10.0.0.2", 6818), ("10.0.0.3", 22), ("10.0.0.3", 6818)]
-    assert removed_hosts.back(["n2"], {"10.0.0.2"}) == {}, "another host has the address now"
-    (remark,) = removed_hosts.remarks(["n2", "n3"], {"n2": "10.0.0.2"})
-    assert "a slurmd that runs (n2 answers at 10.0.0.2). Clean" in remark
+    assert removed_hosts.find_answering(["n2"], {"10.0.0.2"}) == {}, "another host has the address now"
+    (message,) = removed_hosts.describe_removed(["n2", "n3"], {"n2": "10.0.0.2"})
+    assert "are not cleaned: n[2-3] (n2 answers at 10.0.0.2). They still" in message

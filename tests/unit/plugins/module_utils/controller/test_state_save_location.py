@@ -16,8 +16,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import (
     StateDirectoryError,
     as_user,
-    look,
     mount_of,
+    read_directory,
     remove,
     state_directory_errors,
     unseen,
@@ -76,35 +76,35 @@ def test_two_exports_of_a_server_may_have_one_device() -> None:
 
 
 def test_a_directory_of_this_machine(tmp_path: Path) -> None:
-    found = look(str(tmp_path))
+    found = read_directory(str(tmp_path))
     assert (found["inode"], found["owner"]) == (tmp_path.stat().st_ino, ME)
     assert tmp_path.is_relative_to(found["mount"]["point"])
-    assert look("/proc/")["mount"] | {"source": ""} == {
+    assert read_directory("/proc/")["mount"] | {"source": ""} == {
         "point": "/proc", "type": "proc", "source": "", "root": False, "guard": "/proc", "automount": False
     }  # fmt: skip
 
 
 def test_a_directory_that_is_not_there_would_be_on_the_mount_above_it(tmp_path: Path) -> None:
-    found = look(str(tmp_path / "a/b/"))
+    found = read_directory(str(tmp_path / "a/b/"))
     assert (found["inode"], found["owner"]) == (None, None)
-    assert found["mount"] == look(str(tmp_path))["mount"]
+    assert found["mount"] == read_directory(str(tmp_path))["mount"]
 
 
 def test_a_link_leads_to_the_mount_of_its_target(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/proc")
-    assert look(str(tmp_path / "link"))["mount"]["point"] == "/proc"
+    assert read_directory(str(tmp_path / "link"))["mount"]["point"] == "/proc"
 
 
 def test_a_file_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     with pytest.raises(NotADirectoryError):
-        look(str(tmp_path / "state"))
+        read_directory(str(tmp_path / "state"))
 
 
 @pytest.mark.parametrize("path", ["state", "./state", ""])
 def test_a_relative_path_leads_nowhere(path: str) -> None:
     with pytest.raises(StateDirectoryError, match="is not an absolute path"):
-        look(path)
+        read_directory(path)
 
 
 def test_a_file_is_seen_in_the_same_directory_by_another_path_alone(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_what_a_killed_run_has_left_goes_with_a_later_one(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["/etc/passwd", "../job_state", "job_state", ".gpucluster-slurm-", ""])
 def test_no_other_file_is_read_or_removed(tmp_path: Path, name: str) -> None:
     for function in (remove, unseen):
-        with pytest.raises(StateDirectoryError, match="is no file of a proof"):
+        with pytest.raises(StateDirectoryError, match="is not the name of a test file of this check"):
             function(str(tmp_path), [name])
 
 
@@ -166,7 +166,7 @@ def test_work_is_done_as_the_user(tmp_path: Path) -> None:
     assert as_user(64030, who) == {"ids": [[64030] * 3] * 2, "groups": [64030]}
     tmp_path.chmod(0o700)
     with pytest.raises(StateDirectoryError, match="Permission denied"):
-        as_user(64030, lambda: look(str(tmp_path)))
+        as_user(64030, lambda: read_directory(str(tmp_path)))
 
 
 @pytest.mark.skipif(ME != 0, reason="only root can become another user")
@@ -175,22 +175,22 @@ def test_the_user_need_not_be_able_to_read_the_library_of_python() -> None:
     with tempfile.TemporaryDirectory() as directory:
         os.chown(directory, 64030, 64030)
 
-        def prove() -> dict[str, Any]:
+        def check() -> dict[str, Any]:
             name = write(directory)
             missing = unseen(directory, [name])
             remove(directory, [name])
-            return {**look(directory), "missing": missing}
+            return {**read_directory(directory), "missing": missing}
 
-        assert as_user(64030, prove).items() >= {"owner": 64030, "missing": []}.items()
+        assert as_user(64030, check).items() >= {"owner": 64030, "missing": []}.items()
         assert os.listdir(directory) == []
 
 
-def test_an_error_of_the_system_is_told() -> None:
+def test_an_error_of_the_system_is_reported() -> None:
     with pytest.raises(StateDirectoryError, match=r"No such file or directory: '/missing/\.gpu"):
         as_user(ME, lambda: {"file": write("/missing")})
 
 
-def test_a_mistake_in_the_program_is_told() -> None:
+def test_a_mistake_in_the_program_is_reported() -> None:
     with pytest.raises(StateDirectoryError, match="ZeroDivisionError: division by zero"):
         as_user(ME, lambda: {"x": 1 / 0})
 
@@ -229,7 +229,7 @@ def one(file: str = "", mount: dict[str, Any] | None = None, inode: int | None =
         ({"h1": one(), "h2": one()}, {}),
         ({}, {}),
     ],
-    ids=["proven", "inodes decide nothing then", "alone", "not made yet", "check mode", "none"],
+    ids=["checked", "inodes decide nothing then", "alone", "not created yet", "check mode", "none"],
 )
 def test_no_error(written: dict[str, Any], seen: dict[str, Any]) -> None:
     answers = {host: {"missing": missing, "error": ""} for host, missing in seen.items()}
@@ -296,12 +296,12 @@ def test_what_is_refused(written: dict[str, Any], seen: dict[str, Any], error: s
     assert state_directory_errors(written, answers, PATH) == [f"{KEY}: {error}"]
 
 
-def test_an_error_while_the_files_are_looked_for_is_told() -> None:
+def test_an_error_while_the_files_are_read_is_reported() -> None:
     answers = {"h1": {"missing": [], "error": "Stale file handle"}, "h2": {"missing": [A], "error": ""}}
     assert state_directory_errors({"h1": one(A), "h2": one(B)}, answers, PATH) == [
         f"{KEY}: found /home/state, which slurm cannot use on h1: Stale file handle"
     ]
 
 
-def test_patience_is_longer_than_the_time_that_a_file_may_take() -> None:
-    assert state_save_location.PATIENCE > state_save_location.VISIBLE
+def test_the_timeout_is_longer_than_the_time_that_a_file_may_take() -> None:
+    assert state_save_location.TIMEOUT > state_save_location.VISIBLE

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The words of a second slurmctld that does not start. Its output is that of Slurm 24.11.5."""
+"""The message of a second slurmctld that does not start. Its output is that of Slurm 24.11.5."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALWAYS = [
 
 
 @pytest.mark.parametrize(
-    ("end", "words"),
+    ("end", "message"),
     [
         (
             """
@@ -48,8 +48,8 @@ error: slurmscriptd: the other end has gone
         ),
     ],
 )
-def test_the_line_that_ends_it_comes_first(end: str, words: str) -> None:
-    assert cause([*ALWAYS, *end.strip().splitlines()]) == words
+def test_the_line_that_ends_it_comes_first(end: str, message: str) -> None:
+    assert cause([*ALWAYS, *end.strip().splitlines()]) == message
 
 
 def test_the_last_lines_if_none_is_an_error() -> None:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Validation: the jobs that prove a cluster, and the conclusions from their ends."""
+"""Validation: the jobs that validate a cluster, and the conclusions from their ends."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ CONTAINERS: list[dict[str, Any]] = [
 ]
 
 
-def test_containers_are_proven_on_each_machine_type() -> None:
+def test_containers_are_checked_on_each_machine_type() -> None:
     partitions: list[dict[str, Any]] = [
         {"name": "gpu", "nodes": "compute[01-03]", "AllowAccounts": "vision"},
         {"name": "all", "nodes": "head,compute[01-02]", "default": True},
@@ -207,7 +207,7 @@ def test_containers_are_proven_on_each_machine_type() -> None:
     ]
 
 
-def test_containers_are_proven_where_a_machine_type_has_a_partition() -> None:
+def test_containers_are_checked_where_a_machine_type_has_a_partition() -> None:
     partitions = [{"name": "gpu", "nodes": "compute03", "AllowAccounts": "vision"}, {"name": "cpu", "nodes": "head"}]
     jobs = validation.container_jobs(partitions, CONTAINERS, HARDWARE, {}, ["head", "compute03", "compute01"])
     assert jobs == [
@@ -268,7 +268,7 @@ def test_nodes_of_which_there_are_too_few_have_no_job() -> None:
         ({}, {"ConstrainRAMSpace": "no"}, False),
     ],
 )
-def test_memory_is_proven_where_it_is_limited(
+def test_memory_is_checked_where_it_is_limited(
     slurm_conf: dict[str, Any], cgroup_conf: dict[str, Any], limited: bool
 ) -> None:
     jobs = validation.validation_jobs(PARTITIONS, NODES, HARDWARE, slurm_conf, cgroup_conf)

@@ -10,10 +10,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.client import dra
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import Job, Node
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.node_removal import (
     Claims,
-    Departure,
+    RemovalDecision,
     claims_of,
-    depart,
-    reserved,
+    decide_removal,
+    describe_reservations,
     table,
 )
 
@@ -28,11 +28,11 @@ def job(number: str, *nodes: str, end: str = "2026-11-25T10:00:00") -> Job:
     return Job(number, "alice", frozenset(nodes), end)
 
 
-def departed(
+def decided(
     *nodes: Node, placed: tuple[Job, ...] = (), pending: tuple[Job, ...] = (), late: bool = False
-) -> Departure:
+) -> RemovalDecision:
     by_name = {each.name: each for each in nodes}
-    return depart([*by_name], by_name, Claims(placed, pending), late)
+    return decide_removal([*by_name], by_name, Claims(placed, pending), late)
 
 
 def test_jobs_as_squeue_shows_them() -> None:
@@ -45,54 +45,54 @@ def test_jobs_as_squeue_shows_them() -> None:
 
 
 def test_nodes_are_drained_first_and_ready_when_nothing_runs_on_them() -> None:
-    first = departed(node("n1"), node("n2", "MIXED"), placed=(job("7", "n2"),))
+    first = decided(node("n1"), node("n2", "MIXED"), placed=(job("7", "n2"),))
     assert (first.drain, first.over) == (["n1", "n2"], False)
-    then = departed(node("n1", "IDLE+DRAIN", OURS), node("n2", "MIXED+DRAIN", OURS), placed=(job("7", "n2"),))
+    then = decided(node("n1", "IDLE+DRAIN", OURS), node("n2", "MIXED+DRAIN", OURS), placed=(job("7", "n2"),))
     assert (then.drain, then.ready, then.over) == ([], ["n1"], False)
     assert then.waiting == {"n2": "job 7 of alice until 2026-11-25T10:00:00"}
-    last = departed(node("n1", "IDLE+DRAIN", OURS), node("n2", "IDLE+DRAIN", OURS))
+    last = decided(node("n1", "IDLE+DRAIN", OURS), node("n2", "IDLE+DRAIN", OURS))
     assert (last.ready, last.over) == (["n1", "n2"], True)
 
 
 def test_a_node_that_slurm_does_not_have_is_ready() -> None:
-    found = depart(["n1", "n2"], {"n1": node("n1", "IDLE+DRAIN", OURS)}, Claims())
+    found = decide_removal(["n1", "n2"], {"n1": node("n1", "IDLE+DRAIN", OURS)}, Claims())
     assert (found.ready, found.over) == (["n1", "n2"], True)
 
 
 @pytest.mark.parametrize("state", ["DOWN+DRAIN+NOT_RESPONDING", "DOWN+DRAIN+COMPLETING", "POWERED_DOWN+DRAIN"])
 def test_a_host_that_is_gone_is_ready(state: str) -> None:
-    assert departed(node("n1", state, "Not responding")).ready == ["n1"]
+    assert decided(node("n1", state, "Not responding")).ready == ["n1"]
 
 
 def test_a_node_that_is_down_is_drained_because_it_could_come_back_and_get_jobs() -> None:
-    found = departed(node("n1", "DOWN+NOT_RESPONDING", "Not responding"))
+    found = decided(node("n1", "DOWN+NOT_RESPONDING", "Not responding"))
     assert (found.drain, found.ready, found.over) == (["n1"], [], False)
 
 
 @pytest.mark.parametrize("state", ["COMPLETING+DRAIN", "ALLOCATED+DRAIN"])
 def test_a_node_that_is_about_to_be_free_is_waited_for(state: str) -> None:
-    assert departed(node("n1", state, OURS)).waiting == {"n1": "a job that is about to end"}
+    assert decided(node("n1", state, OURS)).waiting == {"n1": "a job that is about to end"}
 
 
 def test_the_drain_of_another_owner_stays() -> None:
-    found = departed(node("n1", "IDLE+DRAIN", "bad DIMM"), node("n2", "IDLE+DRAIN", f"{drains.HEALTH}gpu: lost"))
+    found = decided(node("n1", "IDLE+DRAIN", "bad DIMM"), node("n2", "IDLE+DRAIN", f"{drains.HEALTH}gpu: lost"))
     assert (found.drain, found.ready) == ([], ["n1", "n2"])
 
 
 def test_a_pending_job_that_asks_for_a_node_by_name_is_waited_for() -> None:
     pending = job("9", "n1", "n4"), job("12", "n1")
-    found = departed(node("n1", "IDLE+DRAIN", OURS), pending=pending)
+    found = decided(node("n1", "IDLE+DRAIN", OURS), pending=pending)
     assert found.waiting["n1"] == (
         "job 9 of alice is pending and asks for it by name, and 1 more: cancel it, or change it with scontrol update "
         "JobId=9 ReqNodeList="
     )
     nodes = {"n1": node("n1", "IDLE+DRAIN", OURS)}
-    assert depart(["n1"], nodes, Claims(pending=pending), end_jobs=True).ready == ["n1"]
+    assert decide_removal(["n1"], nodes, Claims(pending=pending), end_jobs=True).ready == ["n1"]
 
 
 def test_after_the_deadline_all_nodes_return_if_one_has_jobs() -> None:
     nodes = node("n1", "IDLE+DRAIN", OURS), node("n2", "MIXED+DRAIN", OURS), node("n3", "IDLE+DRAIN", "bad DIMM")
-    found = departed(*nodes, placed=(job("7", "n2"),), late=True)
+    found = decided(*nodes, placed=(job("7", "n2"),), late=True)
     assert found.resume == ["n1", "n2"]
     assert found.late == {"n2": "job 7 of alice until 2026-11-25T10:00:00"}
     assert found.over
@@ -104,9 +104,9 @@ def test_after_the_deadline_all_nodes_return_if_one_has_jobs() -> None:
 
 
 def test_after_the_deadline_nodes_without_jobs_leave() -> None:
-    assert departed(node("n1"), late=True).drain == ["n1"]
-    assert departed(node("n1", "IDLE+DRAIN", OURS), late=True).ready == ["n1"]
-    busy = departed(node("n1"), node("n2", "MIXED"), placed=(job("7", "n2"),), late=True)
+    assert decided(node("n1"), late=True).drain == ["n1"]
+    assert decided(node("n1", "IDLE+DRAIN", OURS), late=True).ready == ["n1"]
+    busy = decided(node("n1"), node("n2", "MIXED"), placed=(job("7", "n2"),), late=True)
     assert (busy.drain, busy.resume, [*busy.late]) == ([], [], ["n2"])
 
 
@@ -116,14 +116,14 @@ def test_reservations_keep_nodes() -> None:
         {"ReservationName": "other", "Nodes": "n9"},
         {"ReservationName": "licenses", "Nodes": ""},
     ]
-    assert reserved(["n1", "n2", "n4"], shown) == [
+    assert describe_reservations(["n1", "n2", "n4"], shown) == [
         "reservation maint has n[1-2]: take them out first (scontrol update ReservationName=maint Nodes-=n[1-2]), or "
         "wait until 2026-12-01T08:00:00"
     ]
 
 
 def test_the_table_names_what_comes_next() -> None:
-    found = departed(node("n1"), node("n2", "IDLE+DRAIN", OURS))
+    found = decided(node("n1"), node("n2", "IDLE+DRAIN", OURS))
     assert table(found, ["n1", "n2"]) == [
         "ready     1 of 2: n2",
         "next      n1: drained, so that no new job starts there",
