@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The causes of sick nodes: a test of each over the evidence, what it means, and the remedy.
 
-docs/admin/doctor.md has the same table; a unit test compares them.
+`make docs` writes the tables of docs/admin/doctor.md from them.
 """
 
 from __future__ import annotations

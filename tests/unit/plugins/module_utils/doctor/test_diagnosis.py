@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import MEASURED, OWNED, SAID, UNKNOWN
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.diagnosis import diagnose, diagnosis
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
     ClusterLook,
@@ -28,7 +25,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.server_cau
 
 pytestmark = pytest.mark.once
 
-ROOT = Path(__file__).parents[5]
 CLUSTER = ClusterLook(serving="head", controllers={"head": True, "spare": True}, proctrack="proctrack/cgroup")
 RUNS = DaemonState()
 WELL = ServerLook(daemons={"slurmctld": RUNS, "slurmdbd": RUNS, "mariadb": RUNS, "munge": RUNS})
@@ -198,12 +194,3 @@ def test_munge_is_started_before_slurmd() -> None:
     node = asdict(SlurmNode("n1", closed="Connection refused", addresses=("10.0.0.1",)))
     found = diagnosis({"head": answer(nodes=[node])}, {"n1": look}, ["n1"], ["head"], [])
     assert found["start"] == {"n1": ["munge", "slurmd"]}
-
-
-def test_the_documentation_has_the_same_tables() -> None:
-    text = (ROOT / "docs/admin/doctor.md").read_text()
-    rows = dict(re.findall(r"^\| `([a-z0-9-]+)` \| (.*) \|$", text, re.MULTILINE))
-    said = {cause.name: f"{cause.means} | {cause.remedy}" for cause in SERVER_CAUSES}
-    for cause in (*OWNED, *MEASURED, *SAID, UNKNOWN):
-        said[cause.name] = f"{cause.means} | {cause.remedy}" + (f" *{cause.repair}*" if cause.repair else "")
-    assert rows == said
