@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a controller or the database host says: its daemons, and, if it serves, the nodes that are not well."""
+"""Facts about a controller or the database host: its daemons, and, if it serves, the nodes that are not well."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ THREADS = 128
 CONNECT = 3
 """Seconds for a connection to a slurmd."""
 TTL = 900
-"""Seconds for which the credential is valid, with which the nodes prove munge."""
+"""Seconds for which the credential is valid, with which the nodes check munge."""
 OF_A_NODE = 6
 """Lines of slurmctld's log that are kept for a node."""
 
@@ -46,10 +46,10 @@ DEFAULTS = {
     "tmpfs": "/tmp",
 }
 OTHER_CONF = "appears to have a different slurm.conf"
-"""Words of slurmctld about a node that may be in service (`_slurm_rpc_node_registration` in proc_req.c)."""
+"""Message of slurmctld about a node that may be in service (`_slurm_rpc_node_registration` in proc_req.c)."""
 
 REBOOTED = "unexpectedly rebooted"
-"""Words of slurmctld about a node that it sets down, in a line that is no error (`validate_node_specs`)."""
+"""Message of slurmctld about a node that it sets down, in a line that is no error (`validate_node_specs`)."""
 
 Settings = Mapping[str, str]
 """Parameters by their names in small letters."""
@@ -198,7 +198,7 @@ def sick_nodes(
     log: Mapping[str, Sequence[str]],
     connect: Connect = connection_error,
 ) -> list[SlurmNode]:
-    """The nodes that are to be looked at. Only the ports of all nodes are tried, since a dead slurmd may still be IDLE.
+    """The nodes that are to be examined. Only the ports of all nodes are tried, since a dead slurmd may still be IDLE.
 
     log: the lines of slurmctld's log by node. Those of a node in service count only if they are about its slurm.conf.
     """
@@ -225,11 +225,11 @@ SQUEUE = ["squeue", "--noheader", "--all", "--array", "--format=%A|%N"]
 SQUEUE += ["--states=RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING,STAGE_OUT"]
 
 
-# -- the look --------------------------------------------------------------------------------------------------------
+# -- all facts -------------------------------------------------------------------------------------------------------
 
 
-def look(of_nodes: bool) -> ServerAnswer:
-    """What this host says.
+def gather(of_nodes: bool) -> ServerAnswer:
+    """The facts about this host.
 
     of_nodes: whether it may be the serving controller, which then also names the nodes that are not well.
     """
@@ -242,7 +242,7 @@ def look(of_nodes: bool) -> ServerAnswer:
     written = text(path)
     conf = {**DEFAULTS, **settings(written), **shown}
     slurmdbd = settings(text(f"{os.path.dirname(path) or DIRECTORIES[0]}/slurmdbd.conf"))
-    daemons = daemon_facts.look(
+    daemons = daemon_facts.read_daemons(
         {
             "slurmctld": conf.get("slurmctldlogfile", ""),
             "slurmdbd": slurmdbd.get("logfile", ""),
@@ -251,7 +251,7 @@ def look(of_nodes: bool) -> ServerAnswer:
             "munge": "",
         }
     )
-    full = daemon_facts.full(_directories(conf, slurmdbd))
+    full = daemon_facts.find_full(_directories(conf, slurmdbd))
     cluster: ClusterRecord = {
         "answers": bool(serving) and serving in own,
         "serving": serving,
@@ -292,7 +292,7 @@ def _slurmdbd_error(conf: Settings) -> str:
 
 
 def _nodes(path: str, conf: Settings, controllers: Sequence[str]) -> tuple[list[SlurmNode], NodeOptions]:
-    """The nodes that are not well, and the options of the looks at their hosts. Raises CommandError."""
+    """The nodes that are not well, and the options of slurm_doctor_node_info. Raises CommandError."""
     log_file = conf.get("slurmctldlogfile", "")
     records = scontrol.show("node")
     started = {record["NodeName"]: record.get("SlurmdStartTime", "") for record in records}

@@ -29,7 +29,7 @@ PATIENCE = 3
 
 ERROR = re.compile(r"\b(?:error|fatal|failed|failure|out of memory|oom-kill)\b|\[ERROR\]", re.IGNORECASE)
 NOISE = re.compile(r"Zero Bytes were transmitted or received|\.service(?:: | - )")
-"""What a daemon logs when somebody only tries its port, as doctor does, and systemd's own words about units."""
+"""What a daemon logs when somebody only tries its port, as doctor does, and systemd's own lines about units."""
 STARTED = re.compile(r"\bslurm(?:d|ctld|dbd) version \S+ started")
 PREFIX = re.compile(r"^\[[^\]]*\]\s*|^slurm(?:d|ctld|dbd): |^\S+\[\d+\]: |^munged: ")
 """Times and names of daemons at the beginning of a line, which would make equal lines differ."""
@@ -39,7 +39,7 @@ ATTEMPT = re.compile(r"(?:: No error)?, attempt number -?\d+$")
 PROPERTIES = "--property=Id,LoadState,ActiveState,UnitFileState,Result"
 
 
-def states(shown: str) -> dict[str, DaemonRecord]:
+def read_units(shown: str) -> dict[str, DaemonRecord]:
     """The units in the output of `systemctl show`, by their names without suffix, without those that are missing."""
     found: dict[str, DaemonRecord] = {}
     for block in shown.strip().split("\n\n"):
@@ -83,17 +83,17 @@ def tail(path: str) -> str:
 
 def journal(unit: str) -> str:
     """The last lines of a unit in the journal."""
-    words = ["journalctl", f"--unit={unit}", f"--lines={JOURNAL}", "--output=cat", "--no-pager", "--quiet"]
-    return run(words, seconds=SECONDS).output
+    command = ["journalctl", f"--unit={unit}", f"--lines={JOURNAL}", "--output=cat", "--no-pager", "--quiet"]
+    return run(command, seconds=SECONDS).output
 
 
-def look(logs: Mapping[str, str]) -> dict[str, DaemonRecord]:
+def read_daemons(logs: Mapping[str, str]) -> dict[str, DaemonRecord]:
     """The daemons of a host, by the names of their units; what the host does not have is left out.
 
     logs: the file of each daemon's log; empty if it has none.
     """
     shown = run(["systemctl", "show", PROPERTIES, *(f"{unit}.service" for unit in logs)], seconds=SECONDS)
-    found = states(shown.output)
+    found = read_units(shown.output)
     for unit, daemon in found.items():
         path = logs.get(unit, "")
         daemon["log"] = errors(tail(path)) if path else []
@@ -103,7 +103,7 @@ def look(logs: Mapping[str, str]) -> dict[str, DaemonRecord]:
     return found
 
 
-def full(directories: Iterable[str]) -> list[str]:
+def find_full(directories: Iterable[str]) -> list[str]:
     """Those of the existing directories in which nothing can be written any more, with the reason."""
     found: dict[str, str] = {}
     for path in directories:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The answers of the host of a node about itself. Nothing is changed, and nothing waits longer than some seconds."""
+"""Facts about the host of a node. Nothing is changed, and nothing waits longer than some seconds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import jobs_of_processes, processes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import Mount, mounted
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import DaemonRecord, NodeLook
+from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import DaemonRecord, NodeFacts
 
 CONNECT = 3
 """Seconds for a connection to slurmctld."""
@@ -41,7 +41,7 @@ LEFT = 8
 
 @dataclass(frozen=True)
 class HostQuestions:
-    """The options of a look."""
+    """The options of slurm_doctor_node_info."""
 
     node: str
     port: int
@@ -57,11 +57,11 @@ class HostQuestions:
     credential: str
 
 
-def look(asked: HostQuestions) -> NodeLook:
-    """What this host says."""
+def gather(asked: HostQuestions) -> NodeFacts:
+    """The facts about this host."""
     names = {"%n": asked.node, "%h": socket.gethostname().partition(".")[0]}
     spool, log = substituted(asked.spool_dir, names), substituted(asked.log_file, names)
-    daemons = daemon_facts.look({"slurmd": log, "munge": ""})
+    daemons = daemon_facts.read_daemons({"slurmd": log, "munge": ""})
     absent: DaemonRecord = {"active": "", "enabled": False, "result": "", "log": []}
     points = mounted()
     smi = run([*NVIDIA.list_command], seconds=20) if asked.gpus else None
@@ -76,7 +76,7 @@ def look(asked: HostQuestions) -> NodeLook:
         "slurm_conf": checksum(text(_conf_in_use(spool))),
         "cpus": _cpus(),
         "memory": read_memory(Tree()) or 0,
-        "full": daemon_facts.full(dict.fromkeys([spool, os.path.dirname(log), asked.tmp_fs, "/var/log"])),
+        "full": daemon_facts.find_full(dict.fromkeys([spool, os.path.dirname(log), asked.tmp_fs, "/var/log"])),
         "unmounted": unmounted(points, text("/etc/fstab"), _mount_units()),
         "hanging": _hanging(points),
         "missing_files": [path for path in asked.device_files if not os.path.exists(path)],
@@ -127,11 +127,11 @@ def _munge_error(credential: str) -> str:
 def _conf_in_use(spool: str) -> str:
     """The slurm.conf that slurmd reads: that of -f, its copy of the controller's, or the host's own."""
     slurmds = (pid for pid, process in processes().items() if process.name == "slurmd" and process.uids[0] == 0)
-    words = [word for word in text(f"/proc/{next(slurmds, 0)}/cmdline").split("\0") if word]
-    if "-f" in words[:-1]:
-        return words[words.index("-f") + 1]
+    arguments = [word for word in text(f"/proc/{next(slurmds, 0)}/cmdline").split("\0") if word]
+    if "-f" in arguments[:-1]:
+        return arguments[arguments.index("-f") + 1]
     cached = f"{spool}/conf-cache/slurm.conf"
-    fetched = any(word.startswith("--conf-server") for word in words) or not os.path.exists("/etc/slurm/slurm.conf")
+    fetched = any(word.startswith("--conf-server") for word in arguments) or not os.path.exists("/etc/slurm/slurm.conf")
     return cached if fetched and os.path.exists(cached) else "/etc/slurm/slurm.conf"
 
 
@@ -185,7 +185,7 @@ def nvidia(status: int, listing: str) -> tuple[str, int | None]:
 
 def xids(messages: str) -> list[str]:
     """The errors of GPUs in the kernel's messages."""
-    return [f"Xid {words}" for words in re.findall(rf"NVRM: Xid (\([^)]*\): (?:{XIDS}),.*)", messages)][-4:]
+    return [f"Xid {error}" for error in re.findall(rf"NVRM: Xid (\([^)]*\): (?:{XIDS}),.*)", messages)][-4:]
 
 
 # -- network and processes -------------------------------------------------------------------------------------------
@@ -196,8 +196,8 @@ def own_addresses(fib_trie: str, if_inet6: str) -> list[str]:
     found = re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", fib_trie)
     for line in filter(None, if_inet6.split("\n")):
         digits = line.split()[0]
-        words = ":".join(digits[start : start + 4] for start in range(0, 32, 4))
-        found.append(socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, words)))
+        address = ":".join(digits[start : start + 4] for start in range(0, 32, 4))
+        found.append(socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address)))
     return sorted({address for address in found if not address.startswith("127.") and address != "::1"})
 
 

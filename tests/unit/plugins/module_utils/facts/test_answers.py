@@ -40,7 +40,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_reco
     DaemonRecord,
     HardwareFact,
     HostFact,
-    NodeLook,
+    NodeFacts,
     NodeOptions,
 )
 from strange_input import limits
@@ -345,7 +345,7 @@ def documented_fields(documented: dict[str, Any], record: Any) -> Any:
         ("slurm_doctor_info", ("cluster",), ClusterRecord),
         ("slurm_doctor_info", ("nodes",), SlurmNode),
         ("slurm_doctor_info", ("node_options",), NodeOptions),
-        ("slurm_doctor_node_info", (), NodeLook),
+        ("slurm_doctor_node_info", (), NodeFacts),
     ],
 )
 def test_the_documented_fields_of_an_answer_are_those_of_its_record(

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The looks of doctor: what they read from the output of programs and from files."""
+"""The facts of doctor: what is read from the output of programs and from files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Result=success
 
 
 def test_units() -> None:
-    assert daemon_facts.states(SHOWN) == {
+    assert daemon_facts.read_units(SHOWN) == {
         "slurmd": {"active": "failed", "enabled": True, "result": "exit-code", "log": []},
         "mariadb": {"active": "active", "enabled": False, "result": "success", "log": []},
     }
@@ -94,10 +94,10 @@ def test_a_long_log_is_read_from_its_end(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_file_system_without_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = os.statvfs(tmp_path)
-    assert daemon_facts.full([str(tmp_path), "/nonexistent"]) == []
+    assert daemon_facts.find_full([str(tmp_path), "/nonexistent"]) == []
     full = os.statvfs_result((free.f_bsize, free.f_frsize, 100, 0, 0, *free[5:]))
     monkeypatch.setattr(os, "statvfs", lambda _path: full)
-    assert daemon_facts.full([str(tmp_path)]) == [f"{tmp_path} has no space left"]
+    assert daemon_facts.find_full([str(tmp_path)]) == [f"{tmp_path} has no space left"]
 
 
 CONFIG = """\
@@ -276,18 +276,18 @@ def test_a_clock_is_measured_from_outside(told: float, ahead: float) -> None:
     assert offset(told, 100.0, 110.0) == ahead
 
 
-def test_the_look_at_this_host_has_the_form_of_an_answer() -> None:
+def test_the_facts_about_this_host_have_the_form_of_an_answer() -> None:
     asked = node_facts.HostQuestions(
         "n1", 6818, ["localhost"], 1, "nobody", "/var/spool/slurmd", "", "/tmp", ["/dev/null"], 0, [], ""
     )
-    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **node_facts.look(asked)}
+    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **node_facts.gather(asked)}
     assert result_errors("slurm_doctor_node_info", answer, {}) == []
     assert answer["missing_files"] == []
     assert answer["closed"] == {"localhost": "Connection refused"}
 
 
-def test_the_look_at_a_server_has_the_form_of_an_answer() -> None:
-    answer: Any = {"changed": False, "time": 1.5, "clock_offset": 0.0, **controller_facts.look(of_nodes=True)}
+def test_the_facts_about_a_server_have_the_form_of_an_answer() -> None:
+    answer: Any = {"changed": False, "time": 1.5, "clock_offset": 0.0, **controller_facts.gather(of_nodes=True)}
     assert result_errors("slurm_doctor_info", answer, {}) == []
     assert not answer["cluster"]["answers"]
 
@@ -305,8 +305,8 @@ def test_a_serving_controller_names_its_nodes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(scontrol, "output", lambda command: outputs[tuple(command)])
     monkeypatch.setattr(scontrol, "serving", lambda: name)
     monkeypatch.setattr(controller_facts, "CONNECT", 0.05)
-    looked = json.loads(json.dumps(controller_facts.look(of_nodes=True)))
-    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **looked}
+    gathered = json.loads(json.dumps(controller_facts.gather(of_nodes=True)))
+    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **gathered}
     assert result_errors("slurm_doctor_info", answer, {}) == []
     assert [node["name"] for node in answer["nodes"]] == ["n1"]
     assert answer["nodes"][0]["jobs"] == ["12"]
