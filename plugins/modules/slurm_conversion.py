@@ -279,7 +279,7 @@ class Conversion:
         """Run systemctl. Raises ConversionError."""
         answer = run(["systemctl", *words], seconds=900)
         if answer.status:
-            raise ConversionError(f"systemctl {' '.join(words)}: {answer.words}")
+            raise ConversionError(f"systemctl {' '.join(words)}: {answer.message}")
 
 
 ARGUMENTS = {

@@ -77,7 +77,13 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import firewall_change as firewall
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, check, noted, replace
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import (
+    File,
+    FileError,
+    check,
+    read_record,
+    replace,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
@@ -160,7 +166,7 @@ def present(module: AnsibleModule) -> FirewallResult:
     rules = File(firewall.RULES, params["rules"].encode(), mode=0o600)
     unit = File(f"{firewall.UNITS}/{firewall.UNIT}", params["unit"].encode())
     loaded = firewall.listed()
-    unproven = rules.differs or not loaded or loaded != noted(firewall.NOTE).get("listed")
+    unproven = rules.differs or not loaded or loaded != read_record(firewall.NOTE).get("listed")
     changed = unproven or rules.changes or unit.changes or firewall.state() != params["digest"]
     for warning in others() if changed else []:
         module.warn(warning)

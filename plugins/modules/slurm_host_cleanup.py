@@ -108,7 +108,7 @@ def systemctl(*words: str) -> str:
     """The output of systemctl. Raises CommandError."""
     answer = run(["systemctl", *words], seconds=LIMIT)
     if answer.status:
-        raise CommandError(f"systemctl {' '.join(words)}: {answer.words}")
+        raise CommandError(f"systemctl {' '.join(words)}: {answer.message}")
     return answer.output
 
 

@@ -550,7 +550,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement
     OPTIONS,
     measure,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions, look, unknown_users
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions, gather_facts, unknown_users
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import OPTIONS as DIRECTORY
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import from_options
@@ -595,10 +595,10 @@ def read_facts(module: AnsibleModule) -> HostFactsResult:
         backup_hours=params["backup_hours"],
         directories=from_options(params["directories"]),
     )
-    facts: HostFacts = {"slurm_host": look(Tree(), run, questions)}
+    facts: HostFacts = {"slurm_host": gather_facts(Tree(), run, questions)}
     result: HostFactsResult = {"changed": False, "ansible_facts": facts, "time": 0.0, "clock_offset": 0.0}
-    for words in unknown_users(params["policy_users"]):
-        module.warn(f"{os.uname().nodename}: {words}")
+    for message in unknown_users(params["policy_users"]):
+        module.warn(f"{os.uname().nodename}: {message}")
     if params["hardware"]:
         hardware, differences = measure(module, **{name: params[name] for name in OPTIONS})
         facts["slurm_hardware"] = hardware

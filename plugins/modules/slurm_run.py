@@ -84,7 +84,7 @@ STARTING = 20
 """Seconds in which a slurmctld that this run has restarted answers."""
 
 
-def change(params: dict[str, Any], check_mode: bool = False) -> run_lock.Note:
+def change(params: dict[str, Any], check_mode: bool = False) -> run_lock.RunLock:
     """Write or remove the notes; the other run that has prevented it. Raises FileError, OSError."""
     own = params["run"]
     taken: list[str] = []

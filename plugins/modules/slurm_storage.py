@@ -142,7 +142,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import homes, mount_record
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import Mount, mounted
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
+    TimeoutCallError,
+    call_with_timeout,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
@@ -154,7 +157,7 @@ MARK = "Managed by gpucluster.slurm (key storage)"
 
 LIMIT = 150
 """Seconds for the start of a mount: the limit of its unit, and that of a device that it waits for (90 s)."""
-PATIENCE = 20
+TIMEOUT = 20
 """Seconds for a look at a file system."""
 LOCK_SECONDS = 300
 """The time limit for a module of a killed run, which may wait for a server."""
@@ -231,8 +234,8 @@ def since(unit: str) -> str:
 def hidden(path: str) -> list[str]:
     """The entries of a directory that a mount would hide. Raises StorageError."""
     try:
-        names: list[str] = in_time(lambda: sorted(os.listdir(path)) if os.path.isdir(path) else [], PATIENCE)
-    except PatienceError as error:
+        names: list[str] = call_with_timeout(lambda: sorted(os.listdir(path)) if os.path.isdir(path) else [], TIMEOUT)
+    except TimeoutCallError as error:
         raise StorageError(f"{path}: {error}") from None
     return names
 
@@ -365,7 +368,7 @@ class Work:
         """Run systemctl. Raises StorageError."""
         answer = run(["systemctl", *words], seconds=LIMIT)
         if answer.status:
-            raise StorageError(f"systemctl {' '.join(words)}: {answer.words}")
+            raise StorageError(f"systemctl {' '.join(words)}: {answer.message}")
 
     def mount(self, mounts: list[dict[str, Any]]) -> None:
         """Mount what is not mounted. Raises StorageError with all that cannot be."""
@@ -381,7 +384,7 @@ class Work:
             if answer.status:
                 journal = ["journalctl", "--no-pager", "--output=cat", "--lines=4", f"--unit={mount['unit']}"]
                 words = " ".join(run(journal).output.split())
-                failed.append(f"{mount['path']} cannot be mounted from {mount['source']}: {words or answer.words}")
+                failed.append(f"{mount['path']} cannot be mounted from {mount['source']}: {words or answer.message}")
         if failed:
             raise StorageError("; ".join(failed))
         self.present_mounts = mounted()
@@ -400,13 +403,13 @@ class Work:
         wanted = self.params["homes"]
         if not wanted:
             return
-        limit = PATIENCE + len(wanted) / 10
+        limit = TIMEOUT + len(wanted) / 10
         try:
-            absent = in_time(lambda: [dict(home) for home in homes.missing(wanted)], limit)
-            self.remarks += in_time(lambda: homes.of_others(wanted), limit)
+            absent = call_with_timeout(lambda: [dict(home) for home in homes.missing(wanted)], limit)
+            self.remarks += call_with_timeout(lambda: homes.of_others(wanted), limit)
             if absent and not self.check:
-                in_time(lambda: homes.make(absent), limit)
-        except PatienceError as error:
+                call_with_timeout(lambda: homes.make(absent), limit)
+        except TimeoutCallError as error:
             raise StorageError(f"homes: {error}") from None
         if absent:
             self.changes.append({"what": "homes", "before": None, "after": named([home["path"] for home in absent])})
@@ -443,7 +446,7 @@ class Work:
             run(["systemctl", "disable", "--quiet", "--", unit])
             answer = run(["systemctl", "stop", "--", unit], seconds=LIMIT)
             if where in mounted():
-                self.keep_in_mind(unit, f"{stays}: {answer.words if answer.status else 'it is in use'}")
+                self.keep_in_mind(unit, f"{stays}: {answer.message if answer.status else 'it is in use'}")
                 return
         self.changes.append(change)
         if not self.check:

@@ -73,7 +73,7 @@ class Database:
         """MariaDB's answer. Raises ConversionError."""
         answer = run(["mariadb", self.socket, "--batch", "--skip-column-names"], stdin=question, seconds=600)
         if answer.status:
-            raise ConversionError(f"mariadb: {answer.words}")
+            raise ConversionError(f"mariadb: {answer.message}")
         return answer.output.strip()
 
     def check_room(self, directory: str) -> int:
@@ -111,7 +111,7 @@ class Database:
         )
         answer = run(["sh", "-c", script, "sh", self.socket, self.name, path, own], seconds=HOURS)
         if answer.status:
-            raise ConversionError(f"mariadb-dump: {answer.words}")
+            raise ConversionError(f"mariadb-dump: {answer.message}")
 
     def load(self, path: str, name: str) -> None:
         """Make a database anew from a dump. Raises ConversionError."""
@@ -121,7 +121,7 @@ class Database:
         self.ask(f"DROP DATABASE IF EXISTS `{name}`; CREATE DATABASE `{name}`")
         answer = run(["sh", "-c", 'exec mariadb "$1" "$2" <"$3"', "sh", self.socket, name, path], seconds=HOURS)
         if answer.status:
-            raise ConversionError(f"{path}: mariadb: {answer.words}")
+            raise ConversionError(f"{path}: mariadb: {answer.message}")
 
     def disconnect(self, name: str) -> None:
         """End the statements of a slurmdbd that was killed. Raises ConversionError.

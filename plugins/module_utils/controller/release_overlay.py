@@ -40,7 +40,7 @@ def enter(directory: str) -> None:
     for each in (["mount", "--make-rprivate", "/"], command):
         answer = run(each)
         if answer.status:
-            raise BesideError(f"{' '.join(each)}: {answer.words}")
+            raise BesideError(f"{' '.join(each)}: {answer.message}")
 
 
 def beside(directory: str, command: Sequence[str]) -> list[str]:

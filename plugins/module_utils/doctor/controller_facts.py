@@ -288,7 +288,7 @@ def _slurmdbd_error(conf: Settings) -> str:
     if not conf.get("accountingstoragetype", "").endswith("slurmdbd"):
         return ""
     answer = run(["sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster"], seconds=20)
-    return " ".join(answer.words.split()) if answer.status or not answer.output.strip() else ""
+    return " ".join(answer.message.split()) if answer.status or not answer.output.strip() else ""
 
 
 def _nodes(path: str, conf: Settings, controllers: Sequence[str]) -> tuple[list[SlurmNode], NodeOptions]:

@@ -10,7 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
+    TimeoutCallError,
+    call_with_timeout,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import DaemonRecord
 
@@ -24,7 +27,7 @@ JOURNAL = 60
 """Lines of the journal that are read."""
 SECONDS = 10
 """For a command of systemd."""
-PATIENCE = 3
+TIMEOUT = 3
 """Seconds for a file system."""
 
 ERROR = re.compile(r"\b(?:error|fatal|failed|failure|out of memory|oom-kill)\b|\[ERROR\]", re.IGNORECASE)
@@ -108,8 +111,8 @@ def find_full(directories: Iterable[str]) -> list[str]:
     found: dict[str, str] = {}
     for path in directories:
         try:
-            blocks, inodes = in_time(_room(path), PATIENCE)
-        except PatienceError:
+            blocks, inodes = call_with_timeout(_room(path), TIMEOUT)
+        except TimeoutCallError:
             continue  # it is missing, or does not answer
         if blocks < 1:
             found[path] = f"{path} has no space left"

@@ -23,12 +23,15 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_memory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import jobs_of_processes, processes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import Mount, mounted
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
+    TimeoutCallError,
+    call_with_timeout,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import DaemonRecord, NodeFacts
 
 CONNECT = 3
 """Seconds for a connection to slurmctld."""
-PATIENCE = 3
+TIMEOUT = 3
 """Seconds for a file system."""
 UNITS = "/etc/systemd/system"
 NETWORK = re.compile(r"nfs4?|lustre|ceph|gpfs|beegfs\S*|cifs|glusterfs|fuse\.\S+|9p|wekafs|panfs|orangefs")
@@ -121,7 +124,7 @@ def _cpus() -> int:
 def _munge_error(credential: str) -> str:
     """Why this host does not take a credential; empty if it does."""
     answer = run(["unmunge", "--no-output"], stdin=credential, seconds=10)
-    return " ".join(answer.words.split()) if answer.status else ""
+    return " ".join(answer.message.split()) if answer.status else ""
 
 
 def _conf_in_use(spool: str) -> str:
@@ -167,8 +170,8 @@ def _hanging(points: Mapping[str, Mount]) -> list[str]:
     for point, mount in points.items():
         if NETWORK.fullmatch(mount.type):
             try:
-                in_time(partial(os.statvfs, point), PATIENCE)
-            except PatienceError as error:
+                call_with_timeout(partial(os.statvfs, point), TIMEOUT)
+            except TimeoutCallError as error:
                 found.append(f"{point} ({error})")
     return found
 

@@ -17,7 +17,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import access_change
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.access_change import UnprovedError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, noted, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, read_record, write
 
 NFT = "/usr/sbin/nft"
 TABLE = ("inet", "gpucluster_slurm")
@@ -62,7 +62,7 @@ def _checksum(path: str) -> str:
 
 def state() -> str:
     """The digest of the plan that holds on this host, INCOMPLETE if not all of it does; empty without a firewall."""
-    note = noted(NOTE)
+    note = read_record(NOTE)
     if not note:
         left = (NOTE, PENDING, RULES, new_rules(), f"{UNITS}/{UNIT}")
         return INCOMPLETE if any(map(os.path.exists, left)) else ""
@@ -79,14 +79,14 @@ def _nft(*words: str) -> None:
     """Run nft. Raises FileError with its words."""
     answer = run([NFT, *words])
     if answer.status:
-        raise FileError(f"nft {' '.join(words)}: {answer.words}")
+        raise FileError(f"nft {' '.join(words)}: {answer.message}")
 
 
 def _systemctl(*words: str) -> None:
     """Run systemctl. Raises FileError with its words."""
     answer = run(["systemctl", "--quiet", *words])
     if answer.status:
-        raise FileError(f"systemctl {' '.join(words)}: {answer.words}")
+        raise FileError(f"systemctl {' '.join(words)}: {answer.message}")
 
 
 def undo_script() -> str:
@@ -118,7 +118,7 @@ def take_back() -> None:
     if os.path.exists(new_rules()):
         answer = run(["/bin/sh", "-c", undo_script()])
         if answer.status:
-            raise FileError(answer.words)
+            raise FileError(answer.message)
     access_change.stop_timer(TIMER)
 
 
@@ -129,7 +129,7 @@ def prove() -> None:
     except FileNotFoundError:
         raise UnprovedError(f"the host has taken it back, since there was no proof for {SECONDS} s") from None
     access_change.stop_timer(TIMER)
-    keep(str(noted(PENDING).get("plan", "")))
+    keep(str(read_record(PENDING).get("plan", "")))
 
 
 def keep(digest: str) -> None:

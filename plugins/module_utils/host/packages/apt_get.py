@@ -34,7 +34,7 @@ INSTALL = [
 CHANGE = [*INSTALL, "--allow-change-held-packages", "--no-remove"]
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 LOCKED = "frontend lock was locked by"
-PATIENCE = 300
+TIMEOUT = 300
 """Seconds to wait for another installation to end."""
 POLICY = "/usr/sbin/policy-rc.d"
 """The program that invoke-rc.d(8) runs to find out whether a service may be started; exit status 101 forbids it."""
@@ -48,7 +48,7 @@ def finish_installation(module: AnsibleModule) -> None:
     Raises:
         PackageError: dpkg cannot finish it, or the other one does not end.
     """
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         rc, stdout, stderr = module.run_command(["dpkg", "--configure", "--pending"], environ_update=ENVIRONMENT)
         if rc == 0:

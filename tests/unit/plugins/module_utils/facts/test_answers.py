@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Answers of hosts that somebody else controls: each one is refused with one short line, or made harmless."""
+"""Answers of hosts that somebody else controls: each one is refused with one short line, or becomes harmless."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def honest(directory: Path) -> dict[str, Any]:
     (root / "etc/os-release").write_text("ID=debian\nVERSION_ID=13\nVERSION_CODENAME=trixie\n")
     hardware, _differences = measurement.measure(Mock(), sysroot=str(root))
     questions = probe.Questions(paths=["/etc"], files=["/etc/os-release"], users=["root"])
-    host = probe.look(Tree(str(root)), lambda _command: "", questions)
+    host = probe.gather_facts(Tree(str(root)), lambda _command: "", questions)
     host["packages"] = {"munge": "0.5.16-1", "libpmix2t64": "5.0.7-1+b1"}
     return {"slurm_host": host, "slurm_hardware": hardware, "discovered_interpreter_python": "/usr/bin/python3"}
 
@@ -142,7 +142,7 @@ FACTS: list[tuple[str, Path_, Any]] = [
 
 
 CLOCK = {"time": 1795525200.5, "clock_offset": 0.0}
-"""What slurm_host_facts returns beside the facts."""
+"""What slurm_host_facts returns in addition to the facts."""
 
 
 @pytest.fixture(scope="module")
@@ -242,13 +242,13 @@ def test_no_facts_that_are_taken_stop_the_control_host(facts: Any) -> None:
 )
 def test_a_fact_that_is_a_variable_is_named(name: str, facts: Any) -> None:
     said = fact_problems("n1", {**facts, name: "/etc/shadow"})
-    assert said.startswith(f"n1 has answered with a fact named {name}, which is a variable of this collection or of")
+    assert said.startswith(f"n1 returned a fact named {name}, which is a variable of this collection or of")
 
 
 def test_a_fact_of_this_collection_that_another_module_has_replaced_is_refused(facts: Any) -> None:
     assert fact_problems("n1", facts) == ""
     said = fact_problems("n1", replaced(facts, ("slurm_host", "hostname"), "../x"))
-    assert "n1 has answered with a wrong fact, slurm_host: hostname: found '../x'" in said
+    assert "n1 returned a wrong fact, slurm_host: hostname: found '../x'" in said
 
 
 def test_facts_of_ansible_itself_are_taken() -> None:
@@ -545,7 +545,7 @@ def test_a_terminal_obeys_nothing(text: str, shown: str) -> None:
     ],
 )
 def test_advice_that_loses_jobs_is_not_repeated(advice: str) -> None:
-    """Words of slurmctld's log, in any answer of any host; the content of a file stays as it is."""
+    """A message of slurmctld's log, in any answer of any host; the content of a file stays as it is."""
     said = f"fatal: Can not recover job state, incompatible version, got 11520 need <= 10752, {advice}\nnext line"
     answer = {"changed": False, "failed": True, "msg": said, "table": [said]}
     found = checked("slurm_config", answer)
