@@ -23,9 +23,7 @@ def problem(status: str | None, hours: int, now: float) -> str:
     except (AttributeError, TypeError, ValueError):
         return f"the record of the last backup cannot be read ({STATUS})"
     age = (
-        f"the last good backup is {max(0, int(now - succeeded)) // 3600} hours old"
-        if succeeded
-        else "it has no backup"
+        f"the last good backup is {max(0, int(now - succeeded)) // 3600} hours old" if succeeded else "it has no backup"
     )
     if error:
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(tried))

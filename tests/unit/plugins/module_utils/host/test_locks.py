@@ -26,8 +26,8 @@ HOLD = "from fcntl import *; import time; f = open('{}', 'a'); {}(f, LOCK_EX); p
 @contextmanager
 def held(path: Path, call: str = "flock") -> Iterator[int]:
     """Another process holds the lock of a file; its process id."""
-    words = [sys.executable, "-c", HOLD.format(path, call)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", HOLD.format(path, call)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
         yield process.pid
