@@ -21,7 +21,7 @@ description:
     so that keys in their homes no longer count. sshd is reloaded if the drop-in is new.
   - A suspended user has no key, a locked password and an expired account, which PAM refuses for ssh, su, cron and at.
     The user's sessions are ended, and the processes of jobs are not.
-  - Homes are neither made nor removed.
+  - Homes are neither created nor removed.
 options:
   plan:
     description:

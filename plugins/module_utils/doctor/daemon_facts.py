@@ -57,24 +57,26 @@ def read_units(shown: str) -> dict[str, DaemonRecord]:
     return found
 
 
-def errors(text: str) -> list[str]:
+def find_errors(text: str) -> list[str]:
     """The last errors in a log, without times, the newest one last.
 
     Those before the start count as well: a reconfigure starts slurmd anew.
     """
     lines = text.split("\n")
-    found = [short(visible(bare(line)), LENGTH) for line in lines if ERROR.search(line) and not NOISE.search(line)]
+    found = [
+        short(visible(strip_prefixes(line)), LENGTH) for line in lines if ERROR.search(line) and not NOISE.search(line)
+    ]
     return [*dict.fromkeys(reversed(found[-10 * LINES :]))][:LINES][::-1]
 
 
-def bare(line: str) -> str:
+def strip_prefixes(line: str) -> str:
     """A line of a log without its time, the name of its daemon, and the number of an attempt."""
     while (match := PREFIX.match(line)) and match.end():
         line = line[match.end() :]
     return ATTEMPT.sub("", line.strip())
 
 
-def tail(path: str) -> str:
+def read_tail(path: str) -> str:
     """The end of a log file; empty if there is none."""
     try:
         with open(path, "rb") as file:
@@ -84,7 +86,7 @@ def tail(path: str) -> str:
         return ""
 
 
-def journal(unit: str) -> str:
+def read_journal(unit: str) -> str:
     """The last lines of a unit in the journal."""
     command = ["journalctl", f"--unit={unit}", f"--lines={JOURNAL}", "--output=cat", "--no-pager", "--quiet"]
     return run(command, seconds=SECONDS).output
@@ -99,10 +101,10 @@ def read_daemons(logs: Mapping[str, str]) -> dict[str, DaemonRecord]:
     found = read_units(shown.output)
     for unit, daemon in found.items():
         path = logs.get(unit, "")
-        daemon["log"] = errors(tail(path)) if path else []
+        daemon["log"] = find_errors(read_tail(path)) if path else []
         if daemon["active"] != "active":
             # A daemon that ends early has not opened its log yet.
-            daemon["log"] = [*daemon["log"], *errors(journal(unit))][-LINES:]
+            daemon["log"] = [*daemon["log"], *find_errors(read_journal(unit))][-LINES:]
     return found
 
 
@@ -111,7 +113,7 @@ def find_full(directories: Iterable[str]) -> list[str]:
     found: dict[str, str] = {}
     for path in directories:
         try:
-            blocks, inodes = call_with_timeout(_room(path), TIMEOUT)
+            blocks, inodes = call_with_timeout(_measure_room(path), TIMEOUT)
         except TimeoutCallError:
             continue  # it is missing, or does not answer
         if blocks < 1:
@@ -121,7 +123,7 @@ def find_full(directories: Iterable[str]) -> list[str]:
     return [*found.values()]
 
 
-def _room(path: str) -> Callable[[], Sequence[int]]:
+def _measure_room(path: str) -> Callable[[], Sequence[int]]:
     def room() -> Sequence[int]:
         status = os.statvfs(path)
         free = status.f_bavail * status.f_frsize >> 20

@@ -314,7 +314,7 @@ def why_not(path: str, root: str = "", depth: int = 0) -> str:
     """Why root cannot run a program of this host, which may be a script; empty if it can.
 
     Args:
-        path: its full path, or a name that is looked for in PATH.
+        path: its full path, or a name that is searched in PATH.
         root: the directory that has the files of the host; empty for `/`.
         depth: the number of scripts whose interpreters lead to it.
     """

@@ -285,8 +285,8 @@ def test_only_a_service_that_runs_is_recorded(
     monkeypatch.setattr(applied_state, "keep", lambda *record: kept.append(record))
     absent, reads = str(tmp_path / "absent"), str(tmp_path / "reads")
     module = running(False, name="munge", digest="0c" * 32, absent=[absent], reads=[reads])
-    status, shown, words = module.run_command.return_value
-    module.run_command.return_value = (status, f"{shown}InvocationID={invocation}\n", words)
+    status, shown, errors = module.run_command.return_value
+    module.run_command.return_value = (status, f"{shown}InvocationID={invocation}\n", errors)
     slurm_service.run_service(module)
     assert kept == [("munge", recorded, [absent, reads], invocation)]
     module.check_mode = True
@@ -321,8 +321,8 @@ def test_a_service_of_another_origin_goes_on(tmp_path: Path, monkeypatch: pytest
     def run(pid: int, content: str, check: bool = False) -> list[str]:
         file = {**wanted(path, content=content), "loaded": True}
         module = running(check, name="slurmd", files=[file], running_with=[["--conf-server", "ctl"]])
-        status, shown, words = module.run_command.return_value
-        module.run_command.return_value = (status, f"{shown}MainPID={pid}\n", words)
+        status, shown, errors = module.run_command.return_value
+        module.run_command.return_value = (status, f"{shown}MainPID={pid}\n", errors)
         return list(slurm_service.run_service(module)["actions"])
 
     command = [sys.executable, "-c", "input()", "--conf-server", "ctl"]
