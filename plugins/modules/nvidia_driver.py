@@ -138,7 +138,7 @@ reboot:
   returned: always
   sample: ["nouveau is loaded, and has the GPUs until the next boot"]
 remarks:
-  description: Notes for the administrator.
+  description: Messages for the administrator.
   type: list
   elements: str
   returned: always
@@ -223,18 +223,18 @@ class Driver:
         environment = {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
         rc, stdout, stderr = self.module.run_command([*command], environ_update=environment)
         if rc != 0:
-            words = "\n".join([*stdout.rstrip("\n").split("\n")[-10:], *stderr.rstrip("\n").split("\n")[-10:]])
-            raise DriverError(f"{' '.join(command)}: {words}")
+            output = "\n".join([*stdout.rstrip("\n").split("\n")[-10:], *stderr.rstrip("\n").split("\n")[-10:]])
+            raise DriverError(f"{' '.join(command)}: {output}")
         return str(stdout)
 
-    def apt(self, *words: str) -> str:
+    def apt(self, *arguments: str) -> str:
         """Run apt-get, which waits until another apt-get has ended. Raises DriverError."""
-        return self.do("apt-get", "--quiet", "--option=DPkg::Lock::Timeout=300", *words)
+        return self.do("apt-get", "--quiet", "--option=DPkg::Lock::Timeout=300", *arguments)
 
     # -- what there is --
 
     def secure_boot(self) -> str:
-        """The remark on modules if Secure Boot is on; empty if it is not."""
+        """The warning about modules if Secure Boot is on; empty if it is not."""
         try:
             with open(SECURE_BOOT, "rb") as file:
                 return SIGNED if driver.secure_boot(file.read()) else ""
@@ -249,8 +249,8 @@ class Driver:
     def platform(self) -> str:
         """Distribution and release, such as "debian 13"; a release without a number is "debian sid"."""
         lines = (self.tree.text("/etc/os-release") or "").split("\n")
-        words = dict(line.replace('"', "").split("=", 1) for line in lines if "=" in line)
-        return f"{words.get('ID', 'unknown')} {words.get('VERSION_ID', 'sid')}"
+        values = dict(line.replace('"', "").split("=", 1) for line in lines if "=" in line)
+        return f"{values.get('ID', 'unknown')} {values.get('VERSION_ID', 'sid')}"
 
     def own(self, platform: str) -> set[tuple[str, str]]:
         """The archives of the distribution for which apt has package lists."""
@@ -389,21 +389,21 @@ class Driver:
 
     def candidate(self, package: str) -> bool:
         """Whether apt would install a package."""
-        words = self.ask("apt-cache", "policy", package).split()
-        return "Candidate:" in words and words[words.index("Candidate:") + 1] != "(none)"
+        policy = self.ask("apt-cache", "policy", package).split()
+        return "Candidate:" in policy and policy[policy.index("Candidate:") + 1] != "(none)"
 
     def refuse_older(self, choice: driver.Choice) -> None:
-        """Raise DriverError if the installed driver would stay in use beside the wanted one."""
+        """Raise DriverError if the installed driver would stay in use instead of the wanted one."""
         file = driver.library(self.tree)
         if not driver.outlives(file, choice.branch):
             return
         owners = self.ask("dpkg-query", "--search", file).split("\n")
         if {line.split(":")[0] for line in owners} & {*choice.driver}:
             return  # whose packages are replaced
-        there = self.installed([])
-        packages = [name for name in sorted(there) if driver.upstream(there[name]) == self.library]
+        versions = self.installed([])
+        packages = [name for name in sorted(versions) if driver.upstream(versions[name]) == self.library]
         raise DriverError(
-            f"driver {self.library} is installed, and Debian would go on using it beside branch {choice.branch}, "
+            f"driver {self.library} is installed, and Debian would go on using it instead of branch {choice.branch}, "
             "which is older. Nothing was changed. Drain the node and remove it first: "
             f"apt-get purge {' '.join(packages)}"
         )
@@ -469,8 +469,8 @@ class Driver:
             return
         logs = sorted(glob.glob(f"/var/lib/dkms/nvidia*/{version}/build/make.log"))
         log = (self.tree.text(logs[0]) or "").rstrip("\n") if logs else "dkms has no log of it"
-        words = "\n".join(log.split("\n")[-15:])
-        raise DriverError(f"DKMS has no module {version} for the running kernel, {self.kernel} (status {rc}):\n{words}")
+        end = "\n".join(log.split("\n")[-15:])
+        raise DriverError(f"DKMS has no module {version} for the running kernel, {self.kernel} (status {rc}):\n{end}")
 
     def settings(self) -> None:
         """Block nouveau, and order the units. Raises DriverError."""
@@ -550,9 +550,9 @@ class Driver:
         rc, stdout, stderr = self.module.run_command(["modprobe", "nvidia"], environ_update={"LC_ALL": "C.UTF-8"})
         self.loaded = driver.loaded_version(self.tree)
         if not self.loaded:
-            words = "\n".join(filter(None, [stdout.strip(), stderr.strip(), self.locked]))
+            errors = "\n".join(filter(None, [stdout.strip(), stderr.strip(), self.locked]))
             raise DriverError(
-                f"the kernel module of the driver cannot be loaded (modprobe nvidia: status {rc}): {words}"
+                f"the kernel module of the driver cannot be loaded (modprobe nvidia: status {rc}): {errors}"
             )
 
 

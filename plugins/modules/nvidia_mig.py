@@ -13,7 +13,7 @@ description:
   - Creates the declared MIG instances of a host's GPUs with nvidia-smi. GPUs that already have them are not changed; on
     the other GPUs all instances are destroyed and created again.
   - As few GPUs as possible are changed, since a layout is for a number of GPUs, not for particular ones.
-  - No program may be using the GPUs that change. The module does not look for jobs; role
+  - No program may be using the GPUs that change. The module does not check for jobs; role
     P(gpucluster.slurm.nvidia_mig#role) does.
 options:
   gres:
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 
 def touch(path: str) -> None:
-    """Note that instances change."""
+    """Record that instances change."""
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     with open(path, "w", encoding="utf-8", opener=opener(0o644)):
         os.utime(path)
@@ -85,13 +85,13 @@ class Commands:
 
     def __init__(self, program: str) -> None:
         self.program = program
-        self.told: list[str] = []
+        self.changes: list[str] = []
 
     def run(self, command: mig.Command) -> tuple[int, str]:
         """Exit status and output of a command. A command that hangs is killed."""
         changes = command not in (mig.QUERY, mig.LIST, mig.INSTANCES)
         if changes:
-            self.told.append(" ".join(["nvidia-smi", *command]))
+            self.changes.append(" ".join(["nvidia-smi", *command]))
             touch(CHANGED)  # a run may be killed while the command is under way
         answer = run([self.program, *command], seconds=mig.COMMAND)
         if changes:
@@ -110,12 +110,12 @@ def change_layouts(module: AnsibleModule) -> MigResult:
         if program and wanted:
             before, after = mig.set_layouts(commands.run, wanted, change=not module.check_mode)
     except mig.MigError as error:
-        raise CollectionError(str(error), commands=commands.told) from None
+        raise CollectionError(str(error), commands=commands.changes) from None
     lines = ["".join(f"GPU {gpu.index} ({gpu.name}): {gpu.shown}\n" for gpu in side) for side in (before, after)]
     return {
         "changed": bool(before),
         "driver": program is not None,
-        "commands": commands.told,
+        "commands": commands.changes,
         "gpus": {str(gpu.index): gpu.shown for gpu in after},
         "diff": {"before": lines[0], "after": lines[1]},
     }

@@ -11,14 +11,15 @@ short_description: Change who can log in to a host, and take it back if nobody c
 version_added: 0.2.0
 description:
   - Writes files of ssh, sshd, PAM and systemd, and edits the file of PAM for sshd.
-  - A change of files by which a login could fail is proved by a second, new connection from the control host, as the
+  - A change of files by which a login could fail is confirmed by a second, new connection from the control host, as the
     same user and with the same way to become root, while the first one is still open. If the new connection fails, the
-    former files come back.
-  - If the run is killed between the change and its proof, a timer of the host takes the change back after two minutes.
+    previous files come back.
+  - If the run is killed between the change and its confirmation, a timer of the host takes the change back after two
+    minutes.
 options:
   who:
     description:
-      - Who passes sshd on this host, beside root. V(all) is everybody with an account, as without this collection.
+      - Who passes sshd on this host, apart from root. V(all) is everybody with an account, as without this collection.
         V(administrators) is the members of O(administrators). V(job) is these, and users with a job on the host, whose
         processes become part of the job (pam_slurm_adopt).
     type: str
@@ -37,7 +38,7 @@ options:
   state:
     description:
       - V(present) makes a change. V(proven) ends the timer, since a new connection has come through, and V(former)
-        restores the former files. Only the first one is for playbooks; the module's action on the control host uses
+        restores the previous files. Only the first one is for playbooks; the module's action on the control host uses
         the others.
     type: str
     choices: [present, proven, former]
@@ -68,7 +69,7 @@ files:
   returned: always
   sample: [/etc/pam.d/sshd]
 unproven:
-  description: Whether a new connection has to prove the change.
+  description: Whether a new connection has to confirm the change.
   type: bool
   returned: always
   sample: false
@@ -100,7 +101,7 @@ if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import AccessResult
 
 DIRECTORY = "/var/lib/gpucluster-slurm/access"
-"""Directory of the former files until the change is proved."""
+"""Directory of the previous files until the change is confirmed."""
 
 GUARDED = ("/etc/pam.d/", "/etc/security/", "/etc/ssh/sshd_config.d/", "/etc/systemd/")
 """Where the files are by which a login can fail."""
@@ -182,8 +183,8 @@ def refuse(who: str, administrators: Iterable[str], check_mode: bool) -> None:
     common = sshd_pam.sshd_file(text(sshd_pam.SSHD), "job")
     if path := sshd_pam.with_systemd(common, text):
         raise FileError(
-            f"{path} has pam_systemd in a place of its own, and it would take users' processes out of their jobs; "
-            "leave it in common-session, which sshd gets without it"
+            f"{path} loads pam_systemd itself, which would take users' processes out of their jobs; leave it in "
+            "common-session, of which sshd includes a copy without it"
         )
 
 
@@ -239,7 +240,7 @@ def find_changes(params: dict[str, Any], who: str) -> AccessFiles:
 
 def present(module: AnsibleModule, change: AccessChange) -> AccessResult:
     """Make the change, and return the module's result. Raises FileError, OSError."""
-    interrupted = change.unproved
+    interrupted = change.unconfirmed
     if interrupted and not module.check_mode:
         change.take_back()  # of a run that was killed
     who = who_may_pass(module)
@@ -271,7 +272,7 @@ def change_access(module: AnsibleModule) -> AccessResult:
     if module.params["state"] == "present":
         return present(module, change)
     if module.params["state"] == "proven":
-        change.prove()
+        change.confirm()
     else:
         change.take_back()
     return {"changed": True, "files": [], "unproven": False}

@@ -279,7 +279,7 @@ class Conversion:
         """Run systemctl. Raises ConversionError."""
         answer = run(["systemctl", *arguments], seconds=900)
         if answer.status:
-            raise ConversionError(f"systemctl {' '.join(arguments)} failed: {answer.words}")
+            raise ConversionError(f"systemctl {' '.join(arguments)} failed: {answer.message}")
 
 
 ARGUMENTS = {

@@ -3,13 +3,13 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Look at a controller or the database host for a diagnosis."""
+"""Gather facts about a controller or the database host for a diagnosis."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_doctor_info
-short_description: Look at a controller or the database host for a diagnosis
+short_description: Gather facts about a controller or the database host for a diagnosis
 version_added: 0.2.0
 description:
   - Returns the state of the daemons of Slurm, munge and the database, with the last errors of their logs. The serving
@@ -25,7 +25,7 @@ extends_documentation_fragment: [gpucluster.slurm.reading]
 """
 
 EXAMPLES = r"""
-- name: Look at the controller
+- name: Gather facts about the controller
   gpucluster.slurm.slurm_doctor_info:
 """
 
@@ -71,7 +71,7 @@ cluster:
     slurmdbd_error: ""
 nodes:
   description:
-    - The nodes that are to be looked at, with their states, reasons and the errors of slurmctld's log about them.
+    - The nodes that are to be examined, with their states, reasons and the errors of slurmctld's log about them.
   type: list
   elements: dict
   returned: always
@@ -116,9 +116,9 @@ if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.results import DoctorInfo
 
 
-def look_at_cluster(module: AnsibleModule) -> DoctorInfo:
+def gather_server_facts(module: AnsibleModule) -> DoctorInfo:
     """The module's result. Raises CommandError and ValueError."""
-    answer = controller_facts.look(module.params["controller"])
+    answer = controller_facts.gather(module.params["controller"])
     return {"changed": False, "time": time.time(), "clock_offset": 0.0, **answer}
 
 
@@ -126,7 +126,7 @@ ARGUMENTS = {"controller": {"type": "bool", "default": True}}
 
 
 def main() -> None:
-    run_module(look_at_cluster, ARGUMENTS)
+    run_module(gather_server_facts, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Look at the host of a node for a diagnosis."""
+"""Gather facts about the host of a node for a diagnosis."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_doctor_node_info
-short_description: Look at the host of a node for a diagnosis
+short_description: Gather facts about the host of a node for a diagnosis
 version_added: 0.2.0
 description:
   - Returns what can explain why Slurm does not use the node, such as its daemons with the last errors of their logs,
@@ -64,14 +64,14 @@ options:
     elements: str
     default: []
   credential:
-    description: A credential of munge that the controller has made. The host has to accept it.
+    description: A credential of munge from the controller. The host has to accept it.
     type: str
     default: ""
 extends_documentation_fragment: [gpucluster.slurm.reading]
 """
 
 EXAMPLES = r"""
-- name: Look at the host of a node
+- name: Gather facts about the host of a node
   gpucluster.slurm.slurm_doctor_node_info:
     node: gpu007
     controllers: [head]
@@ -214,16 +214,16 @@ import time
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.node_facts import HostQuestions, look
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.node_facts import HostQuestions, gather
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import NAMES, run_module
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.results import DoctorNodeInfo
 
 
-def look_at_host(module: AnsibleModule) -> DoctorNodeInfo:
+def gather_host_facts(module: AnsibleModule) -> DoctorNodeInfo:
     """The module's result."""
-    answer = look(HostQuestions(**module.params))
+    answer = gather(HostQuestions(**module.params))
     return {"changed": False, "time": time.time(), "clock_offset": 0.0, **answer}
 
 
@@ -244,7 +244,7 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    run_module(look_at_host, ARGUMENTS)
+    run_module(gather_host_facts, ARGUMENTS)
 
 
 if __name__ == "__main__":

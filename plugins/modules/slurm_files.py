@@ -25,7 +25,7 @@ options:
     version_added: 0.2.0
   digest:
     description:
-      - A checksum of the other options. While nothing of what the module has made changes, the fact C(made) of
+      - A checksum of the other options. While nothing of what the module has applied changes, the fact C(made) of
         M(gpucluster.slurm.slurm_host_facts) has it for O(note), and the module need not run again.
     type: str
     version_added: 0.2.0

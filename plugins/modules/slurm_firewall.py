@@ -12,10 +12,10 @@ version_added: 0.2.0
 description:
   - Loads the table C(inet gpucluster_slurm) of nftables, in one transaction, and lets each boot load it. Other tables
     are never touched.
-  - New rules are proved by a second, new connection from the control host, as the same user and with the same way to
-    become root, while the first one is still open. If the new connection fails, the former rules come back.
-  - If the run is killed between the change and its proof, a timer of the host takes the rules back after two minutes.
-    A boot meanwhile loads proved rules only.
+  - New rules are confirmed by a second, new connection from the control host, as the same user and with the same way to
+    become root, while the first one is still open. If the new connection fails, the previous rules come back.
+  - If the run is killed between the change and its confirmation, a timer of the host takes the rules back after two
+    minutes. A boot meanwhile loads confirmed rules only.
   - Rules that would refuse the address of the present connection are not loaded.
 options:
   rules:
@@ -42,7 +42,7 @@ options:
   state:
     description:
       - V(present) makes a change. V(proven) ends the timer, since a new connection has come through, and V(former)
-        restores the former rules. Only the first one is for playbooks; the module's action on the control host uses
+        restores the previous rules. Only the first one is for playbooks; the module's action on the control host uses
         the others.
     type: str
     choices: [present, proven, former]
@@ -64,7 +64,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 unproven:
-  description: Whether a new connection has to prove the change.
+  description: Whether a new connection has to confirm the change.
   type: bool
   returned: always
   sample: false
@@ -77,7 +77,13 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import firewall_change as firewall
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, check, noted, replace
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import (
+    File,
+    FileError,
+    check,
+    read_record,
+    replace,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
@@ -98,9 +104,9 @@ def connection() -> tuple[str, int] | None:
                 process = int(file.read().rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             return None
-        words = found.get("SSH_CONNECTION", "").split()
-        if len(words) == 4 and words[3].isdigit():
-            return words[0].partition("%")[0], int(words[3])
+        fields = found.get("SSH_CONNECTION", "").split()
+        if len(fields) == 4 and fields[3].isdigit():
+            return fields[0].partition("%")[0], int(fields[3])
     return None
 
 
@@ -148,8 +154,8 @@ def others() -> list[str]:
     return [
         f"{os.uname().nodename}: {name} is active as well, and its rules stay as they are: a connection comes in only "
         "if both let it in (docs/design/firewall.md)"
-        for name, (words, command) in asked.items()
-        if run(command).output.split("\n")[0] == words
+        for name, (active, command) in asked.items()
+        if run(command).output.split("\n")[0] == active
     ]
 
 
@@ -159,8 +165,8 @@ def present(module: AnsibleModule) -> FirewallResult:
     refuse(params["ssh"], params["ssh_port"])
     rules = File(firewall.RULES, params["rules"].encode(), mode=0o600)
     unit = File(f"{firewall.UNITS}/{firewall.UNIT}", params["unit"].encode())
-    loaded = firewall.listed()
-    unproven = rules.differs or not loaded or loaded != noted(firewall.NOTE).get("listed")
+    loaded = firewall.table_checksum()
+    unproven = rules.differs or not loaded or loaded != read_record(firewall.RECORD).get("listed")
     changed = unproven or rules.changes or unit.changes or firewall.state() != params["digest"]
     for warning in others() if changed else []:
         module.warn(warning)
@@ -174,7 +180,7 @@ def present(module: AnsibleModule) -> FirewallResult:
 
 
 def change_rules(rules: File, unit: File, digest: str, unproven: bool) -> None:
-    """Write the files, and load the rules if a new connection has to prove them. Raises FileError, OSError."""
+    """Write the files, and load the rules if a new connection has to confirm them. Raises FileError, OSError."""
     firewall.take_back()  # of a run that was killed
     replace([unit])
     if unproven:
@@ -193,7 +199,7 @@ def table(loaded: str) -> dict[str, str]:
 
 def absent(module: AnsibleModule) -> FirewallResult:
     """Remove the firewall, and return the module's result. Raises FileError, OSError."""
-    changed = firewall.state() != "" or firewall.listed() != ""
+    changed = firewall.state() != "" or firewall.table_checksum() != ""
     if changed and not module.check_mode:
         firewall.remove()
     name = f"table {' '.join(firewall.TABLE)}"
@@ -206,7 +212,7 @@ def change_firewall(module: AnsibleModule) -> FirewallResult:
     if module.params["state"] == "present":
         return present(module) if module.params["rules"] else absent(module)
     if module.params["state"] == "proven":
-        firewall.prove()
+        firewall.confirm()
     else:
         firewall.take_back()
     return {"changed": True, "unproven": False}

@@ -43,7 +43,7 @@ EXAMPLES = r"""
       CoresPerSocket={{ slurm_hardware.cores_per_socket }} ThreadsPerCore={{ slurm_hardware.threads_per_core }}
       RealMemory={{ slurm_hardware.real_memory }}
 
-- name: Measure it with each third-level cache as a socket, and look for its GPUs
+- name: Measure it with each third-level cache as a socket, and find its GPUs
   gpucluster.slurm.slurm_hardware_facts:
     slurmd_parameters: [l3cache_as_socket]
     device_files: ["/dev/nvidia[0-7]"]
@@ -143,7 +143,7 @@ ansible_facts:
               sample: NVIDIA A100-SXM4-80GB
             type:
               description:
-                - A type for Gres, made from the model; null without a model. It is the first word with a digit, in
+                - A type for Gres, derived from the model; null without a model. It is the first word with a digit, in
                   lower case.
                 - If this word is a number, the words before it (except names of makers and product lines) and V(ti),
                   V(super), V(ada) or V(d) after it are included, as in C(rtx4090) and C(rtx3080ti).

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_host_cleanup
-short_description: Remove what this collection has made on a host
+short_description: Remove what this collection has installed on a host
 version_added: 0.2.0
 description:
   - Stops and disables services, then removes secrets, files, directories and parts of files, in this order. A run that
@@ -25,7 +25,7 @@ options:
     elements: path
     default: []
   files:
-    description: Patterns of files, as of a shell. Files without the words C(Managed by gpucluster.slurm) stay.
+    description: Patterns of files, as of a shell. Files without the text C(Managed by gpucluster.slurm) stay.
     type: list
     elements: path
     default: []
@@ -104,21 +104,21 @@ LIMIT = 150
 Change = dict[str, Any]
 
 
-def systemctl(*words: str) -> str:
+def systemctl(*arguments: str) -> str:
     """The output of systemctl. Raises CommandError."""
-    answer = run(["systemctl", *words], seconds=LIMIT)
+    answer = run(["systemctl", *arguments], seconds=LIMIT)
     if answer.status:
-        raise CommandError(f"systemctl {' '.join(words)}: {answer.words}")
+        raise CommandError(f"systemctl {' '.join(arguments)}: {answer.message}")
     return answer.output
 
 
 def state(service: str) -> str:
-    """The state of a service in words; empty if it neither runs nor starts, or is not there. Raises CommandError."""
+    """The state of a service as text; empty if it neither runs nor starts, or is not there. Raises CommandError."""
     shown = systemctl("show", "--property=ActiveState,UnitFileState", "--", f"{service}.service")
     found = dict(line.split("=", 1) for line in shown.split("\n") if "=" in line)
     runs = found.get("ActiveState") not in ("inactive", "failed", None)
     starts = found.get("UnitFileState") == "enabled"
-    return ", ".join(word for word, there in (("active", runs), ("enabled", starts)) if there)
+    return ", ".join(name for name, holds in (("active", runs), ("enabled", starts)) if holds)
 
 
 def managed(path: str) -> bool:

@@ -26,13 +26,13 @@ options:
     choices: ["", site, lists, role, cluster]
     default: ""
   packages:
-    description: Packages to look for, by name.
+    description: Packages to find, by name.
     type: list
     elements: str
     default: []
   slurm_package:
     description:
-      - The package whose version is that of Slurm. The version that apt would install is looked up if the host has no
+      - The package whose version is that of Slurm. The version that apt would install is asked for if the host has no
         Slurm. With the empty value, apt is not asked.
     type: str
     default: slurm-wlm-basic-plugins
@@ -49,12 +49,12 @@ options:
     default: []
     version_added: 0.2.0
   candidates:
-    description: Packages to look up the version that apt would install, by name.
+    description: Packages of which to find the version that apt would install, by name.
     type: list
     elements: str
     default: []
   users:
-    description: Users to look for, by name.
+    description: Users to find, by name.
     type: list
     elements: str
     default: []
@@ -75,13 +75,13 @@ options:
     default: []
     version_added: 0.2.0
   paths:
-    description: Files and directories to look up owner and mode of.
+    description: Files and directories of which to read owner and mode.
     type: list
     elements: path
     default: []
     version_added: 0.2.0
   free:
-    description: Directories to look up the free space of.
+    description: Directories of which to read the free space.
     type: list
     elements: path
     default: []
@@ -93,8 +93,8 @@ options:
     default: []
   programs:
     description:
-      - Programs to look for, by their path. A path may be a pattern, as in glob(7); then all matching files are looked
-        at. A name without a directory is looked for in the directories of a usual C(PATH).
+      - Programs to check, by their path. A path may be a pattern, as in glob(7); then all matching files are checked.
+        A name without a directory is searched in the directories of a usual C(PATH).
       - Scripts must have an interpreter, which the host has, and a syntax that it accepts. None of them is run.
     type: list
     elements: str
@@ -130,14 +130,14 @@ options:
     default: []
     version_added: 0.2.0
   kernel:
-    description: Settings of the kernel to look up, by their names for sysctl(8).
+    description: Settings of the kernel to read, by their names for sysctl(8).
     type: list
     elements: str
     default: []
     version_added: 0.2.0
   made:
     description:
-      - Names of notes that M(gpucluster.slurm.slurm_config), M(gpucluster.slurm.slurm_service) and
+      - Names of records that M(gpucluster.slurm.slurm_config), M(gpucluster.slurm.slurm_service) and
         M(gpucluster.slurm.slurm_files) keep with O(ignore:digest), to find out which still hold.
     type: list
     elements: str
@@ -146,7 +146,7 @@ options:
   state_directory:
     description:
       - C(StateSaveLocation), to find out which cluster's state it has, and which release of slurmctld wrote it. For
-        the name of the cluster, Slurm's default directories and those of the configurations on the host are looked at
+        the name of the cluster, Slurm's default directories and those of the configurations on the host are read
         in any case.
     type: str
     default: ""
@@ -177,7 +177,7 @@ options:
     default: false
     version_added: 0.2.0
   backup_hours:
-    description: The hours after which the last backup of the host is old. With V(0), backups are not looked at.
+    description: The hours after which the last backup of the host is old. With V(0), backups are not checked.
     type: int
     default: 0
     version_added: 0.2.0
@@ -195,11 +195,11 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_host_facts:
     packages: [munge, slurmd]
     users: [munge, slurm]
-  register: look
+  register: gathered
 
 - name: Show the version of Slurm
   ansible.builtin.debug:
-    var: look.ansible_facts.slurm_host.slurm_version
+    var: gathered.ansible_facts.slurm_host.slurm_version
 """
 
 RETURN = r"""
@@ -316,7 +316,7 @@ ansible_facts:
           sample: {systemd-timesyncd: true}
         made:
           description:
-            - The checksums of those notes of O(made) that hold. Their files are as the module has left them, also in
+            - The checksums of those records of O(made) that hold. Their files are as the module has left them, also in
               owner and mode, and their service has not been started again since.
           type: dict
           returned: always
@@ -362,7 +362,7 @@ ansible_facts:
           contains:
             differ:
               description:
-                - Those that are to be made or have another owner or mode, with their owner, group and permissions in
+                - Those that are to be created or have another owner or mode, with their owner, group and permissions in
                   octal, or V(missing).
               type: dict
               returned: always
@@ -466,7 +466,7 @@ ansible_facts:
           sample: {net.core.somaxconn: 4096}
         storage:
           description:
-            - The digest of the plan that M(gpucluster.slurm.slurm_storage) has made, if all of it still holds.
+            - The digest of the plan that M(gpucluster.slurm.slurm_storage) has applied, if all of it still holds.
             - V(incomplete) if there is something to do, or empty if the host has no storage of this collection.
           type: str
           returned: always
@@ -480,7 +480,7 @@ ansible_facts:
           sample: incomplete
         backup:
           description:
-            - What is wrong with the last backup of the host, in words; empty if nothing is, or without
+            - What is wrong with the last backup of the host, as text; empty if nothing is, or without
               O(backup_hours).
           type: str
           returned: always
@@ -550,7 +550,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement
     OPTIONS,
     measure,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions, look, unknown_users
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions, gather_facts, unknown_users
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import OPTIONS as DIRECTORY
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import from_options
@@ -595,10 +595,10 @@ def read_facts(module: AnsibleModule) -> HostFactsResult:
         backup_hours=params["backup_hours"],
         directories=from_options(params["directories"]),
     )
-    facts: HostFacts = {"slurm_host": look(Tree(), run, questions)}
+    facts: HostFacts = {"slurm_host": gather_facts(Tree(), run, questions)}
     result: HostFactsResult = {"changed": False, "ansible_facts": facts, "time": 0.0, "clock_offset": 0.0}
-    for words in unknown_users(params["policy_users"]):
-        module.warn(f"{os.uname().nodename}: {words}")
+    for message in unknown_users(params["policy_users"]):
+        module.warn(f"{os.uname().nodename}: {message}")
     if params["hardware"]:
         hardware, differences = measure(module, **{name: params[name] for name in OPTIONS})
         facts["slurm_hardware"] = hardware

@@ -293,7 +293,7 @@ def has_accounting() -> bool:
     """Whether the cluster has slurmdbd. Raises CommandError if Slurm's commands are missing or get no answer."""
     answer = run(["scontrol", "show", "config"])
     if answer.status:
-        raise CommandError(f"Slurm does not answer: {answer.words}")
+        raise CommandError(f"Slurm does not answer: {answer.message}")
     return any(line.startswith("AccountingStorageType ") and "slurmdbd" in line for line in answer.output.split("\n"))
 
 
@@ -301,7 +301,7 @@ def submit(job: dict[str, Any]) -> tuple[int, str]:
     """Submit one job: its number, or 0 and Slurm's reason."""
     answer = run(slurm.sbatch_arguments(job), slurm.batch_script(job))
     # "12;cluster" in a federation
-    return (0, slurm.refusal(answer.words)) if answer.status else (int(answer.output.split(";")[0]), "")
+    return (0, slurm.refusal(answer.message)) if answer.status else (int(answer.output.split(";")[0]), "")
 
 
 def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float) -> slurm.Known:

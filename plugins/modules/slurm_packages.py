@@ -14,7 +14,7 @@ description:
     the host. Their dependencies come from the repositories.
   - Before anything is changed, it checks checksums, architectures and, with O(slurm_release), the release of Slurm that
     the plugins in the packages were built for.
-  - Directories are made and corrected after O(before), and before the packages are installed.
+  - Directories are created and corrected after O(before), and before the packages are installed.
   - Files are written before the packages are installed, so that a file can define a repository, and services start with
     their configuration.
   - An installation that was interrupted is finished first.
@@ -106,8 +106,8 @@ options:
     version_added: 0.2.0
   unpack:
     description:
-      - With O(download), a directory that gets the content of these packages, so that their programs can run beside the
-        installed ones. It is replaced unless it has the same packages. If there is nothing to install, it stays.
+      - With O(download), a directory that gets the content of these packages, so that their programs can run next to
+        the installed ones. It is replaced unless it has the same packages. If there is nothing to install, it stays.
     type: path
     version_added: 0.2.0
   slurm_release:
@@ -290,7 +290,7 @@ def check_options(params: Mapping[str, Any]) -> None:
             except ValueError as error:
                 raise PackageError(f"packages: name: found {package['name']!r}, {error}") from None
     for command in params["before"]:
-        if not command or not all(isinstance(word, str) for word in command):
+        if not command or not all(isinstance(argument, str) for argument in command):
             raise PackageError(f"before: found {command!r}, allowed: a command, a list of texts")
 
 

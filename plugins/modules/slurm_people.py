@@ -10,7 +10,7 @@ module: slurm_people
 short_description: Give a host the users and groups of a plan
 version_added: 0.2.0
 description:
-  - Makes the accounts of a whole list of users, with their groups and SSH keys, and changes or removes those that
+  - Creates the accounts of a whole list of users, with their groups and SSH keys, and changes or removes those that
     differ from the plan. The files C(/etc/passwd), C(/etc/shadow), C(/etc/group) and C(/etc/gshadow) are changed as
     complete texts under their lock, checked with pwck(8) and grpck(8), and each is replaced in one step. Lines of other
     users and groups stay as they are.
@@ -21,7 +21,7 @@ description:
     so that keys in their homes no longer count. sshd is reloaded if the drop-in is new.
   - A suspended user has no key, a locked password and an expired account, which PAM refuses for ssh, su, cron and at.
     The user's sessions are ended, and the processes of jobs are not.
-  - Homes are neither made nor removed.
+  - Homes are neither created nor removed.
 options:
   plan:
     description:
@@ -62,7 +62,7 @@ conflicts:
 remarks:
   description:
     - The homes of users whose accounts were removed, users of earlier plans who are in the plan no more and keep their
-      accounts, the number of processes that were ended, and homes that could not be looked at.
+      accounts, the number of processes that were ended, and homes whose owners are not known.
   type: list
   elements: str
   returned: always
@@ -89,38 +89,38 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people import sessions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import (
-    Noted,
+    PeopleRecord,
     Texts,
     conflicts,
     differences,
+    homes_to_check,
     lowest,
     new_texts,
     rows,
-    unproven_homes,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PeoplePlan, read_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import (
     KEYS,
-    NOTE,
+    RECORD,
     SSHD,
     SSHD_TEXT,
+    build_record,
     key_path,
     key_text,
-    note,
-    note_text,
-    noted_plan,
     read,
-    read_note,
+    read_applied_plan,
+    read_record,
     read_texts,
+    record_text,
 )
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PeopleResult
 
-PATIENCE = 30
+TIMEOUT = 30
 """Seconds to wait for another program that changes the accounts."""
 HOME_SECONDS = 20
-"""The time limit to look at all homes, which may be on a server that does not answer."""
+"""The time limit to find the owners of all homes, which may be on a server that does not answer."""
 MEMBERS = re.compile(r"^([^:\n]*:[^:\n]*:[^:\n]*):[^:\n]*$", re.MULTILINE)
 """A line of group or gshadow."""
 LINGER = "/var/lib/systemd/linger"
@@ -131,7 +131,7 @@ class PeopleError(CollectionError):
 
 
 def home_owners(homes: Iterable[str]) -> tuple[dict[str, int], list[str]]:
-    """The ids of the owners of homes that exist, by path, and remarks. It does not wait for a server for long."""
+    """The ids of the owners of homes that exist, by path, and a warning. It does not wait for a server for long."""
     names = "".join(f"{home}\0" for home in homes)
     if not names:
         return {}, []
@@ -144,7 +144,9 @@ def home_owners(homes: Iterable[str]) -> tuple[dict[str, int], list[str]]:
             owners[path] = int(uid)
     # xargs ends with 123 where some homes do not exist.
     silent = answer.status not in (0, 123)
-    return owners, [f"the owners of homes could not be looked at within {HOME_SECONDS} s"] if silent else []
+    return owners, [
+        f"the owners of homes were not found within {HOME_SECONDS} s, and are not compared with the plan"
+    ] if silent else []
 
 
 def lockouts(plan: PeoplePlan, texts: Texts) -> list[str]:
@@ -164,7 +166,7 @@ def lockouts(plan: PeoplePlan, texts: Texts) -> list[str]:
 
 
 def complaints(texts: Texts) -> set[str]:
-    """What pwck(8) and grpck(8) say of account files.
+    """The errors that pwck(8) and grpck(8) find in account files.
 
     grpck gets groups without members: it would ask for each of them, on some hosts a directory service.
     """
@@ -175,11 +177,11 @@ def complaints(texts: Texts) -> set[str]:
             with open(f"{directory}/{name}", "wb", opener=opener(0o600)) as file:
                 file.write(content.encode(errors="surrogateescape"))
         for program, *names in (("pwck", "passwd", "shadow"), ("grpck", "group", "gshadow")):
-            # Without --quiet, pwck looks at homes, which may be on a server that does not answer.
+            # Without --quiet, pwck checks homes, which may be on a server that does not answer.
             paths = [f"{directory}/{name}" for name in names if name in texts]
             answer = run([program, "--quiet", "--read-only", *paths])
             if answer.status:
-                said |= {*answer.words.replace(directory, "/etc").split("\n")}
+                said |= {*answer.message.replace(directory, "/etc").split("\n")}
     return {line for line in said if line and not line.endswith(("? No", ": no changes"))}
 
 
@@ -205,7 +207,7 @@ def key_files(plan: PeoplePlan) -> tuple[list[File], list[str]]:
     texts = {key_path(user.name): key_text(user) for user in plan.users}
     files = [File(path, text.encode()) for path, text in texts.items() if text is not None]
     for file in files:
-        file.synced = False  # if the host loses power now, the note shows the next run what is missing
+        file.synced = False  # if the host loses power now, the record shows the next run what is missing
     gone = [path for path, text in texts.items() if text is None and os.path.lexists(path)]
     return [file for file in files if file.changes], gone
 
@@ -224,14 +226,14 @@ def set_up_sshd(plan: PeoplePlan, file: File) -> None:
         if answer.status == NOT_STARTED:
             return
         if answer.status:
-            raise PeopleError(f"sshd -t: {answer.words}")
+            raise PeopleError(f"sshd -t: {answer.message}")
         for name in list(plan.accounts)[:1]:
             shown = sshd("-T", "-C", f"user={name},host=localhost,addr=127.0.0.1").output
             used = [line for line in shown.split("\n") if line.lower().startswith("authorizedkeysfile ")]
             if used != [f"authorizedkeysfile {KEYS}/%u"]:
                 what = used[0] if used else "nothing"
                 raise PeopleError(
-                    f"sshd has {what} for {name}, wanted is {KEYS}/%u. {SSHD} has no effect: /etc/ssh/sshd_config does "
+                    f"sshd has {what} for {name} instead of {KEYS}/%u. {SSHD} has no effect: /etc/ssh/sshd_config does "
                     "not include sshd_config.d, or an earlier Match sets AuthorizedKeysFile"
                 )
     except PeopleError:
@@ -244,21 +246,21 @@ def set_up_sshd(plan: PeoplePlan, file: File) -> None:
         if run(["systemctl", "is-active", "--quiet", unit]).status == 0:
             answer = run(["systemctl", "reload", unit])
             if answer.status:
-                raise PeopleError(f"systemctl reload {unit}: {answer.words}")
+                raise PeopleError(f"systemctl reload {unit}: {answer.message}")
             break
 
 
-def note_file(noted: Noted) -> File:
-    """The file of the note."""
-    return File(NOTE, note_text(noted).encode(), mode=0o600)
+def record_file(record: PeopleRecord) -> File:
+    """The file of the record."""
+    return File(RECORD, record_text(record).encode(), mode=0o600)
 
 
-def outcome(plan: PeoplePlan, before: Texts, noted: Noted) -> list[str]:
-    """What is said of users who go."""
+def outcome(plan: PeoplePlan, before: Texts, record: PeopleRecord) -> list[str]:
+    """Messages about users whose accounts are removed or not managed any more."""
     people = rows(before["passwd"], 7)
     named = {user.name for user in plan.users}
     removed = [people[name] for name in plan.absent if name in people]
-    left = [name for name in noted.known if name not in named and name in people]
+    left = [name for name in record.known if name not in named and name in people]
     return [f"user {row[0]} is removed, and the home {row[5]} stays" for row in removed] + [
         f"user {name} is not in the plan and keeps the account" for name in left
     ]
@@ -270,7 +272,7 @@ class Change:
 
     plan: PeoplePlan
     checksum: str
-    noted: Noted
+    record: PeopleRecord
     before: Texts
     after: Texts
     keys: list[File]
@@ -287,18 +289,18 @@ class Change:
         changes = differences(self.before, self.after)
         changes += [{"what": file.path, "before": _shown(file.found), "after": _shown(file.content)} for file in files]
         changes += [{"what": path, "before": "present", "after": None} for path in self.gone]
-        if self.noted.plan != self.checksum or noted_plan() != self.checksum:
-            what = f"checksum of the plan in {NOTE}"
-            changes.append({"what": what, "before": self.noted.plan or None, "after": self.checksum})
+        if self.record.plan != self.checksum or read_applied_plan() != self.checksum:
+            what = f"checksum of the plan in {RECORD}"
+            changes.append({"what": what, "before": self.record.plan or None, "after": self.checksum})
         return changes
 
 
-def plan_change(plan: PeoplePlan, checksum: str, noted: Noted, before: Texts) -> Change:
+def plan_change(plan: PeoplePlan, checksum: str, record: PeopleRecord, before: Texts) -> Change:
     """The change from the present accounts to those of the plan."""
     keys, gone = key_files(plan)
     barred = {user.uid: user.name for user in plan.users if not user.usable}
     drop_in = File(SSHD, SSHD_TEXT.encode())
-    return Change(plan, checksum, noted, before, new_texts(plan, before), keys, gone, drop_in, barred)
+    return Change(plan, checksum, record, before, new_texts(plan, before), keys, gone, drop_in, barred)
 
 
 def put_in_force(change: Change) -> None:
@@ -313,30 +315,30 @@ def put_in_force(change: Change) -> None:
     if os.path.exists("/run/nscd/socket"):
         run(["nscd", "--invalidate=passwd"])
         run(["nscd", "--invalidate=group"])
-    # A note without a plan tells the next run to reload sshd, if this one is killed before it does.
-    if change.drop_in.changes or not change.noted.plan:
-        write([note_file(replace(change.noted, plan=""))])
+    # A record without a plan tells the next run to reload sshd, if this one is killed before it does.
+    if change.drop_in.changes or not change.record.plan:
+        write([record_file(replace(change.record, plan=""))])
         set_up_sshd(change.plan, change.drop_in)
     for name in change.barred.values():
         with suppress(FileNotFoundError):
             os.unlink(f"{LINGER}/{name}")
     if change.barred and (rest := sessions.end(change.barred, lambda name: run(["loginctl", "terminate-user", name]))):
         raise PeopleError(f"{rest} processes of users who are suspended or absent have not ended")
-    write([note_file(note(change.plan, change.checksum, change.noted))])
+    write([record_file(build_record(change.plan, change.checksum, change.record))])
 
 
 def apply(plan: PeoplePlan, checksum: str, check_mode: bool) -> PeopleResult:
     """The module's result. Raises PeopleError, FileError, OSError."""
-    noted, before = read_note(), read_texts()
-    owners, remarks = home_owners(unproven_homes(plan, before, noted))
-    problems = conflicts(plan, before, noted, lowest(read("/etc/login.defs") or ""), owners) + lockouts(plan, before)
+    record, before = read_record(), read_texts()
+    owners, remarks = home_owners(homes_to_check(plan, before, record))
+    problems = conflicts(plan, before, record, lowest(read("/etc/login.defs") or ""), owners) + lockouts(plan, before)
     if problems:
         return {"changed": False, "conflicts": limited(problems), "remarks": [], "diff": []}
-    change = plan_change(plan, checksum, noted, before)
+    change = plan_change(plan, checksum, record, before)
     running = sessions.outside_jobs(sessions.all_ids(change.barred), processes()) if change.barred else []
-    remarks += outcome(plan, before, noted)
+    remarks += outcome(plan, before, record)
     if running:
-        remarks.append(f"{len(running)} processes of users who are suspended or absent end")
+        remarks.append(f"{len(running)} processes of users who are suspended or absent are ended")
     changes = change.described()
     if not check_mode:
         put_in_force(change)
@@ -359,7 +361,7 @@ def change_people(module: AnsibleModule) -> PeopleResult:
     if module.check_mode:
         result = apply(plan, checksum, check_mode=True)
     else:
-        with accounts_locked(PATIENCE):
+        with accounts_locked(TIMEOUT):
             result = apply(plan, checksum, check_mode=False)
         if result["conflicts"]:
             raise PeopleError("; ".join(result["conflicts"]), **result)

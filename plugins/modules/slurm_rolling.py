@@ -138,7 +138,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.client import dra
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import CLEARED, show
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import run_lock
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, noted, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, read_record, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import REQUIRED_TEXT, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import next_nodes as rolling
@@ -175,11 +175,11 @@ class Rolling:
         """Read the record."""
         self.params, self.check_mode, self.changed = params, check_mode, False
         self.names = expand(params["nodes"])
-        self.record = noted(RECORD)
+        self.record = read_record(RECORD)
         if self.record.get("change") != params["change"]:
             self.record = {"change": params["change"]}
         self.record.setdefault("nodes", {})
-        self.other: run_lock.Note = {}
+        self.other: run_lock.RunLock = {}
         self.batch: list[str] = []
 
     # -- the record --------------------------------------------------------------------------------------------------

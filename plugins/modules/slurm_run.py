@@ -84,7 +84,7 @@ STARTING = 20
 """Seconds in which a slurmctld that this run has restarted answers."""
 
 
-def change_locks(params: dict[str, Any], check_mode: bool = False) -> run_lock.Note:
+def change_locks(params: dict[str, Any], check_mode: bool = False) -> run_lock.RunLock:
     """Acquire or release the locks; the other run that has prevented it. Raises FileError, OSError."""
     own = params["run"]
     taken: list[str] = []

@@ -107,7 +107,7 @@ options:
     version_added: 0.2.0
   proof:
     description:
-      - A command that proves that the service works. The module fails if the command fails. It is not run in check
+      - A command that checks that the service works. The module fails if the command fails. It is not run in check
         mode.
     type: dict
     suboptions:
@@ -122,7 +122,7 @@ options:
         default: ""
   digest:
     description:
-      - A checksum of the other options. While nothing of what the module has made changes, the fact C(made) of
+      - A checksum of the other options. While nothing of what the module has applied changes, the fact C(made) of
         M(gpucluster.slurm.slurm_host_facts) has it, and the module need not run again.
     type: str
     default: ""
@@ -142,7 +142,7 @@ EXAMPLES = r"""
         owner: munge
         mode: "0400"
 
-- name: Run munge, and prove that it encodes credentials
+- name: Run munge, and check that it encodes credentials
   gpucluster.slurm.slurm_service:
     name: munge
     proof: {command: [munge, --no-input]}
@@ -232,8 +232,8 @@ def check(module: AnsibleModule, file: File, validate: list[str]) -> None:
         command = [argument.replace("%s", candidate.name) for argument in validate]
         rc, stdout, stderr = module.run_command(command)
     if rc != 0:
-        words = (stderr or stdout).strip().replace(candidate.name, file.path)
-        raise ServiceError(f"{file.path} was not changed, since the new file is not valid: {words}")
+        error = (stderr or stdout).strip().replace(candidate.name, file.path)
+        raise ServiceError(f"{file.path} was not changed, since the new file is not valid: {error}")
 
 
 def removal(path: str) -> dict[str, str]:
@@ -279,8 +279,8 @@ def loaded_at(unit: dict[str, str], stamp: str) -> float:
         return started
 
 
-def stamped(stamp: str, when: float) -> None:
-    """Note when the running service has read its files."""
+def write_stamp(stamp: str, when: float) -> None:
+    """Record when the running service has read its files."""
     os.makedirs(STAMPS, mode=0o755, exist_ok=True)
     with open(stamp, "w", encoding="utf-8", opener=opener(0o644)):
         os.utime(stamp, (when, when))
@@ -292,13 +292,13 @@ def newer_file(paths: list[str], when: float) -> str:
 
 
 def runs_with(pid: str, arguments: list[list[str]]) -> bool:
-    """Whether the arguments of a process have one of these sequences of words. pid: "0" is none."""
+    """Whether the arguments of a process have one of these sequences. pid: "0" is none."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().decode(errors="replace").split("\0")
+            present = file.read().decode(errors="replace").split("\0")
     except OSError:
         return False
-    return any(words[i : i + len(some)] == some for some in arguments for i in range(len(words)))
+    return any(present[i : i + len(some)] == some for some in arguments for i in range(len(present)))
 
 
 def plan(name: str, unit: dict[str, str], stale: str, reload: bool) -> tuple[list[str], str]:
@@ -320,7 +320,7 @@ def plan(name: str, unit: dict[str, str], stale: str, reload: bool) -> tuple[lis
 def read_again(module: AnsibleModule, written: Sequence[str], units: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Let systemd read its units again, if files of them have changed, in this run or before.
 
-    A unit has the state of the file that systemd has read last: one whose former file was bad is `bad-setting` until
+    A unit has the state of the file that systemd has read last: one whose previous file was bad is `bad-setting` until
     then, whatever is in its file now.
 
     Args:
@@ -364,16 +364,16 @@ def act(module: AnsibleModule, action: str, stamp: str) -> None:
         journal, lost = "", list[str]()
         if action in ("start", "restart"):
             lost = unreachable(module.params["servers"])
-            last_words = ["journalctl", "--no-pager", "--output=cat", "--lines=15", f"--unit={name}"]
-            journal = module.run_command(last_words)[1]
+            read_journal = ["journalctl", "--no-pager", "--output=cat", "--lines=15", f"--unit={name}"]
+            journal = module.run_command(read_journal)[1]
         raise ServiceError("\n".join([*lost, f"{' '.join(command)}: {(stderr or stdout).strip()}", journal]).strip())
     if action == "reload":
         # The time before the command, so that a file that is written meanwhile needs another reload.
-        stamped(stamp, before)
+        write_stamp(stamp, before)
 
 
-def prove(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
-    """The output of the command that proves that the service works. Raises ServiceError if it fails."""
+def check_service(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
+    """The output of the command that checks that the service works. Raises ServiceError if it fails."""
     if proof is None or module.check_mode:
         return ""
     rc, stdout, stderr = module.run_command(proof["command"], data=proof["stdin"])
@@ -420,9 +420,7 @@ def compare(module: AnsibleModule) -> Plan:
     # A timer has no process.
     taken_over = not configured and runs_with(unit.get("MainPID", "0"), params["running_with"])
     if unit["LoadState"] == "masked":
-        raise ServiceError(
-            f"somebody has masked this unit, so that it cannot start; run: systemctl unmask {params['name']}"
-        )
+        raise ServiceError(f"unit {params['name']} is masked and cannot start; run: systemctl unmask {params['name']}")
     return Plan(files, changed_files, loaded_files, surplus, diff, taken_over)
 
 
@@ -438,14 +436,16 @@ def change_files(module: AnsibleModule, wanted: Plan) -> tuple[list[str], dict[s
     written = [file.path for file in wanted.changed_files if file.differs]
     reread, unit = read_again(module, [*written, *wanted.surplus], units_of([file.path for file in wanted.files]))
     if unit["LoadState"] != "loaded" and not (module.check_mode and reread):
-        raise ServiceError(f"systemd reports {unit['LoadState']} for this unit; is its package installed?")
+        raise ServiceError(
+            f"systemd reports {unit['LoadState']} for unit {module.params['name']}; is its package installed?"
+        )
     return reread, unit
 
 
 def stale_file(module: AnsibleModule, wanted: Plan, unit: dict[str, str], stamp: str) -> str:
     """What the service has not loaded yet: a path, another reason, or an empty string.
 
-    A service that is taken over has loaded its files, which is noted.
+    A service that is taken over has loaded its files, which is recorded.
     """
     stale = ""
     if not wanted.taken_over:
@@ -453,12 +453,12 @@ def stale_file(module: AnsibleModule, wanted: Plan, unit: dict[str, str], stamp:
         paths = [*(file.path for file in wanted.loaded_files), *module.params["reads"]]
         stale = stale or newer_file(paths, loaded_at(unit, stamp))
     elif not module.check_mode:
-        stamped(stamp, time.time())
+        write_stamp(stamp, time.time())
     return stale or ("something" if module.params["stale"] else "")
 
 
-def keep_made(module: AnsibleModule, files: list[File]) -> None:
-    """Note on the host what the module has made, so that a later run sees whether it still holds."""
+def record_applied(module: AnsibleModule, files: list[File]) -> None:
+    """Record on the host what the module has applied, so that a later run sees whether it still holds."""
     params = module.params
     started = applied_state.invocation(show(module, params["name"])) if params["digest"] else ""
     paths = [*(file.path for file in files), *params["absent"], *params["reads"]]
@@ -476,9 +476,9 @@ def run_service(module: AnsibleModule) -> ServiceResult:
         for action in actions:
             act(module, action, stamp)
     actions = reread + actions
-    proven = prove(module, params["proof"])
+    output = check_service(module, params["proof"])
     if not module.check_mode:
-        keep_made(module, wanted.files)
+        record_applied(module, wanted.files)
     diff = wanted.diff
     if actions:
         before = f"{unit['ActiveState']}, {unit['UnitFileState']}\n"
@@ -489,7 +489,7 @@ def run_service(module: AnsibleModule) -> ServiceResult:
         "files": [*(file.path for file in wanted.changed_files), *wanted.surplus],
         "actions": actions,
         "reason": reason,
-        "proof": proven,
+        "proof": output,
         "diff": diff,
     }
 

@@ -10,11 +10,11 @@ module: slurm_spank_plugin
 short_description: Change a SPANK plugin of Slurm so that the change can be undone
 version_added: 0.2.0
 description:
-  - Installs a SPANK plugin, or another version of it, at the path that plugstack.conf names, and keeps the former one
-    until a job has proved that the new one works.
+  - Installs a SPANK plugin, or another version of it, at the path that plugstack.conf names, and keeps the previous one
+    until a job has confirmed that the new one works.
   - On the controller it saves the plugin's line in plugstack.conf. It does not change plugstack.conf, which is one of
     the files of M(gpucluster.slurm.slurm_config).
-  - Each file is replaced atomically, so a job that starts meanwhile has either the former or the new plugin. If a run
+  - Each file is replaced atomically, so a job that starts meanwhile has either the previous or the new plugin. If a run
     is killed, neither is lost, and the next run continues.
 options:
   path:
@@ -23,11 +23,11 @@ options:
     required: true
   state:
     description:
-      - V(present) installs O(source), and saves the former plugin, and the line of plugstack.conf if it differs from
+      - V(present) installs O(source), and saves the previous plugin, and the line of plugstack.conf if it differs from
         O(line). A copy that is already saved is not replaced, since no job has run with a later plugin.
       - V(proven) removes the saved copies, after a job has run with the plugin.
-      - V(former) restores the former plugin, or removes the plugin if there was none, and then removes the saved
-        copies. If the former plugin is for another release of Slurm, such as before an upgrade, nothing is changed.
+      - V(former) restores the previous plugin, or removes the plugin if there was none, and then removes the saved
+        copies. If the previous plugin is for another release of Slurm, such as before an upgrade, nothing is changed.
     type: str
     choices: [present, proven, former]
     default: present
@@ -59,7 +59,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Install another version of the plugin, and keep the former one
+- name: Install another version of the plugin, and keep the previous one
   gpucluster.slurm.slurm_spank_plugin:
     path: /usr/local/lib/gpucluster-slurm/spank_pyxis.so
     source: /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so
@@ -78,7 +78,7 @@ EXAMPLES = r"""
   failed_when: false
   when: plugin.unproven
 
-- name: Restore the former plugin if the job has failed, or else remove it
+- name: Restore the previous plugin if the job has failed, or else remove it
   gpucluster.slurm.slurm_spank_plugin:
     path: /usr/local/lib/gpucluster-slurm/spank_pyxis.so
     state: "{{ 'proven' if job.jobs[0].ok else 'former' }}"
@@ -88,14 +88,14 @@ EXAMPLES = r"""
 RETURN = r"""
 unproven:
   description:
-    - Whether a former plugin or line is saved, or would be in check mode. If so, no job has proved yet that the new one
-      works.
+    - Whether a previous plugin or line is saved, or would be in check mode. If so, no job has confirmed yet that the
+      new one works.
     - It is also true after a run that was killed.
   type: bool
   returned: success
   sample: true
 former_line:
-  description: The former line of plugstack.conf; empty if there was none. Without a change it is O(line).
+  description: The previous line of plugstack.conf; empty if there was none. Without a change it is O(line).
   type: str
   returned: with O(line)
   sample: optional /usr/local/lib/gpucluster-slurm/spank_pyxis.so
@@ -119,7 +119,7 @@ if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PluginResult
 
 KEPT = "/var/lib/gpucluster-slurm"
-"""Directory in which the former line is kept."""
+"""Directory in which the previous line is kept."""
 
 
 def wanted(source: str, sha256: str | None, check_mode: bool) -> tuple[str, bytes]:
@@ -159,7 +159,7 @@ def change_plugin(module: AnsibleModule) -> PluginResult:
     params, plugin = module.params, SpankPlugin(module.params["path"], KEPT)
     changes = plan(plugin, params, module.check_mode)
     diff = [change.diff for change in changes]
-    result: PluginResult = {"changed": bool(changes), "unproven": plugin.unproven(changes), "diff": diff}
+    result: PluginResult = {"changed": bool(changes), "unproven": plugin.is_unconfirmed(changes), "diff": diff}
     if params["line"]:
         result["former_line"] = plugin.line_before(changes, params["line"])
     if not module.check_mode:

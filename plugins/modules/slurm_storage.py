@@ -17,16 +17,16 @@ description:
   - A unit of this collection that is no longer wanted is stopped and removed if no job and no user has a process on the
     host. Otherwise it stays, and is named.
   - A path that has files is not mounted over for the first time, since the mount would hide them.
-  - Every command has a time limit, and so has every look at a file system that may not answer.
-  - A note on the host (C(/var/lib/gpucluster-slurm/storage)) has what was made, so that
+  - Every command has a time limit, and so has every access to a file system that may not answer.
+  - A record on the host (C(/var/lib/gpucluster-slurm/storage)) has what was applied, so that
     M(gpucluster.slurm.slurm_host_facts) can tell whether it still holds.
 options:
   digest:
-    description: The digest of the plan, for the note.
+    description: The digest of the plan, for the record.
     type: str
     default: ""
   mounts:
-    description: The mounts, in the order in which they are made.
+    description: The mounts, in the order in which they are mounted.
     type: list
     elements: dict
     default: []
@@ -57,16 +57,16 @@ options:
         required: true
   files:
     description: >-
-      The texts of all files of the plan by their paths. The module writes the units among them, and notes the others.
+      The texts of all files of the plan by their paths. The module writes the units among them, and records the others.
     type: dict
     default: {}
   exports:
-    description: Directories that the host exports. They are made before the bind mounts.
+    description: Directories that the host exports. They are created before the bind mounts.
     type: list
     elements: path
     default: []
   homes:
-    description: Homes that the host makes, each once. One that is there is never changed.
+    description: Homes that the host creates, each once. One that is there is never changed.
     type: list
     elements: dict
     default: []
@@ -84,7 +84,7 @@ options:
         type: int
         required: true
   packages:
-    description: Names of the packages that bring the file systems, for the note.
+    description: Names of the packages that bring the file systems, for the record.
     type: list
     elements: str
     default: []
@@ -142,7 +142,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import homes, mount_record
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import Mount, mounted
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
+    TimeoutCallError,
+    call_with_timeout,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
@@ -154,8 +157,8 @@ MARK = "Managed by gpucluster.slurm (key storage)"
 
 LIMIT = 150
 """Seconds for the start of a mount: the limit of its unit, and that of a device that it waits for (90 s)."""
-PATIENCE = 20
-"""Seconds for a look at a file system."""
+TIMEOUT = 20
+"""Seconds for an access to a file system."""
 LOCK_SECONDS = 300
 """The time limit for a module of a killed run, which may wait for a server."""
 SHOWN = 5
@@ -169,7 +172,7 @@ Change = dict[str, Any]
 
 
 class StorageError(CollectionError):
-    """What cannot be mounted or made, and why."""
+    """What cannot be mounted or created, and why."""
 
 
 # -- what is there ---------------------------------------------------------------------------------------------------
@@ -231,8 +234,8 @@ def since(unit: str) -> str:
 def hidden(path: str) -> list[str]:
     """The entries of a directory that a mount would hide. Raises StorageError."""
     try:
-        names: list[str] = in_time(lambda: sorted(os.listdir(path)) if os.path.isdir(path) else [], PATIENCE)
-    except PatienceError as error:
+        names: list[str] = call_with_timeout(lambda: sorted(os.listdir(path)) if os.path.isdir(path) else [], TIMEOUT)
+    except TimeoutCallError as error:
         raise StorageError(f"{path}: {error}") from None
     return names
 
@@ -259,11 +262,11 @@ class Work:
         self.diffs: list[dict[str, str]] = []
         self.remarks: list[str] = []
         self.present_mounts = mounted()
-        self.noted = mount_record.read()
+        self.record = mount_record.read()
         self.pending: dict[str, list[str]] = {}
 
-    def note(self, digest: str) -> None:
-        """Keep the note. `digest`: the plan, or INCOMPLETE until all of it is done."""
+    def write_record(self, digest: str) -> None:
+        """Write the record. `digest`: the plan, or INCOMPLETE until all of it is done."""
         if self.check:
             return
         files = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in self.params["files"].items()}
@@ -287,10 +290,10 @@ class Work:
         kind = self.present_mounts[max(above, key=len)].type if above else ""
         return kind in ("btrfs", "ext2", "ext3", "ext4", "overlay", "tmpfs", "xfs", "zfs")
 
-    def keep_in_mind(self, unit: str, remark: str) -> None:
-        """Note a mount that a person has to end."""
-        self.pending[unit] = [since(unit), remark]
-        self.remarks.append(remark)
+    def leave_pending(self, unit: str, warning: str) -> None:
+        """Record a mount that a person has to end."""
+        self.pending[unit] = [since(unit), warning]
+        self.remarks.append(warning)
 
     def units(self) -> None:
         """Write the units, and let systemd read them. Raises StorageError, FileError, OSError."""
@@ -308,9 +311,9 @@ class Work:
             self.changes += [
                 {"what": unit, "before": "not started at a boot", "after": "enabled"} for unit in self._disabled()
             ]
-        write(changes, check_mode=True)  # a unit that systemd refuses shows before the note changes
+        write(changes, check_mode=True)  # a unit that systemd refuses shows before the record changes
         if not self.check:
-            self.note(mount_record.INCOMPLETE)  # with what is pending, before the units lose the former text
+            self.write_record(mount_record.INCOMPLETE)  # with what is pending, before the units lose the previous text
             write(changes)
             if changes:
                 self.systemctl("daemon-reload")
@@ -324,7 +327,7 @@ class Work:
         return {path: File(path, text.encode()) for path, text in contents.items()}
 
     def _check_mount(self, mount: Mapping[str, Any], file: File) -> str:
-        """Note a mount that stays otherwise than wanted. Returns why its path cannot have one; empty if it can.
+        """Record a mount that stays otherwise than wanted. Returns why its path cannot have one; empty if it can.
 
         Raises StorageError.
         """
@@ -334,11 +337,11 @@ class Work:
             names = [] if MARK in text else hidden(mount["path"])
             return f"{mount['path']} has files that the mount would hide: {named(names)}" if names else ""
         same_unit = section(text) == section(mount["content"])
-        pending = self.noted.get("pending", {}).get(unit)
+        pending = self.record.get("pending", {}).get(unit)
         if not (same_unit if MARK in text else as_wanted(present_mount, mount)):
-            self.keep_in_mind(unit, self._other(mount, present_mount))
+            self.leave_pending(unit, self._other(mount, present_mount))
         elif pending and pending[0] == since(unit):
-            self.keep_in_mind(unit, pending[1])
+            self.leave_pending(unit, pending[1])
         return ""
 
     def _disabled(self) -> list[str]:
@@ -355,17 +358,17 @@ class Work:
             self.systemctl("enable", "--quiet", *units)
 
     def _other(self, mount: Mapping[str, Any], present: Mount) -> str:
-        """The remark about a file system that is mounted otherwise than its unit says."""
+        """The warning about a file system that is mounted otherwise than its unit says."""
         return (
             f"{mount['path']} stays mounted as it was ({present.type}, {present.source}), and its unit has the change."
             f" Drain the node and let users log out, then: systemctl restart '{mount['unit']}'"
         )
 
-    def systemctl(self, *words: str) -> None:
+    def systemctl(self, *arguments: str) -> None:
         """Run systemctl. Raises StorageError."""
-        answer = run(["systemctl", *words], seconds=LIMIT)
+        answer = run(["systemctl", *arguments], seconds=LIMIT)
         if answer.status:
-            raise StorageError(f"systemctl {' '.join(words)}: {answer.words}")
+            raise StorageError(f"systemctl {' '.join(arguments)}: {answer.message}")
 
     def mount(self, mounts: list[dict[str, Any]]) -> None:
         """Mount what is not mounted. Raises StorageError with all that cannot be."""
@@ -380,14 +383,14 @@ class Work:
             answer = run(["systemctl", "start", "--", mount["unit"]], seconds=LIMIT)
             if answer.status:
                 journal = ["journalctl", "--no-pager", "--output=cat", "--lines=4", f"--unit={mount['unit']}"]
-                words = " ".join(run(journal).output.split())
-                failed.append(f"{mount['path']} cannot be mounted from {mount['source']}: {words or answer.words}")
+                error = " ".join(run(journal).output.split())
+                failed.append(f"{mount['path']} cannot be mounted from {mount['source']}: {error or answer.message}")
         if failed:
             raise StorageError("; ".join(failed))
         self.present_mounts = mounted()
 
     def directories(self) -> None:
-        """Make the directories that the host exports. Raises OSError."""
+        """Create the directories that the host exports. Raises OSError."""
         missing = [Directory(path, "root") for path in self.params["exports"] if not os.path.isdir(path)]
         wanted = Directories(missing)
         wanted.check()
@@ -396,17 +399,17 @@ class Work:
             wanted.repair()
 
     def homes(self) -> None:
-        """Make the homes that are not there. Raises StorageError."""
+        """Create the homes that are not there. Raises StorageError."""
         wanted = self.params["homes"]
         if not wanted:
             return
-        limit = PATIENCE + len(wanted) / 10
+        limit = TIMEOUT + len(wanted) / 10
         try:
-            absent = in_time(lambda: [dict(home) for home in homes.missing(wanted)], limit)
-            self.remarks += in_time(lambda: homes.of_others(wanted), limit)
+            absent = call_with_timeout(lambda: [dict(home) for home in homes.missing(wanted)], limit)
+            self.remarks += call_with_timeout(lambda: homes.of_others(wanted), limit)
             if absent and not self.check:
-                in_time(lambda: homes.make(absent), limit)
-        except PatienceError as error:
+                call_with_timeout(lambda: homes.make(absent), limit)
+        except TimeoutCallError as error:
             raise StorageError(f"homes: {error}") from None
         if absent:
             self.changes.append({"what": "homes", "before": None, "after": named([home["path"] for home in absent])})
@@ -435,15 +438,15 @@ class Work:
         unit = os.path.basename(path)
         stays = f"{where} stays mounted, although the cluster file no longer has it"
         if busy:
-            remark = f"{stays}: {named(busy)} could use it. The next run without jobs and users unmounts it"
-            self.keep_in_mind(unit, remark)
+            warning = f"{stays}: {named(busy)} could use it. The next run without jobs and users unmounts it"
+            self.leave_pending(unit, warning)
             return
         change = {"what": where, "before": "mounted" if where in self.present_mounts else "a unit", "after": None}
         if not self.check:
             run(["systemctl", "disable", "--quiet", "--", unit])
             answer = run(["systemctl", "stop", "--", unit], seconds=LIMIT)
             if where in mounted():
-                self.keep_in_mind(unit, f"{stays}: {answer.words if answer.status else 'it is in use'}")
+                self.leave_pending(unit, f"{stays}: {answer.message if answer.status else 'it is in use'}")
                 return
         self.changes.append(change)
         if not self.check:
@@ -468,7 +471,7 @@ class Work:
             self.enable()
         self.homes()
         if self.params["digest"] or self.pending:
-            self.note(self.params["digest"])
+            self.write_record(self.params["digest"])
         elif os.path.exists(mount_record.PATH) and not self.check:
             os.unlink(mount_record.PATH)
         unexported = sorted({*self.params["exports"]} - mount_record.exported())

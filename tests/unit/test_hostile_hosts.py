@@ -47,7 +47,9 @@ def recap(run: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 def refused(run: subprocess.CompletedProcess[str]) -> dict[str, str]:
     """By host, what was said of an answer that was refused."""
-    lines = re.findall(r"^fa(?:tal|iled): \[(\S+)\]:? .*This is no answer of (.*)$", run.stdout, re.MULTILINE)
+    lines = re.findall(
+        r"^fa(?:tal|iled): \[(\S+)\]:? .*The host returned an invalid result for (.*)$", run.stdout, re.MULTILINE
+    )
     return dict(lines)
 
 
@@ -177,8 +179,8 @@ def test_liars_are_left_out_and_named_and_the_others_go_on(tmp_path: Path, secre
     assert recap(run) == {"localhost": "ok", "head": "ok", last: "ok", **dict.fromkeys(liars, "failed")}
     assert {*liars[2:8]} <= {*refused(run)} <= {*liars[2:9]}
     assert "'munge_key_file': is no fact of this module" in refused(run)["n03"]
-    assert "n01 has answered with a fact named control_path, which is a variable of this collection or" in run.stdout
-    assert "n02 has answered with a wrong fact, slurm_host: users: found" in run.stdout
+    assert "n01 returned a fact named control_path, which is a variable of this collection or" in run.stdout
+    assert "n02 returned a wrong fact, slurm_host: users: found" in run.stdout
     harmless(run)
     assert "munge.key" in hosts.asked(last, "slurm_service")
     unharmed(hosts, secret, "secrets/x/munge.key")

@@ -236,11 +236,11 @@ class Sacctmgr:
     def _ask(self, command: Sequence[str]) -> str:
         """A command's answer. Raises AccountingError with its message, or with the address where nothing answered."""
         answer = run(command, conf=self.conf)
-        if answer.status and (unreached := _UNREACHED.search(answer.words)):
+        if answer.status and (unreached := _UNREACHED.search(answer.message)):
             place = "AccountingStorageHost and AccountingStoragePort of slurm.conf"
             raise AccountingError(f"slurmdbd does not answer at {unreached[1]} ({place}): {unreached[2]}")
         if answer.status:
-            raise AccountingError(f"{' '.join(command[:4])} failed: {answer.words}")
+            raise AccountingError(f"{' '.join(command[:4])} failed: {answer.message}")
         return answer.output
 
     def state(self) -> State:

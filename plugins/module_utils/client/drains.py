@@ -51,7 +51,7 @@ OF_SLURM = (
 """Beginnings of the reasons that Slurm gives by itself."""
 
 SLURM_USERS = ("slurm",)
-"""Users of slurmctld. What it sets by itself has its user; with root, only the words tell it from a person."""
+"""Users of slurmctld. What it sets by itself has its user; with root, only the reason tells it from a person."""
 
 
 def owner(reason: str, user: str = "") -> str:

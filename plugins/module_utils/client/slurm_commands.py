@@ -4,7 +4,7 @@
 """Runs commands of Slurm and of the programs that it depends on, with a time limit and a fixed output format.
 
 A daemon that hangs must not hang the play, and `AnsibleModule.run_command` has no time limit. It also writes all of the
-input before it reads, and is not made for several threads. What may take any time is left to it: apt and dpkg, the
+input before it reads, and does not work in several threads. What may take any time is left to it: apt and dpkg, the
 start of a service, the build of a kernel module.
 """
 
@@ -43,7 +43,7 @@ class Answer(NamedTuple):
     errors: str
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """The message of a command that has failed. Some commands of Slurm print their errors to standard output."""
         return f"{self.errors.strip()} {self.output.strip()}".strip() or f"exit status {self.status}"
 
@@ -75,7 +75,7 @@ def run(command: Sequence[str], stdin: str = "", seconds: float = SECONDS, conf:
         return Answer(NOT_STARTED, "", "command not found")
     except OSError as error:
         return Answer(NOT_STARTED, "", error.strerror or str(error))
-    except ValueError as error:  # no command can have such a word, with a null byte for example
+    except ValueError as error:  # no command can have such an argument, with a null byte for example
         return Answer(NOT_STARTED, "", str(error))
     return Answer(done.returncode, done.stdout, done.stderr)
 
@@ -84,5 +84,5 @@ def output(command: Sequence[str]) -> str:
     """The output of a command. Raises CommandError with its message if it fails."""
     answer = run(command)
     if answer.status:
-        raise CommandError(f"{' '.join(command)}: {answer.words}")
+        raise CommandError(f"{' '.join(command)}: {answer.message}")
     return answer.output

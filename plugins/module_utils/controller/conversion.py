@@ -73,7 +73,7 @@ class Database:
         """MariaDB's answer. Raises ConversionError."""
         answer = run(["mariadb", self.socket, "--batch", "--skip-column-names"], stdin=question, seconds=600)
         if answer.status:
-            raise ConversionError(f"MariaDB did not answer the query: {answer.words}")
+            raise ConversionError(f"MariaDB did not answer the query: {answer.message}")
         return answer.output.strip()
 
     def check_room(self, directory: str) -> int:
@@ -111,7 +111,7 @@ class Database:
         )
         answer = run(["sh", "-c", script, "sh", self.socket, self.name, path, statement], seconds=HOURS)
         if answer.status:
-            raise ConversionError(f"mariadb-dump could not dump database {self.name}: {answer.words}")
+            raise ConversionError(f"mariadb-dump could not dump database {self.name}: {answer.message}")
 
     def load(self, path: str, name: str) -> None:
         """Create a database from a dump. Raises ConversionError."""
@@ -121,7 +121,7 @@ class Database:
         self.ask(f"DROP DATABASE IF EXISTS `{name}`; CREATE DATABASE `{name}`")
         answer = run(["sh", "-c", 'exec mariadb "$1" "$2" <"$3"', "sh", self.socket, name, path], seconds=HOURS)
         if answer.status:
-            raise ConversionError(f"MariaDB could not load the dump {path} into database {name}: {answer.words}")
+            raise ConversionError(f"MariaDB could not load the dump {path} into database {name}: {answer.message}")
 
     def disconnect(self, name: str) -> None:
         """End the statements of a slurmdbd that was killed. Raises ConversionError.

@@ -140,7 +140,7 @@ class Daemon:
         """Likewise, with another slurm.conf."""
         answer = run([self.name, "-V"], conf=conf)
         if not (match := re.search(r"\d+\.\d+\.\d+", answer.output)):
-            raise ConfigError(f"{self.name} -V shows no version ({answer.words}); is its package installed?")
+            raise ConfigError(f"{self.name} -V shows no version ({answer.message}); is its package installed?")
         return match[0]
 
     def active(self) -> bool:
@@ -183,7 +183,7 @@ class Daemon:
         answer = run(command)
         if answer.status:
             log = "" if action == "reconfigure" else self.read_log_end()
-            raise ConfigError(f"{' '.join(command)} failed: {answer.words}\n{log}".strip())
+            raise ConfigError(f"{' '.join(command)} failed: {answer.message}\n{log}".strip())
 
     def wait(self, configuration: Configuration) -> None:
         """Wait until it answers. Raises ConfigError if it has ended, NotYetError if it does not in time."""
@@ -272,7 +272,7 @@ class Slurmdbd(Daemon):
             write([File(path, client_conf(configuration, address).encode())])
             command = ["sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster"]
             answer = run(command, seconds=30, conf=path)
-        return f"sacctmgr: {answer.words}" if answer.status else ""
+        return f"sacctmgr: {answer.message}" if answer.status else ""
 
     def check_files(self, directory: str) -> None:
         with open(os.path.join(directory, self.conf), encoding="utf-8") as file:
@@ -331,7 +331,7 @@ def create_archive(configuration: Configuration) -> None:
     if path:
         answer = run(["runuser", "-u", user, "--", "mkdir", "--parents", "--mode=0700", path])
         if answer.status:
-            what = f"found '{path}', which user {user} cannot create: {answer.words}"
+            what = f"found '{path}', which user {user} cannot create: {answer.message}"
             raise ConfigError(f"{Slurmdbd.conf}: ArchiveDir: {what}")
 
 
@@ -392,7 +392,7 @@ class Slurmctld(Daemon):
     def check_files(self, directory: str) -> None:
         answer = run(["sinfo", "--version"], conf=f"{directory}/slurm.conf")
         if answer.status:
-            raise ConfigError(answer.words.replace(f"{directory}/", ""))
+            raise ConfigError(answer.message.replace(f"{directory}/", ""))
         with open(f"{directory}/slurm.conf", encoding="utf-8") as file:
             settings = read({"slurm.conf": file.read()}).settings
         user = settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]

@@ -40,7 +40,7 @@ def enter(directory: str) -> None:
     for each in (["mount", "--make-rprivate", "/"], command):
         answer = run(each)
         if answer.status:
-            raise OverlayError(f"{' '.join(each)} failed: {answer.words}")
+            raise OverlayError(f"{' '.join(each)} failed: {answer.message}")
 
 
 def wrap_command(directory: str, command: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, noted, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, read_record, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 HOSTS = "/var/lib/gpucluster-slurm/hosts"
@@ -60,7 +60,7 @@ def forget(names: Collection[str]) -> None:
 
 def addresses() -> dict[str, str]:
     """The addresses of hosts that could not be cleaned, by name."""
-    return {name: str(address) for name, address in noted(ADDRESSES).items()}
+    return {name: str(address) for name, address in read_record(ADDRESSES).items()}
 
 
 def record_addresses(found: Mapping[str, str]) -> None:

@@ -18,7 +18,10 @@ from contextlib import suppress
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import mounts as all_mounts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
+    TimeoutCallError,
+    call_with_timeout,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
@@ -253,8 +256,8 @@ def as_user(user_id: int, work: Callable[[], dict[str, Any]], seconds: float = T
         return work()
 
     try:
-        result: dict[str, Any] = in_time(work_of_user, seconds, (OSError, StateDirectoryError))
-    except PatienceError as error:
+        result: dict[str, Any] = call_with_timeout(work_of_user, seconds, (OSError, StateDirectoryError))
+    except TimeoutCallError as error:
         raise StateDirectoryError(str(error)) from None
     return result
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The causes of sick nodes: a test of each over the evidence, what it means, and the remedy.
 
-docs/admin/doctor.md has the same table; a unit test compares them.
+`make docs` writes the tables of docs/admin/doctor.md from them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import log_reasons
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
-    LOOK_FAILED,
+    NO_FACTS,
     NOT_IN_INVENTORY,
     SICK,
     SILENT,
-    ClusterLook,
+    ClusterEvidence,
     DaemonState,
-    HostLook,
+    HostEvidence,
     SlurmNode,
 )
 
@@ -37,8 +37,8 @@ class Case:
     """A node with the evidence about it."""
 
     node: SlurmNode
-    host: HostLook
-    cluster: ClusterLook
+    host: HostEvidence
+    cluster: ClusterEvidence
 
     @property
     def reached(self) -> bool:
@@ -49,10 +49,10 @@ class Case:
         """Seconds by which the host's clock is ahead of the controller's."""
         return self.host.clock_offset - self.cluster.clock_offset
 
-    def line(self, words: str) -> str:
-        """The newest line with these words in the logs of slurmd and slurmctld, as `: LINE`; empty without one."""
+    def line(self, pattern: str) -> str:
+        """The newest line that matches in the logs of slurmd and slurmctld, as `: LINE`; empty without one."""
         lines = [*self.node.log, *self.host.slurmd.log]
-        return next((f": {line}" for line in reversed(lines) if re.search(words, line, re.IGNORECASE)), "")
+        return next((f": {line}" for line in reversed(lines) if re.search(pattern, line, re.IGNORECASE)), "")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Cause:
     """The cause with its evidence, empty if it is another one."""
     remedy: str
     repair: str = ""
-    """What doctor_repair does: a word of this module, or nothing."""
+    """What doctor_repair does: RESUME, START_SLURMD, START_MUNGE, or nothing."""
 
 
 # -- tests -----------------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 REFUSED = re.compile(r"refused|denied|host key|too many authentication|identification|kex_exchange|no matching", re.I)
-"""Words of ssh about a host that is up."""
+"""Messages of ssh about a host that is up."""
 
 
 def _first(text: str) -> str:
@@ -88,23 +88,23 @@ def _not_in_inventory(case: Case) -> str:
     return case.host.unreached if case.host.unreached == NOT_IN_INVENTORY else ""
 
 
-def _look_failed(case: Case) -> str:
-    return _first(case.host.unreached) if case.host.unreached.startswith(LOOK_FAILED) else ""
+def _facts_failed(case: Case) -> str:
+    return _first(case.host.unreached) if case.host.unreached.startswith(NO_FACTS) else ""
 
 
 def _ssh_refused(case: Case) -> str:
-    words = case.host.unreached
-    if not words or _not_in_inventory(case) or _look_failed(case):
+    error = case.host.unreached
+    if not error or _not_in_inventory(case) or _facts_failed(case):
         return ""
-    alive = not case.node.closed or REFUSED.search(words) or "refused" in case.node.closed
-    return f"the host is up, but ssh fails: {_first(words)}" if alive else ""
+    alive = not case.node.closed or REFUSED.search(error) or "refused" in case.node.closed
+    return f"the host is up, but ssh fails: {_first(error)}" if alive else ""
 
 
 def _host_down(case: Case) -> str:
-    words = case.host.unreached
-    if not words or _not_in_inventory(case) or _look_failed(case) or _ssh_refused(case):
+    error = case.host.unreached
+    if not error or _not_in_inventory(case) or _facts_failed(case) or _ssh_refused(case):
         return ""
-    return f"the host does not answer (ssh: {_first(words)}; slurmd's port: {case.node.closed})"
+    return f"the host does not answer (ssh: {_first(error)}; slurmd's port: {case.node.closed})"
 
 
 def _munged(case: Case) -> str:
@@ -112,7 +112,7 @@ def _munged(case: Case) -> str:
 
 
 def _stopped(name: str, daemon: DaemonState) -> str:
-    """What is wrong with a daemon that does not run, with its last words."""
+    """What is wrong with a daemon that does not run, with the last line of its log."""
     if daemon.runs:
         return ""
     if not daemon.active:
@@ -132,14 +132,20 @@ def _clock(case: Case) -> str:
     refused = re.search(r"expired|rewound", case.host.munge_error, re.IGNORECASE)
     if abs(case.clock_offset) < CLOCK and not refused:
         return ""
-    seconds = f"{abs(case.clock_offset):.0f} s {'ahead of' if case.clock_offset > 0 else 'behind'} the controller's"
-    measured = seconds if abs(case.clock_offset) >= CLOCK else "not the one of munged"
-    return f"the clock is {measured}" + (f"; munge: {_first(case.host.munge_error)}" if refused else "")
+    error = f"; munge: {_first(case.host.munge_error)}" if refused else ""
+    if abs(case.clock_offset) < CLOCK:
+        return f"munged's clock differs from the host's clock{error}"
+    where = "ahead of" if case.clock_offset > 0 else "behind"
+    return f"the clock is {abs(case.clock_offset):.0f} s {where} the controller's{error}"
 
 
 def _munge_other(case: Case) -> str:
     known = not case.host.munge.runs or _munge_key(case) or _clock(case)
-    return "" if known or not case.host.munge_error else f"munge fails: {_first(case.host.munge_error)}"
+    return (
+        ""
+        if known or not case.host.munge_error
+        else f"munged refuses the controller's credential: {_first(case.host.munge_error)}"
+    )
 
 
 def _by_log(reason: log_reasons.LogReason) -> Callable[[Case], str]:
@@ -164,14 +170,14 @@ def _slurmd_stopped(case: Case) -> str:
 
 
 def _slurmd_deaf(case: Case) -> str:
-    return "slurmd runs, and does not listen on its port" if case.host.slurmd.runs and not case.host.listens else ""
+    return "slurmd runs, but does not listen on its port" if case.host.slurmd.runs and not case.host.listens else ""
 
 
 def _address(case: Case) -> str:
-    led, own = {*case.node.addresses}, {*case.host.addresses}
-    if not led or not own or led & own or all(each.startswith("127.") for each in led):
+    resolved, own = {*case.node.addresses}, {*case.host.addresses}
+    if not resolved or not own or resolved & own or all(each.startswith("127.") for each in resolved):
         return ""
-    return f"the controller looks for the node at {', '.join(sorted(led))}, which the host does not have"
+    return f"the controller resolves the node to {', '.join(sorted(resolved))}, which is not an address of the host"
 
 
 def _no_address(case: Case) -> str:
@@ -186,7 +192,7 @@ def _node_port(case: Case) -> str:
     host, closed = case.host, case.node.closed
     if not closed or not host.slurmd.runs or not host.listens or _address(case) or _no_address(case):
         return ""
-    return f"slurmd listens on port {case.node.port}, and the controller cannot connect ({closed})"
+    return f"slurmd listens on port {case.node.port}, but the controller cannot connect ({closed})"
 
 
 def _controller_port(case: Case) -> str:
@@ -210,7 +216,11 @@ def _ids(case: Case) -> str:
     own, others, user = case.host.slurm_uid, case.cluster.slurm_uid, case.cluster.slurm_user
     if others is None or own == others:
         return ""
-    return f"user {user} has the id {own}, and {others} on the controller" if own is not None else f"no user {user}"
+    return (
+        f"user {user} has the id {own}, and {others} on the controller"
+        if own is not None
+        else f"the host has no user {user}"
+    )
 
 
 def _cgroup(case: Case) -> str:
@@ -260,11 +270,11 @@ def _full(case: Case) -> str:
 
 
 def _unmounted(case: Case) -> str:
-    return f"not mounted: {', '.join(case.host.unmounted)}" if case.host.unmounted else ""
+    return f"file systems are not mounted: {', '.join(case.host.unmounted)}" if case.host.unmounted else ""
 
 
 def _hanging(case: Case) -> str:
-    return f"does not answer: {', '.join(case.host.hanging)}" if case.host.hanging else ""
+    return f"file systems do not answer: {', '.join(case.host.hanging)}" if case.host.hanging else ""
 
 
 def _left(case: Case) -> str:
@@ -283,7 +293,7 @@ OF_UNREACHED_HOSTS = (
         "host-down",
         "The host answers neither ssh nor on slurmd's port.",
         _host_down,
-        "Look at the power, the network and the console of the host.",
+        "Check the power, the network and the console of the host.",
     ),
     Cause(
         "ssh-refused",
@@ -293,12 +303,12 @@ OF_UNREACHED_HOSTS = (
     ),
     Cause(
         "look-failed",
-        "The host was reached, and could not be looked at.",
-        _look_failed,
-        "Look at sudo and Python on the host (ansible HOST -m ping --become), then run doctor again.",
+        "The host was reached, but facts about it could not be gathered.",
+        _facts_failed,
+        "Check sudo and Python on the host (ansible HOST -m ping --become), then run doctor again.",
     ),
 )
-"""Causes of a host that could not be asked, or that say why."""
+"""Causes of a host that could not be examined."""
 
 MEASURED = (
     *OF_UNREACHED_HOSTS,
@@ -306,7 +316,7 @@ MEASURED = (
         "munged",
         "munged does not run, so that slurmd can authenticate nothing.",
         _munged,
-        "Start munge and look at its log (journalctl -u munge).",
+        "Start munge and read its log (journalctl -u munge).",
         START_MUNGE,
     ),
     Cause(
@@ -325,7 +335,7 @@ MEASURED = (
         "munge-error",
         "munged refuses credentials for another reason.",
         _munge_other,
-        "Look at the log of munge on the host (journalctl -u munge).",
+        "Read the log of munge on the host (journalctl -u munge).",
     ),
     *(
         Cause(f"slurmd-{reason.cause}", f"slurmd does not start. {reason.means}", _by_log(reason), reason.remedy)
@@ -347,7 +357,7 @@ MEASURED = (
     ),
     Cause(
         "slurmd-deaf",
-        "slurmd runs without its port, because it hangs or still starts.",
+        "slurmd runs but does not listen on its port, because it hangs or is still starting.",
         _slurmd_deaf,
         "Wait a minute, then read the log of slurmd and restart it; jobs survive this.",
     ),
@@ -415,7 +425,7 @@ MEASURED = (
         "cpus",
         "The host has fewer CPUs than the node.",
         _cpus,
-        "Look at the firmware's settings for cores and threads, or correct the machine type (discover.yml).",
+        "Check the firmware's settings for cores and threads, or correct the machine type (discover.yml).",
     ),
     Cause(
         "nvidia-versions",
@@ -427,7 +437,7 @@ MEASURED = (
         "nvidia-driver",
         "The NVIDIA driver is not loaded or does not answer.",
         _driver,
-        "Look at the driver (dkms status, dmesg), then run site.yml with --tags compute, or reboot the node.",
+        "Check the driver (dkms status, dmesg), then run site.yml with --tags compute, or reboot the node.",
     ),
     Cause(
         "gpu-lost",
@@ -457,19 +467,19 @@ MEASURED = (
         "not-mounted",
         "A file system that the host should have is not mounted.",
         _unmounted,
-        "Mount it and look why it was not (systemctl status, the file server).",
+        "Mount it, and find out why it was not mounted (systemctl status, the file server).",
     ),
     Cause(
         "mount-hangs",
         "A file system does not answer.",
         _hanging,
-        "Look at the file server and the network; a mount that stays stale needs a reboot.",
+        "Check the file server and the network; a mount that stays stale needs a reboot.",
     ),
     Cause(
         "processes-left",
         "Processes of an ended job do not end, often because they wait for a disk or a GPU.",
         _left,
-        "Look what they wait for (ps -o pid,stat,wchan); if nothing ends them, reboot the node.",
+        "Find out what they wait for (ps -o pid,stat,wchan); if nothing ends them, reboot the node.",
     ),
 )
 """Causes that are found on the host or between the hosts. All that apply are named."""
@@ -481,7 +491,7 @@ KILL = "Kill task failed"
 
 
 def _says(*beginnings: str, log: str = "", but: str = "", state: str = "DRAIN") -> Callable[[Case], str]:
-    """A test for the beginning of Slurm's reason, which is shown with the newest line of a log that has words.
+    """A test for the beginning of Slurm's reason, which is shown with the newest line of a log that matches `log`.
 
     A node can keep the reason of an earlier drain, so it must be in the state that the reason is for.
     """
@@ -525,7 +535,9 @@ def _spool(case: Case) -> str:
 def _silent(case: Case) -> str:
     if not {*case.node.states} & SILENT or not case.reached:
         return ""
-    return "slurmd runs and takes connections, and slurmctld has no answer" + case.line("not responding|error")
+    return "slurmd runs and accepts connections, but slurmctld has no answer from it" + case.line(
+        "not responding|error"
+    )
 
 
 def _back(case: Case) -> str:
@@ -542,14 +554,14 @@ def _rebooted(case: Case) -> str:
     """The reason of an earlier drain can hide it, but not the line in slurmctld's log."""
     said = _says(drains.REBOOTED, state="DOWN")(case)
     logged = "DOWN" in case.node.states and not {*case.node.states} & SILENT and case.line("unexpectedly rebooted")
-    booted = f", it has booted at {case.host.booted}" if case.host.booted else ""
+    booted = f"; it booted at {case.host.booted}" if case.host.booted else ""
     return f"{drains.REBOOTED}{booted}" if said or logged else ""
 
 
 SAID = (
     Cause(
         "rebooted",
-        "The node has booted without Slurm's asking, so that its jobs are lost.",
+        "The node rebooted unexpectedly, so that its jobs are lost.",
         _rebooted,
         "Find out why (last -x, the kernel's messages, the board's event log), then resume the node.",
     ),
@@ -614,7 +626,7 @@ SAID = (
         "reboot-timeout",
         "The node did not come back within ResumeTimeout after a reboot that Slurm had asked for.",
         _says("reboot timed out", "ResumeTimeout reached", state="DOWN"),
-        "Look at the console; raise ResumeTimeout if the boot takes longer, then resume the node.",
+        "Check the console; raise ResumeTimeout if the boot takes longer, then resume the node.",
     ),
     Cause(
         "reboot-waits",
@@ -630,7 +642,7 @@ SAID = (
     ),
     Cause(
         "silent",
-        "slurmctld has no answer of a slurmd that runs.",
+        "slurmctld has no answer from a slurmd that runs.",
         _silent,
         "Wait for the next ping (SlurmdTimeout / 3), then read the logs of both daemons; a restart of slurmd is safe.",
     ),
@@ -681,34 +693,34 @@ OWNED = (
         "Run site.yml with --tags compute.",
     ),
 )
-"""Drains of others than Slurm. They are named beside the measurements."""
+"""Drains of others than Slurm. They are named together with what was measured."""
 
 UNKNOWN = Cause(
     "unknown",
-    "Nothing was found.",
+    "No cause was found.",
     lambda case: f"{case.node.reason or 'no reason'}{case.line('error|fatal')}",
     "Read the logs of slurmctld and slurmd for this node.",
 )
 
 
 def by_reason(reason: str, owner: str) -> Cause:
-    """The cause of a drain or of a node that is down, as far as its reason tells, without a look at the host."""
+    """The cause of a drain or of a node that is down, as far as its reason tells, without facts about the host."""
     node = SlurmNode("", ("DOWN", "DRAIN", "INVALID_REG"), reason, drains.SLURM_USERS[0] if owner == "Slurm" else "")
-    case = Case(node, HostLook(unreached="nobody has looked"), ClusterLook())
+    case = Case(node, HostEvidence(unreached="not examined"), ClusterEvidence())
     return next((cause for cause in (*OWNED, *SAID) if cause.test(case)), UNKNOWN)
 
 
 def causes(case: Case) -> list[tuple[Cause, str]]:
     """The causes of a sick node, each with its evidence."""
-    found = [(cause, words) for cause in OWNED if (words := cause.test(case))]
+    found = [(cause, text) for cause in OWNED if (text := cause.test(case))]
     if case.node.asleep:
         return []
     if not case.reached:
         # Nothing else is known, and the rest of the evidence has its defaults.
-        return found + [(cause, words) for cause in OF_UNREACHED_HOSTS if (words := cause.test(case))]
-    found += [(cause, words) for cause in MEASURED if (words := cause.test(case))]
-    # A node in service that was looked at because of its log or its port, and has nothing wrong, is well.
+        return found + [(cause, text) for cause in OF_UNREACHED_HOSTS if (text := cause.test(case))]
+    found += [(cause, text) for cause in MEASURED if (text := cause.test(case))]
+    # A node in service that was examined because of its log or its port, and has nothing wrong, is well.
     if not found and {*case.node.states} & SICK:
-        said = [(cause, words) for cause in SAID if (words := cause.test(case))]
+        said = [(cause, text) for cause in SAID if (text := cause.test(case))]
         found = said[:1] or [(UNKNOWN, UNKNOWN.test(case))]
     return found

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a controller or the database host says: its daemons, and, if it serves, the nodes that are not well."""
+"""Facts about a controller or the database host: its daemons, and, if it serves, the nodes that are not well."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ THREADS = 128
 CONNECT = 3
 """Seconds for a connection to a slurmd."""
 TTL = 900
-"""Seconds for which the credential is valid, with which the nodes prove munge."""
+"""Seconds for which the credential is valid, with which the nodes check munge."""
 OF_A_NODE = 6
 """Lines of slurmctld's log that are kept for a node."""
 
@@ -46,16 +46,16 @@ DEFAULTS = {
     "tmpfs": "/tmp",
 }
 OTHER_CONF = "appears to have a different slurm.conf"
-"""Words of slurmctld about a node that may be in service (`_slurm_rpc_node_registration` in proc_req.c)."""
+"""Message of slurmctld about a node that may be in service (`_slurm_rpc_node_registration` in proc_req.c)."""
 
 REBOOTED = "unexpectedly rebooted"
-"""Words of slurmctld about a node that it sets down, in a line that is no error (`validate_node_specs`)."""
+"""Message of slurmctld about a node that it sets down, in a line that is no error (`validate_node_specs`)."""
 
 Settings = Mapping[str, str]
 """Parameters by their names in small letters."""
 
 
-def settings(text: str) -> dict[str, str]:
+def read_settings(text: str) -> dict[str, str]:
     """The parameters in a file of `Key=value`, or in the output of `scontrol show config`; `(null)` is left out."""
     found: dict[str, str] = {}
     for key, value in re.findall(r"^[ \t]*([\w\[\]]+)[ \t]*=[ \t]*([^#\n]*)", text, re.MULTILINE):
@@ -66,13 +66,13 @@ def settings(text: str) -> dict[str, str]:
     return found
 
 
-def conf_path(shown: Settings) -> str:
+def find_conf(shown: Settings) -> str:
     """The slurm.conf of this host."""
     named = [shown.get("slurm_conf", ""), os.environ.get("SLURM_CONF", "")]
     return next(filter(os.path.isfile, [*named, *(f"{directory}/slurm.conf" for directory in DIRECTORIES)]), "")
 
 
-def text(path: str) -> str:
+def read_text(path: str) -> str:
     """A text file; empty if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -86,7 +86,7 @@ def checksum(content: str) -> str:
     return hashlib.sha256(content.strip().encode()).hexdigest() if content.strip() else ""
 
 
-def uid(user: str) -> int | None:
+def find_uid(user: str) -> int | None:
     """The id of a user, given by name or number; None without one."""
     try:
         return int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
@@ -97,7 +97,7 @@ def uid(user: str) -> int | None:
 # -- nodes -----------------------------------------------------------------------------------------------------------
 
 
-def node(record: scontrol.Record, conf: Settings) -> SlurmNode:
+def read_node(record: scontrol.Record, conf: Settings) -> SlurmNode:
     """A node from a record of `scontrol show node`."""
     state = record.get("State", "UNKNOWN")
     states = [re.sub(r"[^A-Z_]", "", word) for word in state.split("+")]
@@ -115,7 +115,7 @@ def node(record: scontrol.Record, conf: Settings) -> SlurmNode:
         port=int(record.get("Port") or first_port(conf.get("slurmdport", "6818"))),
         cpus=int(record.get("CPUTot") or 1) if checked else 1,
         real_memory=int(int(record.get("RealMemory") or 1) * memory_share(conf) / 100) if checked else 1,
-        gpus=gpus(record.get("Gres", "")),
+        gpus=count_gpus(record.get("Gres", "")),
     )
 
 
@@ -130,7 +130,7 @@ def memory_share(conf: Settings) -> float:
     return float(found[1]) if found else 100
 
 
-def gpus(gres: str) -> int:
+def count_gpus(gres: str) -> int:
     """The GPUs of a node, from its Gres such as `gpu:h100:8(S:0-1)`, without MIG instances."""
     plain = re.sub(r"\([^)]*\)", "", gres)
     entries = [entry.split(":") for entry in plain.split(",") if entry.split(":")[0] == "gpu"]
@@ -138,7 +138,7 @@ def gpus(gres: str) -> int:
     return sum(int(entry[-1]) if entry[-1].isdecimal() else 1 for entry in whole)
 
 
-def device_files(gres_conf: str, name: str) -> tuple[str, ...]:
+def find_device_files(gres_conf: str, name: str) -> tuple[str, ...]:
     """The device files of a node in gres.conf; none if the file cannot be read."""
     try:
         found = conf_file.read({"gres.conf": gres_conf}).gres
@@ -148,7 +148,7 @@ def device_files(gres_conf: str, name: str) -> tuple[str, ...]:
         return ()
 
 
-def jobs_by_node(listing: str) -> dict[str, list[str]]:
+def group_jobs_by_node(listing: str) -> dict[str, list[str]]:
     """The numbers of jobs by the nodes that they run on, from lines of `squeue --format=%A|%N`."""
     found: dict[str, list[str]] = {}
     for line in filter(None, listing.split("\n")):
@@ -158,7 +158,7 @@ def jobs_by_node(listing: str) -> dict[str, list[str]]:
     return found
 
 
-def log_by_node(log: str, started: Mapping[str, str]) -> dict[str, list[str]]:
+def group_log_by_node(log: str, started: Mapping[str, str]) -> dict[str, list[str]]:
     """The errors of slurmctld's log since its start, by the nodes that they name.
 
     started: when the slurmd of each node has started. An older line about its slurm.conf does not count any more.
@@ -176,11 +176,11 @@ def log_by_node(log: str, started: Mapping[str, str]) -> dict[str, list[str]]:
             continue
         for name in names:
             if OTHER_CONF not in line or line[1:20] >= started.get(name, ""):
-                found.setdefault(name, []).append(daemon_facts.bare(line)[: daemon_facts.LENGTH])
+                found.setdefault(name, []).append(daemon_facts.strip_prefixes(line)[: daemon_facts.LENGTH])
     return {name: [*dict.fromkeys(lines)][-OF_A_NODE:] for name, lines in found.items()}
 
 
-def addresses(name: str) -> tuple[str, ...]:
+def resolve_addresses(name: str) -> tuple[str, ...]:
     """The IP addresses of a name; none if it cannot be resolved."""
     try:
         return tuple(sorted({str(info[4][0]) for info in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}))
@@ -191,18 +191,18 @@ def addresses(name: str) -> tuple[str, ...]:
 Connect = Callable[[str, int, float], str]
 
 
-def sick_nodes(
+def find_sick_nodes(
     records: Iterable[scontrol.Record],
     conf: Settings,
     gres_conf: str,
     log: Mapping[str, Sequence[str]],
     connect: Connect = connection_error,
 ) -> list[SlurmNode]:
-    """The nodes that are to be looked at. Only the ports of all nodes are tried, since a dead slurmd may still be IDLE.
+    """The nodes that are to be examined. Only the ports of all nodes are tried, since a dead slurmd may still be IDLE.
 
     log: the lines of slurmctld's log by node. Those of a node in service count only if they are about its slurm.conf.
     """
-    nodes = [node(record, conf) for record in records]
+    nodes = [read_node(record, conf) for record in records]
     awake = [each for each in nodes if not each.asleep]
     with ThreadPoolExecutor(THREADS) as pool:
         closed = pool.map(lambda each: connect(each.address, each.port, CONNECT), awake)
@@ -210,9 +210,9 @@ def sick_nodes(
         named = (tuple(log.get(each.name, ())) for each in awake)
         kept = [lines if each.sick else tuple(_about_conf(lines)) for each, lines in zip(awake, named)]
         sick = [each for each in (replace(each, log=lines) for each, lines in zip(awake, kept)) if each.sick]
-        found = pool.map(addresses, (each.address for each in sick))
+        found = pool.map(resolve_addresses, (each.address for each in sick))
         return [
-            replace(each, addresses=own, device_files=device_files(gres_conf, each.name))
+            replace(each, addresses=own, device_files=find_device_files(gres_conf, each.name))
             for each, own in zip(sick, found)
         ]
 
@@ -225,11 +225,11 @@ SQUEUE = ["squeue", "--noheader", "--all", "--array", "--format=%A|%N"]
 SQUEUE += ["--states=RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING,STAGE_OUT"]
 
 
-# -- the look --------------------------------------------------------------------------------------------------------
+# -- all facts -------------------------------------------------------------------------------------------------------
 
 
-def look(of_nodes: bool) -> ServerAnswer:
-    """What this host says.
+def gather(of_nodes: bool) -> ServerAnswer:
+    """The facts about this host.
 
     of_nodes: whether it may be the serving controller, which then also names the nodes that are not well.
     """
@@ -237,12 +237,12 @@ def look(of_nodes: bool) -> ServerAnswer:
     controllers = scontrol.controllers(ping.output) if ping else {}
     own = {socket.gethostname(), socket.gethostname().partition(".")[0]}
     serving = scontrol.serving() if any(controllers.values()) else ""
-    shown = settings(run(["scontrol", "show", "config"]).output) if serving else {}
-    path = conf_path(shown)
-    written = text(path)
-    conf = {**DEFAULTS, **settings(written), **shown}
-    slurmdbd = settings(text(f"{os.path.dirname(path) or DIRECTORIES[0]}/slurmdbd.conf"))
-    daemons = daemon_facts.look(
+    shown = read_settings(run(["scontrol", "show", "config"]).output) if serving else {}
+    path = find_conf(shown)
+    written = read_text(path)
+    conf = {**DEFAULTS, **read_settings(written), **shown}
+    slurmdbd = read_settings(read_text(f"{os.path.dirname(path) or DIRECTORIES[0]}/slurmdbd.conf"))
+    daemons = daemon_facts.read_daemons(
         {
             "slurmctld": conf.get("slurmctldlogfile", ""),
             "slurmdbd": slurmdbd.get("logfile", ""),
@@ -251,19 +251,19 @@ def look(of_nodes: bool) -> ServerAnswer:
             "munge": "",
         }
     )
-    full = daemon_facts.full(_directories(conf, slurmdbd))
+    full = daemon_facts.find_full(_list_directories(conf, slurmdbd))
     cluster: ClusterRecord = {
         "answers": bool(serving) and serving in own,
         "serving": serving,
         "controllers": controllers,
         "version": re.sub(r"^slurm\S* ", "", run(["scontrol", "--version"]).output.strip()),
         "slurm_user": re.sub(r"\(.*", "", conf["slurmuser"]),
-        "slurm_uid": uid(re.sub(r"\(.*", "", conf["slurmuser"])),
+        "slurm_uid": find_uid(re.sub(r"\(.*", "", conf["slurmuser"])),
         "slurm_conf": checksum(written),
         "cgroup_plugin": conf.get("cgroupplugin", ""),
         "proctrack": conf.get("proctracktype", "proctrack/cgroup"),
         "return_to_service": conf.get("returntoservice", "0"),
-        "slurmdbd_error": _slurmdbd_error(conf) if serving else "",
+        "slurmdbd_error": _check_slurmdbd(conf) if serving else "",
     }
     answer: ServerAnswer = {
         "daemons": daemons,
@@ -273,32 +273,34 @@ def look(of_nodes: bool) -> ServerAnswer:
         "node_options": {},
     }
     if cluster["answers"]:
-        answer["nodes"], answer["node_options"] = _nodes(path, conf, [*controllers])
+        answer["nodes"], answer["node_options"] = _read_nodes(path, conf, [*controllers])
     return answer
 
 
-def _directories(conf: Settings, slurmdbd: Settings) -> list[str]:
+def _list_directories(conf: Settings, slurmdbd: Settings) -> list[str]:
     paths = [conf.get("statesavelocation", ""), "/var/lib/mysql"]
     paths += [os.path.dirname(log.get(key, "")) for log, key in ((conf, "slurmctldlogfile"), (slurmdbd, "logfile"))]
     return [*dict.fromkeys(filter(os.path.isdir, paths))]
 
 
-def _slurmdbd_error(conf: Settings) -> str:
+def _check_slurmdbd(conf: Settings) -> str:
     """Why slurmdbd does not answer; empty if it does, or if there is none."""
     if not conf.get("accountingstoragetype", "").endswith("slurmdbd"):
         return ""
     answer = run(["sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster"], seconds=20)
-    return " ".join(answer.words.split()) if answer.status or not answer.output.strip() else ""
+    return " ".join(answer.message.split()) if answer.status or not answer.output.strip() else ""
 
 
-def _nodes(path: str, conf: Settings, controllers: Sequence[str]) -> tuple[list[SlurmNode], NodeOptions]:
-    """The nodes that are not well, and the options of the looks at their hosts. Raises CommandError."""
+def _read_nodes(path: str, conf: Settings, controllers: Sequence[str]) -> tuple[list[SlurmNode], NodeOptions]:
+    """The nodes that are not well, and the options of slurm_doctor_node_info. Raises CommandError."""
     log_file = conf.get("slurmctldlogfile", "")
     records = scontrol.show("node")
     started = {record["NodeName"]: record.get("SlurmdStartTime", "") for record in records}
-    log = log_by_node(daemon_facts.tail(log_file) if log_file else daemon_facts.journal("slurmctld"), started)
-    sick = sick_nodes(records, conf, text(f"{os.path.dirname(path)}/gres.conf"), log)
-    jobs = jobs_by_node(output(SQUEUE)) if sick else {}
+    log = group_log_by_node(
+        daemon_facts.read_tail(log_file) if log_file else daemon_facts.read_journal("slurmctld"), started
+    )
+    sick = find_sick_nodes(records, conf, read_text(f"{os.path.dirname(path)}/gres.conf"), log)
+    jobs = group_jobs_by_node(output(SQUEUE)) if sick else {}
     sick = [replace(each, jobs=tuple(jobs.get(each.name, ()))) for each in sick]
     options: NodeOptions = {
         "controllers": [*controllers],
@@ -308,11 +310,11 @@ def _nodes(path: str, conf: Settings, controllers: Sequence[str]) -> tuple[list[
         "log_file": conf.get("slurmdlogfile", ""),
         "tmp_fs": conf["tmpfs"],
         # Of a user who can do nothing in Slurm: root's would be a way in while it is valid.
-        "credential": _credential() if sick else "",
+        "credential": _encode_credential() if sick else "",
     }
     return cast("list[SlurmNode]", [asdict(each) for each in sick]), options  # as JSON
 
 
-def _credential() -> str:
+def _encode_credential() -> str:
     answer = run(["runuser", "--user=nobody", "--", "munge", "--no-input", f"--ttl={TTL}"], seconds=10)
     return answer.output.strip() if not answer.status else ""

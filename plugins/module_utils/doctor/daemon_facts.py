@@ -10,7 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
+    TimeoutCallError,
+    call_with_timeout,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import DaemonRecord
 
@@ -24,12 +27,12 @@ JOURNAL = 60
 """Lines of the journal that are read."""
 SECONDS = 10
 """For a command of systemd."""
-PATIENCE = 3
+TIMEOUT = 3
 """Seconds for a file system."""
 
 ERROR = re.compile(r"\b(?:error|fatal|failed|failure|out of memory|oom-kill)\b|\[ERROR\]", re.IGNORECASE)
 NOISE = re.compile(r"Zero Bytes were transmitted or received|\.service(?:: | - )")
-"""What a daemon logs when somebody only tries its port, as doctor does, and systemd's own words about units."""
+"""What a daemon logs when somebody only tries its port, as doctor does, and systemd's own lines about units."""
 STARTED = re.compile(r"\bslurm(?:d|ctld|dbd) version \S+ started")
 PREFIX = re.compile(r"^\[[^\]]*\]\s*|^slurm(?:d|ctld|dbd): |^\S+\[\d+\]: |^munged: ")
 """Times and names of daemons at the beginning of a line, which would make equal lines differ."""
@@ -39,7 +42,7 @@ ATTEMPT = re.compile(r"(?:: No error)?, attempt number -?\d+$")
 PROPERTIES = "--property=Id,LoadState,ActiveState,UnitFileState,Result"
 
 
-def states(shown: str) -> dict[str, DaemonRecord]:
+def read_units(shown: str) -> dict[str, DaemonRecord]:
     """The units in the output of `systemctl show`, by their names without suffix, without those that are missing."""
     found: dict[str, DaemonRecord] = {}
     for block in shown.strip().split("\n\n"):
@@ -54,24 +57,26 @@ def states(shown: str) -> dict[str, DaemonRecord]:
     return found
 
 
-def errors(text: str) -> list[str]:
+def find_errors(text: str) -> list[str]:
     """The last errors in a log, without times, the newest one last.
 
     Those before the start count as well: a reconfigure starts slurmd anew.
     """
     lines = text.split("\n")
-    found = [short(visible(bare(line)), LENGTH) for line in lines if ERROR.search(line) and not NOISE.search(line)]
+    found = [
+        short(visible(strip_prefixes(line)), LENGTH) for line in lines if ERROR.search(line) and not NOISE.search(line)
+    ]
     return [*dict.fromkeys(reversed(found[-10 * LINES :]))][:LINES][::-1]
 
 
-def bare(line: str) -> str:
+def strip_prefixes(line: str) -> str:
     """A line of a log without its time, the name of its daemon, and the number of an attempt."""
     while (match := PREFIX.match(line)) and match.end():
         line = line[match.end() :]
     return ATTEMPT.sub("", line.strip())
 
 
-def tail(path: str) -> str:
+def read_tail(path: str) -> str:
     """The end of a log file; empty if there is none."""
     try:
         with open(path, "rb") as file:
@@ -81,35 +86,35 @@ def tail(path: str) -> str:
         return ""
 
 
-def journal(unit: str) -> str:
+def read_journal(unit: str) -> str:
     """The last lines of a unit in the journal."""
-    words = ["journalctl", f"--unit={unit}", f"--lines={JOURNAL}", "--output=cat", "--no-pager", "--quiet"]
-    return run(words, seconds=SECONDS).output
+    command = ["journalctl", f"--unit={unit}", f"--lines={JOURNAL}", "--output=cat", "--no-pager", "--quiet"]
+    return run(command, seconds=SECONDS).output
 
 
-def look(logs: Mapping[str, str]) -> dict[str, DaemonRecord]:
+def read_daemons(logs: Mapping[str, str]) -> dict[str, DaemonRecord]:
     """The daemons of a host, by the names of their units; what the host does not have is left out.
 
     logs: the file of each daemon's log; empty if it has none.
     """
     shown = run(["systemctl", "show", PROPERTIES, *(f"{unit}.service" for unit in logs)], seconds=SECONDS)
-    found = states(shown.output)
+    found = read_units(shown.output)
     for unit, daemon in found.items():
         path = logs.get(unit, "")
-        daemon["log"] = errors(tail(path)) if path else []
+        daemon["log"] = find_errors(read_tail(path)) if path else []
         if daemon["active"] != "active":
             # A daemon that ends early has not opened its log yet.
-            daemon["log"] = [*daemon["log"], *errors(journal(unit))][-LINES:]
+            daemon["log"] = [*daemon["log"], *find_errors(read_journal(unit))][-LINES:]
     return found
 
 
-def full(directories: Iterable[str]) -> list[str]:
+def find_full(directories: Iterable[str]) -> list[str]:
     """Those of the existing directories in which nothing can be written any more, with the reason."""
     found: dict[str, str] = {}
     for path in directories:
         try:
-            blocks, inodes = in_time(_room(path), PATIENCE)
-        except PatienceError:
+            blocks, inodes = call_with_timeout(_measure_room(path), TIMEOUT)
+        except TimeoutCallError:
             continue  # it is missing, or does not answer
         if blocks < 1:
             found[path] = f"{path} has no space left"
@@ -118,7 +123,7 @@ def full(directories: Iterable[str]) -> list[str]:
     return [*found.values()]
 
 
-def _room(path: str) -> Callable[[], Sequence[int]]:
+def _measure_room(path: str) -> Callable[[], Sequence[int]]:
     def room() -> Sequence[int]:
         status = os.statvfs(path)
         free = status.f_bavail * status.f_frsize >> 20

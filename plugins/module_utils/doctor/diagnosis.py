@@ -19,11 +19,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes imp
     causes,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
-    LOOK_FAILED,
+    NO_FACTS,
     NOT_IN_INVENTORY,
-    ClusterLook,
-    HostLook,
-    ServerLook,
+    ClusterEvidence,
+    HostEvidence,
+    ServerEvidence,
     SlurmNode,
     typed,
 )
@@ -62,10 +62,10 @@ class DoctorFinding:
 
 
 def diagnose(
-    cluster: ClusterLook,
+    cluster: ClusterEvidence,
     nodes: Iterable[SlurmNode],
-    hosts: Mapping[str, HostLook],
-    servers: Mapping[str, ServerLook],
+    hosts: Mapping[str, HostEvidence],
+    servers: Mapping[str, ServerEvidence],
     duties: Mapping[str, Iterable[str]],
 ) -> list[DoctorFinding]:
     """All that is wrong, equal causes folded.
@@ -73,19 +73,19 @@ def diagnose(
     Args:
         cluster: the answers of the serving controller.
         nodes: the nodes that it has found sick, or that its log names.
-        hosts: the looks at their hosts; a node without one is not in the inventory.
-        servers: the looks at the controllers and the database host.
+        hosts: the facts about their hosts; a node without them is not in the inventory.
+        servers: the facts about the controllers and the database host.
         duties: the daemons that each of them should run.
     """
     found = []
     for name, server in servers.items():
         case = ServerCase(name, server, cluster, tuple(duties.get(name, ())))
         found += [
-            DoctorFinding((name,), "server", "", "", cause.name, message(words), cause.remedy)
-            for cause, words in server_causes(case)
+            DoctorFinding((name,), "server", "", "", cause.name, message(text), cause.remedy)
+            for cause, text in server_causes(case)
         ]
     for node in nodes:
-        patient = Case(node, hosts.get(node.name, HostLook(unreached=NOT_IN_INVENTORY)), cluster)
+        patient = Case(node, hosts.get(node.name, HostEvidence(unreached=NOT_IN_INVENTORY)), cluster)
         wrong = causes(patient)
         found += [
             DoctorFinding(
@@ -94,12 +94,12 @@ def diagnose(
                 since=node.since if node.owner else "",
                 owner=node.owner,
                 cause=cause.name,
-                words=message(words),
+                words=message(text),
                 remedy=cause.remedy,
-                repair=permit_repair(cause, patient, [each for each, _words in wrong]),
+                repair=permit_repair(cause, patient, [each for each, _text in wrong]),
                 reason=node.reason,
             )
-            for cause, words in wrong
+            for cause, text in wrong
         ]
     return fold_findings(found)
 
@@ -133,7 +133,7 @@ def fold_findings(findings: Iterable[DoctorFinding]) -> list[DoctorFinding]:
 def table(findings: Iterable[DoctorFinding], repairs: str) -> list[str]:
     """Findings as lines: the columns of each, and below them the cause, the remedy and the repair.
 
-    repairs: what becomes of the repairs, in words.
+    repairs: what becomes of the repairs, as text.
     """
     lines = []
     for finding in findings:
@@ -163,15 +163,15 @@ def diagnosis(
         inventory: names of all hosts. A node of the inventory without a result is not in this run, and is left out.
         controllers: names of the controllers.
         database: name of the database host, or nothing.
-        repairs: what becomes of the repairs, in words.
+        repairs: what becomes of the repairs, as text.
     """
-    looks = {name: _read_server(result) for name, result in servers.items()}
+    facts = {name: _read_server(result) for name, result in servers.items()}
     answer = _select_answer(servers.values())
     known = {*inventory}
     nodes = [typed(SlurmNode, node) for node in answer["nodes"] if node["name"] in hosts or node["name"] not in known]
     duties = _list_duties(controllers, database)
-    cluster = typed(ClusterLook, answer["cluster"])
-    findings = diagnose(cluster, nodes, {name: _read_host(result) for name, result in hosts.items()}, looks, duties)
+    cluster = typed(ClusterEvidence, answer["cluster"])
+    findings = diagnose(cluster, nodes, {name: _read_host(result) for name, result in hosts.items()}, facts, duties)
     return {
         "ok": not findings,
         "answers": bool(answer["cluster"].get("answers")),
@@ -214,16 +214,16 @@ def _list_starts(findings: Iterable[DoctorFinding]) -> dict[str, list[str]]:
 
 
 def _describe_failure(result: Mapping[str, Any]) -> str:
-    """Why a host was not looked at: the words of ssh, or of a module that has failed."""
-    words = str(result.get("msg") or "no words").replace("Task failed: ", "")
-    words = words.replace("Failed to connect to the host via ssh: ", "")
+    """Why a host was not examined: the message of ssh, or of a module that has failed."""
+    error = str(result.get("msg") or "Ansible has no message").replace("Task failed: ", "")
+    error = error.replace("Failed to connect to the host via ssh: ", "")
     # A host on which nothing ends within the time limit of the play does not answer any more.
-    return words if result.get("unreachable") or "timedout" in result else f"{LOOK_FAILED}{words}"
+    return error if result.get("unreachable") or "timedout" in result else f"{NO_FACTS}{error}"
 
 
-def _read_host(result: Mapping[str, Any]) -> HostLook:
-    return typed(HostLook, result) if "slurmd" in result else HostLook(unreached=_describe_failure(result))
+def _read_host(result: Mapping[str, Any]) -> HostEvidence:
+    return typed(HostEvidence, result) if "slurmd" in result else HostEvidence(unreached=_describe_failure(result))
 
 
-def _read_server(result: Mapping[str, Any]) -> ServerLook:
-    return typed(ServerLook, result) if "daemons" in result else ServerLook(unreached=_describe_failure(result))
+def _read_server(result: Mapping[str, Any]) -> ServerEvidence:
+    return typed(ServerEvidence, result) if "daemons" in result else ServerEvidence(unreached=_describe_failure(result))

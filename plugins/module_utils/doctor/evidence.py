@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What doctor knows about a cluster: nodes as Slurm shows them, and looks at their hosts and at the servers.
+"""What doctor knows about a cluster: nodes as Slurm shows them, and facts about their hosts and the servers.
 
 The defaults are those of a healthy node on a healthy host.
 """
@@ -27,10 +27,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_reco
 )
 
 NOT_IN_INVENTORY = "the inventory has no such host"
-"""Why a host could not be looked at, if nobody has told Ansible of it."""
+"""Why there are no facts about a host that the inventory does not have."""
 
-LOOK_FAILED = "the look has failed: "
-"""Beginning of the reason if it was reached."""
+NO_FACTS = "facts about the host could not be gathered: "
+"""Beginning of the reason if the host was reached."""
 
 SILENT = frozenset(("NOT_RESPONDING", "UNKNOWN"))
 """States of a node that does not answer slurmctld."""
@@ -97,7 +97,7 @@ class SlurmNode:
 
     @property
     def sick(self) -> bool:
-        """Whether it is to be looked at. A node that boots on demand is not."""
+        """Whether it is to be examined. A node that boots on demand is not."""
         if self.asleep or {*self.states} & NO_TIMEOUT:
             return False
         return bool({*self.states} & SICK or self.closed or self.log)
@@ -112,7 +112,7 @@ class DaemonState:
     enabled: bool = True
     """Whether it starts at boot."""
     result: str = "success"
-    """Why it has ended, by systemd's words, such as oom-kill."""
+    """Why it has ended, as systemd names it, such as oom-kill."""
     log: tuple[str, ...] = ()
     """Its last errors, the newest one last."""
 
@@ -132,11 +132,11 @@ class DaemonState:
 
 
 @dataclass(frozen=True)
-class HostLook:
-    """What a node's host says about itself."""
+class HostEvidence:
+    """Facts about a node's host."""
 
     unreached: str = ""
-    """Why it could not be looked at, in the words of ssh or of Ansible. Then nothing else is known."""
+    """Why it could not be examined: the message of ssh or Ansible. Then nothing else is known."""
     version: str = ""
     """The version of its slurmd."""
     slurmd: DaemonState = DaemonState()
@@ -183,7 +183,7 @@ class HostLook:
 
 
 @dataclass(frozen=True)
-class ServerLook:
+class ServerEvidence:
     """A controller or the database host."""
 
     unreached: str = ""
@@ -194,7 +194,7 @@ class ServerLook:
 
 
 @dataclass(frozen=True)
-class ClusterLook:
+class ClusterEvidence:
     """The answers of the serving controller."""
 
     answers: bool = True
@@ -215,7 +215,7 @@ class ClusterLook:
     clock_offset: float = 0
 
 
-Of = TypeVar("Of", SlurmNode, HostLook, ServerLook, ClusterLook, DaemonState)
+Of = TypeVar("Of", SlurmNode, HostEvidence, ServerEvidence, ClusterEvidence, DaemonState)
 
 
 def typed(kind: type[Of], answer: Mapping[str, Any]) -> Of:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reasons of daemons that have ended or do not start, by the words of their logs."""
+"""Reasons of daemons that have ended or do not start, by the lines of their logs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 
 class LogReason(NamedTuple):
-    """Words of a log, and what they mean. The words of releases 22.05 to 26.05 differ little."""
+    """Lines of a log, and what they mean. Those of releases 22.05 to 26.05 differ little."""
 
     cause: str
-    words: re.Pattern[str]
+    pattern: re.Pattern[str]
     means: str
     remedy: str
 
 
-def _reason(cause: str, words: str, means: str, remedy: str) -> LogReason:
-    return LogReason(cause, re.compile(words, re.IGNORECASE), means, remedy)
+def _reason(cause: str, pattern: str, means: str, remedy: str) -> LogReason:
+    return LogReason(cause, re.compile(pattern, re.IGNORECASE), means, remedy)
 
 
 LOG_REASONS = (
@@ -86,7 +86,7 @@ LOG_REASONS = (
         "munge",
         r"munge encode failed|munge decode failed|failed to (?:access|connect).*munge|auth.munge.*(?:not|fail)",
         "The daemon cannot authenticate, because munged does not run or does not accept credentials.",
-        "Start munged, then look at its key and at the clock.",
+        "Start munged, then check its key and the clock.",
     ),
     _reason(
         "no-configuration",
@@ -94,7 +94,7 @@ LOG_REASONS = (
         r"could not establish a configuration source|failed to (?:fetch|load) .*config|dns srv lookup failed"
         r"|slurm_set_addr: unable to resolve",
         "The daemon got its configuration from no controller.",
-        "Look at the network and the name resolution from the host to the controllers; slurmctld must answer.",
+        "Check the network and the name resolution from the host to the controllers; slurmctld must answer.",
     ),
     _reason(
         "configuration",
@@ -106,7 +106,7 @@ LOG_REASONS = (
         "state",
         r"cluster ?name mismatch|invalid (?:job|node) data checkpoint|state save.*fail|mkdir\(\S+\): ",
         "slurmctld cannot use its state directory, or finds that of another cluster there.",
-        "Look at StateSaveLocation: its mount, its owner, and whose state it has; restore.yml puts back a lost one.",
+        "Check StateSaveLocation: its mount, its owner, and whose state it has; restore.yml puts back a lost one.",
     ),
     _reason(
         "database-lost",
@@ -115,13 +115,13 @@ LOG_REASONS = (
         "Start the database and compare the password of slurmdbd.conf (site.yml, --tags database).",
     ),
 )
-"""The first reason with words in a line is that of the line."""
+"""The first reason that matches a line is that of the line."""
 
 
 def read(log: Sequence[str]) -> tuple[LogReason, str] | None:
     """The reason in the newest line that has a known one, and that line. Lines before a fatal one do not count."""
     for line in reversed(log):
-        found = next((reason for reason in LOG_REASONS if reason.words.search(line)), None)
+        found = next((reason for reason in LOG_REASONS if reason.pattern.search(line)), None)
         if found:
             return found, line
         if "fatal" in line:

@@ -15,7 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_reco
     Empty,
     Line,
     Most,
-    NodeLook,
+    NodeFacts,
     NodeOptions,
     Word,
 )
@@ -23,7 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_re
 
 
 class ServerAnswer(TypedDict):
-    """What a controller or the database host says. Names of nodes become hosts of the play."""
+    """Facts about a controller or the database host. Names of nodes become hosts of the play."""
 
     daemons: Annotated[dict[Word, DaemonRecord], Most(16)]
     full: Annotated[list[Line], Most(64)]
@@ -36,7 +36,7 @@ class DoctorInfo(Result, Clock, ServerAnswer):
     """The result of slurm_doctor_info."""
 
 
-class DoctorNodeInfo(Result, Clock, NodeLook):
+class DoctorNodeInfo(Result, Clock, NodeFacts):
     """The result of slurm_doctor_node_info."""
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import log_reasons
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import CLOCK
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
-    LOOK_FAILED,
-    ClusterLook,
-    ServerLook,
+    NO_FACTS,
+    ClusterEvidence,
+    ServerEvidence,
 )
 
 DATABASES = ("mariadb", "mysql")
@@ -25,13 +25,13 @@ class ServerCase:
     """A controller or the database host, with the evidence about it."""
 
     name: str
-    server: ServerLook
-    cluster: ClusterLook
+    server: ServerEvidence
+    cluster: ClusterEvidence
     duties: tuple[str, ...] = ()
     """The daemons that it should run: slurmctld, slurmdbd, database."""
 
-    def last_words(self, unit: str) -> str:
-        """Why a daemon does not run, as far as its log says; `, LINE`."""
+    def last_error(self, unit: str) -> str:
+        """Why a daemon does not run, as far as its log says, as `: LINE`; empty without an error."""
         daemon = self.server.daemons.get(unit)
         # The errors of a daemon that was stopped are old.
         log = daemon.log if daemon and (daemon.failed or daemon.runs) else ()
@@ -60,14 +60,14 @@ class ServerCause:
 
 
 def _unreached(case: ServerCase) -> str:
-    words = case.server.unreached.strip().split("\n")[0]
-    return words if not words or words.startswith(LOOK_FAILED) else f"the host cannot be reached: {words}"
+    error = case.server.unreached.strip().split("\n")[0]
+    return error if not error or error.startswith(NO_FACTS) else f"the host cannot be reached: {error}"
 
 
 def _down(unit: str) -> Callable[[ServerCase], str]:
     def test(case: ServerCase) -> str:
         wanted = unit in case.duties and not case.server.unreached
-        return f"{unit} does not run{case.last_words(unit)}" if wanted and not case.is_up(unit) else ""
+        return f"{unit} does not run{case.last_error(unit)}" if wanted and not case.is_up(unit) else ""
 
     return test
 
@@ -76,16 +76,16 @@ def _database(case: ServerCase) -> str:
     if "database" not in case.duties or case.server.unreached:
         return ""
     there = [unit for unit in DATABASES if unit in case.server.daemons]
-    # A database of another origin has another name, or is on another host; then only slurmdbd's words are known.
+    # A database of another origin has another name, or is on another host; then only slurmdbd's log tells.
     if not there or any(case.is_up(unit) for unit in there):
         return ""
-    return f"{there[0]} does not run{case.last_words(there[0])}"
+    return f"{there[0]} does not run{case.last_error(there[0])}"
 
 
 def _silent(case: ServerCase) -> str:
     if "slurmctld" not in case.duties or not case.is_up("slurmctld"):
         return ""
-    return "slurmctld runs and does not answer" if not case.cluster.controllers.get(case.name, True) else ""
+    return "slurmctld runs, but does not answer" if not case.cluster.controllers.get(case.name, True) else ""
 
 
 def _standby(case: ServerCase) -> str:
@@ -97,12 +97,12 @@ def _standby(case: ServerCase) -> str:
 def _dbd_silent(case: ServerCase) -> str:
     error = case.cluster.slurmdbd_error
     here = "slurmdbd" in case.duties and case.is_up("slurmdbd")
-    return f"slurmdbd runs and does not answer: {error}{case.last_words('slurmdbd')}" if here and error else ""
+    return f"slurmdbd runs, but does not answer: {error}{case.last_error('slurmdbd')}" if here and error else ""
 
 
 def _munged(case: ServerCase) -> str:
     there = "munge" in case.server.daemons and not case.server.unreached
-    return f"munged does not run{case.last_words('munge')}" if there and not case.is_up("munge") else ""
+    return f"munged does not run{case.last_error('munge')}" if there and not case.is_up("munge") else ""
 
 
 def _clock(case: ServerCase) -> str:
@@ -114,15 +114,15 @@ def _clock(case: ServerCase) -> str:
 SERVER_CAUSES = (
     ServerCause(
         "server-unreached",
-        "A controller or the database host cannot be looked at.",
+        "A controller or the database host cannot be reached, or facts about it could not be gathered.",
         _unreached,
-        "Look at the host and at the login (ansible HOST -m ping --become), then run doctor again.",
+        "Check the host and the login (ansible HOST -m ping --become), then run doctor again.",
     ),
     ServerCause(
         "server-munged",
         "munged does not run on a server, so that no daemon there can authenticate.",
         _munged,
-        "Start munge and look at its log (journalctl -u munge).",
+        "Start munge and read its log (journalctl -u munge).",
     ),
     ServerCause(
         "slurmctld-down",
@@ -132,7 +132,7 @@ SERVER_CAUSES = (
     ),
     ServerCause(
         "slurmctld-silent",
-        "slurmctld runs and does not answer.",
+        "slurmctld runs, but does not answer.",
         _silent,
         "Read its log; on a busy cluster raise MessageTimeout, otherwise restart it: jobs survive this.",
     ),
@@ -150,9 +150,9 @@ SERVER_CAUSES = (
     ),
     ServerCause(
         "slurmdbd-silent",
-        "slurmdbd runs and does not answer.",
+        "slurmdbd runs, but does not answer.",
         _dbd_silent,
-        "Look at the database and at slurmdbd's log.",
+        "Check the database, and read slurmdbd's log.",
     ),
     ServerCause(
         "database-down",
@@ -177,4 +177,4 @@ SERVER_CAUSES = (
 
 def server_causes(case: ServerCase) -> list[tuple[ServerCause, str]]:
     """All that is wrong with a server."""
-    return [(cause, words) for cause in SERVER_CAUSES if (words := cause.test(case))]
+    return [(cause, text) for cause in SERVER_CAUSES if (text := cause.test(case))]

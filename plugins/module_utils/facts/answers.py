@@ -51,7 +51,7 @@ LONGEST = 100_000
 """Characters of a message of a host, and of output that is no answer."""
 
 ITEM = 16
-"""Characters that each value counts for, beside its text."""
+"""Characters that each value counts for, in addition to its text."""
 
 DEPTH = 24
 """How deep the values of a result may be nested."""
@@ -206,7 +206,7 @@ def checks_of(record: Any) -> dict[str, Check]:
 
 
 FACTS = {"slurm_host": check_of(HostFact), "slurm_hardware": check_of(HardwareFact)}
-"""The checks of facts; they are made once, at import."""
+"""The checks of facts, built once, at import."""
 
 FACTS_OF = {"slurm_host_facts": ("slurm_host", "slurm_hardware"), "slurm_hardware_facts": ("slurm_hardware",)}
 """The facts that a module returns. No other one returns any."""
@@ -267,14 +267,14 @@ def printed(text: str) -> str:
     # Before memory is used for its values: a list in a list takes 64 bytes.
     if len(text) > TEXT or sum(map(text.count, "[{,")) > TEXT // ITEM:
         return f"An answer with more than {TEXT} characters or {TEXT // ITEM} values"
-    # Blanks of one line only: `\s*` would look through all following blank lines again from each of them.
+    # Blanks of one line only: `\s*` would search all following blank lines again from each of them.
     start = re.search(r"^[^\S\n]*\{", text, re.MULTILINE)
     if not start:
         return visible(text[:LONGEST])
     try:
         result, end = json.JSONDecoder().raw_decode(text[start.end() - 1 :])
-        told = {key: _map_texts(value, indented) if key in _SHOWN else value for key, value in result.items()}
-        answer = json.dumps(_map_texts(told, visible))
+        shown = {key: _map_texts(value, indented) if key in _SHOWN else value for key, value in result.items()}
+        answer = json.dumps(_map_texts(shown, visible))
     except (ValueError, RecursionError):
         return visible(text[:LONGEST])
     after = " ".join(text[start.end() - 1 + end :][:LONGEST].split())
@@ -314,7 +314,7 @@ def _too_large(value: Any) -> str:
             parts = [getattr(item, field.name) for field in dataclasses.fields(item)]
         elif not isinstance(item, (*_PLAIN, type)):
             return f"found a value of type {type(item).__name__}"
-        # Before a tuple is made for each part: a host can answer with millions.
+        # Before a tuple is built for each part: a host can answer with millions.
         left -= ITEM * len(parts)
         if left < 0:
             return f"it is larger than {TEXT} characters"
@@ -344,7 +344,8 @@ def checked(module: str, result: Any, arguments: Mapping[str, Any] | None = None
         what = "; ".join(wrong[:5])
         return {
             "failed": True,
-            "msg": f"This is no answer of {module}, so that the host is left out. Has somebody taken it over? {what}",
+            "msg": f"The host returned an invalid result for {module} and is left out of this run. "
+            f"Has somebody taken it over? {what}",
         }
     taken = _select_keys(module, result)
     taken = {key: _map_texts(value, visible) for key, value in taken.items()}
@@ -390,7 +391,7 @@ def fact_problems(host: str, facts: Mapping[str, Any]) -> str:
     else:
         return ""
     return (
-        f"{host} has answered with {what}; nothing more is sent to it. Has somebody taken it over? Leave it out "
+        f"{host} returned {what}; nothing more is sent to it. Has somebody taken it over? Leave it out "
         "(--limit), and remove it from Ansible's cache of facts"
     )
 
@@ -408,8 +409,8 @@ def result_errors(module: str, result: Any, arguments: Mapping[str, Any]) -> lis
     errors = [f"{name}: {what}" for name, value in result.items() if (what := checks.get(name, _anything)(value))]
     complete = not any(result.get(key) for key in ("failed", "skipped", "unreachable", "ansible_job_id"))
     if complete:
-        there = {*result, *SOMETIMES.get(module, ())}
-        errors += [f"{name}: is missing" for name in own if name not in there]
+        present = {*result, *SOMETIMES.get(module, ())}
+        errors += [f"{name}: is missing" for name in own if name not in present]
     if "ansible_stats" in result:
         errors.append("ansible_stats: no task asks for them")
     return errors + _fact_errors(module, result, arguments if complete else None)

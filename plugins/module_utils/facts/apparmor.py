@@ -18,7 +18,7 @@ def profile_state(tree: Tree, name: str) -> str:
     """Whether the programs of a file of profiles may make user namespaces: "loaded", or why not.
 
     "missing": there is no such file. "no userns": it has no rule that allows it; upstream's package of apptainer has
-    such a file if it was made for a distribution without the restriction. "not loaded": the kernel does not have the
+    such a file if it was built for a distribution without the restriction. "not loaded": the kernel does not have the
     profile. If the kernel does not show its profiles, as in a container, the file decides.
     """
     text = tree.text(f"{PROFILES}/{name}")
@@ -30,5 +30,5 @@ def profile_state(tree: Tree, name: str) -> str:
     # "profile NAME PATH {", or "PATH {", which is its own name.
     pairs = re.findall(r"(?m)^\s*(?:profile\s+(\S+)|(/\S+)\s+(?:flags=\([^)]*\)\s*)?\{)", text)
     own = {pair[0] or pair[1] for pair in pairs}
-    there = {line.rpartition(" (")[0] for line in (loaded or "").split("\n")}
-    return "loaded" if loaded is None or own & there else "not loaded"
+    in_kernel = {line.rpartition(" (")[0] for line in (loaded or "").split("\n")}
+    return "loaded" if loaded is None or own & in_kernel else "not loaded"

@@ -23,11 +23,11 @@ GIVEN = "/var/lib/cloud/data/set-hostname"
 for the instance, whatever name the host has by then (cloudinit/config/cc_set_hostname.py)."""
 
 TRUE = ("true", "1", "on", "yes", "template")
-"""The values of manage_etc_hosts with which /etc/hosts is made from a template at each boot. With `localhost` only the
-line of 127.0.1.1 is written (cloudinit/config/cc_update_etc_hosts.py)."""
+"""The values of manage_etc_hosts with which /etc/hosts is written from a template at each boot. With `localhost` only
+the line of 127.0.1.1 is written (cloudinit/config/cc_update_etc_hosts.py)."""
 
 
-def look(tree: Tree, hostname: str) -> CloudInit:
+def read_cloud_init(tree: Tree, hostname: str) -> CloudInit:
     """The fact `cloud_init`, which module slurm_host_facts documents."""
     given = re.search(r'"hostname": *"([^".]+)', tree.text(GIVEN) or "")
     off = tree.exists(OFF) or "cloud-init=disabled" in (tree.text("/proc/cmdline") or "").split()

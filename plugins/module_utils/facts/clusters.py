@@ -18,7 +18,10 @@ from dataclasses import dataclass
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationError, lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.applied_state import Unit
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
+    TimeoutCallError,
+    call_with_timeout,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import Clusters
 
 DAEMONS = ("slurmctld", "slurmd", "slurmdbd", "sackd")
@@ -26,8 +29,8 @@ FETCHING = ("slurmd", "sackd")
 """Daemons that can fetch their configuration from slurmctld (slurm.conf(5), enable_configless)."""
 
 CONF, STATE, DATABASE, MARK = "conf", "state", "database", "mark"
-"""What tells a name, beside a daemon that runs: a file of the configuration, the directory of slurmctld's state, the
-tables of slurmdbd, and the part of /etc/hosts that this collection writes."""
+"""What tells a name, apart from a daemon that runs: a file of the configuration, the directory of slurmctld's state,
+the tables of slurmdbd, and the part of /etc/hosts that this collection writes."""
 
 CONFS = (
     "/etc/slurm/slurm.conf",
@@ -82,11 +85,11 @@ _FILE_OPTION = re.compile(r"-[BCDGIMRZbcirsvw]*f(.*)", re.DOTALL)
 class RunningDaemon:
     """A daemon of Slurm that runs.
 
-    words: its command line. slurm_conf: SLURM_CONF of its environment. program: its executable file.
+    arguments: its command line. slurm_conf: SLURM_CONF of its environment. program: its executable file.
     """
 
     name: str
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     slurm_conf: str = ""
     program: str = ""
 
@@ -101,7 +104,7 @@ class ClusterName:
     by: str
 
 
-def look(tree: Tree, hosts: str, units: Mapping[str, Unit], state_directory: str = "") -> Clusters:
+def find_clusters(tree: Tree, hosts: str, units: Mapping[str, Unit], state_directory: str = "") -> Clusters:
     """The fact `clusters`.
 
     Args:
@@ -119,8 +122,10 @@ def look(tree: Tree, hosts: str, units: Mapping[str, Unit], state_directory: str
         name not in running_names and units.get(name, {}).get("UnitFileState") == "enabled" for name in FETCHING
     )
     try:
-        read = in_time(lambda: [vars(found) for found in _in_files(tree, running, waiting, state_directory)], SECONDS)
-    except PatienceError:
+        read = call_with_timeout(
+            lambda: [vars(found) for found in _in_files(tree, running, waiting, state_directory)], SECONDS
+        )
+    except TimeoutCallError:
         read = []
     marks = [vars(ClusterName(_clean(name), "/etc/hosts", MARK)) for name in _PART.findall(hosts)]
     unique = {tuple(found.values()): found for found in [*read, *marks]}
@@ -132,15 +137,15 @@ def daemons(tree: Tree) -> list[RunningDaemon]:
     """The daemons of Slurm that run on the host itself, not in a container, in the order of DAEMONS."""
     own = _link(tree, "/proc/self/ns/pid")
     found = []
-    for entry in filter(str.isdecimal, tree.names("/proc")):
-        name = tree.text(f"/proc/{entry}/comm") or ""
-        if name not in DAEMONS or _link(tree, f"/proc/{entry}/ns/pid") != own:
+    for pid in filter(str.isdecimal, tree.names("/proc")):
+        name = tree.text(f"/proc/{pid}/comm") or ""
+        if name not in DAEMONS or _link(tree, f"/proc/{pid}/ns/pid") != own:
             continue
-        words = tuple(filter(None, _text(tree, f"/proc/{entry}/cmdline").split("\0")))
-        if not words or os.path.basename(words[0]) != name:  # such as `slurmctld: slurmscriptd`
+        arguments = tuple(filter(None, _text(tree, f"/proc/{pid}/cmdline").split("\0")))
+        if not arguments or os.path.basename(arguments[0]) != name:  # such as `slurmctld: slurmscriptd`
             continue
-        environment = dict(word.partition("=")[::2] for word in _text(tree, f"/proc/{entry}/environ").split("\0"))
-        found.append(RunningDaemon(name, words, environment.get("SLURM_CONF", ""), _link(tree, f"/proc/{entry}/exe")))
+        environment = dict(entry.partition("=")[::2] for entry in _text(tree, f"/proc/{pid}/environ").split("\0"))
+        found.append(RunningDaemon(name, arguments, environment.get("SLURM_CONF", ""), _link(tree, f"/proc/{pid}/exe")))
     return sorted(found, key=lambda daemon: DAEMONS.index(daemon.name))
 
 
@@ -222,8 +227,8 @@ def confs_of(daemon: RunningDaemon) -> list[str]:
     """
     if daemon.name == "slurmdbd":  # it reads no slurm.conf
         return []
-    for word, following in zip(daemon.words[1:], (*daemon.words[2:], "")):
-        match = _FILE_OPTION.fullmatch(word) if not word.startswith("--") else None
+    for argument, following in zip(daemon.arguments[1:], (*daemon.arguments[2:], "")):
+        match = _FILE_OPTION.fullmatch(argument) if not argument.startswith("--") else None
         if match:
             return [os.path.join("/", match[1] or following)]  # the directory in which systemd starts a daemon
     if daemon.slurm_conf:
@@ -235,7 +240,7 @@ def confs_of(daemon: RunningDaemon) -> list[str]:
     own = [*built_for, *CONFS]
     if daemon.name not in FETCHING:
         return own
-    fetches = any(word.startswith("--conf-server") for word in daemon.words)
+    fetches = any(argument.startswith("--conf-server") for argument in daemon.arguments)
     return [*CACHES] if fetches else [*own, *CACHES]
 
 

@@ -98,9 +98,9 @@ def select_foreign(findings: Iterable[Finding], cluster: str, state: str, databa
     return [] if cluster in names else others
 
 
-def _names_by(findings: Iterable[Finding], *words: str) -> set[str]:
+def _names_by(findings: Iterable[Finding], *sources: str) -> set[str]:
     """The names of clusters that were found by these."""
-    return {finding["name"] for finding in findings if finding["by"] in words}
+    return {finding["name"] for finding in findings if finding["by"] in sources}
 
 
 _OTHER_FILE = "If the cluster file or the inventory is the wrong one, give the right one (-i)."
@@ -159,7 +159,7 @@ def _names(findings: Iterable[Finding]) -> list[str]:
     return [*dict.fromkeys(finding["name"] for finding in findings)]
 
 
-def _join(words: Iterable[str]) -> str:
-    """Words as a list of a sentence."""
-    *first, last = words
+def _join(names: Iterable[str]) -> str:
+    """Names as a list of a sentence."""
+    *first, last = names
     return f"{', '.join(first)} and {last}" if first else last

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The last backup of a host, by the note that slurm-backup of role backup writes."""
+"""The last backup of a host, by the record that slurm-backup of role backup writes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ STATUS = "/var/lib/gpucluster-slurm/backup/status.json"
 
 
 def problem(status: str | None, hours: int, now: float) -> str:
-    """What is wrong with the last backup, in words of printable characters; empty if nothing is."""
+    """What is wrong with the last backup, as text of printable characters; empty if nothing is."""
     try:
-        noted = json.loads(status or "{}")
+        record = json.loads(status or "{}")
         succeeded, tried, error = (
-            int(noted.get("succeeded", 0)),
-            int(noted.get("tried", 0)),
-            str(noted.get("error", "")),
+            int(record.get("succeeded", 0)),
+            int(record.get("tried", 0)),
+            str(record.get("error", "")),
         )
     except (AttributeError, TypeError, ValueError):
-        return f"the note of the last backup cannot be read ({STATUS})"
+        return f"the record of the last backup cannot be read ({STATUS})"
     age = (
         f"the last good backup is {max(0, int(now - succeeded)) // 3600} hours old" if succeeded else "it has no backup"
     )
     if error:
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(tried))
-        words = "".join(char if " " <= char <= "~" else "?" for char in error)
-        return f"the backup of {when} has failed, and {age}: {words}"[:1000]
+        message = "".join(char if " " <= char <= "~" else "?" for char in error)
+        return f"the backup of {when} has failed, and {age}: {message}"[:1000]
     if not succeeded:
         return age
     return f"{age}, and {hours} are allowed" if now - succeeded > hours * 3600 else ""

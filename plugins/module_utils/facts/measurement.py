@@ -22,7 +22,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology
     read_memory,
     read_topology,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
+    TimeoutCallError,
+    call_with_timeout,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import HardwareFact
@@ -30,7 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_reco
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import HardwareDifference
 
-PATIENCE = 20
+TIMEOUT = 20
 """Seconds for the size of a file system, whose server may not answer."""
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -52,7 +55,7 @@ def ask(module: AnsibleModule, command: str, *arguments: str) -> str | None:
         return None
     answer = run([path, *arguments])
     if answer.status:
-        module.warn(f"{command}: {answer.words}")
+        module.warn(f"{command}: {answer.message}")
         return None
     return answer.output
 
@@ -68,8 +71,8 @@ def disk_size(path: str) -> int:
         return status.f_blocks * status.f_frsize // 1024**2
 
     try:
-        return int(in_time(size, PATIENCE))
-    except PatienceError:
+        return int(call_with_timeout(size, TIMEOUT))
+    except TimeoutCallError:
         return 0
 
 
@@ -101,10 +104,10 @@ def measure(
         devices = [path for hostlist in device_files for path in expand(hostlist)]
     except ValueError as error:
         raise MeasurementError(f"device_files: {error}") from None
-    words = parse_node_line((ask(module, "slurmd", "-C") if here else None) or "")
+    reported = parse_node_line((ask(module, "slurmd", "-C") if here else None) or "")
     topology = _measure_topology(tree, slurmd_parameters)
     # slurmd -C does not know the cluster's parameters.
-    plain = _measure_topology(tree) if words and slurmd_parameters else topology
+    plain = _measure_topology(tree) if reported and slurmd_parameters else topology
     facts: HardwareFact = {
         **topology.numbers,
         "real_memory": read_memory(tree),
@@ -112,7 +115,7 @@ def measure(
         "device_files": [path for path in devices if tree.exists(path)],
         "gpus": read_gpus(tree, topology.cores, partial(ask, module) if here else None, module.warn),
     }
-    found = differences({**facts, **plain.numbers}, words)
+    found = differences({**facts, **plain.numbers}, reported)
     for item in found:
         module.warn(f"{item['name']}: measured {item['measured']}, slurmd reports {item['slurmd']}")
     return facts, found

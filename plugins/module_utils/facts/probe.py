@@ -56,9 +56,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_check
     content_of,
     why_not,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
+    TimeoutCallError,
+    call_with_timeout,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import absent_users, ids_of, lowered
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import noted_plan
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import read_applied_plan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import (
     DirectoryFaults,
     DirectoryUsers,
@@ -96,9 +99,9 @@ UPDATE_LISTS = ("apt-get", "--quiet=2", "update")
 """Downloads apt's package lists."""
 
 NONE = "(none)"
-"""apt-cache's word for a version that there is not."""
+"""How apt-cache shows that there is no version."""
 
-PATIENCE = 20
+TIMEOUT = 20
 """The time limit for programs, which may be on a file system that does not answer."""
 
 GETENT_SECONDS = 20
@@ -118,10 +121,10 @@ Command = Callable[[Sequence[str]], str]
 
 def distribution(os_release: str) -> dict[str, str]:
     """Name and release of the distribution, "debian 13", and its codename (os-release(5))."""
-    words = dict(re.findall(r"^(\w+)=[\"']?(.*?)[\"']?$", os_release, re.MULTILINE))
+    values = dict(re.findall(r"^(\w+)=[\"']?(.*?)[\"']?$", os_release, re.MULTILINE))
     return {
-        "distribution": f"{words.get('ID', 'unknown')} {words.get('VERSION_ID', '')}".strip(),
-        "codename": words.get("VERSION_CODENAME", ""),
+        "distribution": f"{values.get('ID', 'unknown')} {values.get('VERSION_ID', '')}".strip(),
+        "codename": values.get("VERSION_CODENAME", ""),
     }
 
 
@@ -218,7 +221,7 @@ class Questions:
     kernel: Sequence[str] = ()
     """Names of settings of the kernel, as sysctl(8) has them: which number do they have."""
     made: Sequence[str] = ()
-    """Names of notes: which of them hold, so that their modules need not run."""
+    """Names of records: which of them hold, so that their modules need not run."""
     serving_controller: bool = False
     """Which of several controllers serves?"""
     nodes: bool = False
@@ -233,7 +236,7 @@ class Questions:
     """Is the last backup older than so many hours, or has it failed? 0: there is none to ask about."""
 
 
-def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
+def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
     """The facts about a host: the fact `slurm_host`, whose keys the module slurm_host_facts documents."""
     packages = dpkg.installed(run(dpkg.QUERY))
     system = distribution(_text(tree, "/etc/os-release"))
@@ -263,7 +266,7 @@ def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "clocks": clocks(units),
         "made": applied_state.holding(questions.made, units),
         "users": _collect(questions.users, _user),
-        "people": noted_plan(tree.root.rstrip("/")),
+        "people": read_applied_plan(tree.root.rstrip("/")),
         "directory": directory(questions.directory_users),
         "paths": dict(_owners(tree, questions.paths)),
         "directories": directories(questions.directories),
@@ -273,8 +276,8 @@ def look(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "scripts": _scripts(questions.scripts),
         "part": checksum(part_of(whole, marker)) if path else "",
         "other_addresses": _other_addresses(path, whole, marker, hostname),
-        "clusters": clusters.look(tree, _text(tree, HOSTS), units, questions.state_directory),
-        "cloud_init": cloud_init.look(tree, hostname),
+        "clusters": clusters.find_clusters(tree, _text(tree, HOSTS), units, questions.state_directory),
+        "cloud_init": cloud_init.read_cloud_init(tree, hostname),
         "ufw": ufw.open_ports(tree),
         "profiles": _collect(questions.profiles, partial(apparmor.profile_state, tree)),
         "kernel": _collect(questions.kernel, partial(_setting, tree)),
@@ -371,14 +374,14 @@ def _installed_version(run: Command, package: dpkg.Package | None) -> str:
 def slurm_version(run: Command) -> str:
     """The version that a daemon tells, or a command where there is no daemon; empty if the host has no Slurm.
 
-    The version of the package can be another one, on a host whose packages were made by somebody else.
+    The version of the package can be another one, on a host whose packages were built by somebody else.
     """
     with tempfile.NamedTemporaryFile("w", encoding="utf-8") as conf:
         conf.write(LEAST_CONF)
         conf.flush()
         command = ["env", f"SLURM_CONF={conf.name}", "/usr/bin/sinfo", "-V"]
-        told = (VERSION.search(run(words)) for words in (*([daemon, "-V"] for daemon in DAEMONS), command))
-        return next((match[1] for match in told if match), "")
+        matches = (VERSION.search(run(each)) for each in (*([daemon, "-V"] for daemon in DAEMONS), command))
+        return next((match[1] for match in matches if match), "")
 
 
 def _state_protocol(tree: Tree, directory: str) -> int:
@@ -456,8 +459,8 @@ def directories(wanted: Sequence[Directory]) -> DirectoryFaults:
     compared = {directory.path for directory in own.wanted}
     others = [directory for directory in wanted if not directory.owner and directory.path not in compared]
     refused: list[str] = []
-    with suppress(PatienceError):
-        refused = in_time(lambda: Directories(others, own).refused, PATIENCE) if others else []
+    with suppress(TimeoutCallError):
+        refused = call_with_timeout(lambda: Directories(others, own).refused, TIMEOUT) if others else []
     return {"differ": own.differ, "refused": [*own.refused, *refused]}
 
 
@@ -466,8 +469,8 @@ def _programs(tree: Tree, names: Sequence[str]) -> dict[str, str]:
     if not names:
         return {}
     try:
-        found: dict[str, str] = in_time(lambda: {name: _unusable(tree, name) for name in names}, PATIENCE)
-    except PatienceError:
+        found: dict[str, str] = call_with_timeout(lambda: {name: _unusable(tree, name) for name in names}, TIMEOUT)
+    except TimeoutCallError:
         return {}
     return {name: reason for name, reason in found.items() if reason}
 
@@ -522,7 +525,7 @@ def _getent(names: Sequence[str]) -> Answer:
 
 
 def unknown_users(names: Sequence[str]) -> list[str]:
-    """The users that this host does not know, in words, by one call of getent; nothing where it knows all of them.
+    """The users that this host does not know, as texts, by one call of getent; nothing where it knows all of them.
 
     Slurm finds their ids in the same way (`uid_from_string` in `src/common/uid.c`), and takes no job of a user without
     one. A directory service may be down, so this is no error.

@@ -1,10 +1,11 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A change of files that decide who can log in, with a timer on the host that takes it back unless it is proved.
+"""A change of files that decide who can log in, with a timer on the host that takes it back unless it is confirmed.
 
-The former files are kept before anything is changed, with a script that restores them. A timer of systemd runs the
-script after some time. Whoever renames the directory of the former files first, the script or the proof, decides.
+The previous files are kept before anything is changed, with a script that restores them. A timer of systemd runs the
+script after some time. Whoever renames the directory of the previous files first, the script or the
+confirmation, decides.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from collections.abc import Sequence
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
 
 UNIT = "gpucluster-slurm-access"
-"""The timer's unit, which exists from the change to its proof."""
+"""The timer's unit, which exists from the change to its confirmation."""
 
 SECONDS = 120
-"""The time after which the host takes an unproved change back. A proof is a new connection and a module."""
+"""The time after which the host takes a change back that no new connection and module have confirmed."""
 
 SSHD = "/usr/sbin/sshd"
 
@@ -33,12 +34,12 @@ RELOADS = {
 """Folders of files that a daemon has to read again, with the command."""
 
 
-class UnprovedError(FileError):
-    """There is no change to prove any more."""
+class UnconfirmedError(FileError):
+    """There is no change to confirm any more."""
 
 
 def undo_script(directory: str, kept: Sequence[str], absent: Sequence[str]) -> str:
-    """The script that restores former files.
+    """The script that restores the previous files.
 
     kept: their paths, in the order of their copies in the directory, 0, 1 and so on. absent: files that there were not.
     """
@@ -63,23 +64,23 @@ def reloads(paths: Sequence[str]) -> list[str]:
 
 
 class AccessChange:
-    """A change of such files that is not proved yet."""
+    """A change of such files that is not confirmed yet."""
 
     def __init__(self, directory: str) -> None:
-        """directory: for the former files, on a disk; its parent is made if need be."""
+        """directory: for the previous files, on a disk; its parent is created if need be."""
         self.directory = directory
         self._undo = os.path.join(directory, "undo")
 
     @property
-    def unproved(self) -> bool:
-        """Whether there is a change that nobody has proved, from this run or one that was killed."""
+    def unconfirmed(self) -> bool:
+        """Whether there is a change that nobody has confirmed, from this run or one that was killed."""
         return os.path.exists(self._undo)
 
     def apply(self, files: Sequence[File], gone: Sequence[str]) -> None:
         """Write files in their order, and remove others. The timer runs before the first change.
 
         Raises:
-            FileError: sshd does not take the files, and the former ones are back; or there is no timer.
+            FileError: sshd does not take the files, and the previous ones are back; or there is no timer.
             OSError: the disk is full, for example. Nothing has changed.
         """
         self._keep([*(file.path for file in files), *gone])
@@ -96,24 +97,27 @@ class AccessChange:
             raise
 
     def take_back(self) -> None:
-        """Restore the former files now, unless the timer has done so. Raises FileError."""
-        if self.unproved:
+        """Restore the previous files now, unless the timer has done so. Raises FileError."""
+        if self.unconfirmed:
             _run(["/bin/sh", self._undo])
         stop_timer(UNIT)
 
-    def prove(self) -> None:
-        """Note that a new connection has come through. Raises UnprovedError if the timer was faster."""
-        proved = f"{self.directory}.proved"
-        shutil.rmtree(proved, ignore_errors=True)  # of a run that was killed; usually there is none
+    def confirm(self) -> None:
+        """Keep the change, since a new connection has come through. Raises UnconfirmedError if the timer was faster."""
+        confirmed = f"{self.directory}.proved"
+        shutil.rmtree(confirmed, ignore_errors=True)  # of a run that was killed; usually there is none
         try:
-            os.rename(self.directory, proved)
+            os.rename(self.directory, confirmed)
         except FileNotFoundError:
-            raise UnprovedError(f"the host has taken it back, since there was no proof for {SECONDS} s") from None
+            raise UnconfirmedError(
+                f"the host has restored the previous files, since no new connection confirmed the change within "
+                f"{SECONDS} s"
+            ) from None
         stop_timer(UNIT)
-        shutil.rmtree(proved, ignore_errors=True)  # the change is proved; the next one removes what is left
+        shutil.rmtree(confirmed, ignore_errors=True)  # the change is confirmed; the next one removes what is left
 
     def _keep(self, paths: Sequence[str]) -> None:
-        """Keep the former files. The script is the last one, so that it is there only if they are complete."""
+        """Keep the previous files. The script is the last one, so that it is there only if they are complete."""
         os.makedirs(os.path.dirname(self.directory), mode=0o755, exist_ok=True)
         shutil.rmtree(self.directory, ignore_errors=True)  # of an earlier change; usually there is none
         os.mkdir(self.directory, mode=0o700)
@@ -146,13 +150,13 @@ def stop_timer(unit: str) -> None:
 
 
 def _run(command: Sequence[str]) -> None:
-    """Run a command. Raises FileError with its own words if it fails."""
+    """Run a command. Raises FileError with its own message if it fails."""
     try:
         # The module's run_command has no limit of time.
         done = subprocess.run(  # pylint: disable=ansible-bad-function
             command, check=False, capture_output=True, text=True, timeout=60
         )
     except subprocess.TimeoutExpired:
-        raise FileError(f"{' '.join(command)}: no end within 60 s") from None
+        raise FileError(f"{' '.join(command)}: did not end within 60 s") from None
     if done.returncode:
         raise FileError(f"{' '.join(command)}: exit status {done.returncode}: {done.stderr.strip()}")

@@ -1,10 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Notes of a host about what modules have made, so that the look at the host sees whether it still holds.
+"""Records on a host of what modules have applied, by which slurm_host_facts knows whether it still holds.
 
-A note has a checksum of the options of the module, what the kernel knows of each file, and the start of the service. A
-change of any of them, also a restart or a boot, ends the note, and the module then compares everything anew.
+A record has a checksum of the options of the module, what the kernel knows of each file, and the start of the service.
+A change of any of them, also a restart or a boot, ends the record, and the module then compares everything anew.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, noted, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, read_record, write
 
-NOTES = "/run/gpucluster-slurm/made"
-"""The directory of the notes. They end with a boot."""
+RECORDS = "/run/gpucluster-slurm/made"
+"""The directory of the records. They end with a boot."""
 
 PROPERTIES = ("Id", "ActiveState", "UnitFileState", "NeedDaemonReload", "InvocationID")
 """The properties of a unit that tell whether it is as it was (systemctl(1), show)."""
@@ -50,34 +50,34 @@ def identity(path: str) -> str:
 
 
 def keep(name: str, digest: str, paths: Iterable[str], started: str = "") -> None:
-    """Write a note.
+    """Write a record.
 
     Args:
-        name: name of the note; that of the service if there is one.
-        digest: a checksum of the module's options; without one, an earlier note is removed.
+        name: name of the record; that of the service if there is one.
+        digest: a checksum of the module's options; without one, an earlier record is removed.
         paths: files and directories, also those that must not exist.
         started: the invocation of the service.
 
     Raises OSError, FileError.
     """
-    file = os.path.join(NOTES, name)
+    file = os.path.join(RECORDS, name)
     if digest:
-        note = {"digest": digest, "paths": {path: identity(path) for path in paths}, "started": started}
-        write([File(file, f"{json.dumps(note)}\n".encode(), mode=0o600)])
+        record = {"digest": digest, "paths": {path: identity(path) for path in paths}, "started": started}
+        write([File(file, f"{json.dumps(record)}\n".encode(), mode=0o600)])
     elif os.path.exists(file):
         os.unlink(file)
 
 
 def holding(names: Iterable[str], found: Mapping[str, Unit]) -> dict[str, str]:
-    """The checksums of the notes that hold, by name. found: the properties of services, by name."""
+    """The checksums of the records that hold, by name. found: the properties of services, by name."""
     result = {}
     for name in names:
-        note = noted(os.path.join(NOTES, name))
+        record = read_record(os.path.join(RECORDS, name))
         try:
-            if note["started"] == (invocation(found[name]) if name in found else "") and all(
-                identity(path) == known for path, known in note["paths"].items()
+            if record["started"] == (invocation(found[name]) if name in found else "") and all(
+                identity(path) == known for path, known in record["paths"].items()
             ):
-                result[name] = str(note["digest"])
+                result[name] = str(record["digest"])
         except (AttributeError, KeyError, TypeError):  # none, or of another version of the collection
             continue
     return result

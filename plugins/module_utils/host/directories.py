@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Directories of root and of services: owner and mode as wanted, on a path that no other user can change.
 
-Each part of a path is opened by itself and never through a symbolic link that somebody else has made, as systemd does
+Each part of a path is opened by itself and never through a symbolic link of somebody else, as systemd does
 it ("unsafe path transition", chase() in src/basic/chase.c). A link of root, such as /var/spool/slurmctld -> /data, is a
 decision of an administrator, and is followed.
 """
@@ -38,7 +38,7 @@ _LINKS = 40
 """Symbolic links on a path, as the kernel allows them (path_resolution(7))."""
 _SHOWN = 3
 _LENGTH = 100
-_LOOK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+_OPEN = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 class DirectoryError(OSError):
@@ -90,7 +90,7 @@ def from_options(wanted: Iterable[Mapping[str, Any]]) -> list[Directory]:
     return sorted(found, key=lambda directory: directory.path)
 
 
-# -- words -----------------------------------------------------------------------------------------------------------
+# -- texts -----------------------------------------------------------------------------------------------------------
 
 
 def user_name(number: int) -> str:
@@ -127,7 +127,7 @@ class _Path:
 
     def __init__(self, path: str, owners: frozenset[int], repaired: frozenset[tuple[int, int]]) -> None:
         self.path, self.owners, self.repaired = path, owners, repaired
-        self.here, self.above = "/", os.open("/", _LOOK)
+        self.here, self.above = "/", os.open("/", _OPEN)
         self.status = os.fstat(self.above)
         self._rest = _parts(path)
         self._links = 0
@@ -142,7 +142,7 @@ class _Path:
 
     def _enter(self, name: str) -> None:
         """Open the directory of a part of the path. Raises OSError."""
-        descriptor = os.open(name, _LOOK, dir_fd=self.above)
+        descriptor = os.open(name, _OPEN, dir_fd=self.above)
         os.close(self.above)
         self.above, self.status = descriptor, os.fstat(descriptor)
         self.here = os.path.normpath(os.path.join(self.here, name))
@@ -200,7 +200,7 @@ class _Path:
         target = os.readlink(name, dir_fd=self.above)
         if target.startswith("/"):
             os.close(self.above)
-            self.here, self.above = "/", os.open("/", _LOOK)
+            self.here, self.above = "/", os.open("/", _OPEN)
             self.status = os.fstat(self.above)
         self._rest = [*_parts(target), *self._rest]
 
@@ -239,12 +239,12 @@ def _groups(owners: Iterable[int]) -> set[int]:
 class Directories:
     """Directories of a host, compared with the wanted ones.
 
-    differ: owner, group and mode, or MISSING, of those that are to be made or repaired, by path.
-    refused: why nothing may be made or changed, a sentence for each reason.
+    differ: owner, group and mode, or MISSING, of those that are to be created or repaired, by path.
+    refused: why nothing may be created or changed, a sentence for each reason.
     """
 
     def __init__(self, wanted: Sequence[Directory], others: Directories | None = None) -> None:
-        """Look at the directories. A path that root may not enter, on a file server, is not judged.
+        """Compare the directories. A path that root may not enter, on a file server, is not judged.
 
         others: directories that are repaired before these, and whose owners are trusted here as well.
 
@@ -264,14 +264,14 @@ class Directories:
     def _reason(self, directory: Directory) -> str:
         """Compare one directory; the reason to refuse it, or nothing. Raises OSError."""
         try:
-            self._look(directory)
+            self._compare_directory(directory)
         except DirectoryError as error:
             return str(error)
         except PermissionError:
             pass
         return ""
 
-    def _look(self, directory: Directory) -> None:
+    def _compare_directory(self, directory: Directory) -> None:
         """Compare one directory. Raises DirectoryError, OSError."""
         path = _Path(directory.path, self._owners, self._repaired)
         try:
@@ -300,7 +300,7 @@ class Directories:
         return bool(directory.owner) and self._is_open(status) and not int(directory.mode, 8) & stat.S_IWOTH
 
     def _check_kind(self, directory: Directory, path: _Path, status: os.stat_result) -> None:
-        """Raises DirectoryError if there is something else, or something of a user who was there before root."""
+        """Raises DirectoryError if there is something else, or something that a user created before root did."""
         right: Callable[[int], bool] = stat.S_ISREG if directory.file else stat.S_ISDIR
         shown, owner = _shown(directory.path), user_name(status.st_uid)
         if not right(status.st_mode) or (directory.file and status.st_nlink != 1):
@@ -308,8 +308,8 @@ class Directories:
             raise DirectoryError(f"{shown}: found something else of {owner}, allowed: {kind}; remove what is there")
         if status.st_uid not in self._owners and _writable_by_others(path.status, self._owners):
             raise DirectoryError(
-                f"{shown} belongs to {owner}, who was there before root, allowed: a directory of root or of a service; "
-                "look at what is there, and remove it"
+                f"{shown} belongs to {owner}, who created it before root did, allowed: a directory of root or of a "
+                "service; check what is in it, and remove it"
             )
 
     def _compare(self, directory: Directory, status: os.stat_result) -> None:
@@ -346,7 +346,7 @@ class Directories:
             names = ", ".join([*found[:_SHOWN], *(["and others"] if len(found) > _SHOWN else [])])
             raise DirectoryError(
                 f"{directory.path} has {names}, allowed: files of root or of a service, which read or run them. Close "
-                f"the directory (chmod go-w {directory.path}), look at what is there, remove it, and run again"
+                f"the directory (chmod go-w {directory.path}), check what is there, remove it, and run again"
             )
 
     @property
@@ -364,14 +364,14 @@ class Directories:
         ]
 
     def check(self) -> None:
-        """Raises DirectoryError with all reasons why nothing may be made or changed."""
+        """Raises DirectoryError with all reasons why nothing may be created or changed."""
         if self.refused:
             raise DirectoryError("; ".join(self.refused))
 
     def repair(self) -> None:
         """Make and correct the directories that differ. Raises DirectoryError, OSError.
 
-        Nothing is opened that another user could have put there since the look.
+        Nothing is opened that another user could have put there since the comparison.
         """
         self.check()
         for directory in self.wanted:
@@ -395,7 +395,7 @@ class Directories:
                 os.fchown(opened, *ids)
                 os.fchmod(opened, int(directory.mode, 8))
                 if not directory.file and self._was_open(directory, status):
-                    self._check_content(directory, opened)  # a user may have been there since the look
+                    self._check_content(directory, opened)  # a user may have been there since the comparison
             finally:
                 os.close(opened)
         finally:

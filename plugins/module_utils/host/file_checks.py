@@ -83,7 +83,7 @@ CHECKS = (
 """Every kind of file that one command judges. Units are checked together, by `_refused_units`."""
 
 
-def said(command: Sequence[str]) -> tuple[int, str] | None:
+def run_check(command: Sequence[str]) -> tuple[int, str] | None:
     """The exit status of a command and all it prints; None if it is not installed or does not answer in time."""
     try:
         done = subprocess.run(
@@ -105,7 +105,7 @@ def calendar_refusal(value: str) -> str:
 
     Source: systemd-analyze(1), `calendar`, which has the parser of OnCalendar=.
     """
-    answer = said(["systemd-analyze", "calendar", "--", value])
+    answer = run_check(["systemd-analyze", "calendar", "--", value])
     if answer is None:
         return ""
     status, output = answer
@@ -117,7 +117,7 @@ def calendar_refusal(value: str) -> str:
 
 
 def refusals(wanted: Mapping[str, bytes], changed: Iterable[str]) -> list[str]:
-    """The new files that their programs refuse, as `PATH was not written, since PROGRAM refuses it: WORDS`.
+    """The new files that their programs refuse, as `PATH was not written, since PROGRAM refuses it: MESSAGE`.
 
     Args:
         wanted: the content of files by their paths, also of those that do not change: another file may name them.
@@ -130,9 +130,9 @@ def refusals(wanted: Mapping[str, bytes], changed: Iterable[str]) -> list[str]:
     if not rows and not units:
         return []
     return [
-        f"{path} was not written, since {program} refuses it{_origin(wanted[path])}: {words}"
-        for path, program, words in _ask_programs(wanted, rows, units)
-        if words
+        f"{path} was not written, since {program} refuses it{_origin(wanted[path])}: {error}"
+        for path, program, error in _ask_programs(wanted, rows, units)
+        if error
     ]
 
 
@@ -143,7 +143,7 @@ def _ask_programs(
     with tempfile.TemporaryDirectory(prefix="gpucluster-check-") as directory:
         _put_new_files(wanted, {path for _check, path in rows}, units, directory)
         answers = [(path, check.program, _refused(check, path, directory)) for check, path in rows]
-        return answers + [(path, "systemd", words) for path, words in _refused_units(units, directory).items()]
+        return answers + [(path, "systemd", error) for path, error in _refused_units(units, directory).items()]
 
 
 def _put_new_files(wanted: Mapping[str, bytes], files: Iterable[str], units: Sequence[str], directory: str) -> None:
@@ -173,8 +173,8 @@ def _origin(content: bytes) -> str:
     return f" {named[1].decode(errors='replace')}" if named else ""
 
 
-def _words(lines: Iterable[str], directory: str) -> str:
-    """What a program says, in one line, with the paths of the host."""
+def _message(lines: Iterable[str], directory: str) -> str:
+    """The message of a program in one line, with the paths of the host."""
     text = "; ".join(" ".join(line.replace(directory, "").split()) for line in lines)
     return text if len(text) <= MOST else f"{text[:MOST]}..."
 
@@ -185,11 +185,11 @@ def _refused(check: Check, path: str, directory: str) -> str:
     if check.around:
         asked = f"{directory}/around.conf"
         _put(asked, check.around.replace("%d", directory).replace("%s", new).encode())
-    answer = said([word.replace("%s", asked) for word in check.command])
+    answer = run_check([word.replace("%s", asked) for word in check.command])
     if answer is None or (answer[0] == 0 and not check.always):
         return ""
     refusal = re.compile(check.refusal.replace("%s", re.escape(new)))
-    return _words([line for line in answer[1].split("\n") if refusal.search(line)], directory)
+    return _message([line for line in answer[1].split("\n") if refusal.search(line)], directory)
 
 
 # -- units -----------------------------------------------------------------------------------------------------------
@@ -204,15 +204,15 @@ def _refused_units(paths: Sequence[str], directory: str) -> dict[str, str]:
     """
     if not paths:
         return {}
-    found = {path: _calendar_words(f"{directory}{path}") for path in paths if path.endswith(".timer")}
+    found = {path: _calendar_error(f"{directory}{path}") for path in paths if path.endswith(".timer")}
     names = {path: _unit_of(path, directory) for path in paths}
     units = sorted({f"{directory}{_UNIT_DIRECTORY}/{name}" for name in names.values()})
-    answer = said(["systemd-analyze", "verify", "--man=no", *units])
+    answer = run_check(["systemd-analyze", "verify", "--man=no", *units])
     for path in paths if answer else []:
         lines = answer[1].split("\n") if answer else []
-        bad = [words for line in lines if (words := _unit_words(line, path, names[path], directory))]
-        found[path] = found.get(path) or _words(bad, directory)
-    return {path: words for path, words in found.items() if words}
+        bad = [error for line in lines if (error := _unit_error(line, path, names[path], directory))]
+        found[path] = found.get(path) or _message(bad, directory)
+    return {path: error for path, error in found.items() if error}
 
 
 def _unit_of(path: str, directory: str) -> str:
@@ -224,28 +224,28 @@ def _unit_of(path: str, directory: str) -> str:
     name = re.sub(r"-(\.[a-z]+)$", r"-1\1", base)  # user-.slice.d is for each slice user-UID.slice
     new = f"{directory}{_UNIT_DIRECTORY}/{name}"
     if not os.path.exists(new):
-        there = [f"{place}/{name}" for place in UNITS if os.path.isfile(f"{place}/{name}")]
+        present = [f"{place}/{name}" for place in UNITS if os.path.isfile(f"{place}/{name}")]
         content = b"[Service]\nExecStart=/bin/true\n" if name.endswith(".service") else b"[Unit]\n"
-        if there:
-            with open(there[0], "rb") as file:
+        if present:
+            with open(present[0], "rb") as file:
                 content = file.read()
         _put(new, content)
     return name
 
 
-def _unit_words(line: str, path: str, unit: str, directory: str) -> str:
+def _unit_error(line: str, path: str, unit: str, directory: str) -> str:
     """What a line of `systemd-analyze verify` says against a new file; empty if nothing.
 
-    The lines are `FILE:LINE: WORDS, ignoring: VALUE` (`log_syntax`), and `UNIT: WORDS. Refusing.` from the `*_verify`
-    functions of `src/core`.
+    The lines are `FILE:LINE: MESSAGE, ignoring: VALUE` (`log_syntax`), and `UNIT: MESSAGE. Refusing.` from the
+    `*_verify` functions of `src/core`.
     """
     new = f"{directory}{path}"
     if line.startswith(f"{new}:"):
-        number, _colon, words = line.removeprefix(f"{new}:").partition(":")
-        other_release = re.search(r"Unknown (?:key|section|lvalue)|deprecated|obsolete|[Ss]upport for|removed", words)
-        if other_release or not re.search(r"ignoring|[Ff]ailed|[Ii]nvalid|[Mm]issing", words):
+        number, _colon, message = line.removeprefix(f"{new}:").partition(":")
+        other_release = re.search(r"Unknown (?:key|section|lvalue)|deprecated|obsolete|[Ss]upport for|removed", message)
+        if other_release or not re.search(r"ignoring|[Ff]ailed|[Ii]nvalid|[Mm]issing", message):
             return ""
-        return f"line {number}, {_line(new, int(number)) if number.isdigit() else ''}:{words}"
+        return f"line {number}, {_line(new, int(number)) if number.isdigit() else ''}:{message}"
     own = path.endswith(f"/{unit}")
     return line if own and line.startswith(f"{unit}: ") and line.endswith("Refusing.") else ""
 
@@ -257,8 +257,8 @@ def _line(path: str, number: int) -> str:
     return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
 
-def _calendar_words(path: str) -> str:
+def _calendar_error(path: str) -> str:
     """Why the times of a timer cannot be used; empty if they can."""
     with open(path, encoding="utf-8", errors="replace") as file:
         times = re.findall(r"^OnCalendar=(.+)$", file.read(), re.MULTILINE)
-    return "; ".join(f"OnCalendar={value}, {words}" for value in times if (words := calendar_refusal(value)))
+    return "; ".join(f"OnCalendar={value}, {error}" for value in times if (error := calendar_refusal(value)))

@@ -38,7 +38,7 @@ def _shown(content: bytes) -> str:
 
 
 def opener(mode: int) -> Callable[[str, int], int]:
-    """The option `opener` of open(): a file that it makes has this mode, under the umask of all modules (0022)."""
+    """The option `opener` of open(): a file that it creates has this mode, under the umask of all modules (0022)."""
     return lambda path, flags: os.open(path, flags, mode)
 
 
@@ -47,8 +47,8 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def noted(path: str) -> dict[str, Any]:
-    """A note of an earlier run, a mapping in JSON; empty without one, or if it cannot be read."""
+def read_record(path: str) -> dict[str, Any]:
+    """A record of an earlier run, a mapping in JSON; empty without one, or if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
@@ -135,7 +135,7 @@ class File:
         return {**shown, "before": _shown(self.found or b""), "after": _shown(self.content)}
 
     def stage(self) -> None:
-        """Write the content beside the file, where a full disk or a wrong owner shows before anything is replaced."""
+        """Write the content next to the file, where a full disk or a wrong owner shows before anything is replaced."""
         if not self._replaced:
             return
         directory, name = os.path.split(os.path.realpath(self.path))

@@ -1,10 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The collection's table of nftables on a host, and a timer that takes a change of it back unless it is proved.
+"""The collection's table of nftables on a host, and a timer that takes a change of it back unless it is confirmed.
 
-New rules are in the kernel and in a file of their own until they are proved. A boot loads the file of proved rules
-only. Whoever renames the file of new rules first, the proof or the timer, decides.
+New rules are in the kernel and in a file of their own until they are confirmed. A boot loads the file of confirmed
+rules only. Whoever renames the file of new rules first, the confirmation or the timer, decides.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import access_change
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.access_change import UnprovedError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, noted, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.access_change import UnconfirmedError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, read_record, write
 
 NFT = "/usr/sbin/nft"
 TABLE = ("inet", "gpucluster_slurm")
@@ -26,9 +26,9 @@ UNITS = "/etc/systemd/system"
 TIMER = "gpucluster-slurm-firewall-undo"
 
 RULES = "/etc/gpucluster-slurm/firewall.nft"
-NOTE = "/var/lib/gpucluster-slurm/firewall"
-PENDING = f"{NOTE}.new"
-"""The digest of rules that are not proved yet."""
+RECORD = "/var/lib/gpucluster-slurm/firewall"
+PENDING = f"{RECORD}.new"
+"""The digest of rules that are not confirmed yet."""
 
 INCOMPLETE = "incomplete"
 """The state of a host that has something to do."""
@@ -37,11 +37,11 @@ SECONDS = access_change.SECONDS
 
 
 def new_rules() -> str:
-    """The file of rules that are not proved yet."""
+    """The file of rules that are not confirmed yet."""
     return f"{RULES}.new"
 
 
-def listed() -> str:
+def table_checksum() -> str:
     """A checksum of the table in the kernel, without its counters; empty without a table."""
     answer = run([NFT, "--stateless", "list", "table", *TABLE])
     return hashlib.sha256(answer.output.encode()).hexdigest() if answer.status == 0 else ""
@@ -62,35 +62,35 @@ def _checksum(path: str) -> str:
 
 def state() -> str:
     """The digest of the plan that holds on this host, INCOMPLETE if not all of it does; empty without a firewall."""
-    note = noted(NOTE)
-    if not note:
-        left = (NOTE, PENDING, RULES, new_rules(), f"{UNITS}/{UNIT}")
+    record = read_record(RECORD)
+    if not record:
+        left = (RECORD, PENDING, RULES, new_rules(), f"{UNITS}/{UNIT}")
         return INCOMPLETE if any(map(os.path.exists, left)) else ""
     holds = (
         not os.path.exists(new_rules())
-        and note.get("files") == {path: _checksum(path) for path in (RULES, f"{UNITS}/{UNIT}")}
+        and record.get("files") == {path: _checksum(path) for path in (RULES, f"{UNITS}/{UNIT}")}
         and enabled()
-        and note.get("listed") == listed()
+        and record.get("listed") == table_checksum()
     )
-    return str(note.get("plan")) if holds else INCOMPLETE
+    return str(record.get("plan")) if holds else INCOMPLETE
 
 
-def _nft(*words: str) -> None:
-    """Run nft. Raises FileError with its words."""
-    answer = run([NFT, *words])
+def _nft(*arguments: str) -> None:
+    """Run nft. Raises FileError with its message."""
+    answer = run([NFT, *arguments])
     if answer.status:
-        raise FileError(f"nft {' '.join(words)}: {answer.words}")
+        raise FileError(f"nft {' '.join(arguments)}: {answer.message}")
 
 
-def _systemctl(*words: str) -> None:
-    """Run systemctl. Raises FileError with its words."""
-    answer = run(["systemctl", "--quiet", *words])
+def _systemctl(*arguments: str) -> None:
+    """Run systemctl. Raises FileError with its message."""
+    answer = run(["systemctl", "--quiet", *arguments])
     if answer.status:
-        raise FileError(f"systemctl {' '.join(words)}: {answer.words}")
+        raise FileError(f"systemctl {' '.join(arguments)}: {answer.message}")
 
 
 def undo_script() -> str:
-    """The commands that take back rules that are not proved: the proved ones come back, or there is no table."""
+    """The commands that take back rules that are not confirmed: the confirmed ones come back, or there is no table."""
     undone, table = f"{RULES}.undone", " ".join(TABLE)
     return (
         f"mv -T {new_rules()} {undone} || exit 0; "
@@ -114,45 +114,50 @@ def apply(text: str, digest: str) -> None:
 
 
 def take_back() -> None:
-    """Take back rules that are not proved, unless the timer has done so. Raises FileError."""
+    """Take back rules that are not confirmed, unless the timer has done so. Raises FileError."""
     if os.path.exists(new_rules()):
         answer = run(["/bin/sh", "-c", undo_script()])
         if answer.status:
-            raise FileError(answer.words)
+            raise FileError(answer.message)
     access_change.stop_timer(TIMER)
 
 
-def prove() -> None:
-    """Keep rules that a new connection has proved. Raises UnprovedError if the timer was faster, FileError, OSError."""
+def confirm() -> None:
+    """Keep rules that a new connection has confirmed.
+
+    Raises UnconfirmedError if the timer was faster, FileError, OSError.
+    """
     try:
         os.rename(new_rules(), RULES)
     except FileNotFoundError:
-        raise UnprovedError(f"the host has taken it back, since there was no proof for {SECONDS} s") from None
+        raise UnconfirmedError(
+            f"the host has restored the previous rules, since no new connection confirmed the change within {SECONDS} s"
+        ) from None
     access_change.stop_timer(TIMER)
-    keep(str(noted(PENDING).get("plan", "")))
+    keep(str(read_record(PENDING).get("plan", "")))
 
 
 def keep(digest: str) -> None:
-    """Let a boot load the rules, and note what holds now. Raises FileError, OSError."""
+    """Let a boot load the rules, and record what holds now. Raises FileError, OSError."""
     _systemctl("daemon-reload")
     _systemctl("enable", UNIT)
     # It loads the same rules again in one transaction, so that systemd knows the unit as active.
     _systemctl("reload-or-restart", UNIT)
     files = {path: _checksum(path) for path in (RULES, f"{UNITS}/{UNIT}")}
-    note: dict[str, Any] = {"plan": digest, "files": files, "listed": listed()}
-    write([File(NOTE, f"{json.dumps(note, indent=1, sort_keys=True)}\n".encode())])
+    record: dict[str, Any] = {"plan": digest, "files": files, "listed": table_checksum()}
+    write([File(RECORD, f"{json.dumps(record, indent=1, sort_keys=True)}\n".encode())])
     if os.path.exists(PENDING):
         os.unlink(PENDING)
 
 
 def remove() -> None:
-    """Remove the table, its unit and its files; the note is the last one. Raises FileError, OSError."""
+    """Remove the table, its unit and its files; the record is the last one. Raises FileError, OSError."""
     access_change.stop_timer(TIMER)
     if os.path.exists(f"{UNITS}/{UNIT}"):
         _systemctl("disable", "--now", UNIT)
-    if listed():
+    if table_checksum():
         _nft("delete", "table", *TABLE)
-    for path in (f"{UNITS}/{UNIT}", new_rules(), RULES, PENDING, NOTE):
+    for path in (f"{UNITS}/{UNIT}", new_rules(), RULES, PENDING, RECORD):
         if os.path.exists(path):
             os.unlink(path)
     _systemctl("daemon-reload")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 LOCKS = "/run/gpucluster-slurm/locks"
-"""The directory of all locks of this collection. It belongs to root, and nobody else can look into it."""
+"""The directory of all locks of this collection. It belongs to root, and nobody else can open it."""
 
 ACCOUNTS = "/etc/.pwd.lock"
 """The lock of passwd, shadow, group and gshadow (lckpwdf(3))."""
@@ -36,11 +36,11 @@ def _command(process: str) -> str:
     """The command line of a process in one line."""
     try:
         with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
-            words = file.read().replace("\0", " ")
+            command = file.read().replace("\0", " ")
     except OSError:
         return ""
-    words = "".join(letter if letter.isprintable() else "?" for letter in words.strip())
-    return words if len(words) <= _LENGTH else f"{words[:_LENGTH]}..."
+    command = "".join(letter if letter.isprintable() else "?" for letter in command.strip())
+    return command if len(command) <= _LENGTH else f"{command[:_LENGTH]}..."
 
 
 def holders(descriptor: int) -> list[str]:
@@ -65,7 +65,7 @@ def holders(descriptor: int) -> list[str]:
 
 
 def _directory(path: str, mode: int) -> int:
-    """Open a directory of this process's user, which is made if it is missing. Its mode is corrected.
+    """Open a directory of this process's user, which is created if it is missing. Its mode is corrected.
 
     Raises LockError if it is a link or belongs to somebody else.
     """

@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Notes on a controller of the run that changes the cluster: at most one run at a time has a note.
+"""The run lock, a file on a controller: at most one run at a time changes the cluster.
 
-A rolling change has the note ROLLING from its beginning to its end, and the note RUN only while it changes nodes.
+A rolling change has the lock ROLLING from its beginning to its end, and the lock RUN only while it changes nodes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ FOLDER = "/run/gpucluster-slurm"
 """In memory: when the controller boots, every run on it has ended."""
 
 RUN, ROLLING = "run", "rolling"
-"""The notes, by the names of their files."""
+"""The locks, by the names of their files."""
 
 LOCKED = 30
-"""Seconds to wait for another run that reads and writes a note, which takes a moment."""
+"""Seconds to wait for another run that reads and writes a lock, which takes a moment."""
 
-Note = dict[str, str]
-"""Control host, user and process of a run, and since when it has the note."""
+RunLock = dict[str, str]
+"""Control host, user and process of a run, and since when it has the lock."""
 
 OPTION = {
     "type": "dict",
@@ -37,14 +37,14 @@ OPTION = {
 """The option of a module that names this run."""
 
 
-def noted(name: str) -> Note:
-    """The run that a note is about; empty without one. A note that a person has damaged counts as none."""
+def read_lock(name: str) -> RunLock:
+    """The run that has a lock; empty without one. A file that a person has damaged counts as no lock."""
     try:
         with open(f"{FOLDER}/{name}", encoding="utf-8", errors="replace") as file:
-            note = json.load(file)
+            lock = json.load(file)
     except (FileNotFoundError, ValueError):
         return {}
-    return {str(key): str(value) for key, value in note.items()} if isinstance(note, dict) else {}
+    return {str(key): str(value) for key, value in lock.items()} if isinstance(lock, dict) else {}
 
 
 @contextmanager
@@ -54,37 +54,37 @@ def _locked() -> Iterator[None]:
         yield
 
 
-def other(name: str, own: Mapping[str, str]) -> Note:
-    """The run that a note is about, if it is another one than this run; otherwise nothing."""
-    note = noted(name)
-    return {} if {key: note.get(key) for key in own} == own else note
+def other(name: str, own: Mapping[str, str]) -> RunLock:
+    """The run that has a lock, if it is another one than this run; otherwise nothing."""
+    lock = read_lock(name)
+    return {} if {key: lock.get(key) for key in own} == own else lock
 
 
 def take(
-    name: str, own: Mapping[str, str], former: Collection[str] = (), take_over: bool = False, check_mode: bool = False
-) -> Note:
-    """Write a note; the other run that prevents it, or nothing. Raises FileError, OSError.
+    name: str, own: Mapping[str, str], ended: Collection[str] = (), take_over: bool = False, check_mode: bool = False
+) -> RunLock:
+    """Acquire a lock. Returns the other run that has it, or nothing. Raises FileError, OSError.
 
     Args:
-        name: the note.
+        name: the lock.
         own: control host, user and process of this run.
-        former: processes on this control host that have ended, so that their notes are replaced.
-        take_over: whether every note is replaced.
+        ended: processes on this control host that have ended, so that their locks are replaced.
+        take_over: whether every lock is replaced.
         check_mode: whether nothing is written.
     """
     with _locked():
-        note = other(name, own)
-        ended = take_over or (note.get("host") == own["host"] and note.get("process") in former)
-        if note and not ended:
-            return note
-        if not check_mode and (note or not noted(name)):
+        held = other(name, own)
+        replaced = take_over or (held.get("host") == own["host"] and held.get("process") in ended)
+        if held and not replaced:
+            return held
+        if not check_mode and (held or not read_lock(name)):
             text = json.dumps({**own, "since": time.strftime("%Y-%m-%d %H:%M")})
             write([File(f"{FOLDER}/{name}", f"{text}\n".encode())])
     return {}
 
 
 def give_back(name: str, own: Mapping[str, str]) -> None:
-    """Remove a note of this run; that of another run stays. Raises OSError."""
+    """Release a lock of this run; that of another run stays. Raises OSError."""
     with _locked():
-        if noted(name) and not other(name, own):
+        if read_lock(name) and not other(name, own):
             os.unlink(f"{FOLDER}/{name}")

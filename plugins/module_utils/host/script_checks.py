@@ -35,7 +35,7 @@ MISSING = "is missing"
 """The reason for a file that is not there."""
 
 NO_INTERPRETER = "which names no interpreter"
-"""Words of the reason for a text that a shell would run, but not execve(2)."""
+"""A part of the reason for a text that a shell would run, but not execve(2)."""
 
 _BUFFER = 256
 """Bytes of a file that the kernel reads to find its interpreter (BINPRM_BUF_SIZE). The last one may only end a word."""
@@ -301,12 +301,12 @@ def _refusal(command: Sequence[str], content: bytes) -> str:
     checker = _name(command[0]) if python else f"{_name(command[0])} -n"
     lines = [match for match in map(_ERROR.match, said.split("\n")) if match and not match[2].startswith("warning:")]
     if not lines:
-        return f"{checker}: {_words(said)}"
-    return f"line {lines[0][1]}: {checker}: {_words(lines[0][2])}"
+        return f"{checker}: {_message(said)}"
+    return f"line {lines[0][1]}: {checker}: {_message(lines[0][2])}"
 
 
-def _words(said: str) -> str:
-    """What an interpreter says, in one line."""
+def _message(said: str) -> str:
+    """The message of an interpreter in one line."""
     return short(visible(" ".join(said.split())), 200)
 
 
@@ -314,7 +314,7 @@ def why_not(path: str, root: str = "", depth: int = 0) -> str:
     """Why root cannot run a program of this host, which may be a script; empty if it can.
 
     Args:
-        path: its full path, or a name that is looked for in PATH.
+        path: its full path, or a name that is searched in PATH.
         root: the directory that has the files of the host; empty for `/`.
         depth: the number of scripts whose interpreters lead to it.
     """

@@ -1,11 +1,11 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Changes of a SPANK plugin that can be undone until a job has proved that the new one works.
+"""Changes of a SPANK plugin that can be undone until a job has confirmed that the new one works.
 
-The former plugin is kept beside the plugin, and the former line of plugstack.conf on the controller; an empty file
+The previous plugin is kept next to the plugin, and the previous line of plugstack.conf on the controller; an empty file
 means that there was none. Files are replaced atomically. The copy is written before the original is replaced, and
-copies are removed last. So after a run that was killed there is a complete plugin and the copy of the former one, and
+copies are removed last. So after a run that was killed there is a complete plugin and the copy of the previous one, and
 the next run continues from there.
 """
 
@@ -38,20 +38,20 @@ class Change:
 
 
 class SpankPlugin:
-    """A plugin on this host, and the copies of the former plugin and line."""
+    """A plugin on this host, and the copies of the previous plugin and line."""
 
     def __init__(self, path: str, directory: str) -> None:
-        """`path`: the plugin, as plugstack.conf names it. `directory`: that in which the former line is kept."""
+        """`path`: the plugin, as plugstack.conf names it. `directory`: that in which the previous line is kept."""
         self.path = path
-        self.former = f"{path}.before"
-        self.former_line = os.path.join(directory, f"{os.path.basename(path)}.line.before")
+        self.previous = f"{path}.before"
+        self.previous_line = os.path.join(directory, f"{os.path.basename(path)}.line.before")
 
     def install(self, sha256: str, plugin: bytes) -> list[Change]:
         """The changes that install a plugin. `sha256`: its checksum, in hexadecimal."""
         found = content(self.path)
         if found is not None and checksum(found) == sha256:
             return []
-        keep = [] if os.path.exists(self.former) else [_kept(self.former, None, found or b"")]
+        keep = [] if os.path.exists(self.previous) else [_kept(self.previous, None, found or b"")]
         return [*keep, Change(self.path, plugin, _shown(found), f"sha256 {sha256}\n")]
 
     def keep_line(self, plugstack: str, line: str, replaced: bool = False) -> list[Change]:
@@ -60,45 +60,45 @@ class SpankPlugin:
         Without a line jobs have no plugin, whatever a killed run has saved.
         """
         lines = lines_of(plugstack, self.path)
-        kept, former = content(self.former_line), "\n".join(lines).encode()
-        if (line in lines and not replaced) or kept == former or (kept is not None and lines):
+        kept, previous = content(self.previous_line), "\n".join(lines).encode()
+        if (line in lines and not replaced) or kept == previous or (kept is not None and lines):
             return []
-        return [_kept(self.former_line, kept, former)]
+        return [_kept(self.previous_line, kept, previous)]
 
     def take_back(self) -> list[Change]:
-        """The changes that restore the former plugin, or remove the plugin if there was none.
+        """The changes that restore the previous plugin, or remove the plugin if there was none.
 
-        There are none if the former plugin is for another release of Slurm, which would not load it.
+        There are none if the previous plugin is for another release of Slurm, which would not load it.
         """
-        former, found = content(self.former), content(self.path)
-        if former is None or found == (former or None):
+        previous, found = content(self.previous), content(self.path)
+        if previous is None or found == (previous or None):
             return self.forget()
-        if len({_release(plugin) for plugin in (former, found or b"")} - {""}) > 1:
+        if len({_release(plugin) for plugin in (previous, found or b"")} - {""}) > 1:
             return []
-        return [Change(self.path, former or None, _shown(found), _shown(former or None)), *self.forget()]
+        return [Change(self.path, previous or None, _shown(found), _shown(previous or None)), *self.forget()]
 
     def forget(self) -> list[Change]:
         """The changes that remove all saved copies."""
-        kept = ((path, content(path)) for path in (self.former, self.former_line))
+        kept = ((path, content(path)) for path in (self.previous, self.previous_line))
         return [Change(path, None, _shown(data), "") for path, data in kept if data is not None]
 
-    def unproven(self, changes: Sequence[Change]) -> bool:
-        """Whether copies are kept after these changes. If so, no job has proved yet that the plugin works."""
+    def is_unconfirmed(self, changes: Sequence[Change]) -> bool:
+        """Whether copies are kept after these changes. If so, no job has confirmed yet that the plugin works."""
         after = {change.path: change.content is not None for change in changes}
-        return any(after.get(path, os.path.exists(path)) for path in (self.former, self.former_line))
+        return any(after.get(path, os.path.exists(path)) for path in (self.previous, self.previous_line))
 
     def line_before(self, changes: Sequence[Change], line: str) -> str:
         """The line that plugstack.conf had before these changes; empty if it had none, `line` if it had the same."""
         kept = next(
-            (change.content for change in changes if change.path == self.former_line), content(self.former_line)
+            (change.content for change in changes if change.path == self.previous_line), content(self.previous_line)
         )
         return line if kept is None else kept.decode()
 
 
 def lines_of(plugstack: str, plugin: str) -> list[str]:
-    """The lines of plugstack.conf for a plugin, which is their second word, without comments and with single blanks."""
+    """The lines of plugstack.conf for a plugin, their second field, without comments and with single blanks."""
     lines = (line.partition("#")[0].split() for line in plugstack.split("\n"))
-    return [" ".join(words) for words in lines if words[1:2] == [plugin]]
+    return [" ".join(fields) for fields in lines if fields[1:2] == [plugin]]
 
 
 def content(path: str) -> bytes | None:

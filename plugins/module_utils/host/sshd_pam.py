@@ -47,13 +47,13 @@ _MANAGED = "# Managed by gpucluster.slurm: a copy of common-session for sshd, wi
 
 def sshd_file(present: str, who: str) -> str:
     """The text of sshd's file by its present text. Without own lines, the file is again what it was before."""
-    former = without_part(present.encode(), MARKER).decode() if MARKER.format(mark="BEGIN") in present else present
-    former = _OWN_SESSION.sub("@include common-session", former)
+    previous = without_part(present.encode(), MARKER).decode() if MARKER.format(mark="BEGIN") in present else present
+    previous = _OWN_SESSION.sub("@include common-session", previous)
     if who == "all":
-        return former
+        return previous
     if who == "job":
-        former = _ITS_SESSION.sub("@include gpucluster-slurm-session", former)
-    return with_part(b"", _LINES[who].encode(), MARKER).decode() + former
+        previous = _ITS_SESSION.sub("@include gpucluster-slurm-session", previous)
+    return with_part(b"", _LINES[who].encode(), MARKER).decode() + previous
 
 
 def session_file(common: str) -> str:

@@ -16,11 +16,13 @@ from typing import Any, NoReturn
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 
-class PatienceError(CollectionError):
+class TimeoutCallError(CollectionError):
     """Work that has failed, or has not ended in time."""
 
 
-def in_time(work: Callable[[], Any], seconds: float, expected: tuple[type[Exception], ...] = (OSError,)) -> Any:
+def call_with_timeout(
+    work: Callable[[], Any], seconds: float, expected: tuple[type[Exception], ...] = (OSError,)
+) -> Any:
     """The result of `work`, which JSON can write, from a process of its own.
 
     A process that waits for a lost server of NFS cannot be ended, and one that waits for it waits as long.
@@ -31,7 +33,7 @@ def in_time(work: Callable[[], Any], seconds: float, expected: tuple[type[Except
         expected: exceptions whose message is the whole reason.
 
     Raises:
-        PatienceError: it has failed, or has not ended after `seconds`.
+        TimeoutCallError: it has failed, or has not ended after `seconds`.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -42,11 +44,11 @@ def in_time(work: Callable[[], Any], seconds: float, expected: tuple[type[Except
     with os.fdopen(reading, encoding="utf-8") as pipe:
         if not select.select([pipe], [], [], seconds)[0]:
             os.kill(child, signal.SIGKILL)  # and it is not waited for
-            raise PatienceError(f"no answer within {seconds:g} s")
+            raise TimeoutCallError(f"no answer within {seconds:g} s")
         answer = json.load(pipe)
     os.waitpid(child, 0)
     if "failed" in answer:
-        raise PatienceError(answer["failed"])
+        raise TimeoutCallError(answer["failed"])
     return answer["result"]
 
 

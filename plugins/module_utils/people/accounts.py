@@ -39,8 +39,8 @@ class Lowest:
 
 
 @dataclass(frozen=True)
-class Noted:
-    """What an earlier run has noted about a host."""
+class PeopleRecord:
+    """What an earlier run has recorded about a host."""
 
     plan: str = ""
     """The checksum of its plan."""
@@ -55,7 +55,7 @@ class Noted:
 
     @property
     def known(self) -> dict[str, int]:
-        """The ids of all users whose account a run has made or taken over."""
+        """The ids of all users whose account a run has created or taken over."""
         return {**self.left, **self.users}
 
 
@@ -97,22 +97,24 @@ def _names_by_id(found: Mapping[str, list[str]]) -> dict[int, list[str]]:
 # -- conflicts -------------------------------------------------------------------------------------------------------
 
 
-def unproven_homes(plan: PeoplePlan, texts: Texts, noted: Noted) -> list[str]:
-    """The homes whose owner has to be looked up: those of users who are new here, or get another home."""
+def homes_to_check(plan: PeoplePlan, texts: Texts, record: PeopleRecord) -> list[str]:
+    """The homes whose owner has to be checked: those of users who are new here, or get another home."""
     people = _people(texts)
     return [
         user.home
         for user in plan.accounts.values()
-        if noted.known.get(user.name) != user.uid or people.get(user.name, [""] * 6)[5] != user.home
+        if record.known.get(user.name) != user.uid or people.get(user.name, [""] * 6)[5] != user.home
     ]
 
 
-def conflicts(plan: PeoplePlan, texts: Texts, noted: Noted, least: Lowest, owners: Mapping[str, int]) -> list[str]:
-    """What contradicts the plan on a host, in words. With any of it, nothing may be changed.
+def conflicts(
+    plan: PeoplePlan, texts: Texts, record: PeopleRecord, least: Lowest, owners: Mapping[str, int]
+) -> list[str]:
+    """What contradicts the plan on a host, as texts. With any of it, nothing may be changed.
 
-    An account that a run has made with the id of the plan is no conflict if it has another id now: that is repaired.
+    An account that a run has created with the id of the plan is no conflict if it has another id now: that is repaired.
 
-    owners: ids of the owners of the homes of `unproven_homes`, by path; those that do not exist are left out.
+    owners: ids of the owners of the homes of `homes_to_check`, by path; those that do not exist are left out.
     """
     people = _people(texts)
     ids = {name: int(row[2]) for name, row in people.items()}
@@ -121,31 +123,33 @@ def conflicts(plan: PeoplePlan, texts: Texts, noted: Noted, least: Lowest, owner
     of_plan = {user.name for user in plan.users}
     problems = []
     for user in plan.users:
-        problems += _id_conflicts(user, ids.get(user.name), noted, least)
+        problems += _id_conflicts(user, ids.get(user.name), record, least)
         if user.state == "absent":
             continue
         others = [name for name in names.get(user.uid, []) if name not in of_plan]
-        problems += [f"uid {user.uid} of user {user.name} is that of {other} here" for other in others]
+        problems += [f"uid {user.uid} of user {user.name} belongs to user {other} here" for other in others]
         holder = holders.get(user.home, user.name)
         if holder not in of_plan:
-            problems.append(f"home {user.home} of user {user.name} is that of {holder} here")
+            problems.append(f"home {user.home} of user {user.name} belongs to user {holder} here")
         elif owners.get(user.home, 0) not in (0, user.uid):
             problems.append(f"home {user.home} of user {user.name} belongs to uid {owners[user.home]} here")
-    return problems + _group_conflicts(plan, texts, noted, least)
+    return problems + _group_conflicts(plan, texts, record, least)
 
 
-def _id_conflicts(user: Person, here: int | None, noted: Noted, least: Lowest) -> list[str]:
+def _id_conflicts(user: Person, here: int | None, record: PeopleRecord, least: Lowest) -> list[str]:
     """What contradicts the id of a user, who has the id `here` on the host, or no account."""
     if here is not None and here < least.uid:
-        return [f"user {user.name} is one of the system's here, with uid {here}"]
+        return [f"user {user.name} is a system user here, with uid {here}"]
     if user.uid < least.uid or user.uid in RESERVED:
-        return [f"uid {user.uid} of user {user.name} is one of the system's, below {least.uid} or nobody's"]
-    if here not in (None, user.uid) and noted.known.get(user.name) != user.uid:
+        return [
+            f"uid {user.uid} of user {user.name} is reserved for the system: below {least.uid}, or the id of nobody"
+        ]
+    if here not in (None, user.uid) and record.known.get(user.name) != user.uid:
         return [f"user {user.name} has uid {here} here, and {user.uid} in the plan"]
     return []
 
 
-def _group_conflicts(plan: PeoplePlan, texts: Texts, noted: Noted, least: Lowest) -> list[str]:
+def _group_conflicts(plan: PeoplePlan, texts: Texts, record: PeopleRecord, least: Lowest) -> list[str]:
     groups = _groups(texts)
     names = _names_by_id(groups)
     found = []
@@ -153,12 +157,14 @@ def _group_conflicts(plan: PeoplePlan, texts: Texts, noted: Noted, least: Lowest
         here = int(groups[name][2]) if name in groups else gid
         own = (name, gid) == (PEOPLE, PEOPLE_ID)
         if not own and (gid < least.gid or gid in RESERVED):
-            found.append(f"gid {gid} of group {name} is one of the system's, below {least.gid} or nobody's")
-        elif here != gid and noted.groups.get(name) != gid:
+            found.append(
+                f"gid {gid} of group {name} is reserved for the system: below {least.gid}, or the id of nobody"
+            )
+        elif here != gid and record.groups.get(name) != gid:
             found.append(f"group {name} has gid {here} here, and {gid} in the plan")
         others = [other for other in names.get(gid, []) if other not in plan.groups and other not in plan.absent]
         hint = f"; give group {name} another gid in the plan" if own else ""
-        found += [f"gid {gid} of group {name} is that of {other} here{hint}" for other in others]
+        found += [f"gid {gid} of group {name} belongs to group {other} here{hint}" for other in others]
     return found
 
 
@@ -211,8 +217,8 @@ def _joined(found: Iterable[str], plan: PeoplePlan, wanted: Sequence[str]) -> st
     """The members of a group of the plan: those of the plan, and those who are not in the plan."""
     new = {*wanted}
     kept = [name for name in found if name in new or (name not in plan.accounts and name not in plan.absent)]
-    there = {*kept}
-    return ",".join(kept + [name for name in wanted if name not in there])
+    present = {*kept}
+    return ",".join(kept + [name for name in wanted if name not in present])
 
 
 def _group_lines(plan: PeoplePlan, found: Mapping[str, list[str]], new: str, ids: bool) -> dict[str, str | None]:
@@ -280,7 +286,7 @@ def _shown(file: str, row: Sequence[str] | None) -> str | None:
 
 
 _WHAT = {"group": ("group", 4), "gshadow": ("group in gshadow", 4), "shadow": ("login of", 9), "passwd": ("user", 7)}
-"""The words for a line of each file, and its number of fields."""
+"""The name of a line of each file in messages, and its number of fields."""
 
 
 def differences(before: Texts, after: Texts) -> list[dict[str, str | None]]:
@@ -299,10 +305,10 @@ def differences(before: Texts, after: Texts) -> list[dict[str, str | None]]:
     return changes
 
 
-# -- the note of a run -----------------------------------------------------------------------------------------------
+# -- the record of a run ---------------------------------------------------------------------------------------------
 
 
-def fingerprint(noted: Noted, texts: Texts, others: Any) -> str:
+def fingerprint(record: PeopleRecord, texts: Texts, others: Any) -> str:
     """The checksum of what a plan decides on a host, and no more: users may change their passwords, and hosts get users
     of packages, without any work for the next run.
 
@@ -310,14 +316,14 @@ def fingerprint(noted: Noted, texts: Texts, others: Any) -> str:
     """
     people, shadows, groups = _people(texts), rows(texts["shadow"], 9), _groups(texts)
     secrets = rows(texts.get("gshadow", ""), 4)
-    state: dict[str, Any] = {"others": others, "absent": [name for name in noted.absent if name in people]}
-    for name in noted.users:
+    state: dict[str, Any] = {"others": others, "absent": [name for name in record.absent if name in people]}
+    for name in record.users:
         row = people.get(name)
         shadow = shadows.get(name)
         own = row and [*row[2:4], row[4].partition(",")[0], *row[5:]]
         state[f"user {name}"] = [own, bool(shadow and is_suspended(shadow)), bool(shadow and shadow[7] == EXPIRED)]
-    for name in noted.groups:
+    for name in record.groups:
         found = [table.get(name) for table in (groups, secrets)]
-        members = [row and sorted(one for one in _members(row[3]) if one in noted.users) for row in found]
+        members = [row and sorted(one for one in _members(row[3]) if one in record.users) for row in found]
         state[f"group {name}"] = [found[0] and found[0][2], members]
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()

@@ -35,7 +35,7 @@ def ids_of(passwd: str) -> dict[str, str]:
 
 
 def absent_users(names: Sequence[str], known: Mapping[str, Any]) -> str:
-    """The users of the policy who do not exist, in words; empty without any."""
+    """The users of the policy who do not exist, as text; empty without any."""
     unknown = [name for name in names if name not in known]
     more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
     return f"users of the policy who do not exist: {', '.join(unknown[:SHOWN])}{more}" if unknown else ""
@@ -72,7 +72,7 @@ def directory_differences(
         names: the users.
 
     Returns:
-        conflicts: users who have other ids on other hosts, in words. remarks: users whom hosts do not know, and hosts
+        conflicts: users who have other ids on other hosts, as texts. remarks: users whom hosts do not know, and hosts
         that did not answer.
     """
     wanted = lowered(names)
@@ -84,8 +84,8 @@ def directory_differences(
             if name in known:
                 ids[name].setdefault(known[name], []).extend(hosts)
         silent = answers[hosts[0]]["unknown"] is None
-        words = "the directory did not answer, so ids were not compared" if silent else absent_users(wanted, known)
-        said.update((host, [words] if words else []) for host in hosts)
+        text = "the directory did not answer, so ids were not compared" if silent else absent_users(wanted, known)
+        said.update((host, [text] if text else []) for host in hosts)
     conflicts = [f"user {name} has {_places(found)}" for name, found in ids.items() if len(found) > 1]
     return {"conflicts": limited(conflicts), "remarks": host_lines(said)}
 

@@ -18,7 +18,7 @@ PEOPLE = "people"
 """The group of all people of the plan, by which sshd knows them."""
 
 PEOPLE_ID = 967
-"""The id of this group, unless the plan has another one: one of the system's, since the group owns no files."""
+"""The id of this group, unless the plan has another one: an id of the system, since the group owns no files."""
 
 STATES = ("present", "suspended", "absent")
 JOBS = ("stay", "end")
@@ -109,9 +109,9 @@ def _number(key: str, value: Any) -> int:
     return value
 
 
-def _word(key: str, value: Any, words: Collection[str]) -> str:
-    if value not in words:
-        raise PlanError(f"{key}: found {shown(value)}, allowed: {', '.join(words)}")
+def _choice(key: str, value: Any, choices: Collection[str]) -> str:
+    if value not in choices:
+        raise PlanError(f"{key}: found {shown(value)}, allowed: {', '.join(choices)}")
     return str(value)
 
 
@@ -134,14 +134,14 @@ def _person(key: str, entry: Any) -> Person:
         gid=_number(f"{key}.gid", entry.get("gid", uid)),
         groups=tuple(_checked(f"{key}.groups", one, _NAME) for one in _list(key, entry.get("groups", []))),
         keys=tuple(_checked(f"{key}.keys", one, _KEY) for one in _list(key, entry.get("keys", []))),
-        state=_word(f"{key}.state", entry.get("state", STATES[0]), STATES),
-        jobs=_word(f"{key}.jobs", entry.get("jobs", JOBS[0]), JOBS),
+        state=_choice(f"{key}.state", entry.get("state", STATES[0]), STATES),
+        jobs=_choice(f"{key}.jobs", entry.get("jobs", JOBS[0]), JOBS),
         **{field: _checked(f"{key}.{field}", entry.get(field, texts[field]), patterns[field]) for field in texts},
     )
 
 
 def read_plan(text: str) -> PeoplePlan:
-    """The plan in a JSON text. Raises PlanError; the cluster file has been checked before, with better words.
+    """The plan in a JSON text. Raises PlanError; the cluster file has been checked before, with better messages.
 
     What is refused here would make the files of a host unreadable.
     """

@@ -18,7 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processe
     processes,
 )
 
-PATIENCE = 3.0
+TIMEOUT = 3.0
 """Seconds for the processes to end by themselves, before they are killed."""
 
 LIMIT = 10.0
@@ -81,20 +81,20 @@ def end(uids: Mapping[int, str], terminate: Callable[[str], object]) -> int:
     terminate: ends the sessions of a user that logind knows, with their leftovers.
     """
     start = time.monotonic()
-    told: set[int] = set()
+    signalled: set[int] = set()
     ids = all_ids(uids)
     if outside_jobs(ids, processes()):
         for name in uids.values():
             terminate(name)
     while left := outside_jobs(ids, processes()):
-        if time.monotonic() - start > PATIENCE:
+        if time.monotonic() - start > TIMEOUT:
             break
         for pid in left:
-            if pid not in told:
+            if pid not in signalled:
                 _signal(pid, signal.SIGTERM)
-        told |= {*left}
+        signalled |= {*left}
         time.sleep(0.1)
-    _sweep(uids, ids, bool(told or left))
+    _sweep(uids, ids, bool(signalled or left))
     while (left := outside_jobs(ids, processes())) and time.monotonic() - start < LIMIT:
         _sweep(uids, ids, True)
         time.sleep(0.1)

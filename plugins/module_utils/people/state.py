@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of people on a host: its account files, their keys, sshd's setting, and the note of the last run."""
+"""The files of people on a host: its account files, their keys, sshd's setting, and the record of the last run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import FILES, Noted, fingerprint
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import FILES, PeopleRecord, fingerprint
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PEOPLE, PeoplePlan, Person
 
-NOTE = "/var/lib/gpucluster-slurm/people"
+RECORD = "/var/lib/gpucluster-slurm/people"
 
 KEYS = "/etc/ssh/people.keys.d"
 """Has the keys of each user, in a file with the user's name. Only root can write there."""
@@ -62,40 +62,40 @@ def read_texts(root: str = "") -> dict[str, str]:
     return texts
 
 
-def read_note(root: str = "") -> Noted:
-    """The note of the last run; an empty one if there is none, or one that no run has written."""
+def read_record(root: str = "") -> PeopleRecord:
+    """The record of the last run; an empty one if there is none, or one that no run has written."""
     try:
-        return Noted(**json.loads(read(f"{root}{NOTE}") or "{}"))
+        return PeopleRecord(**json.loads(read(f"{root}{RECORD}") or "{}"))
     except (ValueError, TypeError):
-        return Noted()
+        return PeopleRecord()
 
 
-def note(plan: PeoplePlan, checksum: str, before: Noted, root: str = "") -> Noted:
-    """The note about a host as it is now. checksum: that of the plan's text."""
+def build_record(plan: PeoplePlan, checksum: str, before: PeopleRecord, root: str = "") -> PeopleRecord:
+    """The record of a host as it is now. checksum: that of the plan's text."""
     texts = read_texts(root)
     lines = {line.partition(":")[0] for line in texts["passwd"].split("\n")}
     named = {user.name for user in plan.users}
-    new = Noted(
+    new = PeopleRecord(
         plan=checksum,
         users={user.name: user.uid for user in plan.accounts.values()},
         groups=plan.groups,
         absent=sorted(plan.absent),
         left={name: uid for name, uid in before.known.items() if name not in named and name in lines},
     )
-    return Noted(**{**vars(new), "state": fingerprint(new, texts, _files(new.users, root))})
+    return PeopleRecord(**{**vars(new), "state": fingerprint(new, texts, _files(new.users, root))})
 
 
-def note_text(noted: Noted) -> str:
-    """A note as text."""
-    return json.dumps(vars(noted), sort_keys=True) + "\n"
+def record_text(record: PeopleRecord) -> str:
+    """A record as text."""
+    return json.dumps(vars(record), sort_keys=True) + "\n"
 
 
-def noted_plan(root: str = "") -> str:
+def read_applied_plan(root: str = "") -> str:
     """The checksum of the plan that a host has; empty without one, or if something is not as the last run left it."""
-    noted = read_note(root)
+    record = read_record(root)
     try:
-        if noted.plan and noted.state == fingerprint(noted, read_texts(root), _files(noted.users, root)):
-            return noted.plan
+        if record.plan and record.state == fingerprint(record, read_texts(root), _files(record.users, root)):
+            return record.plan
     except (OSError, TypeError):
         pass
     return ""

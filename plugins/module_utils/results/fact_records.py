@@ -276,7 +276,7 @@ class NodeOptions(TypedDict):
     credential: Annotated[str, Pattern(r"[A-Za-z0-9+/=:]*", 4000)]
 
 
-class NodeLook(TypedDict):
+class NodeFacts(TypedDict):
     """What the module slurm_doctor_node_info returns, apart from the time."""
 
     version: Line

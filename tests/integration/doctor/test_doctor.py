@@ -242,7 +242,7 @@ IDENTITY = (
     ),
     Fault(
         "doc-node4",
-        {"wrong-address": "10.213.7.199, which the host does not have"},
+        {"wrong-address": "the controller resolves the node to 10.213.7.199, which is not an address of the host"},
         on_controller="scontrol update NodeName=doc-node4 NodeAddr=10.213.7.199",
         undo_controller="scontrol update NodeName=doc-node4 NodeAddr=10.213.7.164",
     ),

@@ -152,10 +152,10 @@ def test_conflicts_are_named_together_and_nothing_is_changed(site: Site) -> None
     texts = {text: {*expand(hosts)} for hosts, _colon, text in (line.partition(": ") for line in lines)}
     assert texts == {
         "home /home/erin of user erin belongs to uid 4444 here": {*site.hosts},
-        "uid 5001 of user carl is that of mallory here": {*nodes},
-        "gid 5001 of group carl is that of mallory here": {*nodes},
+        "uid 5001 of user carl belongs to user mallory here": {*nodes},
+        "gid 5001 of group carl belongs to group mallory here": {*nodes},
         "user dana has uid 6999 here, and 5002 in the plan": {nodes[0]},
-        "user finn is one of the system's here, with uid 450": {nodes[1]},
+        "user finn is a system user here, with uid 450": {nodes[1]},
         "group speech has gid 7777 here, and 6002 in the plan": {site.lab.controller},
     }
     assert last == "Nothing was changed. Correct the plan (users and groups), or the accounts on these hosts."

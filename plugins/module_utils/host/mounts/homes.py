@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Homes of users: made once, with the files of /etc/skel, and never changed afterwards."""
+"""Homes of users: created once, with the files of /etc/skel, and never changed afterwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def missing(homes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def of_others(homes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The homes that belong to another user, in words."""
+    """The homes that belong to another user, as texts."""
     found = []
     for home in homes:
         try:
@@ -44,7 +44,7 @@ def _remove(path: str) -> None:
 
 
 def make(homes: Iterable[Mapping[str, Any]], skel: str = SKEL) -> None:
-    """Make homes. Each is complete when it gets its name, so that a killed run leaves no half one.
+    """Create homes. Each is complete when it gets its name, so that a killed run leaves no half one.
 
     Raises OSError, and DirectoryError if another user can change the path: he would get what root gives away there.
     """

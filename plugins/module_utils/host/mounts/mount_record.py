@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The note of a host about its storage: what the last run has made, so that the next one sees whether it still holds.
+"""The record of a host's storage: what the last run has applied, so that the next one sees whether it still holds.
 
 Everything that is compared is on the disk of the host, or in the kernel: no file system of a server is asked.
 """
@@ -14,7 +14,7 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, noted, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, read_record, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import mounted
 
 PATH = "/var/lib/gpucluster-slurm/storage"
@@ -26,34 +26,34 @@ INCOMPLETE = "incomplete"
 
 
 def read() -> dict[str, Any]:
-    """The note; empty without one, or if it cannot be read."""
-    return noted(PATH)
+    """The record; empty without one, or if it cannot be read."""
+    return read_record(PATH)
 
 
-def keep(note: dict[str, Any]) -> None:
-    """Write the note in one step. Raises OSError, FileError."""
-    write([File(PATH, f"{json.dumps(note, indent=1, sort_keys=True)}\n".encode())])
+def keep(record: dict[str, Any]) -> None:
+    """Write the record in one step. Raises OSError, FileError."""
+    write([File(PATH, f"{json.dumps(record, indent=1, sort_keys=True)}\n".encode())])
 
 
 def state(installed: Collection[str]) -> str:
-    """The digest of the plan that holds on this host, INCOMPLETE if not all of it does; empty without a note.
+    """The digest of the plan that holds on this host, INCOMPLETE if not all of it does; empty without a record.
 
     installed: the names of the installed packages, of those that plans name.
     """
-    note = read()
-    if not note:
+    record = read()
+    if not record:
         return INCOMPLETE if os.path.exists(PATH) else ""
     try:
         points = mounted()
         holds = (
-            not note["pending"]
-            and all(checksum(path) == wanted for path, wanted in note["files"].items())
-            and all(point in points for point in note["mounts"])
-            and all(changed(path) == when for path, when in note["homes"].items())
-            and {*note["packages"]} <= {*installed}
-            and {*note["exports"]} <= exported()
+            not record["pending"]
+            and all(checksum(path) == wanted for path, wanted in record["files"].items())
+            and all(point in points for point in record["mounts"])
+            and all(changed(path) == when for path, when in record["homes"].items())
+            and {*record["packages"]} <= {*installed}
+            and {*record["exports"]} <= exported()
         )
-        return str(note["plan"]) if holds else INCOMPLETE
+        return str(record["plan"]) if holds else INCOMPLETE
     except (AttributeError, KeyError, TypeError):  # of another version of the collection
         return INCOMPLETE
 
@@ -68,7 +68,7 @@ def checksum(path: str) -> str:
 
 
 def changed(path: str) -> int:
-    """When an entry of a directory was made or removed last, in nanoseconds; 0 without it."""
+    """When an entry of a directory was created or removed last, in nanoseconds; 0 without it."""
     try:
         return os.lstat(path).st_mtime_ns
     except OSError:

@@ -27,7 +27,7 @@ class Mount:
 
 
 def mounts(mountinfo: str) -> list[Mount]:
-    """The mounts, in the order in which they were made; of several on one path, the last one is visible."""
+    """The mounts, in the order in which they were mounted; of several on one path, the last one is visible."""
     found = []
     for line in mountinfo.rstrip("\n").split("\n"):
         own, _dash, of_type = line.partition(" - ")

@@ -34,7 +34,7 @@ INSTALL = [
 CHANGE = [*INSTALL, "--allow-change-held-packages", "--no-remove"]
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 LOCKED = "frontend lock was locked by"
-PATIENCE = 300
+TIMEOUT = 300
 """Seconds to wait for another installation to end."""
 POLICY = "/usr/sbin/policy-rc.d"
 """The program that invoke-rc.d(8) runs to find out whether a service may be started; exit status 101 forbids it."""
@@ -48,7 +48,7 @@ def finish_installation(module: AnsibleModule) -> None:
     Raises:
         PackageError: dpkg cannot finish it, or the other one does not end.
     """
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         rc, stdout, stderr = module.run_command(["dpkg", "--configure", "--pending"], environ_update=ENVIRONMENT)
         if rc == 0:
@@ -82,9 +82,9 @@ def services_held(hold: bool) -> Iterator[None]:
 def read_versions(policy: str) -> dict[str, list[str]]:
     """The versions that apt can install, by package, its candidate first, as `apt-cache policy` says it."""
     found: dict[str, list[str]] = {}
-    for package, words in re.findall(r"^(\S+):\n((?: .*\n)*)", policy + "\n", re.MULTILINE):
-        versions = re.findall(r"^  Candidate: (\S+)", words, re.MULTILINE)
-        found[package] = versions + re.findall(r"^ (?:\*\*\*|   ) (\S+) -?\d+$", words, re.MULTILINE)
+    for package, block in re.findall(r"^(\S+):\n((?: .*\n)*)", policy + "\n", re.MULTILINE):
+        versions = re.findall(r"^  Candidate: (\S+)", block, re.MULTILINE)
+        found[package] = versions + re.findall(r"^ (?:\*\*\*|   ) (\S+) -?\d+$", block, re.MULTILINE)
     return found
 
 
@@ -171,8 +171,8 @@ def install_packages(
         wanted = [*command, "--", *limit_to_release(module, targets, debs)]
         rc, stdout, stderr = module.run_command(wanted, environ_update=ENVIRONMENT)
     if rc != 0:
-        words = [line for line in f"{stdout}\n{stderr}".split("\n") if line.strip() and not line.startswith("W:")]
-        raise PackageError(f"apt-get install {' '.join(targets)}: " + "; ".join(words[-8:]))
+        lines = [line for line in f"{stdout}\n{stderr}".split("\n") if line.strip() and not line.startswith("W:")]
+        raise PackageError(f"apt-get install {' '.join(targets)}: " + "; ".join(lines[-8:]))
 
 
 def hold_packages(module: AnsibleModule) -> dict[str, str]:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A directory with the content of packages that are not installed, so that their programs run beside others."""
+"""A directory with the content of packages that are not installed, so that their programs run next to others."""
 
 from __future__ import annotations
 

@@ -63,12 +63,12 @@ class Machine:
         return None
 
     def run_command(self, command: list[str], **_arguments: Any) -> tuple[int, str, str]:
-        words = " ".join(word for word in command if not word.startswith("--option") and word != "--quiet")
-        self.told.append(words)
+        command_line = " ".join(word for word in command if not word.startswith("--option") and word != "--quiet")
+        self.told.append(command_line)
         for beginning, action in self.actions.items():
-            if words.startswith(beginning):
+            if command_line.startswith(beginning):
                 action()
-        found = [answer for beginning, answer in self.answers.items() if words.startswith(beginning)]
+        found = [answer for beginning, answer in self.answers.items() if command_line.startswith(beginning)]
         return found[-1] if found else (0, "", "")
 
     def run(self, check: bool = False, **options: Any) -> Any:
@@ -122,7 +122,7 @@ def test_a_source_that_apt_cannot_use_is_taken_away_again(machine: Machine) -> N
         machine.run()
     assert not Path(nvidia_driver.SOURCES).exists()
     assert machine.told.count("apt-get update") == 1
-    assert not [words for words in machine.told if words.startswith("apt-get install")]
+    assert not [command_line for command_line in machine.told if command_line.startswith("apt-get install")]
 
 
 def test_apt_lists_are_renewed_before_a_version_is_said_not_to_be_there(machine: Machine) -> None:
@@ -163,7 +163,7 @@ def test_nouveau_is_a_reason_to_boot_and_nothing_is_loaded_beside_it(machine: Ma
     machine.install()
     machine.write("sys/module/nouveau/version", "")
     assert machine.run()["reboot"] == ["nouveau is loaded, and has the GPUs until the next boot"]
-    assert not [words for words in machine.told if words.startswith(("modprobe", "nvidia-smi"))]
+    assert not [command_line for command_line in machine.told if command_line.startswith(("modprobe", "nvidia-smi"))]
 
 
 def test_the_fabric_manager_is_started_with_the_driver(whole: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,10 +218,10 @@ def test_secure_boot_takes_modules_that_ubuntu_has_signed(locked: Machine) -> No
     locked.answers["modinfo"] = (0, "580.95.05\n", "")
     plan = locked.run(check=True)
     assert plan["packages"] == [*HEADLESS, *modules("6.8.0-1028-gcp", "gcp")]
-    assert not [words for words in locked.told if words.startswith("dkms")]
+    assert not [command_line for command_line in locked.told if command_line.startswith("dkms")]
     locked.actions["modprobe"] = locked.load
     locked.run()
-    assert not [words for words in locked.told if words.startswith("dkms")]
+    assert not [command_line for command_line in locked.told if command_line.startswith("dkms")]
     locked.answers["modinfo"] = (0, "580.82.07\n", "")
     with pytest.raises(DriverError, match=r"driver 580.95.05 is installed, .* 6.8.0-1028-gcp, has version 580.82.07"):
         locked.run()
@@ -231,7 +231,7 @@ def test_a_kernel_without_signed_modules_is_refused_before_anything_is_changed(l
     locked.answers["apt-cache madison"] = madison(*HEADLESS, *modules("gcp"))
     with pytest.raises(DriverError, match=r"no signed modules linux-modules-nvidia-580-server-open-6.8.0-1028-gcp: "):
         locked.run()
-    assert not [words for words in locked.told if words.startswith("apt-get install")]
+    assert not [command_line for command_line in locked.told if command_line.startswith("apt-get install")]
 
 
 def test_a_driver_of_dkms_goes_on_with_secure_boot(locked: Machine) -> None:

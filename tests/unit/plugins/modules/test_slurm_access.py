@@ -104,7 +104,9 @@ def test_jobs_without_an_external_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_way_to_pam_systemd_is_refused(files: Path) -> None:
     (files / "SSHD").write_text(SSHD + "session optional pam_systemd.so\n")
-    with pytest.raises(FileError, match="pam_systemd in a place of its own"):
+    with pytest.raises(
+        FileError, match="loads pam_systemd itself, which would take users' processes out of their jobs"
+    ):
         slurm_access.refuse("job", [], check_mode=True)
 
 

@@ -619,7 +619,7 @@ def test_the_previous_files_return_after_a_failed_check(tmp_path: Path, apply_co
 def test_a_record_holds_until_a_file_of_the_configuration_changes(
     tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    monkeypatch.setattr(applied_state, "NOTES", str(tmp_path / "notes"))
+    monkeypatch.setattr(applied_state, "RECORDS", str(tmp_path / "notes"))
     monkeypatch.setattr(applied_state, "File", lambda path, content, mode: File(path, content, getpass.getuser(), mode))
     apply_conf(BEFORE)
     digest = "0c" * 32

@@ -75,15 +75,15 @@ def test_hardware_is_measured_with_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("users", "words"),
+    ("users", "texts"),
     [
         ([], []),
         (["root", "Daemon"], []),
         (["root", "nobody-of-this-name", "x"], ["users of the policy who do not exist: nobody-of-this-name, x"]),
     ],
 )
-def test_users_who_do_not_exist_are_warned_of(users: list[str], words: list[str]) -> None:
+def test_users_who_do_not_exist_are_warned_of(users: list[str], texts: list[str]) -> None:
     module = Mock(params=ASKED | {"policy_users": users})
     module.get_bin_path.return_value = None
     slurm_host_facts.read_facts(module)
-    assert [call.args[0] for call in module.warn.call_args_list] == [f"{os.uname().nodename}: {text}" for text in words]
+    assert [call.args[0] for call in module.warn.call_args_list] == [f"{os.uname().nodename}: {text}" for text in texts]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import Noted
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import PeopleRecord
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PeoplePlan, Person
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_people
 from ansible_collections.gpucluster.slurm.plugins.modules.slurm_people import PeopleError, check, home_owners, outcome
@@ -41,25 +41,30 @@ def test_the_owners_of_homes_that_exist(tmp_path: Path) -> None:
     assert home_owners([]) == ({}, [])
 
 
-def test_a_server_of_homes_that_does_not_answer_is_a_remark(stand_in: StandIn) -> None:
+def test_a_server_of_homes_that_does_not_answer_is_a_warning(stand_in: StandIn) -> None:
     stand_in("xargs", "exit 137")
-    assert home_owners(["/home/alice"]) == ({}, ["the owners of homes could not be looked at within 20 s"])
+    assert home_owners(["/home/alice"]) == (
+        {},
+        ["the owners of homes were not found within 20 s, and are not compared with the plan"],
+    )
 
 
 def test_users_who_go_are_named() -> None:
     gone = Person("alice", 5001, 5001, (), "", "/home/alice", "/bin/bash", (), "absent", "stay")
-    assert outcome(PeoplePlan((gone,), {}), TEXTS, Noted()) == ["user alice is removed, and the home /home/alice stays"]
-    left = Noted(users={"alice": 5001, "bob": 5002})
+    assert outcome(PeoplePlan((gone,), {}), TEXTS, PeopleRecord()) == [
+        "user alice is removed, and the home /home/alice stays"
+    ]
+    left = PeopleRecord(users={"alice": 5001, "bob": 5002})
     assert outcome(PeoplePlan((), {}), TEXTS, left) == ["user alice is not in the plan and keeps the account"]
 
 
-@pytest.mark.parametrize("former", [None, "# former\n"])
+@pytest.mark.parametrize("previous", [None, "# previous\n"])
 def test_a_drop_in_that_sshd_refuses_is_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, former: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, previous: str | None
 ) -> None:
     path = tmp_path / "people.conf"
-    if former is not None:
-        path.write_text(former)
+    if previous is not None:
+        path.write_text(previous)
     seen = []
 
     def refuse(*options: str) -> Answer:
@@ -70,7 +75,7 @@ def test_a_drop_in_that_sshd_refuses_is_taken_back(
     with pytest.raises(PeopleError, match="sshd -t: line 3: no"):
         slurm_people.set_up_sshd(PeoplePlan((), {}), File(str(path), b"new\n"))
     assert seen == [(("-t",), "new\n")]
-    assert (path.read_text() if path.exists() else None) == former
+    assert (path.read_text() if path.exists() else None) == previous
 
 
 def test_a_drop_in_without_effect_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

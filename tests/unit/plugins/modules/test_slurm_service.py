@@ -126,17 +126,17 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 def test_a_proof_is_what_the_command_prints_and_a_failure_has_its_words() -> None:
     module = Mock(check_mode=False)
     module.run_command.return_value = (0, "MUNGE:AwQ:\n", "")
-    assert slurm_service.prove(module, {"command": ["munge"], "stdin": "x"}) == "MUNGE:AwQ:"
+    assert slurm_service.check_service(module, {"command": ["munge"], "stdin": "x"}) == "MUNGE:AwQ:"
     assert module.run_command.call_args.kwargs == {"data": "x"}
     module.run_command.return_value = (15, "", "unmunge: Error: Expired credential\n")
     with pytest.raises(slurm_service.ServiceError, match="unmunge --no-output: unmunge: Error: Expired credential"):
-        slurm_service.prove(module, {"command": ["unmunge", "--no-output"], "stdin": ""})
+        slurm_service.check_service(module, {"command": ["unmunge", "--no-output"], "stdin": ""})
 
 
 @pytest.mark.parametrize(("check", "proof"), [(True, {"command": ["munge"], "stdin": ""}), (False, None)])
-def test_nothing_is_proven_in_check_mode_or_without_a_proof(check: bool, proof: dict[str, Any] | None) -> None:
+def test_nothing_is_checked_in_check_mode_or_without_a_command(check: bool, proof: dict[str, Any] | None) -> None:
     module = Mock(check_mode=check)
-    assert slurm_service.prove(module, proof) == ""
+    assert slurm_service.check_service(module, proof) == ""
     module.run_command.assert_not_called()
 
 
@@ -263,32 +263,32 @@ def test_a_service_that_does_not_start_names_the_servers_that_it_does_not_reach(
 
 
 @pytest.mark.parametrize(
-    ("load_state", "words", "written"),
+    ("load_state", "message", "written"),
     [
-        ("masked", "somebody has masked this unit, so that it cannot start; run: systemctl unmask slurmctld", False),
+        ("masked", "unit slurmctld is masked and cannot start; run: systemctl unmask slurmctld", False),
         # The files may have been those of the unit.
-        ("not-found", "systemd reports not-found for this unit; is its package installed?", True),
+        ("not-found", "systemd reports not-found for unit slurmctld; is its package installed?", True),
     ],
 )
-def test_a_unit_that_cannot_start(tmp_path: Path, load_state: str, words: str, written: bool) -> None:
+def test_a_unit_that_cannot_start(tmp_path: Path, load_state: str, message: str, written: bool) -> None:
     path = tmp_path / "new.conf"
     with pytest.raises(slurm_service.ServiceError) as error:
         slurm_service.run_service(running(False, load_state, files=[{**wanted(path, content=""), "loaded": True}]))
-    assert (str(error.value), path.exists()) == (words, written)
+    assert (str(error.value), path.exists()) == (message, written)
 
 
-@pytest.mark.parametrize(("invocation", "noted"), [("5a11", "0c" * 32), ("", "")])
-def test_the_look_is_told_only_of_a_service_that_runs(
-    invocation: str, noted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("invocation", "recorded"), [("5a11", "0c" * 32), ("", "")])
+def test_only_a_service_that_runs_is_recorded(
+    invocation: str, recorded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(applied_state, "keep", lambda *note: kept.append(note))
+    monkeypatch.setattr(applied_state, "keep", lambda *record: kept.append(record))
     absent, reads = str(tmp_path / "absent"), str(tmp_path / "reads")
     module = running(False, name="munge", digest="0c" * 32, absent=[absent], reads=[reads])
-    status, shown, words = module.run_command.return_value
-    module.run_command.return_value = (status, f"{shown}InvocationID={invocation}\n", words)
+    status, shown, errors = module.run_command.return_value
+    module.run_command.return_value = (status, f"{shown}InvocationID={invocation}\n", errors)
     slurm_service.run_service(module)
-    assert kept == [("munge", noted, [absent, reads], invocation)]
+    assert kept == [("munge", recorded, [absent, reads], invocation)]
     module.check_mode = True
     slurm_service.run_service(module)
     assert len(kept) == 1
@@ -321,8 +321,8 @@ def test_a_service_of_another_origin_goes_on(tmp_path: Path, monkeypatch: pytest
     def run(pid: int, content: str, check: bool = False) -> list[str]:
         file = {**wanted(path, content=content), "loaded": True}
         module = running(check, name="slurmd", files=[file], running_with=[["--conf-server", "ctl"]])
-        status, shown, words = module.run_command.return_value
-        module.run_command.return_value = (status, f"{shown}MainPID={pid}\n", words)
+        status, shown, errors = module.run_command.return_value
+        module.run_command.return_value = (status, f"{shown}MainPID={pid}\n", errors)
         return list(slurm_service.run_service(module)["actions"])
 
     command = [sys.executable, "-c", "input()", "--conf-server", "ctl"]

@@ -33,7 +33,7 @@ class Host:
     def __init__(self, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.directory, self.capsys = directory, capsys
         self.plugin = directory / "lib/spank_test.so"
-        self.former = directory / "lib/spank_test.so.before"
+        self.previous = directory / "lib/spank_test.so.before"
         self.plugstack = directory / "etc/plugstack.conf"
         self.kept = directory / "kept"
         self.plugstack.parent.mkdir()
@@ -81,7 +81,7 @@ def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 def test_a_first_plugin(host: Host) -> None:
     result = host.install(NEW)
     assert (result["changed"], result["unproven"]) == (True, True)
-    assert (content(host.plugin), content(host.former)) == (NEW, b"")
+    assert (content(host.plugin), content(host.previous)) == (NEW, b"")
     assert host.plugin.stat().st_mode & 0o777 == 0o644
     again = host.install(NEW)
     assert (again["changed"], again["unproven"]) == (False, True)
@@ -92,16 +92,16 @@ def test_what_was_there_before_the_first_change_is_kept(host: Host) -> None:
     host.plugin.write_bytes(OLD)
     for plugin in (NEW, NEWER):
         assert host.install(plugin)["changed"]
-        assert (content(host.plugin), content(host.former)) == (plugin, OLD)
+        assert (content(host.plugin), content(host.previous)) == (plugin, OLD)
 
 
 def test_a_plugin_that_is_proven_is_the_former_one_of_the_next_change(host: Host) -> None:
     host.install(OLD)
     proven = host.run(state="proven")
-    assert (proven["changed"], proven["unproven"], content(host.former)) == (True, False, None)
+    assert (proven["changed"], proven["unproven"], content(host.previous)) == (True, False, None)
     assert not host.run(state="proven")["changed"]
     assert host.install(NEW)["unproven"]
-    assert content(host.former) == OLD
+    assert content(host.previous) == OLD
 
 
 @pytest.mark.parametrize("before", [None, OLD], ids=["none", "another one"])
@@ -112,7 +112,7 @@ def test_what_was_there_before_comes_back(host: Host, before: bytes | None) -> N
     host.install(NEW)
     result = host.run(state="former")
     assert (result["changed"], result["unproven"]) == (True, False)
-    assert (content(host.plugin), content(host.former)) == (before, None)
+    assert (content(host.plugin), content(host.previous)) == (before, None)
     assert not host.run(state="former")["changed"]
     assert content(host.plugin) == before
 
@@ -127,15 +127,15 @@ def compiled(directory: Path, number: int) -> bytes:
 
 def test_a_plugin_of_the_release_before_an_upgrade_does_not_come_back(host: Host, tmp_path: Path) -> None:
     """Slurm would not load it."""
-    former, patched, new = (compiled(tmp_path, number) for number in (0x180B04, 0x180B05, 0x1A0500))
+    previous, patched, new = (compiled(tmp_path, number) for number in (0x180B04, 0x180B05, 0x1A0500))
     host.plugin.parent.mkdir()
-    host.plugin.write_bytes(former)
+    host.plugin.write_bytes(previous)
     host.install(new)
     result = host.run(state="former")
     assert (result["changed"], result["unproven"], content(host.plugin)) == (False, True, new)
     host.install(patched)
     assert not host.run(state="former")["unproven"]
-    assert content(host.plugin) == former
+    assert content(host.plugin) == previous
 
 
 @contextmanager
@@ -194,21 +194,21 @@ def test_a_killed_run_loses_nothing_of_what_was_there_before(host: Host, before:
         assert content(host.plugin) in (before, NEW)
         found = {path: path.read_bytes() for path in host.plugin.parent.iterdir()}
         host.run(state="former")
-        assert (content(host.plugin), content(host.former)) == (before, None)
+        assert (content(host.plugin), content(host.previous)) == (before, None)
         for path, data in found.items():
             path.write_bytes(data)
         assert host.install(NEW)["unproven"]
-        assert (content(host.plugin), content(host.former)) == (NEW, before or b"")
+        assert (content(host.plugin), content(host.previous)) == (NEW, before or b"")
         host.run(state="former")
-        assert (content(host.plugin), content(host.former)) == (before, None)
+        assert (content(host.plugin), content(host.previous)) == (before, None)
         start()
 
 
 def test_a_killed_run_may_have_forgotten_what_was_there_before(host: Host) -> None:
     host.install(NEW)
     for _step in steps_of(lambda: host.run(state="proven")):
-        assert (content(host.plugin), content(host.former)) == (NEW, b"")
-    assert (content(host.plugin), content(host.former)) == (NEW, None)
+        assert (content(host.plugin), content(host.previous)) == (NEW, b"")
+    assert (content(host.plugin), content(host.previous)) == (NEW, None)
 
 
 LINE = "optional {} runtime_path=/run/pyxis"
@@ -274,7 +274,7 @@ def test_taking_back_forgets_the_line(host: Host) -> None:
     host.install(NEW)
     host.announce(LINE.format(host.plugin))
     host.run(state="former")
-    assert (content(host.plugin), content(host.former), host.line_kept()) == (None, None, None)
+    assert (content(host.plugin), content(host.previous), host.line_kept()) == (None, None, None)
 
 
 @pytest.mark.parametrize("state", ["present", "proven", "former"])
@@ -298,21 +298,21 @@ def test_check_mode_and_diff_tell_what_a_run_does(host: Host, state: str) -> Non
     }
     done = works[state]()
     assert {**foretold, "invocation": None} == {**done, "invocation": None}
-    plugin, former = (f"sha256 {digest(data)}\n" for data in (NEW, OLD))
+    plugin, previous = (f"sha256 {digest(data)}\n" for data in (NEW, OLD))
     shown = {diff["before_header"]: (diff["before"], diff["after"]) for diff in done["diff"]}
     line = next(name for name in shown if "kept" in name)
     assert (
         shown
         == {
             "present": {
-                str(host.former): ("", former),
-                str(host.plugin): (former, plugin),
+                str(host.previous): ("", previous),
+                str(host.plugin): (previous, plugin),
                 line: ("", LINE.format(host.plugin) + "\n"),
             },
-            "proven": {str(host.former): (former, ""), line: (LINE.format(host.plugin) + "\n", "")},
+            "proven": {str(host.previous): (previous, ""), line: (LINE.format(host.plugin) + "\n", "")},
             "former": {
-                str(host.plugin): (plugin, former),
-                str(host.former): (former, ""),
+                str(host.plugin): (plugin, previous),
+                str(host.previous): (previous, ""),
                 line: (LINE.format(host.plugin) + "\n", ""),
             },
         }[state]
@@ -321,7 +321,7 @@ def test_check_mode_and_diff_tell_what_a_run_does(host: Host, state: str) -> Non
 
 
 def test_nothing_that_was_there_is_shown_as_such(host: Host) -> None:
-    (kept,) = [diff for diff in host.install(NEW)["diff"] if diff["before_header"] == str(host.former)]
+    (kept,) = [diff for diff in host.install(NEW)["diff"] if diff["before_header"] == str(host.previous)]
     assert (kept["before"], kept["after"]) == ("", "(none)\n")
 
 

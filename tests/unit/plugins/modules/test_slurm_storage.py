@@ -77,4 +77,4 @@ def test_a_mount_hides_no_files_and_one_that_differs_stays(
             work.units()
     else:
         work.units()
-    assert [remark[: len(start)] for remark, start in zip(work.remarks, remarks, strict=True)] == remarks
+    assert [warning[: len(start)] for warning, start in zip(work.remarks, remarks, strict=True)] == remarks

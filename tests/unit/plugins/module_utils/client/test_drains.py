@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.client import dra
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nvidia_driver, nvidia_mig
 from plain_host import cluster
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_second_reason_has_another_owner() -> None:
     assert not drains.is_only(drains.ROLLING, "bad DIMM")
 
 
-def test_the_health_check_has_the_same_words() -> None:
+def test_the_health_check_has_the_same_prefix() -> None:
     program = (ROOT / "roles/slurm_health/files/health.py").read_text()
     assert f'PREFIX = "{drains.HEALTH}"' in program
     assert f'APPENDED = "{drains.APPENDED}"' in program

@@ -48,19 +48,19 @@ def test_a_command_that_hangs_is_ended(stand_in: StandIn) -> None:
     stand_in("scontrol", "echo 'not all'; sleep 60")
     start = time.monotonic()
     answer = run(["scontrol", "ping"], seconds=0.2)
-    assert (answer.status, answer.words) == (124, "no answer in 0.2 s")
+    assert (answer.status, answer.message) == (124, "no answer in 0.2 s")
     assert time.monotonic() - start < 30
 
 
 def test_what_is_not_installed_is_told_as_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert (run(["scontrol", "ping"]).status, run(["scontrol", "ping"]).words) == (127, "command not found")
+    assert (run(["scontrol", "ping"]).status, run(["scontrol", "ping"]).message) == (127, "command not found")
     (tmp_path / "scontrol").touch(mode=0o644)
-    assert run(["scontrol", "ping"]).words == "Permission denied"
+    assert run(["scontrol", "ping"]).message == "Permission denied"
 
 
 @pytest.mark.parametrize(
-    ("script", "words"),
+    ("script", "message"),
     [
         ("echo 'Invalid node name specified' >&2; exit 1", "Invalid node name specified"),
         ("echo ' Nothing modified'; exit 1", "Nothing modified"),
@@ -68,12 +68,12 @@ def test_what_is_not_installed_is_told_as_a_failure(tmp_path: Path, monkeypatch:
         ("exit 3", "exit status 3"),
     ],
 )
-def test_a_failure_is_told_with_the_words_of_the_command(stand_in: StandIn, script: str, words: str) -> None:
+def test_a_failure_has_the_message_of_the_command(stand_in: StandIn, script: str, message: str) -> None:
     stand_in("scontrol", script)
-    assert run(["scontrol"]).words == words
+    assert run(["scontrol"]).message == message
     with pytest.raises(CommandError) as error:
         output(["scontrol", "show", "node", "n1"])
-    assert str(error.value) == f"scontrol show node n1: {words}"
+    assert str(error.value) == f"scontrol show node n1: {message}"
 
 
 def test_what_a_command_prints_is_returned_where_it_succeeds(stand_in: StandIn) -> None:

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import doctor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
-    ClusterLook,
+    ClusterEvidence,
     DaemonState,
-    HostLook,
-    ServerLook,
+    HostEvidence,
+    ServerEvidence,
     SlurmNode,
 )
 from plain_host import GROUPS, PlainHost, cluster
 
 RUNS = DaemonState()
-SERVER = asdict(ServerLook(daemons={"slurmctld": RUNS, "slurmdbd": RUNS, "mariadb": RUNS, "munge": RUNS}))
-CLUSTER = ClusterLook(serving="head", controllers={"head": True}, proctrack="proctrack/cgroup")
+SERVER = asdict(ServerEvidence(daemons={"slurmctld": RUNS, "slurmdbd": RUNS, "mariadb": RUNS, "munge": RUNS}))
+CLUSTER = ClusterEvidence(serving="head", controllers={"head": True}, proctrack="proctrack/cgroup")
 SERVES = {**SERVER, "cluster": asdict(CLUSTER)}
 STANDBY = {**SERVER, "cluster": asdict(replace(CLUSTER, answers=False, serving="", controllers={"head": False}))}
 UNREACHABLE = {"unreachable": True, "msg": "Failed to connect to the host via ssh: No route to host"}
@@ -33,7 +33,7 @@ def sick(name: str, reason: str = "Kill task failed") -> dict[str, Any]:
 
 def looked(**more: Any) -> dict[str, Any]:
     """What slurm_doctor_node_info says of a host."""
-    look = asdict(HostLook(addresses=("10.0.0.1",))) | more
+    look = asdict(HostEvidence(addresses=("10.0.0.1",))) | more
     del look["unreached"]
     return look
 

@@ -36,9 +36,9 @@ def test_conflicts_name_their_hosts_and_the_way_out() -> None:
     hosts = hosts_with()
     assert people.conflicts(hosts["head"]) == []
     for name in ("n1", "n2"):
-        hosts[name].set(__people_compared={"conflicts": ["uid 5001 of user ann is that of bob here"]})
+        hosts[name].set(__people_compared={"conflicts": ["uid 5001 of user ann belongs to user bob here"]})
     hosts["login"].set(__people_compared={"unreachable": True})
-    assert people.conflicts(hosts["head"]) == ["n[1-2]: uid 5001 of user ann is that of bob here", people.WAY_OUT]
+    assert people.conflicts(hosts["head"]) == ["n[1-2]: uid 5001 of user ann belongs to user bob here", people.WAY_OUT]
 
 
 def test_hosts_that_have_failed_are_not_asked_for_remarks() -> None:

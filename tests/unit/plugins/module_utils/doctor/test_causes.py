@@ -18,17 +18,17 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes imp
     causes,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
-    LOOK_FAILED,
+    NO_FACTS,
     NOT_IN_INVENTORY,
-    ClusterLook,
+    ClusterEvidence,
     DaemonState,
-    HostLook,
+    HostEvidence,
     SlurmNode,
 )
 
 pytestmark = pytest.mark.once
 
-CLUSTER = ClusterLook(
+CLUSTER = ClusterEvidence(
     serving="head",
     controllers={"head": True},
     version="24.11.5",
@@ -47,12 +47,12 @@ def node(*states: str, reason: str = "", user: str = "", **more: Any) -> SlurmNo
     return SlurmNode("n1", states or ("IDLE",), reason, user or ("slurm" if reason else ""), **given)
 
 
-def host(**more: Any) -> HostLook:
+def host(**more: Any) -> HostEvidence:
     given = {"version": "24.11.5", "slurm_uid": 64030, "slurm_conf": "c0ffee", "addresses": ("10.0.0.1",)}
-    return HostLook(**{**given, "cgroup": "v2", **more})
+    return HostEvidence(**{**given, "cgroup": "v2", **more})
 
 
-def failed(*log: str) -> HostLook:
+def failed(*log: str) -> HostEvidence:
     """A host whose slurmd does not start."""
     return host(slurmd=DaemonState("failed", True, "exit-code", log), listens=False)
 
@@ -66,23 +66,23 @@ OPEN = node("DOWN", "NOT_RESPONDING", reason="Not responding")
 """slurmd's port takes connections."""
 INVALID = ("IDLE", "DRAIN", "INVALID_REG")
 
-# Name of the test: the node, its host, the cause, and a part of its words.
-CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
+# Name of the test: the node, its host, the cause, and a part of its text.
+CASES: dict[str, tuple[SlurmNode, HostEvidence, str, str]] = {
     "host down": (
         node("DOWN", "NOT_RESPONDING", reason="Not responding", closed="timed out"),
-        HostLook(unreached="Failed to connect to the host via ssh: connect to host n1 port 22: No route to host"),
+        HostEvidence(unreached="Failed to connect to the host via ssh: connect to host n1 port 22: No route to host"),
         "host-down",
         "No route to host",
     ),
-    "ssh refused": (DOWN, HostLook(unreached="Permission denied (publickey)"), "ssh-refused", "Permission denied"),
+    "ssh refused": (DOWN, HostEvidence(unreached="Permission denied (publickey)"), "ssh-refused", "Permission denied"),
     "ssh refused while slurmd answers": (
         drained("Kill task failed"),
-        HostLook(unreached="ssh: Connection timed out"),
+        HostEvidence(unreached="ssh: Connection timed out"),
         "ssh-refused",
         "the host is up",
     ),
-    "not in the inventory": (DOWN, HostLook(unreached=NOT_IN_INVENTORY), "not-in-inventory", "inventory"),
-    "Python is broken": (DOWN, HostLook(unreached=f"{LOOK_FAILED}no python3"), "look-failed", "no python3"),
+    "not in the inventory": (DOWN, HostEvidence(unreached=NOT_IN_INVENTORY), "not-in-inventory", "inventory"),
+    "Python is broken": (DOWN, HostEvidence(unreached=f"{NO_FACTS}no python3"), "look-failed", "no python3"),
     "munged dead": (OPEN, host(munge=DEAD), "munged", "munged does not run (it was killed)"),
     "munged stopped for good": (OPEN, host(munge=DaemonState("inactive", False)), "munged", "does not start at boot"),
     "another munge key": (OPEN, host(munge_error="unmunge: Error: Invalid credential"), "munge-key", "another key"),
@@ -99,7 +99,12 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
         "900 s behind",
     ),
     "clock off, and munge does not mind yet": (OPEN, host(clock_offset=45.0), "clock", "45 s ahead"),
-    "munge fails otherwise": (OPEN, host(munge_error="Socket communication error"), "munge-error", "Socket"),
+    "munge fails otherwise": (
+        OPEN,
+        host(munge_error="Socket communication error"),
+        "munge-error",
+        "munged refuses the controller's credential: Socket communication error",
+    ),
     "slurmd: port taken": (
         DOWN,
         failed("fatal: Unable to bind listen port (6818): Address already in use"),
@@ -170,7 +175,7 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
         "slurmd-no-configuration",
         "ctl9",
     ),
-    # The words of the next attempt to start are those of every name.
+    # The lines of the next attempt to start are those of every name.
     "slurmd: another host name, while it tries again": (
         DOWN,
         failed(
@@ -232,7 +237,7 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
         node("DOWN", closed="timed out", addresses=("10.0.0.9",)),
         host(),
         "wrong-address",
-        "10.0.0.9, which the host does not have",
+        "the controller resolves the node to 10.0.0.9, which is not an address of the host",
     ),
     "the host does not know the controller": (OPEN, host(unresolved=("head",)), "controller-unknown", "head"),
     "firewall before slurmd": (
@@ -255,7 +260,7 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
         "another slurm.conf",
     ),
     "other ids": (OPEN, host(slurm_uid=992), "user-ids", "has the id 992, and 64030"),
-    "no SlurmUser": (OPEN, host(slurm_uid=None), "user-ids", "no user slurm"),
+    "no SlurmUser": (OPEN, host(slurm_uid=None), "user-ids", "the host has no user slurm"),
     "less memory": (
         node(*INVALID, reason="Low RealMemory (reported:1000 < 100.00% of configured:2000)", real_memory=2000),
         host(memory=1000),
@@ -294,7 +299,12 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
     ),
     "Xid": (drained("Kill task failed", gpus=8), host(xids=("Xid (PCI:0000:3b:00): 79",)), "xid", "79"),
     "spool full": (drained("SlurmdSpoolDir is full"), host(full=("/var/spool has no space left",)), "full", "/var"),
-    "mount missing": (drained("Prolog error"), host(unmounted=("/data",)), "not-mounted", "not mounted: /data"),
+    "mount missing": (
+        drained("Prolog error"),
+        host(unmounted=("/data",)),
+        "not-mounted",
+        "file systems are not mounted: /data",
+    ),
     "mount hangs": (drained("Kill task failed"), host(hanging=("/home (no answer)",)), "mount-hangs", "/home"),
     "Kill task failed, and the process is there": (
         drained("Kill task failed"),
@@ -331,7 +341,7 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
         "registered-since",
         "gres/gpu count",
     ),
-    "INVAL for a reason that no look shows": (
+    "INVAL for a reason that no fact shows": (
         node("INVAL", "DRAIN", reason="gres/gpu count reported lower than configured (0 < 2)"),
         host(),
         "refused",
@@ -341,7 +351,7 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
         node("DOWN", reason="Node unexpectedly rebooted", user="slurm"),
         host(booted="2026-11-24T10:00:00"),
         "rebooted",
-        "it has booted at 2026-11-24T10:00:00",
+        "it booted at 2026-11-24T10:00:00",
     ),
     "reboot timed out": (node("DOWN", reason="reboot timed out"), host(), "reboot-timeout", "timed out"),
     "power saving gave up": (node("DOWN", reason="ResumeTimeout reached"), host(), "reboot-timeout", "ResumeTimeout"),
@@ -371,9 +381,15 @@ CASES: dict[str, tuple[SlurmNode, HostLook, str, str]] = {
     "unknown": (drained("something that Slurm says"), host(), "unknown", "something that Slurm says"),
 }
 OTHER_CLUSTERS = {
-    "cgroup v1 is wanted": (ClusterLook(cgroup_plugin="cgroup/v1"), OPEN, host(cgroup="v2"), "cgroup-version", "v1"),
+    "cgroup v1 is wanted": (
+        ClusterEvidence(cgroup_plugin="cgroup/v1"),
+        OPEN,
+        host(cgroup="v2"),
+        "cgroup-version",
+        "v1",
+    ),
     "no cgroups": (
-        ClusterLook(proctrack="proctrack/linuxproc"),
+        ClusterEvidence(proctrack="proctrack/linuxproc"),
         drained("Kill task failed"),
         host(),
         "kill-task-failed-untracked",
@@ -383,28 +399,28 @@ OTHER_CLUSTERS = {
 
 
 def found(case: Case) -> dict[str, str]:
-    return {cause.name: words for cause, words in causes(case)}
+    return {cause.name: text for cause, text in causes(case)}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_fault_is_named(name: str) -> None:
-    patient, looked, cause, words = CASES[name]
+    patient, facts, cause, text = CASES[name]
     assert patient.sick
-    said = found(Case(patient, looked, CLUSTER))
+    said = found(Case(patient, facts, CLUSTER))
     assert [*said] == [cause]
-    assert words in said[cause]
+    assert text in said[cause]
 
 
 @pytest.mark.parametrize("name", OTHER_CLUSTERS)
 def test_a_fault_of_another_cluster_is_named(name: str) -> None:
-    cluster, patient, looked, cause, words = OTHER_CLUSTERS[name]
-    said = found(Case(patient, looked, cluster))
+    cluster, patient, facts, cause, text = OTHER_CLUSTERS[name]
+    said = found(Case(patient, facts, cluster))
     assert [*said] == [cause]
-    assert words in said[cause]
+    assert text in said[cause]
 
 
 def test_each_cause_has_a_case() -> None:
-    shown = {cause for *_rest, cause, _words in [*CASES.values(), *OTHER_CLUSTERS.values()]}
+    shown = {cause for *_rest, cause, _text in [*CASES.values(), *OTHER_CLUSTERS.values()]}
     rows = {cause.name for cause in (*OWNED, *MEASURED, *SAID, UNKNOWN)}
     assert rows == shown
     assert len(rows) >= 50
@@ -435,24 +451,24 @@ def test_several_faults_are_all_named() -> None:
     assert [*said] == ["munged", "slurmd-stopped", "full"]
 
 
-def test_a_fault_on_a_node_of_a_person_is_named_beside_the_person() -> None:
+def test_a_fault_on_a_node_of_a_person_is_named_with_the_person() -> None:
     assert [*found(Case(drained("bad DIMM", "alice"), host(memory=0), CLUSTER))] == ["person", "memory"]
 
 
 def test_the_clock_is_compared_with_that_of_the_controller() -> None:
-    wrong = ClusterLook(clock_offset=600.0)
-    assert found(Case(OPEN, HostLook(clock_offset=600.0, addresses=("10.0.0.1",)), wrong)).get("clock") is None
-    assert "600 s behind" in found(Case(OPEN, HostLook(addresses=("10.0.0.1",)), wrong))["clock"]
+    wrong = ClusterEvidence(clock_offset=600.0)
+    assert found(Case(OPEN, HostEvidence(clock_offset=600.0, addresses=("10.0.0.1",)), wrong)).get("clock") is None
+    assert "600 s behind" in found(Case(OPEN, HostEvidence(addresses=("10.0.0.1",)), wrong))["clock"]
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "text"),
     [
         ("0", "slurmd answers again, and ReturnToService is 0"),
         ("1", "slurmd answers again, and has not registered yet (ReturnToService is 1)"),
         ("", "slurmd answers again, and has not registered yet"),
     ],
 )
-def test_a_node_that_answers_again_has_the_value_of_the_cluster(value: str, words: str) -> None:
+def test_a_node_that_answers_again_has_the_value_of_the_cluster(value: str, text: str) -> None:
     case = Case(node("DOWN", reason="Not responding"), host(), replace(CLUSTER, return_to_service=value))
-    assert [evidence for _cause, evidence in causes(case)] == [words]
+    assert [evidence for _cause, evidence in causes(case)] == [text]

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Answers of hosts that somebody else controls: each one is refused with one short line, or made harmless."""
+"""Answers of hosts that somebody else controls: each one is refused with one short line, or becomes harmless."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_reco
     DaemonRecord,
     HardwareFact,
     HostFact,
-    NodeLook,
+    NodeFacts,
     NodeOptions,
 )
 from strange_input import limits
@@ -81,7 +81,7 @@ def honest(directory: Path) -> dict[str, Any]:
     (root / "etc/os-release").write_text("ID=debian\nVERSION_ID=13\nVERSION_CODENAME=trixie\n")
     hardware, _differences = measurement.measure(Mock(), sysroot=str(root))
     questions = probe.Questions(paths=["/etc"], files=["/etc/os-release"], users=["root"])
-    host = probe.look(Tree(str(root)), lambda _command: "", questions)
+    host = probe.gather_facts(Tree(str(root)), lambda _command: "", questions)
     host["packages"] = {"munge": "0.5.16-1", "libpmix2t64": "5.0.7-1+b1"}
     return {"slurm_host": host, "slurm_hardware": hardware, "discovered_interpreter_python": "/usr/bin/python3"}
 
@@ -142,7 +142,7 @@ FACTS: list[tuple[str, Path_, Any]] = [
 
 
 CLOCK = {"time": 1795525200.5, "clock_offset": 0.0}
-"""What slurm_host_facts returns beside the facts."""
+"""What slurm_host_facts returns in addition to the facts."""
 
 
 @pytest.fixture(scope="module")
@@ -242,13 +242,13 @@ def test_no_facts_that_are_taken_stop_the_control_host(facts: Any) -> None:
 )
 def test_a_fact_that_is_a_variable_is_named(name: str, facts: Any) -> None:
     said = fact_problems("n1", {**facts, name: "/etc/shadow"})
-    assert said.startswith(f"n1 has answered with a fact named {name}, which is a variable of this collection or of")
+    assert said.startswith(f"n1 returned a fact named {name}, which is a variable of this collection or of")
 
 
 def test_a_fact_of_this_collection_that_another_module_has_replaced_is_refused(facts: Any) -> None:
     assert fact_problems("n1", facts) == ""
     said = fact_problems("n1", replaced(facts, ("slurm_host", "hostname"), "../x"))
-    assert "n1 has answered with a wrong fact, slurm_host: hostname: found '../x'" in said
+    assert "n1 returned a wrong fact, slurm_host: hostname: found '../x'" in said
 
 
 def test_facts_of_ansible_itself_are_taken() -> None:
@@ -345,7 +345,7 @@ def documented_fields(documented: dict[str, Any], record: Any) -> Any:
         ("slurm_doctor_info", ("cluster",), ClusterRecord),
         ("slurm_doctor_info", ("nodes",), SlurmNode),
         ("slurm_doctor_info", ("node_options",), NodeOptions),
-        ("slurm_doctor_node_info", (), NodeLook),
+        ("slurm_doctor_node_info", (), NodeFacts),
     ],
 )
 def test_the_documented_fields_of_an_answer_are_those_of_its_record(
@@ -433,7 +433,7 @@ RESULT: list[tuple[str, str, Path_, Any]] = [
     ("nodes that are a list", "slurm_job", ("jobs", 0, "nodes"), ["localhost"]),
     ("a state that there is not", "slurm_job", ("jobs", 0, "state"), "<b>"),
     ("a status that there is not", "slurm_job", ("jobs", 0, "status"), "skipped"),
-    ("a job that is ok in words", "slurm_job", ("jobs", 0, "ok"), "false"),
+    ("a job that is ok as a text", "slurm_job", ("jobs", 0, "ok"), "false"),
     ("a negative job", "slurm_job", ("jobs", 0, "job_id"), -1),
     ("a job that ran for ever", "slurm_job", ("jobs", 0, "elapsed"), float("inf")),
     ("a job that is a text", "slurm_job", ("jobs", 0), "x"),
@@ -456,7 +456,7 @@ RESULT: list[tuple[str, str, Path_, Any]] = [
     ("a package that is a mapping", "slurm_packages", ("installed",), [{}]),
     ("files that are null", "slurm_files", ("files",), None),
     ("a difference that is a text", "slurm_hardware_facts", ("differences",), ["x"]),
-    ("a difference in words", "slurm_hardware_facts", ("differences", 0, "measured"), "many"),
+    ("a difference as a text", "slurm_hardware_facts", ("differences", 0, "measured"), "many"),
     ("a table that is a text", "slurm_accounting", ("table",), "x"),
     ("what is kept, as a number", "slurm_accounting", ("kept",), 3),
     ("a policy that is a list", "slurm_accounting_info", ("policy",), []),
@@ -545,7 +545,7 @@ def test_a_terminal_obeys_nothing(text: str, shown: str) -> None:
     ],
 )
 def test_advice_that_loses_jobs_is_not_repeated(advice: str) -> None:
-    """Words of slurmctld's log, in any answer of any host; the content of a file stays as it is."""
+    """A message of slurmctld's log, in any answer of any host; the content of a file stays as it is."""
     said = f"fatal: Can not recover job state, incompatible version, got 11520 need <= 10752, {advice}\nnext line"
     answer = {"changed": False, "failed": True, "msg": said, "table": [said]}
     found = checked("slurm_config", answer)

@@ -27,7 +27,7 @@ def found(directory: Path, **files: str) -> CloudInit:
         path = directory / paths[name].lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return cloud_init.look(Tree(str(directory)), "compute01")
+    return cloud_init.read_cloud_init(Tree(str(directory)), "compute01")
 
 
 @pytest.mark.parametrize(

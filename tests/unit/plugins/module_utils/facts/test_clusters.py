@@ -29,28 +29,28 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 def start(root: Path, command: str, number: int = 100, environment: str = "", program: str = "") -> None:
     """A process of a daemon, by its command line."""
-    words = command.split()
-    name = os.path.basename(words[0])
-    files = {"comm": f"{name}\n", "cmdline": "\0".join([*words, ""]), "environ": environment.replace(" ", "\0")}
+    arguments = command.split()
+    name = os.path.basename(arguments[0])
+    files = {"comm": f"{name}\n", "cmdline": "\0".join([*arguments, ""]), "environ": environment.replace(" ", "\0")}
     write(root, {f"proc/{number}/{file}": text for file, text in files.items()})
     (root / f"proc/{number}/exe").symlink_to(program or f"/usr/sbin/{name}")
 
 
 def found(root: Path, hosts: str = "", enabled: str = "", state_directory: str = "") -> list[tuple[str, str, str]]:
     return [
-        (entry["name"], entry["file"], entry["by"]) for entry in look(root, hosts, enabled, state_directory)["found"]
+        (entry["name"], entry["file"], entry["by"]) for entry in find(root, hosts, enabled, state_directory)["found"]
     ]
 
 
-def look(root: Path, hosts: str = "", enabled: str = "", state_directory: str = "") -> Clusters:
+def find(root: Path, hosts: str = "", enabled: str = "", state_directory: str = "") -> Clusters:
     units = {name: {"UnitFileState": "enabled"} for name in enabled.split()}
-    fact = clusters.look(Tree(str(root)), hosts, units, state_directory)
+    fact = clusters.find_clusters(Tree(str(root)), hosts, units, state_directory)
     assert answers.check_of(Clusters)(fact) == ""
     return fact
 
 
 def test_a_bare_host_has_no_cluster(tmp_path: Path) -> None:
-    assert look(tmp_path) == {"found": [], "daemons": []}
+    assert find(tmp_path) == {"found": [], "daemons": []}
     assert found(tmp_path, "127.0.0.1 localhost\n", "slurmd sackd") == []
 
 
@@ -73,7 +73,7 @@ def test_a_controller_with_its_database(tmp_path: Path) -> None:
         ("release-26", "/var/lib/slurm/slurmctld/clustername", "state"),
         ("release-26", "/var/lib/mysql/slurm_acct_db/release@002d26_job_table.ibd", "database"),
     ]
-    assert look(tmp_path)["daemons"] == ["slurmctld", "slurmdbd"]
+    assert find(tmp_path)["daemons"] == ["slurmctld", "slurmdbd"]
 
 
 def test_daemons_of_this_collection(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_daemons_of_this_collection(tmp_path: Path) -> None:
     )
     for number, daemon in enumerate(("slurmd", "slurmdbd", "sackd"), 100):
         start(tmp_path, f"/usr/sbin/{daemon}", number)
-    assert look(tmp_path)["daemons"] == ["sackd"]
+    assert find(tmp_path)["daemons"] == ["sackd"]
 
 
 @pytest.mark.parametrize(
@@ -212,4 +212,4 @@ def test_the_answer_has_its_form(tmp_path: Path) -> None:
     write(tmp_path, {CONF: "ClusterName=b\x1b[2J" + "x" * 500, STATE: "b c\x07"})
     for number in range(100):
         write(tmp_path, {f"var/lib/mysql/db\x1b/c{number}_job_table.frm": ""})
-    assert len(look(tmp_path)["found"]) == clusters.MOST_FOUND
+    assert len(find(tmp_path)["found"]) == clusters.MOST_FOUND

@@ -21,8 +21,8 @@ FILES = {"slurmctld": CONF, "slurmd": CACHE, "sackd": CACHE, "conf": CONF, "stat
 def host(*names: str, daemons: tuple[str, ...] = ()) -> dict[str, Any]:
     """The fact of a host, by `NAME by WORD`."""
     found = []
-    for words in names:
-        name, by = words.split(" by ")
+    for text in names:
+        name, by = text.split(" by ")
         found.append({"name": name, "by": by, "file": FILES.get(by, TABLE.replace("b_job", f"{name}_job"))})
     return {"found": found, "daemons": list(daemons)}
 
@@ -66,7 +66,7 @@ def test_hosts_that_are_taken(name: str, fact: dict[str, Any]) -> None:
         ("other", host("b by database")),
         # A daemon of b still runs.
         ("node", host("a by slurmd", "b by slurmctld")),
-        # A run of a collection that did not look has written /etc/hosts.
+        # A run of a collection that did not check it has written /etc/hosts.
         ("node", host("b by conf", "b by mark", "a by mark")),
         # slurmctld would not start, and slurmdbd would begin anew in the database of another cluster.
         ("ctl", host("a by conf", "b by state")),
@@ -105,16 +105,16 @@ def test_the_files_and_the_ways_out_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "fact", "adopted", "words"),
+    ("name", "fact", "adopted", "text"),
     [
         ("db", host("a by database", daemons=("slurmdbd",)), True, "slurmdbd runs here, and this collection"),
         ("node", host(daemons=("sackd", "slurmd")), True, "sackd and slurmd of a cluster whose files were not found"),
         ("ctl", host("a by slurmctld", daemons=("slurmctld",)), False, "slurmctld of a cluster of the same name, a,"),
     ],
 )
-def test_daemons_that_were_installed_by_other_means(name: str, fact: Any, adopted: bool, words: str) -> None:
+def test_daemons_that_were_installed_by_other_means(name: str, fact: Any, adopted: bool, text: str) -> None:
     _first, line, _file, way = objections({name: fact}, adopted)
-    assert line.startswith(f"{name}: {words}")
+    assert line.startswith(f"{name}: {text}")
     assert "gpucluster.slurm.adopt" in way
 
 

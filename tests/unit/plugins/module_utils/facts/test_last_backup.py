@@ -36,5 +36,5 @@ def test_a_note_of_another_form_is_named(status: str) -> None:
     assert "cannot be read" in problem(status, 48, NOW)
 
 
-def test_a_host_without_a_note_has_no_backup() -> None:
+def test_a_host_without_a_record_has_no_backup() -> None:
     assert problem(None, 48, NOW) == "it has no backup"

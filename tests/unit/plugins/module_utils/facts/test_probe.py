@@ -63,8 +63,8 @@ def host(directory: Path, **files: str) -> Tree:
     return Tree(str(directory))
 
 
-def look(tree: Tree, questions: Questions | None = None, **answers: str) -> HostFact:
-    return probe.look(tree, Commands(**answers), questions or Questions())
+def gather(tree: Tree, questions: Questions | None = None, **answers: str) -> HostFact:
+    return probe.gather_facts(tree, Commands(**answers), questions or Questions())
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_distribution(os_release: str, name: str, codename: str) -> None:
 def test_a_bare_host(tmp_path: Path) -> None:
     files = {"proc__sys__kernel__hostname": "n1\n", "proc__meminfo": "MemTotal:       16384000 kB\n"}
     asked = Questions(packages=["munge"], slurm_package="slurm-wlm-basic-plugins")
-    found = look(host(tmp_path, **files), asked, apt_cache=BARE, systemd_detect_virt="podman\n")
+    found = gather(host(tmp_path, **files), asked, apt_cache=BARE, systemd_detect_virt="podman\n")
     assert found["hostname"] == "n1"
     assert found["container"] == "podman"
     assert found["memory_mib"] == 16000
@@ -93,7 +93,7 @@ def test_a_bare_host(tmp_path: Path) -> None:
 
 
 class Told(Commands):
-    """Also answers whole commands, by their first word without its directory."""
+    """Also answers whole commands, by the name of the program without its directory."""
 
     def __call__(self, command: Sequence[str]) -> str:
         if command[0] == "env":
@@ -122,13 +122,13 @@ def test_the_version_of_slurm_is_what_its_programs_tell(tmp_path: Path, told: di
     """The package can have another version than the programs in it."""
     commands = Told(**told, apt_cache=BARE.replace("24.11.5-4", "23.11.4-1.2ubuntu5"))
     questions = Questions(slurm_package="slurm-wlm-basic-plugins")
-    assert probe.look(host(tmp_path), commands, questions)["slurm_version"] == version
+    assert probe.gather_facts(host(tmp_path), commands, questions)["slurm_version"] == version
     assert any(command.startswith("apt") for command in commands.asked) == version.endswith("ubuntu5")
 
 
 def test_apt_is_asked_only_if_it_has_to_be(tmp_path: Path) -> None:
     commands = Commands()
-    assert probe.look(host(tmp_path), commands, Questions())["slurm_version"] == ""
+    assert probe.gather_facts(host(tmp_path), commands, Questions())["slurm_version"] == ""
     assert not [command for command in commands.asked if command.startswith("apt")]
 
 
@@ -145,16 +145,16 @@ half half-installed install slurm-wlm
 def test_packages_and_those_that_are_not_held(tmp_path: Path) -> None:
     names = ["munge", "slurmd", "slurmdbd", "bash"]
     asked = Questions(packages=names, hold=["slurm-wlm", "slurm-wlm-contrib"])
-    found = look(host(tmp_path), asked, dpkg_query=LISTING)
+    found = gather(host(tmp_path), asked, dpkg_query=LISTING)
     assert found["packages"] == {"munge": "0.5", "slurmd": "22.05.8-4"}
     assert found["unheld"] == ["slurm-wlm-nvml-plugin", "slurmctld"]
-    assert look(host(tmp_path), Questions(), dpkg_query=LISTING)["unheld"] == []
+    assert gather(host(tmp_path), Questions(), dpkg_query=LISTING)["unheld"] == []
 
 
 def test_apts_lists_are_fetched_where_there_are_none(tmp_path: Path) -> None:
     commands = Commands()
     questions = Questions(slurm_package="slurm-smd")
-    assert probe.look(host(tmp_path), commands, questions)["slurm_version"] == ""
+    assert probe.gather_facts(host(tmp_path), commands, questions)["slurm_version"] == ""
     asked = [command.partition(" ")[0] for command in commands.asked if command.startswith("apt")]
     assert asked == ["apt-cache", "apt-get", "apt-cache"]
 
@@ -162,7 +162,7 @@ def test_apts_lists_are_fetched_where_there_are_none(tmp_path: Path) -> None:
 def test_candidates(tmp_path: Path) -> None:
     assert probe.candidates(POLICY) == {"slurm-wlm-basic-plugins": "24.11.5-4"}
     commands = Commands(apt_cache=POLICY, apt_get="http://mirror/debian/\nhttp://other/debian/\n")
-    found = probe.look(host(tmp_path), commands, Questions(candidates=["apptainer"]))
+    found = probe.gather_facts(host(tmp_path), commands, Questions(candidates=["apptainer"]))
     assert (found["candidates"], found["mirror"]) == ({}, "http://mirror/debian/")
     assert any("Codename: trixie" in command for command in commands.asked)
 
@@ -190,11 +190,11 @@ n9 planned
 def test_nodes_that_are_not_in_service(tmp_path: Path) -> None:
     """Slurm has a line for each partition and state. Without a running slurmctld, sinfo would wait for it."""
     asked = Questions(nodes=True, made=["slurmctld"])
-    assert look(host(tmp_path), asked, systemctl=SLURMCTLD, timeout=NODES)["out_of_service"] == "n5,n6,n[7-8]"
-    assert look(host(tmp_path), asked, systemctl=SLURMCTLD, timeout="n1 idle\n")["out_of_service"] == ""
-    assert look(host(tmp_path), asked, systemctl=SLURMCTLD)["out_of_service"] is None
-    assert look(host(tmp_path), asked, timeout=NODES)["out_of_service"] is None
-    assert look(host(tmp_path), systemctl=SLURMCTLD, timeout=NODES)["out_of_service"] is None
+    assert gather(host(tmp_path), asked, systemctl=SLURMCTLD, timeout=NODES)["out_of_service"] == "n5,n6,n[7-8]"
+    assert gather(host(tmp_path), asked, systemctl=SLURMCTLD, timeout="n1 idle\n")["out_of_service"] == ""
+    assert gather(host(tmp_path), asked, systemctl=SLURMCTLD)["out_of_service"] is None
+    assert gather(host(tmp_path), asked, timeout=NODES)["out_of_service"] is None
+    assert gather(host(tmp_path), systemctl=SLURMCTLD, timeout=NODES)["out_of_service"] is None
 
 
 def test_files_owners_users_and_an_interrupted_installation(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_files_owners_users_and_an_interrupted_installation(tmp_path: Path) -> N
     os.chmod(tmp_path / "etc", 0o1777)
     user = getpass.getuser()
     questions = Questions(files=["/etc/a", "/etc/b"], paths=["/etc", "/etc/a", "/opt"], users=[user, "no-such"])
-    found = look(tree, questions)
+    found = gather(tree, questions)
     assert found["files"] == {"/etc/a": sha256(b"a\n").hexdigest()}
     group = grp.getgrgid((tmp_path / "etc").stat().st_gid).gr_name
     mode = (tmp_path / "etc/a").stat().st_mode & 0o7777
@@ -229,7 +229,7 @@ def test_programs_that_cannot_run(tmp_path: Path) -> None:
     for name in ("../bin/sh", "run", "all/a", "all/b", "zsh", "line", "some/a", "some/b"):
         os.chmod(tmp_path / "opt" / name, 0o700)
     asked = ["run", "text", "all", "all/*", "none/*", "empty/*", "gone", "zsh", "line", "some/*"]
-    found = look(tree, Questions(programs=["sh", "zsh", *(f"/opt/{name}" for name in asked)]))["programs"]
+    found = gather(tree, Questions(programs=["sh", "zsh", *(f"/opt/{name}" for name in asked)]))["programs"]
     assert found.pop("/opt/line").startswith("line 1: found '#!/bin/\\u0161h\\r', which ends with a carriage return")
     assert found == {
         "zsh": "is missing",
@@ -245,14 +245,14 @@ def test_programs_that_cannot_run(tmp_path: Path) -> None:
 
 def test_scripts_that_nodes_could_not_run(tmp_path: Path) -> None:
     scripts = {"a": "#!/usr/bin/python3\nif True\n", "b": "#!/bin/bash\n# \udcfc\n", "c": "#!/opt/none\n"}
-    assert look(host(tmp_path), Questions(scripts=scripts))["scripts"] == {"a": "line 2: python3: expected ':'"}
+    assert gather(host(tmp_path), Questions(scripts=scripts))["scripts"] == {"a": "line 2: python3: expected ':'"}
 
 
 def test_a_part_of_a_file(tmp_path: Path) -> None:
     tree, asked = host(tmp_path, etc__hosts="x\n# BEGIN\na\n# END\ny\n"), Questions(part=("/etc/hosts", "# {mark}"))
-    assert look(tree, asked)["part"] == sha256(b"a\n").hexdigest()
-    assert look(host(tmp_path, etc__hosts="x\n"), asked)["part"] == ""
-    assert look(host(tmp_path), Questions(part=("/etc/missing", "# {mark}")))["part"] == ""
+    assert gather(tree, asked)["part"] == sha256(b"a\n").hexdigest()
+    assert gather(host(tmp_path, etc__hosts="x\n"), asked)["part"] == ""
+    assert gather(host(tmp_path), Questions(part=("/etc/missing", "# {mark}")))["part"] == ""
 
 
 DF = """\
@@ -269,9 +269,9 @@ Avail   Inodes    IFree File
 def test_free_space(tmp_path: Path) -> None:
     assert probe.free_mib(DF) == {"/var/lib/slurm": 69618, "/full": 3, "/no/inodes": 0, "/fat": 5000, "/btrfs": 5000}
     commands = Commands(timeout=DF)
-    assert probe.look(host(tmp_path), commands, Questions(free=["/full"]))["free_mib"]["/full"] == 3
+    assert probe.gather_facts(host(tmp_path), commands, Questions(free=["/full"]))["free_mib"]["/full"] == 3
     assert [command for command in commands.asked if command.endswith(" /full")]
-    assert probe.look(host(tmp_path), Commands(timeout=DF), Questions())["free_mib"] == {}
+    assert probe.gather_facts(host(tmp_path), Commands(timeout=DF), Questions())["free_mib"] == {}
 
 
 def test_lines_of_the_hosts_file_that_are_not_the_clusters(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_lines_of_the_hosts_file_that_are_not_the_clusters(tmp_path: Path) -> No
 10.0.0.8 n3 n5
 """
     files = {"etc__hosts": text, "proc__sys__kernel__hostname": "n1\n"}
-    found = look(host(tmp_path, **files), Questions(part=("/etc/hosts", "# {mark}")))["other_addresses"]
+    found = gather(host(tmp_path, **files), Questions(part=("/etc/hosts", "# {mark}")))["other_addresses"]
     assert found == {
         "localhost": "127.0.0.1",
         "n2": "127.0.1.1",
@@ -296,12 +296,12 @@ def test_lines_of_the_hosts_file_that_are_not_the_clusters(tmp_path: Path) -> No
         "n3.example.org": "10.0.0.9",
         "n5": "10.0.0.8",
     }
-    assert look(host(tmp_path, etc__other=text), Questions(part=("/etc/other", "# {mark}")))["other_addresses"] == {}
+    assert gather(host(tmp_path, etc__other=text), Questions(part=("/etc/other", "# {mark}")))["other_addresses"] == {}
 
 
 def test_settings_of_the_kernel(tmp_path: Path) -> None:
     files = {"proc__sys__user__max_user_namespaces": "0\n", "proc__sys__kernel__unprivileged_userns_clone": "1\n"}
-    found = look(host(tmp_path, **files))["namespaces"]
+    found = gather(host(tmp_path, **files))["namespaces"]
     assert found == {
         "max_user_namespaces": 0,
         "unprivileged_userns_clone": 1,
@@ -312,15 +312,15 @@ def test_settings_of_the_kernel(tmp_path: Path) -> None:
 def test_numbers_among_the_settings_of_the_kernel(tmp_path: Path) -> None:
     files = {"proc__sys__net__core__somaxconn": "4096\n", "proc__sys__net__ipv4__tcp_rmem": "4096\t131072\t6291456\n"}
     asked = Questions(kernel=("net.core.somaxconn", "net.ipv4.tcp_rmem", "net.core.missing"))
-    assert look(host(tmp_path, **files), asked)["kernel"] == {"net.core.somaxconn": 4096}
+    assert gather(host(tmp_path, **files), asked)["kernel"] == {"net.core.somaxconn": 4096}
 
 
 def test_users_are_asked_for_in_one_call(stand_in: StandIn, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     stand_in("getent", f"echo call >>{calls}\nshift 2\necho 'u1:x:1001:1001::/home/u1:/bin/sh'\nexit 2")
-    (words,) = probe.unknown_users([f"u{number}" for number in range(1, 3001)])
-    assert words.startswith("users of the policy who do not exist: u2, u3, ")
-    assert words.endswith("u21 and 2979 more")
+    (text,) = probe.unknown_users([f"u{number}" for number in range(1, 3001)])
+    assert text.startswith("users of the policy who do not exist: u2, u3, ")
+    assert text.endswith("u21 and 2979 more")
     assert calls.read_text() == "call\n"
 
 
@@ -345,7 +345,7 @@ def test_equal_ids_of_a_directory_have_one_checksum(stand_in: StandIn, tmp_path:
 
     def directory(*lines: str) -> Any:
         stand_in("getent", f"printf '%s\\n' {' '.join(repr(line) for line in lines)}\nexit 2")
-        return look(host(tmp_path), Questions(directory_users=["ulla", "Veit", "wim"]))["directory"]
+        return gather(host(tmp_path), Questions(directory_users=["ulla", "Veit", "wim"]))["directory"]
 
     ulla, veit = "ulla:*:7001:7001:Ulla:/home/ulla:/bin/bash", "veit:*:7002:7000::/home/veit:/bin/sh"
     found = directory(ulla, veit)
@@ -353,26 +353,26 @@ def test_equal_ids_of_a_directory_have_one_checksum(stand_in: StandIn, tmp_path:
     assert directory("Veit:x:7002:7000:Veit V:/h/veit:/bin/sh", ulla) == found
     assert directory(ulla, veit.replace("7000", "7002"))["checksum"] != found["checksum"]
     assert directory(ulla)["unknown"] == 2
-    assert look(host(tmp_path))["directory"] == {"checksum": "", "unknown": 0}
+    assert gather(host(tmp_path))["directory"] == {"checksum": "", "unknown": 0}
 
 
 def test_a_public_key_of_the_host_is_asked_for(tmp_path: Path) -> None:
     ecdsa, ed25519 = (f"etc__ssh__ssh_host_{kind}_key.pub" for kind in ("ecdsa", "ed25519"))
     keys = {ecdsa: "ecdsa-sha2-nistp256 AAAAE2= root@x\n"}
-    assert look(host(tmp_path, **keys), Questions(ssh=True))["host_key"] == "ecdsa-sha2-nistp256 AAAAE2="
+    assert gather(host(tmp_path, **keys), Questions(ssh=True))["host_key"] == "ecdsa-sha2-nistp256 AAAAE2="
     keys[ed25519] = "ssh-ed25519 AAAAC3 root@x\n"
-    found = look(host(tmp_path, **keys), Questions(ssh=True))
+    found = gather(host(tmp_path, **keys), Questions(ssh=True))
     assert (found["host_key"], found["sshd"]) == ("ssh-ed25519 AAAAC3", "all")
-    assert look(host(tmp_path), Questions())["host_key"] == ""
+    assert gather(host(tmp_path), Questions())["host_key"] == ""
     (tmp_path / ed25519.replace("__", "/")).write_text("no key\n")
-    assert look(host(tmp_path), Questions(ssh=True))["host_key"] == "ecdsa-sha2-nistp256 AAAAE2="
+    assert gather(host(tmp_path), Questions(ssh=True))["host_key"] == "ecdsa-sha2-nistp256 AAAAE2="
 
 
 def test_only_lines_that_the_collection_writes_are_known_hosts(tmp_path: Path) -> None:
     lines = ["# Managed", "n1,10.0.0.1 ssh-ed25519 AAAA", "@revoked n2 ssh-rsa AAAA", "n3 ssh-rsa AAAA comment"]
     there = host(tmp_path, etc__ssh__ssh_known_hosts2="\n".join(lines))
-    assert look(there, Questions(known_hosts=True))["known_hosts"] == [lines[1]]
-    assert look(there, Questions())["known_hosts"] == []
+    assert gather(there, Questions(known_hosts=True))["known_hosts"] == [lines[1]]
+    assert gather(there, Questions())["known_hosts"] == []
 
 
 def test_the_release_that_a_host_may_run(tmp_path: Path) -> None:
@@ -383,15 +383,15 @@ def test_the_release_that_a_host_may_run(tmp_path: Path) -> None:
     state.mkdir(parents=True)
     (state / "job_state").write_bytes(head)
     asked = Questions(slurm_package="slurm-wlm-basic-plugins", state_directory="/var/lib/slurm/slurmctld")
-    bare = look(tree, asked, apt_cache=BARE)["slurm"]
+    bare = gather(tree, asked, apt_cache=BARE)["slurm"]
     assert bare == {"installed": "", "candidate": "24.11.5-4", "state_protocol": 11520}
     commands = Told(slurmd="slurm-wlm 26.05.5\n", apt_cache=BARE)
-    found = probe.look(tree, commands, Questions(slurm_package="slurm-wlm-basic-plugins"))["slurm"]
+    found = probe.gather_facts(tree, commands, Questions(slurm_package="slurm-wlm-basic-plugins"))["slurm"]
     assert found == {"installed": "26.05.5", "candidate": "", "state_protocol": 0}
 
 
 def test_apt_downloads_its_lists_before_it_is_asked_again(tmp_path: Path) -> None:
     commands = Commands(apt_cache=BARE)
-    probe.look(host(tmp_path), commands, Questions(slurm_package="slurm-wlm-basic-plugins", update_lists=True))
+    probe.gather_facts(host(tmp_path), commands, Questions(slurm_package="slurm-wlm-basic-plugins", update_lists=True))
     apt = [command for command in commands.asked if command.startswith("apt")]
     assert apt == ["apt-get --quiet=2 update", "apt-cache policy slurm-wlm-basic-plugins"]

@@ -149,7 +149,7 @@ def test_times_of_systemd(value: str) -> None:
 
 @pytest.mark.parametrize("value", TIMES)
 def test_times_without_systemd(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_checks, "said", lambda _command: None)
+    monkeypatch.setattr(file_checks, "run_check", lambda _command: None)
     assert systemd.calendar(value) == value
 
 
@@ -175,7 +175,7 @@ def test_times_without_systemd(value: str, monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_what_is_no_time_is_refused_without_systemd(value: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_checks, "said", lambda _command: None)
+    monkeypatch.setattr(file_checks, "run_check", lambda _command: None)
     with pytest.raises(ValueError, match=reason) as error:
         systemd.calendar(value)
     assert "allowed: " in str(error.value)

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A change that the host takes back unless it is proved. systemd and sshd are stand-ins; tests/integration has them."""
+"""A change that the host takes back unless it is confirmed. systemd and sshd are stand-ins here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import access_change
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.access_change import (
     AccessChange,
-    UnprovedError,
+    UnconfirmedError,
     reloads,
     undo_script,
 )
@@ -26,7 +26,7 @@ class Host:
 
     def __init__(self, directory: Path) -> None:
         self.present, self.new, self.gone = (directory / name for name in ("present", "new file", "gone"))
-        self.present.write_text("former\n")
+        self.present.write_text("previous\n")
         self.present.chmod(0o640)
         self.gone.write_text("gone\n")
         self.log = directory / "log"
@@ -39,9 +39,9 @@ class Host:
         self.change.apply(files, [str(self.gone)])
 
     @property
-    def is_former(self) -> bool:
+    def is_previous(self) -> bool:
         """Whether the files are as before, and nothing is kept."""
-        files = self.present.read_text() == "former\n" and self.gone.exists() and not self.new.exists()
+        files = self.present.read_text() == "previous\n" and self.gone.exists() and not self.new.exists()
         return files and self.present.stat().st_mode & 0o777 == 0o640 and [*self.kept.parent.glob("*")] == []
 
     def undo(self) -> None:
@@ -58,41 +58,44 @@ def host(tmp_path: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> 
     return host
 
 
-def test_the_timer_starts_before_the_change_and_ends_with_the_proof(host: Host) -> None:
+def test_the_timer_starts_before_the_change_and_ends_with_the_confirmation(host: Host) -> None:
     host.apply()
     assert host.present.read_text() == host.new.read_text() == "wanted\n"
     assert not host.gone.exists()
-    assert host.change.unproved
-    assert "systemd-run former\n" in host.log.read_text()
+    assert host.change.unconfirmed
+    assert "systemd-run previous\n" in host.log.read_text()
     assert "sshd wanted\n" in host.log.read_text()
-    host.change.prove()
-    assert not host.change.unproved
+    host.change.confirm()
+    assert not host.change.unconfirmed
     assert host.present.read_text() == "wanted\n"
     assert [*host.kept.parent.glob("*")] == []
 
 
-def test_the_timer_restores_the_former_files(host: Host) -> None:
+def test_the_timer_restores_the_previous_files(host: Host) -> None:
     host.apply()
     host.undo()
-    assert host.is_former
-    with pytest.raises(UnprovedError, match="the host has taken it back"):
-        host.change.prove()
+    assert host.is_previous
+    with pytest.raises(
+        UnconfirmedError,
+        match="the host has restored the previous files, since no new connection confirmed the change within 120 s",
+    ):
+        host.change.confirm()
 
 
-def test_a_proof_that_comes_first_wins(host: Host) -> None:
+def test_a_confirmation_that_comes_first_wins(host: Host) -> None:
     host.apply()
     script = (host.kept / "undo").read_text()
-    host.change.prove()
+    host.change.confirm()
     subprocess.run(["/bin/sh", "-c", script], check=True)
     assert host.present.read_text() == host.new.read_text() == "wanted\n"
 
 
-def test_the_run_restores_the_former_files(host: Host) -> None:
+def test_the_run_restores_the_previous_files(host: Host) -> None:
     host.apply()
     host.change.take_back()
-    assert host.is_former
+    assert host.is_previous
     host.change.take_back()
-    assert host.is_former, "a second time, there is nothing to take back"
+    assert host.is_previous, "a second time, there is nothing to take back"
 
 
 @pytest.mark.parametrize("broken", ["sshd", "systemd-run"])
@@ -100,7 +103,7 @@ def test_nothing_stays_of_what_sshd_refuses_or_no_timer_watches(host: Host, stan
     stand_in(broken, "echo no good >&2; exit 255")
     with pytest.raises(FileError, match="no good"):
         host.apply()
-    assert host.is_former
+    assert host.is_previous
 
 
 def test_a_command_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +112,7 @@ def test_a_command_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch
             raise subprocess.TimeoutExpired(command, 60)
 
     monkeypatch.setattr(subprocess, "run", late)
-    with pytest.raises(FileError, match="no end within 60 s"):
+    with pytest.raises(FileError, match="did not end within 60 s"):
         access_change.start_timer("x", ["true"])
 
 

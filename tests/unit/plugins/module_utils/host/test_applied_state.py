@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Notes about what modules have made hold until anything of it changes."""
+"""Records of what modules have applied hold until anything of it changes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ UNITS = applied_state.units(SHOWN)
 
 
 @pytest.fixture(name="key", autouse=True)
-def kept_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file with a note about it and about munge, with a directory and a file that must not exist."""
+def kept_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with a record of it and of munge, with a directory and a file that must not exist."""
 
     def own(path: str, content: bytes, mode: int) -> files.File:
         return files.File(path, content, getpass.getuser(), mode)
 
-    monkeypatch.setattr(applied_state, "NOTES", str(tmp_path / "notes"))
+    monkeypatch.setattr(applied_state, "RECORDS", str(tmp_path / "records"))
     monkeypatch.setattr(applied_state, "File", own)
     (tmp_path / "checks").mkdir()
     (key := tmp_path / "munge.key").write_text("a")
@@ -46,13 +46,13 @@ def kept_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def holds(units: dict[str, applied_state.Unit] = UNITS) -> bool:
-    """Whether the note holds."""
+    """Whether the record holds."""
     return applied_state.holding(["munge", "slurmd"], units) == {"munge": DIGEST}
 
 
-def test_a_note_holds_while_nothing_changes(tmp_path: Path) -> None:
+def test_a_record_holds_while_nothing_changes(tmp_path: Path) -> None:
     assert holds()
-    assert (tmp_path / "notes/munge").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "records/munge").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_a_note_holds_while_nothing_changes(tmp_path: Path) -> None:
         lambda key: os.utime(key, ns=(0, key.stat().st_mtime_ns)),
         lambda key: key.with_name("absent").touch(),
         lambda key: (key.parent / "checks/left").touch(),
-        lambda key: (key.parent / "notes/munge").write_text("{"),
-        lambda key: (key.parent / "notes/munge").write_text("[]"),
+        lambda key: (key.parent / "records/munge").write_text("{"),
+        lambda key: (key.parent / "records/munge").write_text("[]"),
     ],
 )
 def test_any_change_of_a_file_ends_it(key: Path, change: Callable[[Path], object]) -> None:
@@ -84,12 +84,12 @@ def test_any_change_of_the_service_ends_it(name: str, value: str) -> None:
     assert not holds({})
 
 
-def test_a_run_without_a_checksum_removes_the_note(tmp_path: Path) -> None:
+def test_a_run_without_a_checksum_removes_the_record(tmp_path: Path) -> None:
     applied_state.keep("munge", "", [])
-    assert not (tmp_path / "notes/munge").exists()
+    assert not (tmp_path / "records/munge").exists()
     assert not holds()
 
 
-def test_files_without_a_service_have_notes_as_well(key: Path) -> None:
+def test_files_without_a_service_have_records_as_well(key: Path) -> None:
     applied_state.keep("slurm_health", DIGEST, [str(key)])
     assert applied_state.holding(["slurm_health"], UNITS) == {"slurm_health": DIGEST}

@@ -37,7 +37,7 @@ def test_times_of_a_timer(times: str) -> None:
 
 @with_systemd
 @pytest.mark.parametrize(
-    ("path", "text", "words"),
+    ("path", "text", "message"),
     [
         ("some.service", "[Service]\nExecStart=/bin/true\nTimeoutStartSec=soon\n", "line 3, TimeoutStartSec=soon:"),
         ("some.service", "[Service]\n", "Service has no ExecStart="),
@@ -48,10 +48,10 @@ def test_times_of_a_timer(times: str) -> None:
         ("some.timer", "[Timer]\nOnBootSec=1 fortnight\n", "OnBootSec=1 fortnight"),
     ],
 )
-def test_units_that_systemd_refuses(path: str, text: str, words: str) -> None:
+def test_units_that_systemd_refuses(path: str, text: str, message: str) -> None:
     messages = refused({f"{UNITS}/{path}": text})
     assert len(messages) == 1
-    assert words in messages[0]
+    assert message in messages[0]
     assert "gpucluster-check" not in messages[0]
 
 
@@ -125,7 +125,7 @@ def test_a_file_is_checked_with_a_new_one_that_it_names(row: Path) -> None:
 
 def test_nothing_runs_for_files_that_are_as_wanted(row: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (row / "a.conf").write_text("bad\n")
-    monkeypatch.setattr(file_checks, "said", None)
+    monkeypatch.setattr(file_checks, "run_check", None)
     write([wanted(row / "a.conf", "bad\n")])
 
 

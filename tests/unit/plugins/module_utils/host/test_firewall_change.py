@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import file_checks, firewall_change
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.access_change import UnprovedError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.access_change import UnconfirmedError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import FileError
 from programs import StandIn
 
@@ -34,7 +34,7 @@ class Host:
 
     @property
     def rules(self) -> Path:
-        """The file of proved rules."""
+        """The file of confirmed rules."""
         return self.root / "firewall.nft"
 
     @property
@@ -43,11 +43,11 @@ class Host:
         path = self.root / "kernel"
         return path.read_text() if path.exists() else ""
 
-    def proved(self, text: str) -> None:
-        """Put rules into force, and prove them."""
+    def confirmed(self, text: str) -> None:
+        """Put rules into force, and confirm them."""
         (self.root / firewall_change.UNIT).write_text("unit\n")
         firewall_change.apply(text, text.strip() * 2)
-        firewall_change.prove()
+        firewall_change.confirm()
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def host(tmp_path: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> 
     nft.write_text("#!/bin/sh" + NFT.format(root=tmp_path))
     nft.chmod(0o755)
     monkeypatch.setattr(firewall_change, "NFT", str(nft))
-    for name, path in (("RULES", "firewall.nft"), ("NOTE", "note"), ("PENDING", "note.new"), ("UNITS", "")):
+    for name, path in (("RULES", "firewall.nft"), ("RECORD", "record"), ("PENDING", "record.new"), ("UNITS", "")):
         monkeypatch.setattr(firewall_change, name, str(tmp_path / path))
     check = next(check for check in file_checks.CHECKS if check.program == "nft")
     own = check._replace(paths=rf"{tmp_path}/firewall\.nft\.new", command=(str(nft), *check.command[1:]))
@@ -72,12 +72,12 @@ def test_a_bare_host_has_no_firewall(host: Host) -> None:
     assert host.kernel == ""
 
 
-def test_rules_are_proved_and_noted(host: Host) -> None:
+def test_rules_are_confirmed_and_recorded(host: Host) -> None:
     (host.root / firewall_change.UNIT).write_text("unit\n")
     firewall_change.apply("a\n", "digest")
     assert (host.kernel, host.rules.exists()) == ("a\n", False), "a boot would not load them"
     assert firewall_change.state() == firewall_change.INCOMPLETE
-    firewall_change.prove()
+    firewall_change.confirm()
     assert (host.kernel, host.rules.read_text(), firewall_change.state()) == ("a\n", "a\n", "digest")
     assert not Path(firewall_change.PENDING).exists()
 
@@ -85,25 +85,25 @@ def test_rules_are_proved_and_noted(host: Host) -> None:
 @pytest.mark.parametrize("earlier", [True, False])
 def test_the_timer_takes_rules_back(host: Host, earlier: bool) -> None:
     if earlier:
-        host.proved("a\n")
+        host.confirmed("a\n")
     firewall_change.apply("b\n", "other")
     assert host.kernel == "b\n"
     subprocess.run(["/bin/sh", "-c", firewall_change.undo_script()], check=True)
     assert host.kernel == ("a\n" if earlier else "")
-    with pytest.raises(UnprovedError):
-        firewall_change.prove()
+    with pytest.raises(UnconfirmedError, match="the host has restored the previous rules, since no new connection"):
+        firewall_change.confirm()
     assert host.kernel == ("a\n" if earlier else "")
 
 
-def test_a_proof_that_comes_first_wins(host: Host) -> None:
-    host.proved("a\n")
+def test_a_confirmation_that_comes_first_wins(host: Host) -> None:
+    host.confirmed("a\n")
     subprocess.run(["/bin/sh", "-c", firewall_change.undo_script()], check=True)
     firewall_change.take_back()
     assert (host.kernel, host.rules.read_text()) == ("a\n", "a\n")
 
 
 def test_the_run_takes_rules_back(host: Host) -> None:
-    host.proved("a\n")
+    host.confirmed("a\n")
     firewall_change.apply("b\n", "other")
     firewall_change.take_back()
     assert (host.kernel, host.rules.read_text()) == ("a\n", "a\n")
@@ -111,7 +111,7 @@ def test_the_run_takes_rules_back(host: Host) -> None:
 
 
 def test_nothing_stays_of_what_nft_refuses_or_no_timer_watches(host: Host, stand_in: StandIn) -> None:
-    host.proved("a\n")
+    host.confirmed("a\n")
     (host.root / "refused").write_text("1")
     with pytest.raises(FileError, match=r"firewall\.nft\.new was not written, since nft refuses it: Error: refused"):
         firewall_change.apply("b\n", "other")
@@ -122,10 +122,10 @@ def test_nothing_stays_of_what_nft_refuses_or_no_timer_watches(host: Host, stand
     assert (host.kernel, firewall_change.state()) == ("a\n", "aa")
 
 
-@pytest.mark.parametrize("path", ["firewall.nft", firewall_change.UNIT, "kernel", "note"])
+@pytest.mark.parametrize("path", ["firewall.nft", firewall_change.UNIT, "kernel", "record"])
 @pytest.mark.parametrize("change", ["other", "gone"])
 def test_drift_is_seen(host: Host, path: str, change: str) -> None:
-    host.proved("a\n")
+    host.confirmed("a\n")
     assert firewall_change.state() == "aa"
     if change == "gone":
         (host.root / path).unlink()
@@ -135,16 +135,16 @@ def test_drift_is_seen(host: Host, path: str, change: str) -> None:
 
 
 def test_a_boot_without_the_rules_is_drift(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.proved("a\n")
+    host.confirmed("a\n")
     monkeypatch.setattr(firewall_change, "enabled", lambda: False)
     assert firewall_change.state() == firewall_change.INCOMPLETE
 
 
-@pytest.mark.parametrize("proved", [True, False])
-def test_removal_leaves_nothing(host: Host, proved: bool) -> None:
-    host.proved("a\n")
-    if not proved:
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_removal_leaves_nothing(host: Host, confirmed: bool) -> None:
+    host.confirmed("a\n")
+    if not confirmed:
         firewall_change.apply("b\n", "other")
     firewall_change.remove()
     assert firewall_change.state() == host.kernel == ""
-    assert [*host.root.glob("firewall*"), *host.root.glob("note*"), *host.root.glob("*.service")] == []
+    assert [*host.root.glob("firewall*"), *host.root.glob("record*"), *host.root.glob("*.service")] == []

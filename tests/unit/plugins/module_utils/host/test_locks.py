@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.locks import LockError, accounts_locked, locked
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import call_with_timeout
 
 HOLD = "from fcntl import *; import time; f = open('{}', 'a'); {}(f, LOCK_EX); print(flush=True); time.sleep(99)"
 
@@ -26,8 +26,8 @@ HOLD = "from fcntl import *; import time; f = open('{}', 'a'); {}(f, LOCK_EX); p
 @contextmanager
 def held(path: Path, call: str = "flock") -> Iterator[int]:
     """Another process holds the lock of a file; its process id."""
-    words = [sys.executable, "-c", HOLD.format(path, call)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", HOLD.format(path, call)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
         yield process.pid
@@ -110,7 +110,9 @@ def test_the_lock_of_the_account_files_is_that_of_useradd(directory: Path) -> No
 def test_a_process_that_cannot_be_ended_does_not_keep_a_lock(directory: Path) -> None:
     """It waits for a lost server of NFS for ever, and the next run has to repair just that."""
     with locked("storage", 0):
-        opened = in_time(lambda: [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")], 30)
+        opened = call_with_timeout(
+            lambda: [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")], 30
+        )
         assert str(directory / "storage") not in opened
         with open(directory / "storage", "a", encoding="utf-8") as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Scripts that cannot run, beside what execve(2) and the interpreters do with them."""
+"""Scripts that cannot run, compared with what execve(2) and the interpreters do with them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ RETURNED = "which ends with a carriage return (CR LF)"
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         (b"#!/bin/bash\r\nexit 0\r\n", f"line 1: found '#!/bin/bash\\r', {RETURNED}, a part of the last word for"),
         (b"#!/bin/bash -e\r\nexit 0\r\n", RETURNED),
@@ -103,8 +103,8 @@ RETURNED = "which ends with a carriage return (CR LF)"
         (b"#!/usr/bin/env bash -e\n", "of which env makes one word, 'bash -e'"),
     ],
 )
-def test_what_cannot_run_is_refused_with_its_line(content: bytes, words: str) -> None:
-    assert words in refusal(content)
+def test_what_cannot_run_is_refused_with_its_line(content: bytes, message: str) -> None:
+    assert message in refusal(content)
 
 
 def test_python_is_checked_where_it_runs_and_not_run(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import (
     Lowest,
-    Noted,
+    PeopleRecord,
     conflicts,
     differences,
     edited,
     fingerprint,
+    homes_to_check,
     lowest,
     new_texts,
-    unproven_homes,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PeoplePlan, PlanError, read_plan
 
@@ -39,12 +39,12 @@ def plan(*users: dict[str, Any], groups: Any = (VISION,)) -> PeoplePlan:
     return read_plan(json.dumps({"source": "list", "groups": list(groups), "users": users}))
 
 
-def found(*users: dict[str, Any], noted: Noted | None = None, texts: Any = None, **more: Any) -> list[str]:
+def found(*users: dict[str, Any], record: PeopleRecord | None = None, texts: Any = None, **more: Any) -> list[str]:
     """The conflicts of a plan with these users."""
-    return conflicts(plan(*users, **more), texts or made(ALICE), noted or Noted(), Lowest(), {})
+    return conflicts(plan(*users, **more), texts or applied(ALICE), record or PeopleRecord(), Lowest(), {})
 
 
-def made(*users: dict[str, Any], texts: dict[str, str] | None = None, **more: Any) -> dict[str, str]:
+def applied(*users: dict[str, Any], texts: dict[str, str] | None = None, **more: Any) -> dict[str, str]:
     """The texts after a plan with these users."""
     return new_texts(plan(*users, **more), texts or BARE)
 
@@ -56,7 +56,7 @@ def line(texts: dict[str, str], file: str, name: str) -> str:
 
 
 def test_new_users_and_groups_are_added_at_the_end() -> None:
-    texts = made(ALICE, BOB)
+    texts = applied(ALICE, BOB)
     added = {name: text.removeprefix(BARE[name]) for name, text in texts.items()}
     assert added == {
         "passwd": "alice:x:5001:5001:Alice Example:/home/alice:/bin/bash\nbob:x:5002:5002::/home/bob:/bin/bash\n",
@@ -64,17 +64,17 @@ def test_new_users_and_groups_are_added_at_the_end() -> None:
         "group": "vision:x:6001:alice\npeople:x:967:alice,bob\nalice:x:5001:\nbob:x:5002:\n",
         "gshadow": "vision:!::alice\npeople:!::alice,bob\nalice:!::\nbob:!::\n",
     }
-    assert made(ALICE, BOB, texts=texts) == texts
+    assert applied(ALICE, BOB, texts=texts) == texts
 
 
 def test_the_primary_group_can_be_one_of_the_plan() -> None:
-    texts = made({**BOB, "gid": 6001})
+    texts = applied({**BOB, "gid": 6001})
     assert line(texts, "passwd", "bob").startswith("bob:x:5002:6001:")
     assert "bob:" not in texts["group"]
 
 
 def test_a_host_without_gshadow_gets_none() -> None:
-    assert made(ALICE, texts={name: text for name, text in BARE.items() if name != "gshadow"}).keys() == {
+    assert applied(ALICE, texts={name: text for name, text in BARE.items() if name != "gshadow"}).keys() == {
         "passwd",
         "shadow",
         "group",
@@ -86,42 +86,42 @@ def test_a_host_without_gshadow_gets_none() -> None:
     [("$6$hash", "!$6$hash"), ("!$6$hash", "!!$6$hash"), ("*", "!*"), ("!", "!!")],
 )
 def test_a_suspended_user_gets_the_password_back(password: str, suspended: str) -> None:
-    before = made(ALICE)
+    before = applied(ALICE)
     before["shadow"] = before["shadow"].replace("alice:*:", f"alice:{password}:")
-    barred = made({**ALICE, "state": "suspended"}, texts=before)
+    barred = applied({**ALICE, "state": "suspended"}, texts=before)
     assert line(barred, "shadow", "alice") == f"alice:{suspended}::::::1:"
-    assert made({**ALICE, "state": "suspended"}, texts=barred) == barred
-    assert made(ALICE, texts=barred) == before
+    assert applied({**ALICE, "state": "suspended"}, texts=barred) == barred
+    assert applied(ALICE, texts=barred) == before
 
 
 def test_no_way_back_leads_to_an_empty_password() -> None:
-    before = made(ALICE)
+    before = applied(ALICE)
     before["shadow"] = before["shadow"].replace("alice:*::::::::".removesuffix(":"), "alice:!::::::1:")
     assert line(before, "shadow", "alice") == "alice:!::::::1:"
-    assert line(made(ALICE, texts=before), "shadow", "alice") == "alice:*:::::::"
+    assert line(applied(ALICE, texts=before), "shadow", "alice") == "alice:*:::::::"
 
 
 def test_an_absent_user_leaves_nothing_but_the_home() -> None:
-    before = made(ALICE, BOB)
+    before = applied(ALICE, BOB)
     before["group"] = before["group"].replace("audio:x:29:eve", "audio:x:29:eve,alice")
-    gone = made({**ALICE, "state": "absent"}, BOB, texts=before)
+    gone = applied({**ALICE, "state": "absent"}, BOB, texts=before)
     assert not [text for text in gone.values() if "alice" in text]
     assert "audio:x:29:eve\n" in gone["group"]
     assert gone["group"].endswith("vision:x:6001:\npeople:x:967:bob\nbob:x:5002:\n")
 
 
 def test_drift_is_repaired_and_the_rest_stays() -> None:
-    wanted = made(ALICE, BOB)
+    wanted = applied(ALICE, BOB)
     drifted = {
         **wanted,
         "passwd": wanted["passwd"].replace("alice:x:5001", "alice:x:1234").replace("/bin/bash\nbob", "/bin/zsh\nbob"),
         "group": wanted["group"].replace("vision:x:6001:alice", "vision:x:6002:eve"),
     }
-    after = made(ALICE, BOB, texts=drifted)
+    after = applied(ALICE, BOB, texts=drifted)
     assert after["passwd"] == wanted["passwd"]
     assert line(after, "group", "vision") == "vision:x:6001:eve,alice"
-    everything = Noted(users={"alice": 5001, "bob": 5002}, groups={"vision": 6001})
-    assert found(ALICE, BOB, noted=everything, texts=drifted) == []
+    everything = PeopleRecord(users={"alice": 5001, "bob": 5002}, groups={"vision": 6001})
+    assert found(ALICE, BOB, record=everything, texts=drifted) == []
     assert found(ALICE, BOB, texts=drifted) == [
         "user alice has uid 1234 here, and 5001 in the plan",
         "group vision has gid 6002 here, and 6001 in the plan",
@@ -129,9 +129,9 @@ def test_drift_is_repaired_and_the_rest_stays() -> None:
 
 
 def test_further_fields_of_the_full_name_are_the_users_own() -> None:
-    before = made(ALICE)
+    before = applied(ALICE)
     before["passwd"] = before["passwd"].replace("Alice Example", "Alice E.,Room 7,,")
-    assert ":Alice Example,Room 7,,:" in made(ALICE, texts=before)["passwd"]
+    assert ":Alice Example,Room 7,,:" in applied(ALICE, texts=before)["passwd"]
 
 
 @pytest.mark.parametrize(
@@ -139,22 +139,26 @@ def test_further_fields_of_the_full_name_are_the_users_own() -> None:
     [
         ([BOB], [], []),
         ([{**ALICE, "uid": 5009}], [VISION], ["user alice has uid 5001 here, and 5009 in the plan"]),
-        ([{"name": "bob", "uid": 1001, "gid": 5002}], [], ["uid 1001 of user bob is that of eve here"]),
-        ([{"name": "bob", "uid": 5002, "gid": 1001}], [], ["gid 1001 of group bob is that of eve here"]),
-        ([{"name": "lp", "uid": 5002}], [], ["user lp is one of the system's here, with uid 7"]),
-        ([{"name": "lp", "uid": 7, "state": "absent"}], [], ["user lp is one of the system's here, with uid 7"]),
+        ([{"name": "bob", "uid": 1001, "gid": 5002}], [], ["uid 1001 of user bob belongs to user eve here"]),
+        ([{"name": "bob", "uid": 5002, "gid": 1001}], [], ["gid 1001 of group bob belongs to group eve here"]),
+        ([{"name": "lp", "uid": 5002}], [], ["user lp is a system user here, with uid 7"]),
+        ([{"name": "lp", "uid": 7, "state": "absent"}], [], ["user lp is a system user here, with uid 7"]),
         (
             [{"name": "bob", "uid": 900, "gid": 5002}],
             [],
-            ["uid 900 of user bob is one of the system's, below 1000 or nobody's"],
+            ["uid 900 of user bob is reserved for the system: below 1000, or the id of nobody"],
         ),
         (
             [{"name": "bob", "uid": 65534, "gid": 5002}],
             [],
-            ["uid 65534 of user bob is one of the system's, below 1000 or nobody's"],
+            ["uid 65534 of user bob is reserved for the system: below 1000, or the id of nobody"],
         ),
-        ([], [{"name": "ops", "gid": 27}], ["gid 27 of group ops is one of the system's, below 1000 or nobody's"]),
-        ([{**BOB, "home": "/home/eve"}], [], ["home /home/eve of user bob is that of eve here"]),
+        (
+            [],
+            [{"name": "ops", "gid": 27}],
+            ["gid 27 of group ops is reserved for the system: below 1000, or the id of nobody"],
+        ),
+        ([{**BOB, "home": "/home/eve"}], [], ["home /home/eve of user bob belongs to user eve here"]),
         ([], [{"name": "eve", "gid": 6009}], ["group eve has gid 1001 here, and 6009 in the plan"]),
         ([{**ALICE, "state": "absent"}, {**BOB, "uid": 5001}], [VISION], []),
     ],
@@ -166,19 +170,19 @@ def test_conflicts(users: list[dict[str, Any]], groups: list[dict[str, Any]], ex
 def test_homes_of_others_are_conflicts() -> None:
     owners = {"/home/alice": 2001}
     of_alice = plan(ALICE)
-    assert conflicts(of_alice, BARE, Noted(), Lowest(), owners) == [
+    assert conflicts(of_alice, BARE, PeopleRecord(), Lowest(), owners) == [
         "home /home/alice of user alice belongs to uid 2001 here"
     ]
-    assert conflicts(of_alice, BARE, Noted(), Lowest(), {"/home/alice": 0}) == []
-    assert unproven_homes(of_alice, BARE, Noted()) == ["/home/alice"]
-    assert unproven_homes(of_alice, made(ALICE), Noted(users={"alice": 5001})) == []
+    assert conflicts(of_alice, BARE, PeopleRecord(), Lowest(), {"/home/alice": 0}) == []
+    assert homes_to_check(of_alice, BARE, PeopleRecord()) == ["/home/alice"]
+    assert homes_to_check(of_alice, applied(ALICE), PeopleRecord(users={"alice": 5001})) == []
 
 
 def test_a_taken_id_of_the_group_of_all_people_has_a_way_out() -> None:
     taken = {**BARE, "group": BARE["group"] + "docker:x:967:\n"}
-    (said,) = conflicts(plan(BOB), taken, Noted(), Lowest(), {})
-    assert said == "gid 967 of group people is that of docker here; give group people another gid in the plan"
-    assert conflicts(plan(BOB, groups=[{"name": "people", "gid": 6000}]), taken, Noted(), Lowest(), {}) == []
+    (said,) = conflicts(plan(BOB), taken, PeopleRecord(), Lowest(), {})
+    assert said == "gid 967 of group people belongs to group docker here; give group people another gid in the plan"
+    assert conflicts(plan(BOB, groups=[{"name": "people", "gid": 6000}]), taken, PeopleRecord(), Lowest(), {}) == []
 
 
 def test_the_lowest_ids() -> None:
@@ -189,7 +193,7 @@ def test_the_lowest_ids() -> None:
 def test_differences_have_no_passwords() -> None:
     before = {name: text.replace("eve:x:", "eve:$1$old:") for name, text in BARE.items()}
     eve = {"name": "eve", "uid": 1001, "state": "suspended"}
-    changes = differences(before, made(eve, texts=before, groups=[]))
+    changes = differences(before, applied(eve, texts=before, groups=[]))
     names = ["group people", "group in gshadow people", "login of eve", "user eve"]
     assert [change["what"] for change in changes] == names
     assert "$" not in json.dumps(changes)
@@ -202,9 +206,9 @@ def test_lines_are_replaced_where_they_are() -> None:
 
 
 def test_the_note_sees_what_the_plan_decides_and_nothing_else() -> None:
-    texts = made(ALICE, BOB)
-    noted = Noted(users={"alice": 5001, "bob": 5002}, groups={"vision": 6001, "people": 967}, absent=["carol"])
-    before = fingerprint(noted, texts, {})
+    texts = applied(ALICE, BOB)
+    record = PeopleRecord(users={"alice": 5001, "bob": 5002}, groups={"vision": 6001, "people": 967}, absent=["carol"])
+    before = fingerprint(record, texts, {})
     same = [
         ("shadow", "alice:*:", "alice:$6$new:"),
         ("passwd", "eve:x:1001", "eve:x:1002"),
@@ -223,8 +227,8 @@ def test_the_note_sees_what_the_plan_decides_and_nothing_else() -> None:
     for changes, is_same in ((same, True), (other, False)):
         for file, old, new in changes:
             assert old in texts[file]
-            assert (fingerprint(noted, {**texts, file: texts[file].replace(old, new)}, {}) == before) is is_same, new
-    assert fingerprint(noted, texts, {"file": 1}) != before
+            assert (fingerprint(record, {**texts, file: texts[file].replace(old, new)}, {}) == before) is is_same, new
+    assert fingerprint(record, texts, {"file": 1}) != before
 
 
 @pytest.mark.parametrize(

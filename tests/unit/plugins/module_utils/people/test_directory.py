@@ -20,7 +20,7 @@ VEIT = "veit:*:7002:7000::/home/veit:/bin/bash\n"
 
 
 def answer(checksum: str, unknown: int = 0) -> dict[str, Any]:
-    """The answer of a host to the look."""
+    """The fact of a host about its users."""
     return {"checksum": checksum, "unknown": unknown}
 
 

@@ -90,7 +90,7 @@ def test_processes_with_subordinate_ids_are_those_of_the_user(tmp_path: Path) ->
         33: process("other", 1, 200001),
     }
     assert outside_jobs(ids, running) == [31, 32]
-    # 65534 is nobody's: ranges that somebody has made too low.
+    # 65534 is nobody's: ranges that somebody has set too low.
     running[34] = process("of another user", 1, 65534)
     assert outside_jobs([range(5001, 5002), range(65000, 66000)], running) == []
     assert sessions.all_ids({5001: "carl"}, str(tmp_path / "none")) == [range(5001, 5002)]
@@ -128,7 +128,7 @@ def test_processes_of_jobs_go_on_and_stopped_ones_stay_stopped(monkeypatch: pyte
     of_job, suspended, left = (subprocess.Popen(["/bin/sleep", "60"], user=uid) for _number in range(3))
     os.kill(suspended.pid, 19)
     monkeypatch.setattr(sessions, "belongs_to_job", lambda pid, _running: pid != left.pid)
-    monkeypatch.setattr(sessions, "PATIENCE", -1.0)  # at once
+    monkeypatch.setattr(sessions, "TIMEOUT", -1.0)  # at once
     assert sessions.end({uid: "nobody-here"}, lambda _name: None) == 0
     assert left.wait(5) == -9
     states = [Path(f"/proc/{one.pid}/stat").read_text().split()[2] for one in (of_job, suspended)]

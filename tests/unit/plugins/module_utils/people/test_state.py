@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The note about the people of a host, and keys."""
+"""The record of the people of a host, and keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people import state
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import Noted, new_texts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import PeopleRecord, new_texts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.messages import host_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PeoplePlan, read_plan
 
@@ -27,45 +27,45 @@ def host_with_a_plan(tmp_path: Path) -> Path:
         (tmp_path / "etc" / name).write_text(text)
     (tmp_path / state.KEYS[1:]).mkdir(parents=True)
     (tmp_path / state.key_path("alice")[1:]).write_text(state.key_text(plan.users[0]) or "")
-    write_note(tmp_path, plan, Noted(left={"dave": 5009}))
+    write_record(tmp_path, plan, PeopleRecord(left={"dave": 5009}))
     return tmp_path
 
 
-def write_note(root: Path, plan: PeoplePlan, before: Noted) -> None:
-    """Write the note of a run."""
-    path = root / state.NOTE[1:]
+def write_record(root: Path, plan: PeoplePlan, before: PeopleRecord) -> None:
+    """Write the record of a run."""
+    path = root / state.RECORD[1:]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(state.note_text(state.note(plan, "abc", before, str(root))))
+    path.write_text(state.record_text(state.build_record(plan, "abc", before, str(root))))
 
 
 def test_the_plan_of_a_host_is_known_until_something_changes(root: Path) -> None:
-    assert state.noted_plan(str(root)) == "abc"
+    assert state.read_applied_plan(str(root)) == "abc"
     path = root / state.key_path("alice")[1:]
     path.write_text(path.read_text() + "ssh-ed25519 BBBB mallory\n")
-    assert state.noted_plan(str(root)) == ""
+    assert state.read_applied_plan(str(root)) == ""
 
 
 @pytest.mark.parametrize(
-    "note", ["", "{", "[]", '{"plan": "abc"}', '{"plan": "abc", "what": 1}', '{"plan": 1, "users": 3}']
+    "text", ["", "{", "[]", '{"plan": "abc"}', '{"plan": "abc", "what": 1}', '{"plan": 1, "users": 3}']
 )
-def test_a_broken_note_is_none(root: Path, note: str) -> None:
-    (root / state.NOTE[1:]).write_text(note)
-    assert state.noted_plan(str(root)) == ""
+def test_a_broken_record_is_none(root: Path, text: str) -> None:
+    (root / state.RECORD[1:]).write_text(text)
+    assert state.read_applied_plan(str(root)) == ""
 
 
 def test_a_host_without_files_has_no_plan(tmp_path: Path) -> None:
-    assert state.noted_plan(str(tmp_path)) == ""
+    assert state.read_applied_plan(str(tmp_path)) == ""
     with pytest.raises(FileNotFoundError):
         state.read_texts(str(tmp_path))
 
 
-def test_a_user_who_left_is_kept_in_the_note_as_long_as_there_is_an_account(root: Path) -> None:
-    assert state.read_note(str(root)).left == {}
+def test_a_user_who_left_is_kept_in_the_record_as_long_as_there_is_an_account(root: Path) -> None:
+    assert state.read_record(str(root)).left == {}
     without = read_plan(json.dumps({"users": PLAN["users"][1:]}))
-    write_note(root, without, state.read_note(str(root)))
-    noted = state.read_note(str(root))
-    assert noted.left == {"alice": 5001}
-    assert noted.known == {"alice": 5001, "bob": 5002}
+    write_record(root, without, state.read_record(str(root)))
+    record = state.read_record(str(root))
+    assert record.left == {"alice": 5001}
+    assert record.known == {"alice": 5001, "bob": 5002}
 
 
 def test_keys_are_for_those_who_may_log_in() -> None:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Mounts, the note of a host, homes, and work that does not wait for ever."""
+"""Mounts, the record of a host, homes, and work that does not wait for ever."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import homes, mount_record
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import mounted, mounts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import PatienceError, in_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
+    TimeoutCallError,
+    call_with_timeout,
+)
 
 MOUNTINFO = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -31,23 +34,23 @@ def test_mounts_of_the_kernel() -> None:
 
 
 def test_work_in_time() -> None:
-    assert in_time(lambda: {"pid": os.getpid()}, 30)["pid"] != os.getpid()
-    with pytest.raises(PatienceError, match=r"^\[Errno 2\] No such file"):
-        in_time(lambda: os.listdir("/missing"), 30)
-    with pytest.raises(PatienceError, match="ZeroDivisionError"):
-        in_time(lambda: 1 / 0, 30)
+    assert call_with_timeout(lambda: {"pid": os.getpid()}, 30)["pid"] != os.getpid()
+    with pytest.raises(TimeoutCallError, match=r"^\[Errno 2\] No such file"):
+        call_with_timeout(lambda: os.listdir("/missing"), 30)
+    with pytest.raises(TimeoutCallError, match="ZeroDivisionError"):
+        call_with_timeout(lambda: 1 / 0, 30)
 
 
 def test_work_that_hangs_is_left(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(PatienceError, match=r"no answer within 0.2 s"):
-        in_time((tmp_path / "fifo").read_text, 0.2)
+    with pytest.raises(TimeoutCallError, match=r"no answer within 0.2 s"):
+        call_with_timeout((tmp_path / "fifo").read_text, 0.2)
 
 
-@pytest.fixture(name="noted")
-def a_note_that_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The note of a host on which everything is as the last run has left it."""
-    monkeypatch.setattr(mount_record, "PATH", str(tmp_path / "note"))
+@pytest.fixture(name="record")
+def a_record_that_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The record of a host on which everything is as the last run has left it."""
+    monkeypatch.setattr(mount_record, "PATH", str(tmp_path / "record"))
     monkeypatch.setattr(mount_record, "ETAB", str(tmp_path / "etab"))
     (tmp_path / "etab").write_text("/srv/home\t10.0.0.2(rw)\n")
     (tmp_path / "unit").write_text("x")
@@ -65,19 +68,19 @@ def a_note_that_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[s
     return held
 
 
-def test_a_note_that_holds(noted: dict[str, Any], tmp_path: Path) -> None:
-    assert mount_record.state(["nfs-common", "bash"]) == noted["plan"]
-    (tmp_path / "note").unlink()
+def test_a_record_that_holds(record: dict[str, Any], tmp_path: Path) -> None:
+    assert mount_record.state(["nfs-common", "bash"]) == record["plan"]
+    (tmp_path / "record").unlink()
     assert mount_record.state([]) == ""
 
 
 @pytest.mark.parametrize("what", ["file", "mount", "home", "package", "export", "pending", "broken", "older"])
-def test_a_note_that_does_not_hold(noted: dict[str, Any], tmp_path: Path, what: str) -> None:
+def test_a_record_that_does_not_hold(record: dict[str, Any], tmp_path: Path, what: str) -> None:
     installed = ["nfs-common"]
     if what == "file":
         (tmp_path / "unit").write_text("y")
     elif what == "mount":
-        mount_record.keep({**noted, "mounts": ["/", "/nothing/is/here"]})
+        mount_record.keep({**record, "mounts": ["/", "/nothing/is/here"]})
     elif what == "home":
         (tmp_path / "home/new").mkdir()
     elif what == "package":
@@ -85,9 +88,9 @@ def test_a_note_that_does_not_hold(noted: dict[str, Any], tmp_path: Path, what: 
     elif what == "export":
         (tmp_path / "etab").unlink()
     elif what == "pending":
-        mount_record.keep({**noted, "pending": {"home.mount": ["boot", "stays mounted"]}})
+        mount_record.keep({**record, "pending": {"home.mount": ["boot", "stays mounted"]}})
     elif what == "broken":
-        (tmp_path / "note").write_text('{"plan":')
+        (tmp_path / "record").write_text('{"plan":')
     else:
         mount_record.keep({"plan": "0"})
     assert mount_record.state(installed) == mount_record.INCOMPLETE

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The looks of doctor: what they read from the output of programs and from files."""
+"""The facts of doctor: what is read from the output of programs and from files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Result=success
 
 
 def test_units() -> None:
-    assert daemon_facts.states(SHOWN) == {
+    assert daemon_facts.read_units(SHOWN) == {
         "slurmd": {"active": "failed", "enabled": True, "result": "exit-code", "log": []},
         "mariadb": {"active": "active", "enabled": False, "result": "success", "log": []},
     }
@@ -59,14 +59,14 @@ def test_errors_of_a_log() -> None:
 [2026-11-24T10:00:03.100] error: once
 [2026-11-24T10:00:04.100] error: twice
 """
-    assert daemon_facts.errors(text) == ["error: an old one", "error: once", "error: twice"]
+    assert daemon_facts.find_errors(text) == ["error: an old one", "error: once", "error: twice"]
 
 
 def test_attempts_to_resolve_a_name_do_not_fill_the_errors_of_a_log() -> None:
     attempt = "slurmd: error: _xgetaddrinfo: getaddrinfo() failed: Name or service not known: No error, attempt number"
     reason = "slurmd: error: _establish_configuration: failed to load configs. Retrying in 10 seconds."
     text = "\n".join([reason, *(f"{attempt} {number}" for number in range(10, -10, -1))])
-    assert daemon_facts.errors(text) == [
+    assert daemon_facts.find_errors(text) == [
         "error: _establish_configuration: failed to load configs. Retrying in 10 seconds.",
         "error: _xgetaddrinfo: getaddrinfo() failed: Name or service not known",
     ]
@@ -82,22 +82,22 @@ def test_attempts_to_resolve_a_name_do_not_fill_the_errors_of_a_log() -> None:
     ],
 )
 def test_the_time_of_a_line_is_left_out(line: str, bare: str) -> None:
-    assert daemon_facts.bare(line) == bare
+    assert daemon_facts.strip_prefixes(line) == bare
 
 
 def test_a_long_log_is_read_from_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon_facts, "TAIL", 10)
     (tmp_path / "log").write_text("a" * 100 + "the end")
-    assert daemon_facts.tail(str(tmp_path / "log")) == "aaathe end"
-    assert daemon_facts.tail(str(tmp_path / "none")) == ""
+    assert daemon_facts.read_tail(str(tmp_path / "log")) == "aaathe end"
+    assert daemon_facts.read_tail(str(tmp_path / "none")) == ""
 
 
 def test_a_file_system_without_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = os.statvfs(tmp_path)
-    assert daemon_facts.full([str(tmp_path), "/nonexistent"]) == []
+    assert daemon_facts.find_full([str(tmp_path), "/nonexistent"]) == []
     full = os.statvfs_result((free.f_bsize, free.f_frsize, 100, 0, 0, *free[5:]))
     monkeypatch.setattr(os, "statvfs", lambda _path: full)
-    assert daemon_facts.full([str(tmp_path)]) == [f"{tmp_path} has no space left"]
+    assert daemon_facts.find_full([str(tmp_path)]) == [f"{tmp_path} has no space left"]
 
 
 CONFIG = """\
@@ -113,11 +113,11 @@ SlurmUser               = slurm(64030)
 
 
 def test_parameters() -> None:
-    found = controller_facts.settings(CONFIG)
+    found = controller_facts.read_settings(CONFIG)
     assert found["slurmctldhost"] == "head spare(10.0.0.3)"
     assert found["slurmuser"] == "slurm(64030)"
     assert "slurmctldlogfile" not in found
-    assert controller_facts.settings("# x=1\nSlurmUser=slurm # who\n") == {"slurmuser": "slurm"}
+    assert controller_facts.read_settings("# x=1\nSlurmUser=slurm # who\n") == {"slurmuser": "slurm"}
 
 
 LINE = (
@@ -128,12 +128,14 @@ LINE = (
 
 def test_nodes() -> None:
     (record,) = records(LINE.format(1, 1, 1, "DOWN*+DRAIN", " Reason=Not responding [slurm@2026-11-24T11:00:00]"))
-    found = controller_facts.node(record, {"slurmctldparameters": "node_reg_mem_percent=90", "slurmdport": "7000-7010"})
+    found = controller_facts.read_node(
+        record, {"slurmctldparameters": "node_reg_mem_percent=90", "slurmdport": "7000-7010"}
+    )
     assert found.states == ("DOWN", "DRAIN", "NOT_RESPONDING")
     assert (found.reason, found.user, found.since) == ("Not responding", "slurm", "2026-11-24T11:00:00")
     assert (found.address, found.port, found.cpus, found.real_memory, found.gpus) == ("10.0.0.1", 7000, 64, 900, 8)
     assert found.sick
-    assert controller_facts.node(record, {"slurmdparameters": "config_overrides"}).cpus == 1
+    assert controller_facts.read_node(record, {"slurmdparameters": "config_overrides"}).cpus == 1
 
 
 @pytest.mark.parametrize(
@@ -147,29 +149,29 @@ def test_nodes() -> None:
     ],
 )
 def test_gpus(gres: str, count: int) -> None:
-    assert controller_facts.gpus(gres) == count
+    assert controller_facts.count_gpus(gres) == count
 
 
 def test_device_files() -> None:
     conf = "NodeName=n[1-2] Name=gpu Type=t4 File=/dev/nvidia[0-1]\nName=nic File=/dev/mlx\n"
-    assert controller_facts.device_files(conf, "n1") == ("/dev/mlx", "/dev/nvidia0", "/dev/nvidia1")
-    assert controller_facts.device_files(conf, "n3") == ("/dev/mlx",)
-    assert controller_facts.device_files("nonsense", "n1") == ()
+    assert controller_facts.find_device_files(conf, "n1") == ("/dev/mlx", "/dev/nvidia0", "/dev/nvidia1")
+    assert controller_facts.find_device_files(conf, "n3") == ("/dev/mlx",)
+    assert controller_facts.find_device_files("nonsense", "n1") == ()
 
 
 def test_jobs_and_log_lines_by_node() -> None:
-    assert controller_facts.jobs_by_node("12|n[1-2]\n13|n1\n14|\n") == {"n1": ["12", "13"], "n2": ["12"]}
+    assert controller_facts.group_jobs_by_node("12|n[1-2]\n13|n1\n14|\n") == {"n1": ["12", "13"], "n2": ["12"]}
     log = """\
 [2026-11-24T10:00:00.000] error: Nodes n[1-2] not responding
 [2026-11-24T10:00:01.000] error: Node n1 appears to have a different slurm.conf than the slurmctld.
 [2026-11-24T10:00:02.000] Node n2 now responding
 [2026-11-24T10:00:03.000] error: nothing about any of them
 """
-    found = controller_facts.log_by_node(log, {"n1": "2026-11-24T09:00:00"})
+    found = controller_facts.group_log_by_node(log, {"n1": "2026-11-24T09:00:00"})
     assert found["n2"] == ["error: Nodes n[1-2] not responding"]
     assert len(found["n1"]) == 2
     # slurmd has started again since.
-    assert len(controller_facts.log_by_node(log, {"n1": "2026-11-24T11:00:00"})["n1"]) == 1
+    assert len(controller_facts.group_log_by_node(log, {"n1": "2026-11-24T11:00:00"})["n1"]) == 1
 
 
 def test_sick_nodes_are_few() -> None:
@@ -182,7 +184,7 @@ def test_sick_nodes_are_few() -> None:
         return "Connection refused" if address == "10.0.0.2" else ""
 
     log = {"n4": ["error: Node n4 appears to have a different slurm.conf"], "n6": ["error: Nodes n6 not responding"]}
-    found = controller_facts.sick_nodes(records(lines), controller_facts.DEFAULTS, "", log, connect)
+    found = controller_facts.find_sick_nodes(records(lines), controller_facts.DEFAULTS, "", log, connect)
     assert [each.name for each in found] == ["n2", "n4", "n5"]
     assert "10.0.0.3" not in asked
     assert found[0].closed == "Connection refused"
@@ -194,7 +196,7 @@ def test_mounts_that_are_missing() -> None:
     fstab = "/dev/sda / ext4 defaults 0 1\nsrv:/h /home nfs nofail 0 0\nsrv:/d /data nfs defaults 0 0 # x\n"
     fstab += "/dev/sdb /spare ext4 noauto 0 0\n/dev/sdc none swap sw 0 0\n"
     units = ["[Mount]\nWhat=srv:/s\nWhere=/scratch\n", "[Mount]\nWhere=/home\n"]
-    assert node_facts.unmounted(points, fstab, units) == ["/data", "/scratch"]
+    assert node_facts.find_unmounted(points, fstab, units) == ["/data", "/scratch"]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_mounts_that_are_missing() -> None:
     ],
 )
 def test_nvidia(status: int, listing: str, found: tuple[str, int | None]) -> None:
-    error, count = node_facts.nvidia(status, listing)
+    error, count = node_facts.read_nvidia_smi(status, listing)
     assert (error[:6], count) == found
 
 
@@ -215,7 +217,7 @@ def test_xids_of_the_hardware() -> None:
 [1.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.
 [2.0] NVRM: Xid (PCI:0000:3b:00): 31, pid=2, MMU Fault
 """
-    assert node_facts.xids(messages) == ["Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."]
+    assert node_facts.find_xids(messages) == ["Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."]
 
 
 def test_own_addresses() -> None:
@@ -232,19 +234,19 @@ Main:
     six = (
         "00000000000000000000000000000001 01 80 10 80       lo\nfe80000000000000505400fffe000001 02 40 20 80     eth0\n"
     )
-    assert node_facts.own_addresses(trie, six) == ["10.0.0.7", "fe80::5054:ff:fe00:1"]
+    assert node_facts.read_addresses(trie, six) == ["10.0.0.7", "fe80::5054:ff:fe00:1"]
 
 
 def test_patterns_of_paths() -> None:
-    assert node_facts.substituted("/var/log/slurmd.%n.log", {"%n": "n1"}) == "/var/log/slurmd.n1.log"
+    assert node_facts.substitute("/var/log/slurmd.%n.log", {"%n": "n1"}) == "/var/log/slurmd.n1.log"
 
 
 def test_a_slurmd_of_a_user_tells_no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = {5: Process("slurmd", 1, (5001,) * 4, ""), 9: Process("slurmd", 1, (0,) * 4, "")}
     files = {"/proc/5/cmdline": "slurmd\0-f\0/home/x/slurm.conf\0", "/proc/9/cmdline": "slurmd\0-f\0/opt/slurm.conf\0"}
     monkeypatch.setattr(node_facts, "processes", lambda: shown)
-    monkeypatch.setattr(node_facts, "text", files.__getitem__)
-    assert node_facts._conf_in_use("/var/spool/slurmd") == "/opt/slurm.conf"
+    monkeypatch.setattr(node_facts, "read_text", files.__getitem__)
+    assert node_facts._find_conf("/var/spool/slurmd") == "/opt/slurm.conf"
 
 
 def test_processes_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,8 +263,8 @@ def test_processes_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setattr(node_facts, "processes", lambda: shown)
     lost = "sleep 23 of job sEKNKTV3WPV501"
-    assert node_facts.left(["11", "13"]) == ["sleep 22 of job 12", lost]
-    assert sorted(node_facts.left(["12"])) == [
+    assert node_facts.find_left(["11", "13"]) == ["sleep 22 of job 12", lost]
+    assert sorted(node_facts.find_left(["12"])) == [
         "python 21 of job 11",
         lost,
         "slurmstepd 20 of job 11",
@@ -276,18 +278,18 @@ def test_a_clock_is_measured_from_outside(told: float, ahead: float) -> None:
     assert offset(told, 100.0, 110.0) == ahead
 
 
-def test_the_look_at_this_host_has_the_form_of_an_answer() -> None:
+def test_the_facts_about_this_host_have_the_form_of_an_answer() -> None:
     asked = node_facts.HostQuestions(
         "n1", 6818, ["localhost"], 1, "nobody", "/var/spool/slurmd", "", "/tmp", ["/dev/null"], 0, [], ""
     )
-    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **node_facts.look(asked)}
+    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **node_facts.gather(asked)}
     assert result_errors("slurm_doctor_node_info", answer, {}) == []
     assert answer["missing_files"] == []
     assert answer["closed"] == {"localhost": "Connection refused"}
 
 
-def test_the_look_at_a_server_has_the_form_of_an_answer() -> None:
-    answer: Any = {"changed": False, "time": 1.5, "clock_offset": 0.0, **controller_facts.look(of_nodes=True)}
+def test_the_facts_about_a_server_have_the_form_of_an_answer() -> None:
+    answer: Any = {"changed": False, "time": 1.5, "clock_offset": 0.0, **controller_facts.gather(of_nodes=True)}
     assert result_errors("slurm_doctor_info", answer, {}) == []
     assert not answer["cluster"]["answers"]
 
@@ -305,8 +307,8 @@ def test_a_serving_controller_names_its_nodes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(scontrol, "output", lambda command: outputs[tuple(command)])
     monkeypatch.setattr(scontrol, "serving", lambda: name)
     monkeypatch.setattr(controller_facts, "CONNECT", 0.05)
-    looked = json.loads(json.dumps(controller_facts.look(of_nodes=True)))
-    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **looked}
+    gathered = json.loads(json.dumps(controller_facts.gather(of_nodes=True)))
+    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **gathered}
     assert result_errors("slurm_doctor_info", answer, {}) == []
     assert [node["name"] for node in answer["nodes"]] == ["n1"]
     assert answer["nodes"][0]["jobs"] == ["12"]
