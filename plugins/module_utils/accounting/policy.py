@@ -313,7 +313,7 @@ def untracked_limits(policy: Mapping[str, Any], tracked: Iterable[str]) -> list[
     reader = _Reader(State(), purge=False)
     reader.policy(policy, "")
     return [
-        f"{entity.words}: {key}: slurm.conf does not track {short(resource)}, so slurmctld would not enforce the limit"
+        f"{entity.text}: {key}: slurm.conf does not track {short(resource)}, so slurmctld would not enforce the limit"
         for entity, settings in reader.wanted.items()
         for key, value in settings.items()
         if LIMITS[entity.kind][key].kind == "tres"

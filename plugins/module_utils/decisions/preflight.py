@@ -178,7 +178,7 @@ def _objections(host: RunHost) -> Iterator[str]:
 def policy_values(host: RunHost) -> dict[str, Any]:
     """The policy for accounting, as `accounting` of the cluster file."""
     controller = first_of(host, host["slurm_controllers"])
-    kinds = {"limits": {}, "qos": [], "accounts": [], "users": []}
+    kinds: dict[str, Any] = {"limits": {}, "qos": [], "accounts": [], "users": []}
     return {kind: own_value(controller, f"slurm_accounting_{kind}", empty) for kind, empty in kinds.items()}
 
 

@@ -36,11 +36,12 @@ def daemons(lab: Lab) -> dict[str, str]:
 def shown(lab: Lab, key: str) -> str:
     """A value that slurmctld has in force."""
     output = lab.command(CONTROLLER, "timeout 60 scontrol show config")
-    return next(line.partition("=")[2].strip() for line in output.splitlines() if re.match(rf"{key}\s*=", line))
+    (value,) = re.findall(rf"(?m)^{key}\s*= (.*)$", output)
+    return str(value)
 
 
 def as_alice(lab: Lab, command: str, rc: int = 0) -> str:
-    return lab.command(CONTROLLER, f"cd /home/alice && runuser -u alice -- timeout 60 {command}", rc)
+    return str(lab.command(CONTROLLER, f"cd /home/alice && runuser -u alice -- timeout 60 {command}", rc))
 
 
 def submit(lab: Lab, options: str, command: str = "sleep 300") -> str:

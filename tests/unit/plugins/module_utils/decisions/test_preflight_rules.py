@@ -115,7 +115,11 @@ def test_a_limit_on_what_slurmctld_does_not_track_is_an_objection() -> None:
     machines = {
         "m": {**CLUSTER["slurm_hardware_types"]["m"], "gres": [{"name": "gpu", "type": "t4", "file": "/dev/g0"}]}
     }
-    given = {"slurm_database": "head", "slurm_accounting_accounts": accounts, "slurm_hardware_types": machines}
+    given: dict[str, Any] = {
+        "slurm_database": "head",
+        "slurm_accounting_accounts": accounts,
+        "slurm_hardware_types": machines,
+    }
     (objection,) = preflight.objections(head(**given))
     assert objection == (
         "account physics: GrpTRES: slurm.conf does not track gres/gpu:t4, so slurmctld would not enforce the limit: add "
