@@ -295,11 +295,11 @@ MADE: dict[str, Callable[..., Schema]] = {
     ),
     "or_automatic": lambda typed: either(type_schema(typed)),
     # ARG005: the arguments are called by their names, and the schema needs only some of them.
-    "choice": lambda what, words: {"enum": [*words]},  # noqa: ARG005
-    "_word": lambda allowed: {"enum": [*allowed]},
+    "choice": lambda what, allowed: {"enum": [*allowed]},  # noqa: ARG005
+    "_one_of": lambda allowed: {"enum": [*allowed]},
     "each": lambda element: list_of(type_schema(element)),
     "_name_of": lambda: TEXT,
-    "_places": lambda words: list_of({"anyOf": [{"enum": [*words]}, TEXT]}, 1),
+    "_places": lambda names: list_of({"anyOf": [{"enum": [*names]}, TEXT]}, 1),
     "_limit": lambda right, allowed: {"description": f"Allowed: {allowed}.", **TEXT},  # noqa: ARG005
 }
 """The schema of types that a function has made, by its name; the arguments are those of that function."""

@@ -167,7 +167,7 @@ class _Edits:
         """Leaving hosts that serve the cluster."""
 
     def problem(self, key: Key, what: str) -> None:
-        """Note why the nodes cannot leave."""
+        """Record why the nodes cannot leave."""
         self.problems.append(f"{self.file}: {named(key)}: {what}")
 
     def refuse_servers(self, data: Mapping[str, Any], leaving: Collection[str]) -> None:
@@ -189,7 +189,7 @@ class _Edits:
                 self.problems.append(f"{OPTION}: found {shown(name)}, {what}")
 
     def hostlist(self, key: Key, found: Any, leaving: Collection[str]) -> None:
-        """Edit a list of nodes, which can have other words as well."""
+        """Edit a list of nodes, which can have other names as well."""
         text = str(found or "")
         if places := _places(text, leaving):
             self.edits.append(Edit(key, ((text, without(text, places)),)))
