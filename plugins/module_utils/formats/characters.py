@@ -21,7 +21,7 @@ ONE_LINE = "one line without tabs and control characters"
 
 
 def named(character: str) -> str:
-    """A character in words, such as `a newline` or `the control character U+0007`."""
+    """A character as messages name it: `a newline`, `the control character U+0007`."""
     if "\ud800" <= character <= "\udfff":  # how Python keeps such a byte
         return "a byte that is not UTF-8"
     return _NAMES.get(character, f"the control character U+{ord(character):04X}")

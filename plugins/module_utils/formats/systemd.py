@@ -23,7 +23,7 @@ TIMES = "a time of systemd.time(7), such as daily, 02:30 or Mon..Fri 22:00"
 UNREADABLE = "which is no time"
 """The reason for a text that has not even the parts of a time."""
 
-_WORDS = ("minutely", "hourly", "daily", "monthly", "weekly", "yearly", "annually", "quarterly", "semiannually")
+_SHORTHANDS = ("minutely", "hourly", "daily", "monthly", "weekly", "yearly", "annually", "quarterly", "semiannually")
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _DAY = "|".join(f"{day}|{day[:3]}" for day in _DAYS)
 _WEEKDAYS = re.compile(rf"(?:{_DAY})(?:(?:\.\.|-|,)(?:{_DAY}))*,?", re.IGNORECASE)
@@ -108,11 +108,11 @@ def _form_error(text: str) -> str:
     if len(words) > 1 and _ZONE.fullmatch(words[-1]) and not _WEEKDAYS.fullmatch(words[-1]):
         words.pop()
     first = words[0]
-    if len(words) == 1 and first.lower() in (*_WORDS, "bi-annually", "biannually", "semi-annually", "anually"):
+    if len(words) == 1 and first.lower() in (*_SHORTHANDS, "bi-annually", "biannually", "semi-annually", "anually"):
         return ""
     if _WEEKDAYS.fullmatch(first):
         return _dates_and_times_error(words[1:])
-    if first.isalpha() and (near := nearest(first, [*_WORDS, *_DAYS])):
+    if first.isalpha() and (near := nearest(first, [*_SHORTHANDS, *_DAYS])):
         return f"where {near!r} was probably meant"
     return _dates_and_times_error(words)
 

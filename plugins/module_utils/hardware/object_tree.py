@@ -73,7 +73,7 @@ def find_relation(new: Object, old: Object) -> str:
     """Where an object belongs that has not been merged with a child of its parent-to-be."""
     common = new.cpus & old.cpus
     if not common:
-        return "beside"
+        return "apart"
     if new.cpus == old.cpus:
         if new.type == old.type:
             return "same"
