@@ -59,7 +59,7 @@ def identifiers(xml: str) -> set[str]:
     except ElementTree.ParseError:
         return set()
     found = {(element.text or "").strip() for element in tree.iter() if element.tag in TAGS}
-    return {word for word in found if len(word) >= LEAST and word.lower() not in UNKNOWN}
+    return {text for text in found if len(text) >= LEAST and text.lower() not in UNKNOWN}
 
 
 class Names:

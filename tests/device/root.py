@@ -51,13 +51,13 @@ class Root:
 
     def mount(self, machine: Machine) -> None:
         """Mount the kernel's file systems, the checkout and what the machine has for its GPUs."""
-        for words in (
+        for arguments in (
             ["-t", "proc", "proc", self.path / "proc"],
             ["--rbind", "/sys", self.path / "sys"],
             ["-t", "tmpfs", "-o", "mode=755", "tmpfs", self.path / "dev"],
             ["-t", "tmpfs", "-o", "mode=755", "tmpfs", self.path / "run"],
         ):
-            self.steps.answer(["mount", *words])
+            self.steps.answer(["mount", *arguments])
         for name in ("pts", "shm"):
             (self.path / "dev" / name).mkdir()
         self.steps.answer(["mount", "-t", "devpts", "-o", "newinstance,ptmxmode=666", "devpts", self.path / "dev/pts"])

@@ -45,8 +45,8 @@ def place_for_both() -> Iterator[Path]:
 
 def user(script: str) -> None:
     """Run a script as an ordinary user."""
-    words = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "sh", "-c", script]
-    subprocess.run(words, check=True, timeout=20, cwd="/")
+    command = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "sh", "-c", script]
+    subprocess.run(command, check=True, timeout=20, cwd="/")
 
 
 def mode(path: Path) -> tuple[int, int]:
@@ -333,12 +333,12 @@ def test_the_fact(place: Path) -> None:
 def test_a_controller_has_the_closed_directory_before_files_are_copied_there() -> None:
     hosts = cluster(slurm_controllers=["head", "login"])
     good = "/var/lib/gpucluster-slurm/good"
-    made = {}
+    creates = {}
     for name, host in hosts.items():
         (entry,) = (entry for entry in host_directories.directories(host) if entry["path"] == good)
         assert entry["mode"] == "0700"
-        made[name] = entry["make"]
-    assert {name for name, make in made.items() if make} == {"head", "login"}
+        creates[name] = entry["make"]
+    assert {name for name, create in creates.items() if create} == {"head", "login"}
 
 
 def test_the_table_has_every_directory_that_code_makes() -> None:

@@ -439,7 +439,7 @@ KEYS = (
         C(packages) brings the file system, a list of entries with C(name), with C(url) and C(sha256), or with
         C(file).
 
-        With C(homes), the homes of the users below C(path) are made once. With C(scratch), C(path) is Slurm's
+        With C(homes), the homes of the users below C(path) are created once. With C(scratch), C(path) is Slurm's
         C(TmpFS).
         """,
         meaning="the file systems that hosts mount, with [homes, shared data and scratch](storage.md)",
@@ -503,7 +503,7 @@ KEYS = (
                 },
                 "homes": {
                     "type": "bool",
-                    "description": "Whether the homes of users are made here.",
+                    "description": "Whether the homes of users are created here.",
                 },
                 "scratch": {
                     "type": "bool",

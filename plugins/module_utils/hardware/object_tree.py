@@ -116,7 +116,7 @@ def _before(one: Object, other: Object) -> bool:
 
 
 def attach_node(root: Object, cpus: int) -> None:
-    """Attach a NUMA node to the highest object that has its CPUs; a group is made if there is none.
+    """Attach a NUMA node to the highest object that has its CPUs; a new group if there is none.
 
     hwloc__find_insert_memory_parent.
     """
