@@ -112,7 +112,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people_ke
     is_table,
     read_table,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.removal import OPTION, edits, emptied, empty
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.removal import (
+    OPTION,
+    describe_empty,
+    edits,
+    find_emptied,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message, shown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.cluster_file import edited
@@ -154,8 +159,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             leaving = self._leaving()
             if leaving is not None:
                 cluster = load(self._without(path, document, leaving), *others)
-                if partitions := emptied(whole, cluster):
-                    raise ModelError([f"{document.file}: {empty(name, leaving)}" for name in partitions])
+                if partitions := find_emptied(whole, cluster):
+                    raise ModelError([f"{document.file}: {describe_empty(name, leaving)}" for name in partitions])
         except ModelError as error:
             # Ansible shows the message of an exception several times, and each plugin that it tries adds its own.
             # So the problems are shown here, once.

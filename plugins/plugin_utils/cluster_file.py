@@ -15,7 +15,12 @@ from typing import cast
 import yaml
 from ansible.module_utils.common.yaml import SafeLoader
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import ModelError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.removal import Edit, applied, named, replaced
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.removal import (
+    Edit,
+    apply_edits,
+    key_name,
+    replace_pieces,
+)
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 
 Place = tuple[int, int, str]
@@ -31,7 +36,7 @@ def edited(file: str, text: str, changes: Sequence[Edit]) -> str:
     for start, end, new in sorted({_place(file, text, root, edit) for edit in changes}, reverse=True):
         result = result[:start] + new + result[end:]
     try:
-        right = read(file, result.encode()).data == applied(read(file, text.encode()).data, changes)
+        right = read(file, result.encode()).data == apply_edits(read(file, text.encode()).data, changes)
     except ModelError:
         right = False
     if not right:
@@ -41,7 +46,7 @@ def edited(file: str, text: str, changes: Sequence[Edit]) -> str:
 
 def _by_hand(changes: Sequence[Edit]) -> str:
     """What a person has to change."""
-    return "change it by hand: " + ", ".join(named(edit.key) for edit in changes)
+    return "change it by hand: " + ", ".join(key_name(edit.key) for edit in changes)
 
 
 def _place(file: str, text: str, root: yaml.Node, edit: Edit) -> Place:
@@ -56,9 +61,9 @@ def _place(file: str, text: str, root: yaml.Node, edit: Edit) -> Place:
         return (*(_flow(around, first, node) if around.flow_style else _block(text, around, first, node)), "")
     start, end = node.start_mark.index, node.end_mark.index
     try:
-        return start, end, replaced(text[start:end], edit.pieces)
+        return start, end, replace_pieces(text[start:end], edit.pieces)
     except ValueError:
-        where = f"line {node.start_mark.line + 1}: {named(edit.key)}"
+        where = f"line {node.start_mark.line + 1}: {key_name(edit.key)}"
         raise ModelError([f"{file}: {where}: cannot be edited: {_by_hand([edit])}"]) from None
 
 

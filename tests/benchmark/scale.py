@@ -100,7 +100,7 @@ def lines(text: str) -> dict[str, dict[str, str]]:
     nodes = {}
     for line in text.splitlines():
         if line.startswith("NodeName="):
-            fields = dict(word.split("=", 1) for word in line.split(" ") if "=" in word)
+            fields = dict(pair.split("=", 1) for pair in line.split(" ") if "=" in pair)
             names = expand(fields["NodeName"])
             for name, address in zip(names, expand(fields["NodeAddr"])):
                 nodes[name] = {key: fields.get(key, "") for key in FIELDS} | {"NodeAddr": address}
@@ -153,7 +153,7 @@ def main() -> None:
     """Measure and print."""
     figures: dict[str, list[float]] = {}
 
-    def note(what: str, value: float, limit: str = "") -> None:
+    def report(what: str, value: float, limit: str = "") -> None:
         """Keep a figure and print it."""
         figures.setdefault(what, []).append(value)
         print(f"  {what:44} {value:8.2f}{f'   ({limit})' if limit else ''}", flush=True)
@@ -168,19 +168,19 @@ def main() -> None:
             mine, plain_ones = (json.loads(each.output) for each in (ours, theirs))
             mine["slurm_cluster"]["children"].remove("slurm_registry")  # the written inventory has no empty group
             assert content(mine) == content(plain_ones)
-            note("ansible-inventory --list, s", ours.seconds)
-            note("  ratio to the same written out in YAML", ours.seconds / theirs.seconds, "at most 0.8")
-            note("  memory, MiB", ours.memory, "at most 1024")
+            report("ansible-inventory --list, s", ours.seconds)
+            report("  ratio to the same written out in YAML", ours.seconds / theirs.seconds, "at most 0.8")
+            report("  memory, MiB", ours.memory, "at most 1024")
             render, loop = rendered(file)
-            note("slurm.conf, s", render, "at most 2")
-            note("  ratio of a loop over hostvars to it", loop / render, "at least 20" if size == SIZES[-1] else "")
+            report("slurm.conf, s", render, "at most 2")
+            report("  ratio of a loop over hostvars to it", loop / render, "at least 20" if size == SIZES[-1] else "")
             play = run("ansible-playbook", HERE / "slurm_conf.yml", "-i", file, "-e", f"directory={directory}")
-            note("ansible-playbook that writes it, s", play.seconds)
-            note("  memory, MiB", play.memory, "at most 1024")
+            report("ansible-playbook that writes it, s", play.seconds)
+            report("  memory, MiB", play.memory, "at most 1024")
             plan, changed = planned(Path(directory))
-            note("plan of a change with a job on each node, s", plan, "at most 2")
-            note("  its lines", changed)
-            note("checking the files together, s", checked(Path(directory)), "at most 2")
+            report("plan of a change with a job on each node, s", plan, "at most 2")
+            report("  its lines", changed)
+            report("checking the files together, s", checked(Path(directory)), "at most 2")
     print("Cost of 1,000 more nodes, between the sizes, and how well a straight line fits")
     for what in (
         "ansible-inventory --list, s",

@@ -4,7 +4,7 @@
 """Measure site.yml as a ratio to a bare shell script (bare.sh) for the same three hosts: medians of 3 rounds.
 
 A playbook with Ansible's own modules (plain.yml) makes the same cluster, to show what part of the time is Ansible's.
-The hosts are the containers of the lab's scenario `default`, made again for each measurement.
+The hosts are the containers of the lab's scenario `default`, created again for each measurement.
 usage: python site.py
 """
 

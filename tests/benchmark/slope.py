@@ -8,7 +8,7 @@ open included. Each command makes its connections anew, as a run after a pause d
 of nodes, such as the start of Ansible, is in both clusters and cancels out. `ansible -m ping` of the same hosts is the
 reference, and the ratios to it are of the same round. The result has medians of the rounds.
 
-In each round, both clusters are made anew with a cluster file of their own, as two sites would have them: a run of the
+In each round, both clusters are created with a cluster file of their own, as two sites would have them: a run of the
 larger one with `--limit` would still read and check all of its nodes. The hosts are containers of the lab whose image
 holds the packages. All nodes are equal, so that each cluster file has one range of them.
 

@@ -21,7 +21,7 @@ TAGS = ("serial", "uuid", "pdi", "chassis_serial_number", "gpu_fabric_guid", "ib
 UNKNOWN = {"", "n/a", "none", "0", "0x0", "unknown"}
 """What nvidia-smi and the kernel write in place of one."""
 LEAST = 6
-"""Shorter words are no identifiers, and would be replaced inside of others."""
+"""Shorter texts are no identifiers, and would be replaced inside of others."""
 
 SALT = secrets.token_bytes(16)
 """Of one run. Without it, a serial number could be found by trying them all."""
@@ -59,7 +59,7 @@ def identifiers(xml: str) -> set[str]:
     except ElementTree.ParseError:
         return set()
     found = {(element.text or "").strip() for element in tree.iter() if element.tag in TAGS}
-    return {word for word in found if len(word) >= LEAST and word.lower() not in UNKNOWN}
+    return {text for text in found if len(text) >= LEAST and text.lower() not in UNKNOWN}
 
 
 class Names:
@@ -68,11 +68,11 @@ class Names:
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
-    def learn(self, words: set[str]) -> None:
-        """Know more words as identifiers, such as a serial number or a host name."""
-        for word in words:
-            if len(word) >= LEAST and word.lower() not in UNKNOWN:
-                self._known[word] = made_up(word)
+    def learn(self, names: set[str]) -> None:
+        """Know more names as identifiers, such as a serial number or a host name."""
+        for name in names:
+            if len(name) >= LEAST and name.lower() not in UNKNOWN:
+                self._known[name] = made_up(name)
 
     def replaced(self, text: str) -> str:
         """A text in which each identifier is replaced."""

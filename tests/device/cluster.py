@@ -69,7 +69,7 @@ class Cluster:
         """Start a daemon that stays in the foreground."""
         with self.root.inner(f"/var/log/{name}.out").open("ab") as output:
             self._daemons[name] = subprocess.Popen(
-                self.root.words(command, user),
+                self.root.command_line(command, user),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -87,7 +87,7 @@ class Cluster:
         except subprocess.TimeoutExpired:
             daemon.kill()
 
-    def _last_words(self, name: str) -> str:
+    def _last_line(self, name: str) -> str:
         """The last errors that a daemon has logged."""
         logged = self.root.read(f"/var/log/{name}.out")
         self.root.steps.log(f"---- {name}\n{logged[-20000:]}")
@@ -111,14 +111,14 @@ class Cluster:
             user="mysql",
         )
         if not wait_for(lambda: self.root.inner("/run/mysqld/mysqld.sock").exists(), 20):
-            raise StepError(f"MariaDB does not serve: {self._last_words('mariadbd')}")
+            raise StepError(f"MariaDB does not serve: {self._last_line('mariadbd')}")
         self.root.write("/etc/slurm/slurmdbd.conf", SLURMDBD_CONF, 0o600, "slurm")
         self._start("slurmdbd", "slurmdbd", "-D", user="slurm")
 
     def database_serves(self, seconds: float = 40) -> None:
         """Wait until slurmdbd listens. It makes its tables first. Raises StepError if it does not."""
         if not wait_for(lambda: listens(6819) or "slurmdbd" in self._ended(), seconds) or self._ended():
-            raise StepError(f"slurmdbd does not answer: {self._last_words('slurmdbd')}")
+            raise StepError(f"slurmdbd does not answer: {self._last_line('slurmdbd')}")
 
     def configure(self, facts: dict[str, Any], autodetect: str, cgroups: str, database: bool) -> None:
         """Have the collection write Slurm's files (inside.py, configure)."""
@@ -138,11 +138,11 @@ class Cluster:
         wait_for(lambda: self.state() == "IDLE" or {"slurmctld", "slurmd"} & set(self._ended()), 20)
         shown = self.node()
         if field(shown, "State") != "IDLE":
-            words = f"State={field(shown, 'State') or 'unknown'} Reason={field(shown, 'Reason')}"
+            message = f"State={field(shown, 'State') or 'unknown'} Reason={field(shown, 'Reason')}"
             for name in self._ended() or ["slurmd"]:
-                words += f", {name}: {self._last_words(name)}"
+                message += f", {name}: {self._last_line(name)}"
             self.stop()
-            raise StepError(words)
+            raise StepError(message)
         return shown
 
     def _ended(self) -> list[str]:
@@ -155,9 +155,9 @@ class Cluster:
             self._stop(name)
 
     def log_all(self) -> None:
-        """Log the last words of all daemons, which end with the namespace of `check`."""
+        """Log the last lines of all daemons, which end with the namespace of `check`."""
         for name in self._daemons:
-            self._last_words(name)
+            self._last_line(name)
 
     def node(self) -> str:
         """What slurmctld says of the node, in one line; empty if it does not answer."""
@@ -171,5 +171,5 @@ class Cluster:
     def job(self, *command: str, gres: str = "gpu:1", seconds: float = 60) -> Answer:
         """Run a job of an ordinary user, and return its answer."""
         wanted = [f"--gres={gres}"] if gres else []
-        words = ("srun", "--quiet", "--immediate=20", "--chdir=/tmp", "--mem=0", *wanted)
-        return self.root.run(*words, *command, user=USER, seconds=seconds)
+        srun = ("srun", "--quiet", "--immediate=20", "--chdir=/tmp", "--mem=0", *wanted)
+        return self.root.run(*srun, *command, user=USER, seconds=seconds)

@@ -32,7 +32,7 @@ BROKEN = {
     ),
     "garbage": (0, "\x00\n,,,"),
 }
-"""Exit status and words of an nvidia-smi that is broken, by its own words. No real GPU is broken for them."""
+"""Exit status and output of an nvidia-smi that is broken, in its own form. No real GPU is broken for them."""
 RESUMED = 10
 """Seconds after which a node that is resumed has to be IDLE."""
 WRAPPER = "/usr/local/sbin/nvidia-smi"
@@ -67,7 +67,7 @@ class Check:
         take = self.steps.take
         recording.learn_names(self.steps, self.machine)
         try:
-            take("machine", self.look)
+            take("machine", self.describe)
             take("recording", lambda: recording.record(self.steps, self.machine))
             take("root", self.prepare)
             take("facts", self.measure)
@@ -115,7 +115,7 @@ class Check:
 
     # -- the machine -------------------------------------------------------------------------------------------------
 
-    def look(self) -> str:
+    def describe(self) -> str:
         """What this machine is and has."""
         here = self.machine
         if here.devices and not any("nvidia-uvm" in path for path in here.devices):
@@ -134,7 +134,7 @@ class Check:
             "cuBLAS": here.cublas,
         }
         missing = [name for name, path in found.items() if not path]
-        words = (
+        figures = (
             f"kernel {os.uname().release}, init {init}, {os.cpu_count()} CPUs, {cgroups}, "
             f"{' '.join(path.rpartition('/dev/')[2] for path in here.devices) or 'no device files'}, "
             f"{len(here.libraries)} libraries of the driver, "
@@ -142,10 +142,10 @@ class Check:
             f"cuBLAS {here.cublas or 'missing'}"
         )
         if here.stand_ins:
-            return f"stand-ins for the GPU, {words}"
+            return f"stand-ins for the GPU, {figures}"
         if not here.nvidia_smi or not here.has("libnvidia-ml.so") or not here.devices:
-            raise StepError(f"missing: {', '.join(missing)}; {words}")
-        return words
+            raise StepError(f"missing: {', '.join(missing)}; {figures}")
+        return figures
 
     def prepare(self) -> str:
         """Unpack and mount the root."""
@@ -158,13 +158,13 @@ class Check:
         self.root.answer("ip", "address", "add", "192.0.2.1/32", "dev", "lo")
         version = self.root.answer("slurmd", "-V").strip()
         self.ready = True
-        return f"{version}, nvidia-smi in the root says: {self.root.run('nvidia-smi', '-L').words}"
+        return f"{version}, nvidia-smi in the root says: {self.root.run('nvidia-smi', '-L').message}"
 
     def nvidia_smi(self) -> list[list[str]]:
         """What nvidia-smi says of each GPU, in the order of QUERY; empty if it does not know the question."""
         query = ("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
         lines = self.root.run(*query).output.split("\n")
-        return [words for line in lines if len(words := [word.strip() for word in line.split(",")]) == 6]
+        return [columns for line in lines if len(columns := [column.strip() for column in line.split(",")]) == 6]
 
     def measure(self) -> str:
         """The facts of module slurm_hardware_facts, and whether they agree with slurmd and nvidia-smi."""
@@ -187,10 +187,10 @@ class Check:
             for gpu in self.facts["gpus"]
         )
         shape = "/".join(str(self.facts[key]) for key in ("sockets_per_board", "cores_per_socket", "threads_per_core"))
-        words = f"{self.facts['cpus']} CPUs ({shape}), {self.facts['real_memory']} MiB; {gpus}"
+        figures = f"{self.facts['cpus']} CPUs ({shape}), {self.facts['real_memory']} MiB; {gpus}"
         if wrong:
-            raise StepError(f"{' | '.join(wrong)}; {words}")
-        return words
+            raise StepError(f"{' | '.join(wrong)}; {figures}")
+        return figures
 
     def gpus(self) -> str:
         """Driver, its kind and MIG mode as the collection sees them, and NVLink, of which it knows nothing."""
@@ -199,13 +199,13 @@ class Check:
         driver = said[0][5] if said else ""
         links = len(re.findall(r"Link \d+: [\d.]+ GB/s", self.root.run("nvidia-smi", "nvlink", "-s").output))
         layouts = ", ".join(gpu["layout"] + ("" if gpu["capable"] else " (not capable)") for gpu in result["mig"])
-        words = (
+        figures = (
             f"driver {result['driver'] or 'not loaded as a module'} ({result['kind'] or 'of an unknown kind'}), "
             f"nvidia-smi: {driver or 'no answer'}; PCI devices {result['devices']}; {layouts}; {links} active NVLinks"
         )
         if result["driver"] and driver and result["driver"] != driver:
-            raise StepError(words)
-        return words
+            raise StepError(figures)
+        return figures
 
     def slurmd_says(self) -> str:
         """What slurmd finds without a configuration."""
@@ -237,7 +237,7 @@ class Check:
             detected = re.findall(r"Gres Name=gpu .*", found.output + found.errors)
             try:
                 if found.status or not detected:
-                    raise StepError(f"slurmd -G: {found.words}")
+                    raise StepError(f"slurmd -G: {found.message}")
                 shown = self.cluster.start()
                 self.node_serves = True
                 # What slurmd has refused once is not tried again.
@@ -250,13 +250,13 @@ class Check:
         gres = field(shown, "Gres")
         count = sum(int(number) for number in re.findall(r"gpu(?::[^:,()]+)?:(\d+)", gres))
         lines = " / ".join(self.cluster.files["gres.conf"].strip().split("\n"))
-        words = (
+        figures = (
             f"{lines} -> {' / '.join(detected)} -> IDLE Gres={gres}, cgroups {cgroups or 'disabled'}{refused}, "
             f"CfgTRES={field(shown, 'CfgTRES')}"
         )
         if count != len(facts["gpus"]):
-            raise StepError(f"{count} GPUs of {len(facts['gpus'])}: {words}")
-        return words
+            raise StepError(f"{count} GPUs of {len(facts['gpus'])}: {figures}")
+        return figures
 
     def job(self) -> str:
         """A job of a user with one GPU, and what it sees."""
@@ -264,7 +264,7 @@ class Check:
         answer = self.needs_node().job("sh", "-c", script)
         lines = [line for line in answer.output.split("\n") if line]
         if answer.status or len(lines) < 3 or not lines[0].startswith("0"):
-            raise StepError(f"CUDA_VISIBLE_DEVICES: {lines[:1]}, {answer.words}")
+            raise StepError(f"CUDA_VISIBLE_DEVICES: {lines[:1]}, {answer.message}")
         seen = f"nvidia-smi -L: {len(lines) - 2} lines"
         return f"CUDA_VISIBLE_DEVICES and SLURM_JOB_GPUS {lines[0]}, {seen}, user {lines[-1]}"
 
@@ -275,35 +275,35 @@ class Check:
         without = self.needs_node().job("sh", "-c", script, gres="")
         given = self.cluster.job("sh", "-c", script)
         refused, other = (self.opening(file, answer) for answer in (without, given))
-        words = f"{file} without a GPU: {refused}; with it: {other}"
+        figures = f"{file} without a GPU: {refused}; with it: {other}"
         kind = re.search(r"CgroupPlugin=(\S+)", self.cluster.files["cgroup.conf"])
         plugin = kind[1] if kind else "unknown"
         if plugin == "disabled":
-            raise AbsentError(f"no cgroups confine devices here; {words}")
+            raise AbsentError(f"no cgroups confine devices here; {figures}")
         if "not permitted" not in refused or "not permitted" in other:
-            raise StepError(f"{plugin} does not confine: {words}")
-        return f"{plugin} confines: {words}"
+            raise StepError(f"{plugin} does not confine: {figures}")
+        return f"{plugin} confines: {figures}"
 
     def opening(self, file: str, answer: Answer) -> str:
         """What a shell says of a file that it opens in a job. srun's own last line has its exit status only."""
         said = [line for line in answer.errors.split("\n") if file in line]
-        return "opened" if answer.status == 0 else "".join(said) or answer.words
+        return "opened" if answer.status == 0 else "".join(said) or answer.message
 
     def accounted(self) -> str:
         """The GPU in the record of a job: slurmctld's while it runs, and slurmdbd's."""
         running = self.needs_node().job("sh", "-c", "scontrol --oneliner --details show job $SLURM_JOB_ID")
         if running.status:
-            raise StepError(running.words)
+            raise StepError(running.message)
         shown = running.output
         job = field(shown, "JobId")
-        words = " ".join(f"{name}={field(shown, name)}" for name in ("AllocTRES", "GRES", "TresPerNode"))
+        figures = " ".join(f"{name}={field(shown, name)}" for name in ("AllocTRES", "GRES", "TresPerNode"))
         if not self.served:
-            return f"no database; {words}"
+            return f"no database; {figures}"
         query = ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=AllocTRES,State")
         kept = self.root.answer(*query).strip()
         if "gres/gpu=1" not in kept:
-            raise StepError(f"sacct has {kept or 'nothing'}; {words}")
-        return f"{words}; sacct: {kept}"
+            raise StepError(f"sacct has {kept or 'nothing'}; {figures}")
+        return f"{figures}; sacct: {kept}"
 
     # -- loads ---------------------------------------------------------------------------------------------------------
 
@@ -311,25 +311,25 @@ class Check:
         """Build the program of the loads, and put it into the root."""
         if self.machine.stand_ins:
             return "stand-in for gpu_load"
-        words: str = loads.build(self.steps, self.machine, self.program)
+        figures: str = loads.build(self.steps, self.machine, self.program)
         if self.ready:
             shutil.copy(self.program, self.root.inner(loads.PROGRAM))
-        return words
+        return figures
 
     def load(self, name: str) -> str:
         """A load in a job, or outside of Slurm where no node has become IDLE."""
         in_job = self.node_serves
         if not in_job and not self.program.exists():
             raise AbsentError("no node has become IDLE, and gpu_load was not built")
-        words = [loads.PROGRAM if in_job else str(self.program), name]
+        command = [loads.PROGRAM if in_job else str(self.program), name]
         if name == "matrix":
             place = self.root.inner("/opt/cublas") if in_job else Path(self.machine.cublas or "/nonexistent")
             found = loads.cublas(place)
-            words.append(f"/opt/cublas/{found.name}" if in_job else str(found))
+            command.append(f"/opt/cublas/{found.name}" if in_job else str(found))
         if in_job:
-            answer = self.cluster.job("env", "LD_LIBRARY_PATH=/opt/cublas", *words)
+            answer = self.cluster.job("env", "LD_LIBRARY_PATH=/opt/cublas", *command)
         else:
-            answer = self.steps.command(words, 60)
+            answer = self.steps.command(command, 60)
         return f"{loads.shown(answer)}, {'in a job' if in_job else 'not in a job, since no node has become IDLE'}"
 
     # -- the health check ----------------------------------------------------------------------------------------------
@@ -351,8 +351,8 @@ class Check:
     def broken(self, name: str) -> str:
         """What the health check and the facts say of a broken nvidia-smi, and that the node is resumed after it."""
         self.needs_node()
-        status, words = BROKEN[name]
-        self.root.write(WRAPPER, f"#!/usr/bin/python3\nprint({words!r})\nraise SystemExit({status})\n", 0o755)
+        status, output = BROKEN[name]
+        self.root.write(WRAPPER, f"#!/usr/bin/python3\nprint({output!r})\nraise SystemExit({status})\n", 0o755)
         try:
             status, printed, node = self.health()
             result = self.root.collection("facts")
@@ -362,8 +362,8 @@ class Check:
         # slurmctld shows a node that is resumed as not responding until slurmd has answered its next ping.
         responds = wait_for(lambda: self.cluster.state() == "IDLE", RESUMED)
         warnings = re.findall(r"'msg': ['\"](.*?)['\"][,}]", str(result.get("warnings")))
-        words = f"{printed}; node: {node}; facts: {result.get('msg') or warnings}; afterwards: {after[2]}"
-        words += f", then {self.cluster.state()}"
+        figures = f"{printed}; node: {node}; facts: {result.get('msg') or warnings}; afterwards: {after[2]}"
+        figures += f", then {self.cluster.state()}"
         if status != 1 or "DRAIN" not in node or "DRAIN" in after[2] or after[0] or not responds or not warnings:
-            raise StepError(words)
-        return words
+            raise StepError(figures)
+        return figures

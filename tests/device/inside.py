@@ -51,9 +51,9 @@ def facts(_given: Any) -> Any:
     return json.loads(said.getvalue())
 
 
-def nvidia_smi(words: Sequence[str]) -> tuple[int, str]:
+def nvidia_smi(arguments: Sequence[str]) -> tuple[int, str]:
     """Run nvidia-smi, as module nvidia_mig does."""
-    done = subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

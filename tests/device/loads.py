@@ -20,13 +20,13 @@ ARCHITECTURE = "sm_90"
 
 
 def architecture(answer: str) -> str:
-    """nvcc's word for what nvidia-smi says of compute_cap: "9.0" is sm_90."""
+    """nvcc's name for what nvidia-smi says of compute_cap: "9.0" is sm_90."""
     found = re.match(r"\s*(\d+)\.(\d+)\s*$", answer.partition("\n")[0])
     return f"sm_{found[1]}{found[2]}" if found else ARCHITECTURE
 
 
 def build(steps: Steps, machine: Machine, program: Path) -> str:
-    """Build the program. Returns how, in words."""
+    """Build the program. Returns a line about how."""
     if not machine.nvcc:
         raise AbsentError("no nvcc was found")
     asked = [machine.nvidia_smi, "--query-gpu=compute_cap", "--format=csv,noheader"]
@@ -45,9 +45,9 @@ def cublas(place: Path) -> Path:
 
 
 def shown(answer: Answer) -> str:
-    """The figures of a load in words. Raises StepError if it has failed."""
+    """The figures of a load as a text. Raises StepError if it has failed."""
     if answer.status:
-        raise StepError(answer.words)
+        raise StepError(answer.message)
     try:
         figures: dict[str, Any] = json.loads(answer.output.strip().split("\n")[-1])
     except ValueError:

@@ -99,7 +99,7 @@ def device_files() -> list[str]:
 
 
 def find() -> Machine:
-    """Look at this machine."""
+    """What this machine has."""
     cached = cached_libraries()
     return Machine(
         nvidia_smi=program("nvidia-smi"),

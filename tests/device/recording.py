@@ -39,7 +39,7 @@ NVIDIA_SMI = (
     "--query-remapped-rows=gpu_bus_id,gpu_uuid,remapped_rows.correctable,remapped_rows.uncorrectable,"
     "remapped_rows.pending,remapped_rows.failure --format=csv",
     "--query-retired-pages=gpu_uuid,retired_pages.address,retired_pages.cause --format=csv",
-    # The very words of the collection's modules and health checks.
+    # The very commands of the collection's modules and health checks.
     "--query-gpu=index,pci.bus_id,memory.total --format=csv,noheader,nounits",
     "--query-gpu=index,name,mig.mode.current,mig.mode.pending --format=csv,noheader",
     "--query-gpu=index,ecc.errors.uncorrected.volatile.total --format=csv,noheader",
@@ -150,9 +150,9 @@ class Recording:
         self._archive.addfile(member)
         self.files += 1
 
-    def command(self, words: list[str], name: str, seconds: float = 15) -> int:
+    def command(self, command_line: list[str], name: str, seconds: float = 15) -> int:
         """Add the output of a command. Returns its exit status."""
-        answer = self.steps.command(words, seconds)
+        answer = self.steps.command(command_line, seconds)
         errors = f"\n[errors]\n{answer.errors}" if answer.errors else ""
         self.add(f"commands/{name}", f"{answer.output}{errors}\n[status {answer.status}]\n")
         status: int = answer.status
@@ -230,9 +230,9 @@ def gpu_directories() -> list[str]:
     return [os.path.realpath(path) for path in devices if (content(f"{path}/vendor") or "").strip() == "0x10de"]
 
 
-def file_name(words: str) -> str:
+def file_name(command_line: str) -> str:
     """A name for the output of a command: letters, digits, points and hyphens."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-")[:80].rstrip("-.") or "plain"
+    return re.sub(r"[^A-Za-z0-9.]+", "-", command_line).strip("-")[:80].rstrip("-.") or "plain"
 
 
 def learn_names(steps: Steps, machine: Machine) -> None:
@@ -247,7 +247,7 @@ def learn_names(steps: Steps, machine: Machine) -> None:
 
 
 def record(steps: Steps, machine: Machine) -> str:
-    """Write the archive. Returns what is in it, in words."""
+    """Write the archive. Returns a line about what is in it."""
     recording = Recording(steps)
     asked = answered = 0
     try:

@@ -51,13 +51,13 @@ class Root:
 
     def mount(self, machine: Machine) -> None:
         """Mount the kernel's file systems, the checkout and what the machine has for its GPUs."""
-        for words in (
+        for arguments in (
             ["-t", "proc", "proc", self.path / "proc"],
             ["--rbind", "/sys", self.path / "sys"],
             ["-t", "tmpfs", "-o", "mode=755", "tmpfs", self.path / "dev"],
             ["-t", "tmpfs", "-o", "mode=755", "tmpfs", self.path / "run"],
         ):
-            self.steps.answer(["mount", *words])
+            self.steps.answer(["mount", *arguments])
         for name in ("pts", "shm"):
             (self.path / "dev" / name).mkdir()
         self.steps.answer(["mount", "-t", "devpts", "-o", "newinstance,ptmxmode=666", "devpts", self.path / "dev/pts"])
@@ -114,8 +114,8 @@ class Root:
         except OSError:
             return ""
 
-    def words(self, command: Sequence[str], user: str = "root") -> list[str]:
-        """The words that run a command in the root."""
+    def command_line(self, command: Sequence[str], user: str = "root") -> list[str]:
+        """The command line that runs a command in the root."""
         environment = ["env", "-i", f"PATH={PATH}", "LC_ALL=C.UTF-8", "SLURM_TIME_FORMAT=standard", "HOME=/tmp"]
         # chroot(1) of GNU and of busybox take these options; the groups are those of the user.
         other = [] if user == "root" else ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
@@ -123,19 +123,19 @@ class Root:
 
     def run(self, *command: str, user: str = "root", seconds: float = 20, stdin: str = "") -> Answer:
         """Run a command in the root, and return its answer."""
-        return self.steps.command(self.words(command, user), seconds, stdin)
+        return self.steps.command(self.command_line(command, user), seconds, stdin)
 
     def answer(self, *command: str, user: str = "root", seconds: float = 20, stdin: str = "") -> str:
-        """The output of a command in the root that has to succeed; otherwise the step fails with its words."""
+        """The output of a command in the root that has to succeed; otherwise the step fails with its message."""
         answer = self.run(*command, user=user, seconds=seconds, stdin=stdin)
         if answer.status:
-            raise StepError(f"{command[0]}: {answer.words}")
+            raise StepError(f"{command[0]}: {answer.message}")
         output: str = answer.output
         return output
 
-    def collection(self, *words: str, stdin: Any = None, seconds: float = 30) -> Any:
+    def collection(self, *arguments: str, stdin: Any = None, seconds: float = 30) -> Any:
         """What the collection's code says in the root (inside.py), from and to JSON."""
-        answer = self.run("python3", INSIDE, *words, stdin=json.dumps(stdin), seconds=seconds)
+        answer = self.run("python3", INSIDE, *arguments, stdin=json.dumps(stdin), seconds=seconds)
         if answer.status:
-            raise StepError(f"inside.py {words[0]}: {answer.words}")
+            raise StepError(f"inside.py {arguments[0]}: {answer.message}")
         return json.loads(answer.output)

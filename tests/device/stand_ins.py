@@ -66,7 +66,7 @@ def make(steps: Steps, directory: Path) -> Machine:
     compiler = ["gcc", "-shared", "-fPIC", "-o", library, SOURCES / "nvml.c"]
     answer = steps.command(compiler, 60)
     if answer.status:
-        raise StepError(f"the stand-in for NVIDIA's library: {answer.words}")
+        raise StepError(f"the stand-in for NVIDIA's library: {answer.message}")
     program = directory / "bin/nvidia-smi"
     lab = (SOURCES / "nvidia_smi.py").read_text()
     program.write_text(NVIDIA_SMI.replace("LAB", repr(lab), 1))

@@ -40,7 +40,7 @@ class Answer(NamedTuple):
     errors: str
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """The last line that it printed, errors first, or its exit status."""
         lines = [line.strip() for line in f"{self.output}\n{self.errors}".split("\n") if line.strip()]
         return lines[-1] if lines else f"exit status {self.status}"
@@ -67,14 +67,14 @@ class Steps:
         self.lines: list[dict[str, object]] = []
         self._log = (out / "check.log").open("w", encoding="utf-8")
 
-    def log(self, words: str) -> None:
-        """Write words to the log, without what identifies the machine."""
-        self._log.write(self.names.replaced(words) + "\n")
+    def log(self, text: str) -> None:
+        """Write text to the log, without what identifies the machine."""
+        self._log.write(self.names.replaced(text) + "\n")
         self._log.flush()
 
     def command(
         self,
-        words: Sequence[str | Path],
+        command_line: Sequence[str | Path],
         seconds: float = 20,
         stdin: str = "",
         logged: bool = True,
@@ -87,7 +87,7 @@ class Steps:
             given.seek(0)
             try:
                 process = subprocess.Popen(
-                    [str(word) for word in words],
+                    [str(part) for part in command_line],
                     stdin=given,
                     stdout=output,
                     stderr=errors,
@@ -104,15 +104,15 @@ class Steps:
             answer = Answer(status, content(output), content(errors) + late)
         took = time.monotonic() - started
         if logged:
-            shown = " ".join(map(str, words))
+            shown = " ".join(map(str, command_line))
             self.log(f"$ {shown}\n{answer.output}{answer.errors}[{answer.status}, {took:.2f} s]\n")
         return answer
 
-    def answer(self, words: Sequence[str | Path], seconds: float = 20, stdin: str = "") -> str:
-        """The output of a command that has to succeed; otherwise the step fails with its words."""
-        answer = self.command(words, seconds, stdin)
+    def answer(self, command_line: Sequence[str | Path], seconds: float = 20, stdin: str = "") -> str:
+        """The output of a command that has to succeed; otherwise the step fails with its message."""
+        answer = self.command(command_line, seconds, stdin)
         if answer.status:
-            raise StepError(f"{Path(words[0]).name}: {answer.words}")
+            raise StepError(f"{Path(command_line[0]).name}: {answer.message}")
         return answer.output
 
     def take(self, name: str, function: Callable[[], str]) -> None:
@@ -122,18 +122,18 @@ class Steps:
         try:
             if started > self.end:
                 raise StepError("the time of the whole check was over before it")
-            result, words = "pass", function()
+            result, figures = "pass", function()
         except AbsentError as reason:
-            result, words = "none", str(reason)
+            result, figures = "none", str(reason)
         except StepError as reason:
-            result, words = "fail", str(reason)
+            result, figures = "fail", str(reason)
         except Exception as error:  # one step must not take the others with it
-            result, words = "fail", f"{type(error).__name__}: {error}"
+            result, figures = "fail", f"{type(error).__name__}: {error}"
         seconds = round(time.monotonic() - started, 1)
-        self.log(f"{result} {name}: {words} ({seconds} s)\n")
-        words = self.names.replaced(" ".join(words.split()))
-        print(f"{result} {name}: {words} ({seconds} s)", flush=True)
-        self.lines.append({"result": result, "step": name, "figures": words, "seconds": seconds})
+        self.log(f"{result} {name}: {figures} ({seconds} s)\n")
+        figures = self.names.replaced(" ".join(figures.split()))
+        print(f"{result} {name}: {figures} ({seconds} s)", flush=True)
+        self.lines.append({"result": result, "step": name, "figures": figures, "seconds": seconds})
         # Written after each step: a run that is killed leaves what it has.
         (self.out / "check.json").write_text(json.dumps(self.lines, indent=2) + "\n")
 
@@ -152,6 +152,6 @@ def wait_for(condition: Callable[[], object], seconds: float, pause: float = 0.3
     return bool(condition())
 
 
-def say(words: str) -> None:
+def say(text: str) -> None:
     """Print a line that is no result."""
-    print(words, file=sys.stderr, flush=True)
+    print(text, file=sys.stderr, flush=True)

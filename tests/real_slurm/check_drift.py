@@ -44,7 +44,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift 
     shown_config,
     shown_lines,
 )
-from check_parameters import BESIDE, CLUSTER, Case, Runner, good
+from check_parameters import CLUSTER, NEEDED, Case, Runner, good
 
 # These lines have parameters of their own, and are checked with those.
 OWN_LINES = ("nodename", "partitionname", "downnodes", "nodeset", "frontendname", "poweraction")
@@ -384,7 +384,7 @@ def _text(cases: list[Case]) -> str:
             lines[case.file] = " ".join([*base, case.pair])
         else:
             settings = {key: value for key, value in settings.items() if key.lower() != name.lower()}
-            settings = {**settings, **BESIDE.get(case.value, BESIDE.get(name, {})), name: case.value}
+            settings = {**settings, **NEEDED.get(case.value, NEEDED.get(name, {})), name: case.value}
     return "\n".join([*(f"{key}={value}" for key, value in settings.items()), *lines.values(), OTHER_NODE, ""])
 
 

@@ -8,7 +8,7 @@ It starts with one value of each of its parameters. Then their second values are
 and the daemons are restarted one after the other. After each stage the script records the state of Slurm: the output of
 scontrol, the environment of a job, the programs that ran, and the plugins, files and ports of each daemon. A parameter
 is in force at the first stage whose record is the same as that of the last stage. A case whose first and last stages
-have the same record proves nothing.
+have the same record shows nothing.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ process() {
     done
 }
 
-# New lines of a log: which levels and words they have, and how they begin.
+# New lines of a log: which levels and texts they have, and how they begin.
 log() {
     tail -c "+$(($2 + 1))" "$1.log" | grep -a '^\[' >lines || true
     tail -n 1 lines | sed -n 's/^\(\[[^]]*\]\) .*/\1/p' | sed 's/[0-9]/N/g; s/[A-Z][a-z][a-z]/W/g' |
@@ -328,13 +328,13 @@ VALUES = {
     "UnkillableStepTimeout": ("300", "301"),
 }
 
-# slurmctld reads these, but other programs obey them: its output about them proves nothing.
+# slurmctld reads these, but other programs obey them: its output about them shows nothing.
 ELSEWHERE = {
     *("AccountingStoragePort", "BcastExclude", "EioTimeout", "EpilogMsgTime", "FastSchedule", "GetEnvTimeout"),
     *("JobCompPort", "JobFileAppend", "KeepAliveTime", "KillOnBadExit", "PropagatePrioProcess", "TCPTimeout"),
     *("UnkillableStepTimeout", "UsePAM", "VSizeFactor", "WaitTime"),
 }
-# These have cases of their own, or none beside others.
+# These have cases of their own, or none with others.
 OWN = {
     *("AllowSpecResourcesUsage", "DefCPUPerGPU", "DefMemPerCPU", "DefMemPerGPU", "DefMemPerNode", "Default"),
     *("DisableRootJobs", "FirstJobId", "JobRequeue", "MaxArraySize", "MaxJobCount", "MaxMemPerCPU", "MaxNodeCount"),
@@ -915,7 +915,7 @@ def _finding(case: Case, go: Go, names: list[str], said: Mapping[str, str], vers
     every = ["started", "written", "reconfigured", *go.order]
 
     def silent(stage: str) -> bool:
-        """Whether a stage proves nothing: a job did not start in time, or a daemon that runs did not answer."""
+        """Whether a stage shows nothing: a job did not start in time, or a daemon that runs did not answer."""
         text = said.get(stage, "")
         jobless = source in OF_JOBS and bool(go.probe) and not re.search(r"^job\|ended", text, re.M)
         alive = re.search(r"^slurmctld\|user", text, re.M)

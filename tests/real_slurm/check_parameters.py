@@ -33,7 +33,7 @@ from real_slurm import Runner, archive
 ACCEPTED, WARNED = "accepted", "accepted with a warning"
 
 # Further parameters that are needed to check a parameter, or a parameter with this value, alone.
-BESIDE = {
+NEEDED = {
     "CR_Memory": {"SelectType": "select/linear"},
     "MaxNodeCount": {"SelectType": "select/cons_tres"},
     "OOMKillStep": {"TaskPlugin": "task/cgroup"},
@@ -80,7 +80,7 @@ SAMPLES = {
     "TRESWeights": "CPU=1.0",
 }
 
-# Words that Slurm accepts only together with others.
+# Values that Slurm accepts only together with others.
 WITH = {
     **{word: f"{word},gang" for word in ("on", "suspend")},
     **{word: f"cancel,{word}" for word in ("priority", "within")},
@@ -226,7 +226,7 @@ class Case:
 
 
 def good(parameter: Parameter) -> Iterator[str]:
-    """Values that are good by the parameter's kind; of sets that are closed, each word."""
+    """Values that are good by the parameter's kind; of sets that are closed, each of them."""
     kind, _blank, rest = parameter.value.partition(" ")
     if parameter.name in SAMPLES:
         yield SAMPLES[parameter.name]
@@ -312,7 +312,7 @@ def _files(together: list[Case]) -> dict[str, str]:
             own.append(case.pair)
         settings = {
             **settings,
-            **BESIDE.get(case.value, BESIDE.get(name, {})),
+            **NEEDED.get(case.value, NEEDED.get(name, {})),
             **({name: case.value} if case.file == "slurm.conf" else {}),
         }
     used = ["NodeName", "PartitionName", *(file for file in LINES if any(case.file == file for case in together))]

@@ -115,7 +115,7 @@ def differences(dumps: Path, run: Runner, variants: Sequence[str] = VARIANTS) ->
     said = slurm_says(dumps, run, variants)
     assert set(said) == {(dump.name, parameters) for dump in dumps.iterdir() for parameters in variants}
     return [
-        f"{name} {parameters}\n  slurmd:     {word}\n  collection: {own}"
-        for (name, parameters), word in said.items()
-        if (own := collection_says(dumps / name, parameters)) != word
+        f"{name} {parameters}\n  slurmd:     {numbers}\n  collection: {own}"
+        for (name, parameters), numbers in said.items()
+        if (own := collection_says(dumps / name, parameters)) != numbers
     ]

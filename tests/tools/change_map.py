@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""changed.yml, the map from paths to the stages that prove them."""
+"""changed.yml, the map from paths to the stages that test them."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Rule:
         return self.expression.fullmatch(path) is not None
 
 
-def spread(words: str, groups: Mapping[str, str]) -> Iterable[str]:
-    """The stages that are named by words; the name of a group means all stages of the group."""
-    for word in words.split():
-        yield from spread(groups[word], groups) if word in groups else [word]
+def spread(names: str, groups: Mapping[str, str]) -> Iterable[str]:
+    """The stages with these names; the name of a group means all stages of the group."""
+    for name in names.split():
+        yield from spread(groups[name], groups) if name in groups else [name]
 
 
 def read_map(text: str) -> list[Rule]:
     """The rules of the map. The last one is for paths that no pattern matches: they choose the group `everything`."""
     document = yaml.safe_load(text)
-    rules = [Rule(pattern, spread(words, document["groups"])) for pattern, words in document["paths"].items()]
+    rules = [Rule(pattern, spread(names, document["groups"])) for pattern, names in document["paths"].items()]
     return [*rules, Rule("**", spread("everything", document["groups"]))]
 
 

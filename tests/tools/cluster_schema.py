@@ -11,7 +11,7 @@ this program does not know, end it. With --check nothing is written, and the exi
 current.
 
 The schema refuses nothing that the model accepts, with one exception: a list where Slurm takes one value. Rules about
-several keys, and words of which releases differ, are left to the model. JSON Schema is that of draft 7, which the YAML
+several keys, and values of which releases differ, are left to the model. JSON Schema is that of draft 7, which the YAML
 language server knows.
 """
 
@@ -76,13 +76,13 @@ def described(found: Schema, description: str) -> Schema:
 
 
 def about(key: str, option: Mapping[str, Any]) -> str:
-    """The words about a key in the documentation of the option that has it: its own, or the first about it."""
+    """The text about a key in the documentation of the option that has it: its own, or the first about it."""
     own = option.get("suboptions", {}).get(key)
     if own:
         return " ".join(lines(own["description"]))
     paragraphs = lines(option["description"])
-    first = [words for words in paragraphs if re.match(rf"(C\(\w+\)(, | and ))*C\({key}\)", words)]
-    found = first or [words for words in paragraphs if re.search(rf"[CVO]\({key}\b", words)]
+    first = [text for text in paragraphs if re.match(rf"(C\(\w+\)(, | and ))*C\({key}\)", text)]
+    found = first or [text for text in paragraphs if re.search(rf"[CVO]\({key}\b", text)]
     if not found:
         sys.exit(f"cluster_schema: the documentation of {option['name']} does not name the key {key}")
     return found[0]
@@ -198,23 +198,23 @@ def parameter_schema(table: str, key: str) -> Schema:
     parameter = parameters.FILES[table][key.lower()]
     kind, _blank, rest = parameter.value.partition(" ")
     file = table if table.endswith(".conf") else f"a {table} line"
-    words = [f"{parameter.name} of {file}."]
+    sentences = [f"{parameter.name} of {file}."]
     if rest in UNITS:
-        words.append(f"In {UNITS[rest]}.")
+        sentences.append(f"In {UNITS[rest]}.")
     elif kind in ("minutes", "seconds"):
-        words.append(f"In {kind}, or a time such as 1-12:00:00.")
+        sentences.append(f"In {kind}, or a time such as 1-12:00:00.")
     elif kind in ("plugin", "plugins"):
-        words.append(f"Slurm comes with {', '.join(words_of(PLUGINS, rest))}.")
+        sentences.append(f"Slurm comes with {', '.join(words_of(PLUGINS, rest))}.")
     if str(parameter.releases) != "all releases":
-        words.append(f"Slurm {parameter.releases}.")
+        sentences.append(f"Slurm {parameter.releases}.")
     for span, what in ((parameter.defunct, "ignored"), (parameter.refused, "refused")):
-        words += [f"It is {what} by Slurm {span}."] if span else []
-    words += [f"Replaced by {parameter.instead}."] if parameter.instead else []
-    # The model does not look at values that Slurm ignores.
+        sentences += [f"It is {what} by Slurm {span}."] if span else []
+    sentences += [f"Replaced by {parameter.instead}."] if parameter.instead else []
+    # The model does not check values that Slurm ignores.
     value = or_list({"anyOf": [TEXT, FLAG]}) if parameter.defunct else value_of(parameter.value)
     if key in parameters.REPEATED and table == "slurm.conf":
         value = or_list(value) if "array" not in str(value) else value
-    return described(value, " ".join(words))
+    return described(value, " ".join(sentences))
 
 
 # -- types -----------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
 }
 """The schema of each type that is a function."""
 
-MADE: dict[str, Callable[..., Schema]] = {
+FACTORIES: dict[str, Callable[..., Schema]] = {
     "up_to": lambda highest: count(highest),
     "parameter_of": lambda table, key: parameter_schema(table, key),
     "parameter_lines": lambda key, names: or_list(
@@ -295,21 +295,21 @@ MADE: dict[str, Callable[..., Schema]] = {
     ),
     "or_automatic": lambda typed: either(type_schema(typed)),
     # ARG005: the arguments are called by their names, and the schema needs only some of them.
-    "choice": lambda what, words: {"enum": [*words]},  # noqa: ARG005
-    "_word": lambda allowed: {"enum": [*allowed]},
+    "choice": lambda what, allowed: {"enum": [*allowed]},  # noqa: ARG005
+    "_one_of": lambda allowed: {"enum": [*allowed]},
     "each": lambda element: list_of(type_schema(element)),
     "_name_of": lambda: TEXT,
-    "_places": lambda words: list_of({"anyOf": [{"enum": [*words]}, TEXT]}, 1),
+    "_places": lambda names: list_of({"anyOf": [{"enum": [*names]}, TEXT]}, 1),
     "_limit": lambda right, allowed: {"description": f"Allowed: {allowed}.", **TEXT},  # noqa: ARG005
 }
-"""The schema of types that a function has made, by its name; the arguments are those of that function."""
+"""The schema of types that a function returns, by its name; the arguments are those of that function."""
 
 
 def either(typed: Schema) -> Schema:
     """A parameter that can follow from the hardware."""
-    words = typed.pop("description")
+    description = typed.pop("description")
     return described(
-        {"anyOf": [{"const": schema.AUTO}, typed]}, f"{words} {schema.AUTO}: it follows from the hardware."
+        {"anyOf": [{"const": schema.AUTO}, typed]}, f"{description} {schema.AUTO}: it follows from the hardware."
     )
 
 
@@ -317,12 +317,12 @@ def type_schema(typed: Callable[..., Any]) -> Schema:
     """The schema of a type."""
     if typed in TYPES:
         return {**TYPES[typed]}
-    maker = typed.__qualname__.partition(".")[0]
-    if maker not in MADE:
+    factory = typed.__qualname__.partition(".")[0]
+    if factory not in FACTORIES:
         sys.exit(f"cluster_schema: the type {typed.__qualname__} is unknown, give it a schema in {__file__}")
-    made = MADE[maker]
+    schema_of = FACTORIES[factory]
     known = inspect.getclosurevars(typed).nonlocals
-    return made(**{name: known.get(name) for name in inspect.signature(made).parameters})
+    return schema_of(**{name: known.get(name) for name in inspect.signature(schema_of).parameters})
 
 
 # -- mappings --------------------------------------------------------------------------------------------------------
@@ -332,12 +332,12 @@ def or_null(value: Schema) -> Schema:
     """A value, or none: a key without a value is a missing one."""
     if not {*value} - {"description"}:
         return value
-    words = {"description": value["description"]} if "description" in value else {}
+    description = {"description": value["description"]} if "description" in value else {}
     rest = {key: found for key, found in value.items() if key != "description"}
     if "type" in rest and "anyOf" not in rest:
         types = rest["type"] if isinstance(rest["type"], list) else [rest["type"]]
-        return {**words, **rest, "type": [*types, "null"]}
-    return {**words, "anyOf": [*(rest["anyOf"] if [*rest] == ["anyOf"] else [rest]), {"type": "null"}]}
+        return {**description, **rest, "type": [*types, "null"]}
+    return {**description, "anyOf": [*(rest["anyOf"] if [*rest] == ["anyOf"] else [rest]), {"type": "null"}]}
 
 
 def mapping_of(keys: Mapping[str, Schema], required: Iterable[str] = ()) -> Schema:
@@ -417,7 +417,7 @@ def packages() -> Schema:
 
 
 def constructed() -> dict[str, str]:
-    """The keys of Ansible's fragment `constructed` in words; the inventory plugin does not document them itself."""
+    """Descriptions of the keys of Ansible's fragment `constructed`, which the inventory plugin does not document."""
     own = ("strict", "compose", "groups", "keyed_groups", "leading_separator", "use_extra_vars")
     return {key: f"Ansible's option {key} of inventory plugins (ansible.builtin.constructed)." for key in own}
 
@@ -477,8 +477,8 @@ def document() -> Schema:
     for key, spec in schema.CLUSTER.own.items():
         value = nested.get(key) or type_schema(spec["type"])
         option = OPTIONS.get(key)
-        words = " ".join(lines(option["description"])) if option else missing[key]
-        keys[key] = described(value, words)
+        description = " ".join(lines(option["description"])) if option else missing[key]
+        keys[key] = described(value, description)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A cluster file of gpucluster.slurm",

@@ -75,7 +75,7 @@ def specification(key: ClusterKey) -> dict[str, Any]:
 
 def specifications() -> str:
     """The argument spec of the shared variables."""
-    # PyYAML ends a line after the word that passes the width, which can be as long as the name of a plugin in markup.
+    # PyYAML ends a line after the text that passes the width, which can be as long as the name of a plugin in markup.
     return written({key.variable.name: specification(key) for key in KEYS if key.variable}, depth=6, width=78)
 
 

@@ -106,7 +106,7 @@ WRONG: dict[str, tuple[list[Any], Any]] = {
     "an unknown AutoDetect": (["hardware", "a", "gres", 0, "autodetect"], "cuda"),
     "an unknown flag of gres": (["hardware", "a", "gres", 0, "flags"], ["fast"]),
     "a partition without nodes": (["partitions", 0, "nodes"], None),
-    "a default in words": (["partitions", 0, "default"], "yes"),
+    "a default as a text": (["partitions", 0, "default"], "yes"),
     "an unknown parameter of a partition": (["partitions", 0, "MaxTimes"], "1:00"),
     "a number for OverSubscribe": (["partitions", 0, "OverSubscribe"], 7),
     "a text for a boolean": (["partitions", 0, "Hidden"], "perhaps"),
@@ -132,10 +132,10 @@ WRONG: dict[str, tuple[list[Any], Any]] = {
     "an unknown limit in a nested account": (["accounting", "accounts", 0, "accounts"], [{"name": "b", "Nope": 1}]),
     "an unknown key of the policy": (["accounting", "qoses"], []),
     "an unknown parameter of a reservation": (["accounting", "reservations"], [{"name": "r", "Node": "n1"}]),
-    "access without a word": (["access"], {"compute": "jobs"}),
+    "access with an unknown value": (["access"], {"compute": "jobs"}),
     "a backup without a target": (["backup"], {"times": "daily"}),
     "mail without a sender": (["mail"], {"relay": "mail.example.org"}),
-    "an unknown word for tls": (["mail"], {"relay": "m.example.org", "sender": "s@example.org", "tls": "ssl"}),
+    "an unknown value for tls": (["mail"], {"relay": "m.example.org", "sender": "s@example.org", "tls": "ssl"}),
     "a firewall without ssh": (["firewall"], {"open": []}),
     "a prolog without a name": (["prologs"], [{"script": "#!/bin/sh"}]),
     "a mount without a type": (["storage"], [{"path": "/home", "source": "nas:/home"}]),
@@ -184,7 +184,7 @@ KINDS = {
     "open": firewall_plans.OPEN,
 }
 NUMBERS = (True, False, 0, 1, 7, 255, 65535, 65536, 2**32 - 1, -1, 1.5, "0", "1", "0x10", " 5", "10k", "007", "+3")
-WORDS = (
+NAMES = (
     "yes",
     "NO",
     "Up",
@@ -215,7 +215,7 @@ OF_SLURM = (
 )
 TIMES = ("1-00:00:00", "5:30", "12months", "6817-6820", "nvml", "10.0.0.0/8", "any", "a@b.org", "400%", "1G", "{{ x }}")
 LISTS: tuple[Any, ...] = (["a", "b"], ["Contain", "x11"], [1, 2], {}, [], {"a": 1}, ["Backfill"], [True])
-POOL: tuple[Any, ...] = (*NUMBERS, *WORDS, *OF_SLURM, *TIMES, *LISTS)
+POOL: tuple[Any, ...] = (*NUMBERS, *NAMES, *OF_SLURM, *TIMES, *LISTS)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -185,7 +185,7 @@ def test_each_step_is_a_line_and_a_failure_stops_none(
 def test_a_command_that_hangs_is_ended_with_its_children(parts: dict[str, ModuleType], tmp_path: Path) -> None:
     steps = parts["steps"].Steps(tmp_path, 60)
     answer = steps.command(["sh", "-c", "echo begun; sleep 100 & sleep 100"], seconds=1)
-    assert (answer.status, answer.output, answer.words) == (parts["steps"].TIMED_OUT, "begun\n", "no answer in 1 s")
+    assert (answer.status, answer.output, answer.message) == (parts["steps"].TIMED_OUT, "begun\n", "no answer in 1 s")
     assert steps.command(["/no/such/program"]).status == parts["steps"].NOT_STARTED
 
 

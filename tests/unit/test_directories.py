@@ -45,8 +45,8 @@ def place_for_both() -> Iterator[Path]:
 
 def user(script: str) -> None:
     """Run a script as an ordinary user."""
-    words = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "sh", "-c", script]
-    subprocess.run(words, check=True, timeout=20, cwd="/")
+    command = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "sh", "-c", script]
+    subprocess.run(command, check=True, timeout=20, cwd="/")
 
 
 def mode(path: Path) -> tuple[int, int]:
@@ -109,7 +109,7 @@ def test_missing_directories_are_made_with_those_above(place: Path) -> None:
 
 
 def test_a_directory_of_an_unknown_user_waits_for_him(place: Path) -> None:
-    """The run makes the users of services after the look."""
+    """The run creates the users of services after the facts were gathered."""
     found = Directories([Directory(f"{place}/new", "no-such-user")])
     assert found.differ == {f"{place}/new": "missing"}
     assert found.refused == []
@@ -133,7 +133,7 @@ def test_directories_below_one_that_is_repaired(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("planted", "words"),
+    ("planted", "message"),
     [
         ("printf '#!/bin/sh' >{}/prolog", "has prolog of nobody"),
         ("ln -s /etc/shadow {}/settings.json", "has settings.json of nobody"),
@@ -147,13 +147,13 @@ def test_directories_below_one_that_is_repaired(place: Path) -> None:
         ("printf x >{}/.hidden", "has .hidden of nobody"),
     ],
 )
-def test_what_a_user_has_put_into_an_open_directory_is_named(place: Path, planted: str, words: str) -> None:
+def test_what_a_user_has_put_into_an_open_directory_is_named(place: Path, planted: str, message: str) -> None:
     path = place / "kept"
     path.mkdir()
     path.chmod(0o777)
     user(planted.format(path))
     said = refused(Directory(str(path), "root"))
-    assert re.search(words, said), said
+    assert re.search(message, said), said
     assert said.isascii()
     assert len(said) < 1000
     assert said.isprintable()
@@ -208,7 +208,7 @@ def test_a_user_who_was_there_before_root(place: Path, kind: str, owner: str, ab
 
 
 @pytest.mark.parametrize("kind", PLANTED)
-def test_a_user_who_is_there_between_look_and_repair(place: Path, kind: str) -> None:
+def test_a_user_who_is_there_between_check_and_repair(place: Path, kind: str) -> None:
     (place / "open").mkdir()
     (place / "open").chmod(0o1777)
     before = mode(place / "root")
@@ -333,12 +333,12 @@ def test_the_fact(place: Path) -> None:
 def test_a_controller_has_the_closed_directory_before_files_are_copied_there() -> None:
     hosts = cluster(slurm_controllers=["head", "login"])
     good = "/var/lib/gpucluster-slurm/good"
-    made = {}
+    creates = {}
     for name, host in hosts.items():
         (entry,) = (entry for entry in host_directories.directories(host) if entry["path"] == good)
         assert entry["mode"] == "0700"
-        made[name] = entry["make"]
-    assert {name for name, make in made.items() if make} == {"head", "login"}
+        creates[name] = entry["make"]
+    assert {name for name, create in creates.items() if create} == {"head", "login"}
 
 
 def test_the_table_has_every_directory_that_code_makes() -> None:

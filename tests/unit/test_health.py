@@ -91,11 +91,11 @@ def test_a_check_that_hangs_tells_where(health: ModuleType, tmp_path: Path) -> N
     wrong, hung = health.run_checks(directory, ENVIRONMENT, 5, {})
     assert reader.communicate()[0] == b"/data\n"
     assert wrong == {"hung": "no answer in 5 s: /data"}
-    pid, since, words = hung["hung"]
+    pid, since, path = hung["hung"]
     while health.started(pid):  # killed is not gone; this ends, or the test does not
         os.sched_yield()
-    assert words == "/data"
-    here = {"hung": [os.getpid(), health.started(os.getpid()), words]}
+    assert path == "/data"
+    here = {"hung": [os.getpid(), health.started(os.getpid()), path]}
     assert health.run_checks(directory, ENVIRONMENT, 5, here)[0] == {"hung": "still hangs: /data"}
     assert since > 0
 
@@ -116,7 +116,7 @@ RESUME = ["State=RESUME", "Reason=Not responding (cleared by the health check)"]
 
 
 @pytest.mark.parametrize(
-    ("state", "given", "reason", "words"),
+    ("state", "given", "reason", "command"),
     [
         pytest.param("IDLE", "", "", [], id="well"),
         pytest.param("MIXED", "", BROKEN, DRAIN, id="broken"),
@@ -134,9 +134,9 @@ RESUME = ["State=RESUME", "Reason=Not responding (cleared by the health check)"]
         pytest.param("DOWN+DRAIN", BROKEN, "", RESUME, id="silent-and-well-again"),
     ],
 )
-def test_what_slurmctld_is_told(health: ModuleType, state: str, given: str, reason: str, words: list[str]) -> None:
+def test_what_slurmctld_is_told(health: ModuleType, state: str, given: str, reason: str, command: list[str]) -> None:
     shown = f"Reason={given} [root@2026-11-21T12:00:00] Comment=a [b@c]" if given else ""
-    assert health.action(NODE.format(state, shown), reason) == words
+    assert health.action(NODE.format(state, shown), reason) == command
 
 
 def test_reasons(health: ModuleType) -> None:
@@ -158,8 +158,8 @@ def run(health: ModuleType, monkeypatch: pytest.MonkeyPatch, root: Path, script:
     write(root / "checks", check=script)
     told: list[str] = []
 
-    def scontrol(*words: str) -> str:
-        told.append(" ".join(words))
+    def scontrol(*arguments: str) -> str:
+        told.append(" ".join(arguments))
         return (root / "node").read_text()
 
     monkeypatch.setattr(health, "scontrol", scontrol)

@@ -68,13 +68,13 @@ def test_the_gpu() -> None:
 
 
 def test_nothing_of_the_recorded_answers_is_misunderstood() -> None:
-    for words in (gpus.QUERY, gpus.LIST):
-        assert gpus.misunderstood(recordings.nvidia_smi(words)[1]) == ""
+    for arguments in (gpus.QUERY, gpus.LIST):
+        assert gpus.misunderstood(recordings.nvidia_smi(arguments)[1]) == ""
 
 
 def test_cpus_and_memory_are_those_of_slurmd() -> None:
-    words = parse_node_line(recordings.slurm("slurmd-C"))
-    assert words == {
+    numbers = parse_node_line(recordings.slurm("slurmd-C"))
+    assert numbers == {
         "cpus": 16,
         "boards": 1,
         "sockets_per_board": 1,
@@ -82,7 +82,7 @@ def test_cpus_and_memory_are_those_of_slurmd() -> None:
         "threads_per_core": 1,
         "real_memory": 128887,
     }
-    assert differences(facts(), words) == []
+    assert differences(facts(), numbers) == []
 
 
 def test_slurm_names_the_gpu_as_the_collection_expects() -> None:
@@ -155,7 +155,7 @@ def test_the_lines_are_those_that_slurm_accepted() -> None:
 def test_slurmd_finds_what_the_node_line_declares(name: str) -> None:
     """`slurmd -G` has the count, type and file of the facts; with AutoDetect it has their cores, too."""
     gres = re.findall(r"^slurmd: Gres (.*)$", recordings.slurm(f"slurmd-G-{name}"), re.MULTILINE)
-    (found,) = [dict(word.partition("=")[::2] for word in line.split()) for line in gres]
+    (found,) = [dict(pair.partition("=")[::2] for pair in line.split()) for line in gres]
     (gpu,) = facts()["gpus"]
     assert (found["Name"], found["Type"], found["Count"]) == ("gpu", gpu["type"], "1")
     assert found["File"] == f"/dev/nvidia{gpu['minor']}"
@@ -168,9 +168,9 @@ def test_slurmd_finds_what_the_node_line_declares(name: str) -> None:
 def checked(tmp_path: Path, check: str, changed: dict[tuple[str, ...], str] | None = None) -> tuple[int, str]:
     """Exit status and output of a health check of the recorded machine, some answers of which are changed."""
     answers: dict[tuple[str, ...], tuple[int, str]] = {
-        words: recordings.nvidia_smi(words) for words in (gpus.LIST, VOLATILE_ECC, ROWS)
+        arguments: recordings.nvidia_smi(arguments) for arguments in (gpus.LIST, VOLATILE_ECC, ROWS)
     }
-    answers |= {words: (0, text) for words, text in (changed or {}).items()}
+    answers |= {arguments: (0, text) for arguments, text in (changed or {}).items()}
     program = tmp_path / "nvidia-smi"
     program.write_text(
         f"#!{sys.executable}\nimport sys\nstatus, text = {answers!r}[tuple(sys.argv[1:])]\n"
@@ -198,7 +198,7 @@ def test_a_good_gpu_is_healthy(tmp_path: Path, check: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "words", "before", "after", "error"),
+    ("check", "arguments", "before", "after", "error"),
     [
         ("gpu_errors", VOLATILE_ECC, "0, 0\n", "0, 3\n", "uncorrected ECC errors (GPU, count): 0, 3 \n"),
         (
@@ -219,11 +219,11 @@ def test_a_good_gpu_is_healthy(tmp_path: Path, check: str) -> None:
     ],
 )
 def test_a_recorded_answer_with_an_error_is_noticed(
-    tmp_path: Path, check: str, words: tuple[str, ...], before: str, after: str, error: str
+    tmp_path: Path, check: str, arguments: tuple[str, ...], before: str, after: str, error: str
 ) -> None:
-    answer = recordings.nvidia_smi(words)[1]
+    answer = recordings.nvidia_smi(arguments)[1]
     assert before in answer
-    assert checked(tmp_path, check, {words: answer.replace(before, after)}) == (1, error)
+    assert checked(tmp_path, check, {arguments: answer.replace(before, after)}) == (1, error)
 
 
 # -- stand-ins ---------------------------------------------------------------------------------------------------------
@@ -242,11 +242,11 @@ ASKED: list[tuple[str, ...]] = [
 """What the collection and tests/device ask, with MIG off, and two wrong questions."""
 
 
-def stand_in(tmp_path: Path, words: tuple[str, ...]) -> tuple[int, str]:
+def stand_in(tmp_path: Path, command: tuple[str, ...]) -> tuple[int, str]:
     """Exit status and output of the stand-in for nvidia-smi with one H200."""
     (tmp_path / "gpus").write_text("NVIDIA H200\n")
     done = subprocess.run(
-        [sys.executable, "-I", str(STAND_IN), *words],
+        [sys.executable, "-I", str(STAND_IN), *command],
         env={**os.environ, "NVML_STAND_IN": str(tmp_path / "gpus")},
         capture_output=True,
         text=True,
@@ -264,15 +264,15 @@ def form(answer: tuple[int, str]) -> tuple[int, str]:
     return answer[0], re.sub(r"\b\d{5,6}\b", "MEMORY", text)
 
 
-@pytest.mark.parametrize("words", ASKED, ids=" ".join)
-def test_the_stand_in_answers_in_the_form_of_the_real_program(tmp_path: Path, words: tuple[str, ...]) -> None:
-    assert form(stand_in(tmp_path, words)) == form(recordings.nvidia_smi(words))
+@pytest.mark.parametrize("command", ASKED, ids=" ".join)
+def test_the_stand_in_answers_in_the_form_of_the_real_program(tmp_path: Path, command: tuple[str, ...]) -> None:
+    assert form(stand_in(tmp_path, command)) == form(recordings.nvidia_smi(command))
 
 
 def test_the_stand_in_refuses_what_it_does_not_know(tmp_path: Path) -> None:
     """An answer of success to an unknown question would hide a fault of the one who asks."""
-    for words in (("mig", "-lgo"), ("--no-such-option",)):
-        assert stand_in(tmp_path, words)[0] != 0
+    for command in (("mig", "-lgo"), ("--no-such-option",)):
+        assert stand_in(tmp_path, command)[0] != 0
 
 
 # -- what is committed -------------------------------------------------------------------------------------------------

@@ -22,23 +22,23 @@ import pytest
 pytestmark = pytest.mark.once
 
 TOOLS = Path(__file__).parents[1] / "tools"
-# Each stage notes that it ran. left and right wait for one another: they pass only beside each other.
+# Each stage records that it ran. left and right wait for one another: they pass only in parallel.
 MAKEFILE = f"""\
 .RECIPEPREFIX = >
 SHELL := bash
-note = @echo $@ >> ran
+record = @echo $@ >> ran
 meet = touch $@; for i in {{1..100}}; do [[ -e $(1) ]] && exit; sleep 0.1; done; false
 good:
-> $(note)
+> $(record)
 > @echo '==> first'; echo '==> second'
 bad:
-> $(note)
+> $(record)
 > @echo 'fatal: it broke'; exit 3
 tests:
-> $(note)
+> $(record)
 > @PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider test_small.py
 play:
-> $(note)
+> $(record)
 > @echo played
 left:
 > @$(call meet,right)
@@ -136,7 +136,7 @@ def test_no_stage_is_run_twice(failing: tuple[Path, list[str]]) -> None:
     assert sorted((directory / "ran").read_text().split()) == ["bad", "good", "play", "tests"]
 
 
-def test_two_lanes_run_beside_each_other_and_the_next_when_one_ends(run: Run) -> None:
+def test_two_lanes_run_in_parallel_and_the_next_when_one_ends(run: Run) -> None:
     assert run("left", "right", "late")[-1].startswith("3 passed, 0 failed")
 
 

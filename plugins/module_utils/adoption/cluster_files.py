@@ -126,5 +126,6 @@ def find_error(typed: Callable[[Any], Any], value: Any) -> str:
 def _refused(kind: schema.Kind, name: str, value: Any) -> str:
     """Why the cluster file cannot have a parameter with this value; empty if it can."""
     if name not in kind.types:
-        return f"it is derived from {kind.made[name]}" if name in kind.made else "the cluster file has no such key"
+        keys = kind.derived.get(name)
+        return f"it is derived from {keys}" if keys else "the cluster file has no such key"
     return find_error(kind.types[name], value)

@@ -37,19 +37,19 @@ _MOST_BYTES = 2**60  # systemd ignores what does not fit into 64 bits
 _LEAST_TASKS = 64
 
 _CONTAINS = ("contain", "x11", "runinjob")
-"""Words of PrologFlags with which each job has an external step (slurm.conf(5))."""
+"""Values of PrologFlags with which each job has an external step (slurm.conf(5))."""
 
 _SERVICES = {"slurm_login", "slurm_controller", "slurm_database"}
 """Groups of hosts that stay open if they are compute nodes as well."""
 
 
-def _word(allowed: Sequence[str]) -> Callable[[Any], str]:
-    """The type of a word."""
+def _one_of(allowed: Sequence[str]) -> Callable[[Any], str]:
+    """The type of a value out of some."""
 
     def typed(value: Any) -> str:
-        """The word."""
+        """The value."""
         if value not in allowed:
-            raise ValueError(unknown("word", str(value), allowed, ", ".join(allowed)))
+            raise ValueError(unknown("value", str(value), allowed, ", ".join(allowed)))
         return str(value)
 
     return typed
@@ -110,8 +110,8 @@ def _limit(name: str) -> Callable[[Any], str]:
 ACCESS = Kind(
     own={
         "administrators": {"type": group_names},
-        "compute": {"type": _word(COMPUTE)},
-        "between_nodes": {"type": _word(BETWEEN_NODES)},
+        "compute": {"type": _one_of(COMPUTE)},
+        "between_nodes": {"type": _one_of(BETWEEN_NODES)},
         "login_limits": {"type": mapping},
     }
 )
@@ -140,11 +140,11 @@ def _unfit(slurm_conf: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         "ProctrackType": (("proctrack/cgroup",), "proctrack/cgroup"),
         "TaskPlugin": (("task/cgroup", "cgroup"), "a list with task/cgroup"),
     }
-    for name, (words, allowed) in needs.items():
+    for name, (accepted, allowed) in needs.items():
         if name in slurm_conf:
             value = slurm_conf[name]
             given = ",".join(map(str, value)) if isinstance(value, list) else str(value or "")
-            if not {*given.lower().replace(" ", "").split(",")} & {*words}:
+            if not {*given.lower().replace(" ", "").split(",")} & {*accepted}:
                 yield name, f"found {shown(value)}, allowed: {allowed}, so that users log in to their jobs"
 
 
@@ -219,7 +219,7 @@ def _half(name: str, value: str) -> str:
 
 
 def known_hosts(
-    former: Iterable[str],
+    before: Iterable[str],
     keys: Mapping[str, str],
     addresses: Iterable[Mapping[str, str]],
     hosts: Iterable[str],
@@ -227,14 +227,14 @@ def known_hosts(
     """The lines of a file of known hosts (sshd(8)): each host by its name, the first part of its name, and its address.
 
     Args:
-        former: the lines that the file had. They keep the keys of hosts that are not in this run.
+        before: the lines that the file had. They keep the keys of hosts that are not in this run.
         keys: the public key of each host of this run.
         addresses: the variable slurm_addresses.
         hosts: all hosts of the cluster; others leave the file.
     """
     address = _by_host(addresses)
     known = {}
-    for line in former:
+    for line in before:
         names, _space, key = line.partition(" ")
         known[names.partition(",")[0]] = key
     known |= {host: key for host, key in keys.items() if key}

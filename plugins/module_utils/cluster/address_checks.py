@@ -22,8 +22,8 @@ class KnownHosts:
     """The hosts that may have an address."""
 
     hosts: Collection[str]
-    words: str
-    """They in words, for messages."""
+    description: str
+    """What messages call them."""
 
 
 def check_addresses(
@@ -86,7 +86,7 @@ class _Addresses:
         """Check that hosts may have an address."""
         strange = [host for host in hosts if host not in self._known.hosts]
         if strange:
-            what = unknown("host", strange[0], self._known.hosts, self._known.words)
+            what = unknown("host", strange[0], self._known.hosts, self._known.description)
             self._checker.problem(key, f"found {shown(fold(strange))}, {what}")
 
     def _check_one_address(self, key: str, pairs: list[tuple[str, str]]) -> None:
@@ -122,13 +122,13 @@ def _unused_versions(checker: Checker, slurm_conf: Mapping[str, Any]) -> dict[in
     """The versions of IP that Slurm does not use, with the problem of an address of that version.
 
     It uses IPv4 unless CommunicationParameters has DisableIPv4, and IPv6 only with EnableIPv6 (`xgetaddrinfo` in
-    `src/common/util-net.c`), anywhere in the value. Role slurmdbd gives both words to slurmdbd, too.
+    `src/common/util-net.c`), anywhere in the value. Role slurmdbd gives both options to slurmdbd, too.
     """
     key = checker.key("slurm_conf") + ".CommunicationParameters"
-    words = str(slurm_conf.get("CommunicationParameters") or "").lower()
+    options = str(slurm_conf.get("CommunicationParameters") or "").lower()
     unused: dict[int | None, str] = {}
-    if "disableipv4" in words:
+    if "disableipv4" in options:
         unused[4] = f"an IPv4 address, allowed: IPv6 addresses, since {key} has DisableIPv4"
-    if "enableipv6" not in words:
+    if "enableipv6" not in options:
         unused[6] = f"an IPv6 address, allowed: IPv4 addresses, or EnableIPv6 in {key}"
     return unused

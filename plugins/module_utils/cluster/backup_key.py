@@ -24,7 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
 
 SCHEMES = ("azure", "b2", "gs", "rclone", "rest", "s3", "sftp", "swift")
-"""The kinds of repositories that restic knows beside a directory."""
+"""The kinds of repositories that restic knows, apart from a directory."""
 
 _REST = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
 _OPTION = re.compile(r"(?:^|[/@])-")

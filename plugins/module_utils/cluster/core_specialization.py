@@ -29,7 +29,7 @@ def problems(node: Mapping[str, Any], machine: Mapping[str, Any]) -> Iterator[tu
     if cpu_list is not None:
         yield from _cpu_list(cpu_list, int(machine.get("cpus") or cores * int(machine["threads_per_core"])))
     if core_count and cpu_list:
-        yield "CoreSpecCount", "Slurm ignores it beside CPUSpecList: leave one of the two out"
+        yield "CoreSpecCount", "Slurm ignores it where CPUSpecList is set: leave one of the two out"
 
 
 def _below(key: str, found: Any, limit: int, what: str) -> Iterator[tuple[str, str]]:

@@ -42,8 +42,8 @@ def _enclosing(first: IPv4Address, last: IPv4Address) -> IPv4Network:
     return IPv4Network((first, 32 - (int(first) ^ int(last)).bit_length()), strict=False)
 
 
-def firewall_remark(opened: Mapping[str, Iterable[str] | None], variables: Mapping[str, Any]) -> str:
-    """The remark about hosts with closed ports; empty if there are none.
+def firewall_warning(opened: Mapping[str, Iterable[str] | None], variables: Mapping[str, Any]) -> str:
+    """The warning about hosts with closed ports; empty if there are none.
 
     It is no error: ufw can have rules in other files, which are not read.
 

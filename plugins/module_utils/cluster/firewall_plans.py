@@ -28,7 +28,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
     up_to,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.server_ports import ports_in_variables
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import WORDS, file_servers, hosts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import (
+    HOST_GROUPS,
+    file_servers,
+    hosts,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import (
     LARGEST,
     SLURMD,
@@ -39,7 +43,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatti
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 ANY = "any"
-"""The word for all addresses."""
+"""The name of all addresses."""
 
 SSH = 22
 PROTOCOLS = ("tcp", "udp")
@@ -69,28 +73,28 @@ def node_networks(value: Any) -> list[str]:
     return found
 
 
-def _places(words: Sequence[str]) -> Callable[[Any], list[str]]:
-    """The type of a list of words, addresses and networks."""
+def _places(names: Sequence[str]) -> Callable[[Any], list[str]]:
+    """The type of a list of names, addresses and networks."""
 
     def typed(value: Any) -> list[str]:
-        """The words, addresses and networks, each once."""
-        found = list(dict.fromkeys(one if one in words else _network(one) for one in sequence(value)))
-        if not found:
-            raise ValueError(f"allowed: at least one of {', '.join([*words, 'an address', 'a network'])}")
-        return found
+        """The names, addresses and networks, each once."""
+        places = list(dict.fromkeys(one if one in names else _network(one) for one in sequence(value)))
+        if not places:
+            raise ValueError(f"allowed: at least one of {', '.join([*names, 'an address', 'a network'])}")
+        return places
 
     return typed
 
 
 def port_list(value: Any) -> str:
     """Ports and ranges of ports with commas, as nft has them."""
-    words = ",".join(map(text, value)) if isinstance(value, list) else text(value).replace(" ", "")
-    numbers = [[*map(int, word.split("-"))] for word in words.split(",")] if _PORTS.fullmatch(words) else [[0]]
+    ports = ",".join(map(text, value)) if isinstance(value, list) else text(value).replace(" ", "")
+    numbers = [[*map(int, span.split("-"))] for span in ports.split(",")] if _PORTS.fullmatch(ports) else [[0]]
     if any(not 1 <= number <= LARGEST for span in numbers for number in span) or any(
         span[0] > span[-1] for span in numbers
     ):
         raise ValueError(f"allowed: ports from 1 to {LARGEST} such as 443 or 8000-8100")
-    return words
+    return ports
 
 
 def protocol(value: Any) -> str:
@@ -114,7 +118,7 @@ OPEN = Kind(
         "hosts": {"type": hosts, "required": True},
         "ports": {"type": port_list, "required": True},
         "protocol": {"type": protocol},
-        "from": {"type": _places([*WORDS, ANY]), "required": True},
+        "from": {"type": _places([*HOST_GROUPS, ANY]), "required": True},
     }
 )
 
@@ -152,9 +156,10 @@ def check_hosts(
         checker.problem("firewall", f"{what} ({checker.key('addresses')}, or address of a node)")
     for i, entry in enumerate(firewall.get("open", [])):
         names = expand(entry.get("hosts", ""))
-        strange = [name for name in names if name not in known and name not in WORDS]
+        strange = [name for name in names if name not in known and name not in HOST_GROUPS]
         if strange:
-            what = unknown("host", strange[0], [*known, *WORDS], ", ".join([*WORDS, "hosts of this cluster"]))
+            allowed = ", ".join([*HOST_GROUPS, "hosts of this cluster"])
+            what = unknown("host", strange[0], [*known, *HOST_GROUPS], allowed)
             checker.problem(f"firewall.open[{i}].hosts", f"found {shown(fold(strange))}, {what}")
 
 
@@ -202,7 +207,7 @@ def firewall_plans(
 
     Args:
         firewall: the variable slurm_firewall.
-        members: the hosts of each of WORDS.
+        members: the hosts of each of HOST_GROUPS.
         variables: the shared variables by name, the ports of servers, and slurmdbd_conf.
         layout: the template of the rules, since another one makes another table.
 
@@ -234,7 +239,7 @@ def _groups(members: Mapping[str, Collection[str]], variables: Mapping[str, Any]
         for entry in variables.get("slurm_storage") or []
         if entry.get("server")
         for name in expand(str(entry.get("hosts") or "all"))
-        for host in (members[name] if name in WORDS else [name])
+        for host in (members[name] if name in HOST_GROUPS else [name])
     ]
     database = [variables["slurm_database"]] if variables["slurm_database"] else []
     found = {**members, "database": database, "nfs_clients": mounting}
@@ -276,9 +281,9 @@ def _rules(
     yield from _rules_of_listeners(listening.get(host, ()))
     yield from _rules_of_roles(roles, dict(listening[None]), bool(firewall.get("compute_networks")))
     for i, entry in enumerate(firewall.get("open") or []):
-        if {host, *roles.intersection(WORDS)} & {*expand(entry["hosts"])}:
-            words = [word for word in entry["from"] if word in WORDS]
-            sources = (ANY,) if ANY in entry["from"] else (*words, f"open_{i}")
+        if {host, *roles.intersection(HOST_GROUPS)} & {*expand(entry["hosts"])}:
+            named = [name for name in entry["from"] if name in HOST_GROUPS]
+            sources = (ANY,) if ANY in entry["from"] else (*named, f"open_{i}")
             yield Rule(f"open[{i}]", sources, entry["ports"], entry.get("protocol", PROTOCOLS[0]))
 
 
@@ -340,8 +345,8 @@ def _sets(
 
 
 def _split_by_version(places: Iterable[str]) -> Addresses:
-    """The addresses and networks among places, which can be words as well."""
-    networks = [place for place in places if place not in (*WORDS, ANY)]
+    """The addresses and networks among places, which can be groups of hosts as well."""
+    networks = [place for place in places if place not in (*HOST_GROUPS, ANY)]
     return {
         "ip": [network for network in networks if ":" not in network],
         "ip6": [network for network in networks if ":" in network],

@@ -93,7 +93,7 @@ def _files_everywhere(checker: schema.Checker, hardware: dict[str, dict[str, Any
 
 
 def _keys(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
-    """Keys that an entry cannot have, or must have, beside the others."""
+    """Keys that an entry cannot have, or must have, with the others."""
     for i, gres in enumerate(found):
         for key in ("autodetect", "mig"):
             if gres["name"] != "gpu" and key in gres:
@@ -222,7 +222,7 @@ def _shares(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
             yield (
                 i,
                 "name",
-                f"found '{gres['name']}' beside '{shared[0][1]['name']}', allowed: one of them on a machine",
+                f"found '{gres['name']}' with '{shared[0][1]['name']}', allowed: one of them on a machine",
             )
         strange = [file for file in expand(gres.get("file", "")) if file not in files]
         if gpus and strange:

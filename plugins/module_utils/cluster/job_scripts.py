@@ -75,7 +75,7 @@ def script(value: Any) -> str:
 def on_failure(value: Any) -> str:
     """What a failure of a script does."""
     if value not in FAILURES:
-        raise ValueError(unknown("word", str(value), FAILURES, ", ".join(FAILURES)))
+        raise ValueError(unknown("value", str(value), FAILURES, ", ".join(FAILURES)))
     return str(value)
 
 
@@ -112,7 +112,7 @@ def check(
 ) -> list[dict[str, Any]]:
     """The checked value of `prologs` or `epilogs`, where each entry has its text as `script`.
 
-    known: the names that `partitions` and `hardware` may have. texts: the files beside the cluster file, or why one
+    known: the names that `partitions` and `hardware` may have. texts: the files of the cluster file, or why one
     cannot be read; variables have none.
     """
     entries: list[dict[str, Any]] = []
@@ -153,7 +153,7 @@ def _text(
         checker.problem(f"{at}.file", f"found {shown(name)}, {content}")
         return
     if content is None:
-        what = "a file beside the cluster file, or an absolute path" if checker.file else "script, the text"
+        what = "a file next to the cluster file, or an absolute path" if checker.file else "script, the text"
         checker.problem(f"{at}.file", f"found {shown(name)}, allowed: {what}")
         return
     try:
@@ -201,31 +201,31 @@ def check_private_tmp(
         what = f"is derived from {checker.key('private_tmp')}: remove one of them"
         checker.problem("slurm_files.job_container.conf", what)
     flags = slurm_conf.get("PrologFlags", "contain")
-    words = ",".join(map(str, flags)) if isinstance(flags, list) else str(flags)
-    if "contain" not in words.lower() and "x11" not in words.lower():
+    listed = (",".join(map(str, flags)) if isinstance(flags, list) else str(flags)).lower()
+    if "contain" not in listed and "x11" not in listed:
         checker.problem("slurm_conf.PrologFlags", f"found {shown(flags)}, allowed: with contain, for private_tmp")
     return str(found)
 
 
-def script_remarks(prologs: Iterable[Mapping[str, Any]], epilogs: Iterable[Mapping[str, Any]]) -> list[str]:
+def script_warnings(prologs: Iterable[Mapping[str, Any]], epilogs: Iterable[Mapping[str, Any]]) -> list[str]:
     """The scripts that name a command of Slurm, a sentence for each."""
-    remarks = []
+    warnings = []
     for key, entries in (("prologs", prologs), ("epilogs", epilogs)):
         for entry in entries:
             code = _LOCAL.sub("", _COMMENT.sub("", str(entry.get("script", ""))))
             named = sorted({match[1] or match[2] for match in _NAMED.finditer(code)})
             if named:
-                remarks.append(
+                warnings.append(
                     f"{key}: the script {entry.get('name', '')} names {', '.join(named)}. A prolog or epilog that asks "
                     "slurmctld can wait for itself, and all nodes of a large job ask at once"
                 )
-    return remarks
+    return warnings
 
 
 def job_scripts(entries: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The entries as the program's template needs them, in order.
 
-    condition: words of the shell, the program's own functions; empty for all jobs. arguments: those of its function
+    condition: calls of the program's own functions; empty for all jobs. arguments: those of its function
     `run`. script: the text, which ends with a newline. end: a line that is not in the text.
     """
     hosts: dict[str, list[str]] = {}
@@ -253,7 +253,7 @@ def _conditions(entry: Mapping[str, Any], hosts: Mapping[str, list[str]]) -> Ite
         yield "has_gpus" if entry["gpus"] else "! has_gpus"
     if "hardware" in entry:
         names = [host for kind in entry["hardware"] for host in hosts.get(kind, [])]
-        yield " ".join(["on_node", *(quote(word) for words in _ranges(names) for word in words)])
+        yield " ".join(["on_node", *(quote(part) for span in _ranges(names) for part in span)])
 
 
 def _arguments(entry: Mapping[str, Any]) -> list[str]:

@@ -121,7 +121,7 @@ KEYS = (
         A hostlist. The first host is the primary controller, the next ones take over from it.
 
         Several controllers need C(StateSaveLocation) in O(slurm_conf), an absolute path on a file system that
-        all of them mount. Each run proves that they share this directory (role
+        all of them mount. Each run checks that they share this directory (role
         P(gpucluster.slurm.slurmctld#role)).
         """,
         meaning="a hostlist; the first host is the primary controller, the others are standbys",
@@ -265,7 +265,7 @@ KEYS = (
         An IPv6 address needs V(EnableIPv6) in C(CommunicationParameters) of O(slurm_conf). Several nodes can
         have one address if they have a C(Port).
 
-        The hardware V(detected) is measured and kept beside this file, in C(my.hardware.yml) for
+        The hardware V(detected) is measured and kept next to this file, in C(my.hardware.yml) for
         C(my.cluster.yml), which has the keys C(hardware) and C(nodes) of this file. Until the measurement, the
         hosts are in the inventory, but have no node lines.
         """,
@@ -392,7 +392,7 @@ KEYS = (
         """
         Where the people are instead of in O(users).
 
-        The name of a CSV file beside this file, such as V(people.csv), has the users. The first line names the
+        The name of a CSV file next to this file, such as V(people.csv), has the users. The first line names the
         columns, which are the keys of O(users). Values of a list are separated by semicolons, and the column of
         a limit is C(limits.NAME), such as C(limits.MaxJobs). The groups are still in O(groups).
 
@@ -433,13 +433,13 @@ KEYS = (
         C(source) is what is mounted, such as V(nas.example.org:/vol/home). Instead, C(server) names a host of
         this cluster, which exports C(export) by NFS; the default is the same directory as C(path).
 
-        C(hosts) is a hostlist of those that mount it, which can have the words V(all) (the default), V(login),
+        C(hosts) is a hostlist of those that mount it, which can have the names V(all) (the default), V(login),
         V(compute) and V(controllers). C(options) are those of mount(8).
 
         C(packages) brings the file system, a list of entries with C(name), with C(url) and C(sha256), or with
         C(file).
 
-        With C(homes), the homes of the users below C(path) are made once. With C(scratch), C(path) is Slurm's
+        With C(homes), the homes of the users below C(path) are created once. With C(scratch), C(path) is Slurm's
         C(TmpFS).
         """,
         meaning="the file systems that hosts mount, with [homes, shared data and scratch](storage.md)",
@@ -503,7 +503,7 @@ KEYS = (
                 },
                 "homes": {
                     "type": "bool",
-                    "description": "Whether the homes of users are made here.",
+                    "description": "Whether the homes of users are created here.",
                 },
                 "scratch": {
                     "type": "bool",
@@ -623,7 +623,7 @@ KEYS = (
         Scripts that run as root on each node of a job before it starts, a list in their order. They need Slurm
         23.11 or later, which sends them to the nodes.
 
-        C(name) is in the log and in the reason of a drained node. C(file) is a script beside this file;
+        C(name) is in the log and in the reason of a drained node. C(file) is a script next to this file;
         C(script) is its text instead.
 
         The script runs for jobs that meet all of these conditions. C(partitions) and C(hardware) are lists of
@@ -732,12 +732,12 @@ KEYS = (
         C(ssh), from which addresses and networks people and the control host come by ssh, such as
         V([10.0.0.0/8]), or V([any]). It is required. C(ssh_port) is the port of sshd; the default is 22.
 
-        C(compute_networks), networks in which only compute nodes have addresses beside those in this file, such
+        C(compute_networks), networks in which only compute nodes have addresses besides those in this file, such
         as those of InfiniBand. Compute nodes speak freely with each other.
 
         C(open), further services of hosts, a list of entries with C(hosts) (a hostlist, which can have V(all),
         V(login), V(compute) and V(controllers)), C(ports), C(protocol) (V(tcp), the default, or V(udp)), and
-        C(from), a list of the same words, of addresses and networks, or V(any).
+        C(from), a list of the same names, of addresses and networks, or V(any).
 
         Each host needs its IP address in this file, in O(nodes) or O(addresses).
         """,
@@ -804,7 +804,7 @@ KEYS = (
         variable=KeyVariable(
             "slurm_files",
             """
-            Further files of Slurm beside slurm.conf, a mapping of names to texts, as in the cluster file
+            Further files of Slurm next to slurm.conf, a mapping of names to texts, as in the cluster file
             (inventory plugin P(gpucluster.slurm.cluster#inventory)).
 
             A lookup keeps a text in a file of its own, such as the lookup C(ansible.builtin.file) of

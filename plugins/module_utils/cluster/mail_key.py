@@ -44,7 +44,7 @@ def domain(value: Any) -> str:
 def tls(value: Any) -> str:
     """How the connection to the relay is protected."""
     if value not in TLS:
-        raise ValueError(unknown("word", str(value), TLS, ", ".join(TLS)))
+        raise ValueError(unknown("value", str(value), TLS, ", ".join(TLS)))
     return str(value)
 
 

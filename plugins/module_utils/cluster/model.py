@@ -88,7 +88,7 @@ SLURM_GROUPS = (*(key.group for key in SERVERS), "slurm_compute")
 
 
 def hardware_file(cluster_file: str) -> str:
-    """The file with the measured hardware of a cluster file: `my.cluster.yml` -> `my.hardware.yml`, beside it."""
+    """The file with the measured hardware of a cluster file: `my.cluster.yml` -> `my.hardware.yml`, next to it."""
     return re.sub(r"cluster(\.ya?ml)$", r"hardware\1", cluster_file)
 
 
@@ -111,21 +111,21 @@ def group_names(prefix: str, names: Iterable[str]) -> dict[str, str]:
 def load(
     document: Document,
     measured: Document | None = None,
-    beside: Mapping[str, Document | people_key.Table] | None = None,
+    people_files: Mapping[str, Document | people_key.Table] | None = None,
     scripts: Mapping[str, str | ValueError | None] | None = None,
 ) -> DeclaredCluster:
     """Check and resolve a cluster file, the file of its measured hardware if there is one, and those of its people.
 
-    beside: the files that `people.files` names. scripts: those that `job_scripts.files` names, or why one cannot be
-    read. Raises ModelError with all problems of all files.
+    people_files: those that `people_key.files` names. scripts: those that `job_scripts.files` names, or why one cannot
+    be read. Raises ModelError with all problems of all files.
     """
     problems: list[str] = []
     checker = _checker(document, problems)
-    if long := _too_long(document, measured, *(beside or {}).values()):
+    if long := _too_long(document, measured, *(people_files or {}).values()):
         raise ModelError(long)  # the rules would repeat it
     file = checker.check(schema.CLUSTER, "", document.data)
     machines = check_measured(_checker(measured, problems), measured.data) if measured else MeasuredHardware()
-    contents = {name: _add_checker(content, problems) for name, content in (beside or {}).items()}
+    contents = {name: _add_checker(content, problems) for name, content in (people_files or {}).items()}
     policy = file.get("accounting", {})
     listed = people_key.check(checker, _keys_of_people(file), contents, policy)
     file["accounting"] = with_people(checker, policy, listed.policy, has_accounting(file))

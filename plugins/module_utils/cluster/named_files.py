@@ -31,7 +31,7 @@ DEB = b"!<arch>\ndebian-binary"
 _KEY = re.compile(rb"^(?:-----BEGIN PGP PUBLIC KEY BLOCK-----|\$ANSIBLE_VAULT;)", re.MULTILINE)
 """What the key of a repository has, which all users of a host can read."""
 
-ALLOWED = "allowed: a file beside the cluster file or below its directory, or an absolute path"
+ALLOWED = "allowed: a file next to the cluster file or below its directory, or an absolute path"
 
 _OF_KERNEL = ("/dev", "/proc", "/sys")
 _PACKAGES = ("apptainer_packages", "enroot_packages", "pyxis_packages")

@@ -92,7 +92,7 @@ def check_nodes(checker: Checker, found: list[Any], hardware: Mapping[str, Any])
 
 
 def _has_few_nodes(checker: Checker, nodes: list[Any]) -> bool:
-    """Whether a cluster has at most the nodes that Slurm allows. They are counted before all their names are made."""
+    """Whether a cluster has at most the nodes that Slurm allows. They are counted before their names are expanded."""
     number = 0
     for node in nodes:
         if isinstance(node, Mapping) and isinstance(node.get("hosts"), str):

@@ -38,7 +38,7 @@ def resolver(
 
 
 def _features(parameters: Mapping[str, Any]) -> frozenset[str]:
-    """The features of a node; of its two names, Slurm looks for Feature first (`_parse_nodename`)."""
+    """The features of a node; of the two names, Slurm reads Feature first (`_parse_nodename`)."""
     value = next((parameters[key] for key in ("Feature", "Features") if parameters.get(key) is not None), ())
     texts = value if isinstance(value, (list, tuple)) else str(value).split(",")
     return frozenset(str(text).strip() for text in texts)

@@ -137,13 +137,13 @@ def _name_of(value: Any) -> str:
         raise ValueError(f"allowed: {error}") from None
 
 
-def choice(what: str, words: Sequence[str]) -> Callable[[Any], str]:
-    """The type of a word out of some."""
+def choice(what: str, allowed: Sequence[str]) -> Callable[[Any], str]:
+    """The type of a value out of some."""
 
     def typed(value: Any) -> str:
-        """The word."""
-        if value not in words:
-            raise ValueError(unknown(what, text(value), words, ", ".join(words)))
+        """The value."""
+        if value not in allowed:
+            raise ValueError(unknown(what, text(value), allowed, ", ".join(allowed)))
         return text(value)
 
     return typed
@@ -183,7 +183,7 @@ _USER: dict[str, dict[str, Any]] = {
     "shell": {"type": shell},
     "keys": {"type": each(public_key)},
     "state": {"type": choice("state", STATES)},
-    "jobs": {"type": choice("word", JOBS)},
+    "jobs": {"type": choice("value", JOBS)},
 }
 
 USER = Kind(

@@ -27,18 +27,18 @@ class PeopleList:
         """Report a problem with a key of an entry."""
         self.checker.problem(f"{self.key}[{i}].{key}", what)
 
-    def words(self, i: int) -> str:
+    def describe(self, i: int) -> str:
         """An entry by its name and place."""
         return f"{self.entries[i].get('name', 'another one')} ({self.checker.key(f'{self.key}[{i}]')})"
 
     def once(self, key: str, one: str, values: Callable[[Any], Iterable[Any]] = lambda value: [value]) -> None:
-        """Check that no two entries have a value of a key in common; one: a value in words."""
+        """Check that no two entries have a value of a key in common; one: what a value is called."""
         first: dict[Any, int] = {}
         for i, entry in enumerate(self.entries):
             for value in values(entry[key]) if key in entry else ():
                 other = first.setdefault(value, i)
                 if other != i:
-                    what = f"found {shown(value)}, the {one} of {self.words(other)}"
+                    what = f"found {shown(value)}, the {one} of {self.describe(other)}"
                     self.problem(i, key, f"{what}, allowed: another {one}")
 
 
@@ -62,7 +62,7 @@ def _check_groups(groups: PeopleList, users: PeopleList) -> None:
         if gid is not None and gid not in ids:
             other = own_groups.setdefault(gid, i)
             if user.get("uid") != users.entries[other].get("uid"):  # the same uid is a problem of its own
-                what = f"found {gid}, the gid of the own group of {users.words(other)}"
+                what = f"found {gid}, the gid of the own group of {users.describe(other)}"
                 users.problem(i, key, f"{what}, allowed: an own gid, or that of a group in groups")
             elif name in listed:
                 what = f"found {gid}, but the group {name} in groups has gid {listed[name]}"
@@ -84,12 +84,12 @@ def _check_homes(users: PeopleList) -> None:
         path = user.get("home") or (f"/home/{user['name']}" if "name" in user else "")
         other = homes.setdefault(path, i)
         if path and user.get("name") != users.entries[other].get("name"):
-            users.problem(i, "home", f"found {shown(path)}, the home of {users.words(other)}, allowed: another one")
+            users.problem(i, "home", f"found {shown(path)}, the home of {users.describe(other)}, allowed: another one")
     for path, i in homes.items():
         above = path.rpartition("/")[0]
         while above:
             if above in homes:
-                what = f"found {shown(path)}, which is in the home of {users.words(homes[above])}"
+                what = f"found {shown(path)}, which is in the home of {users.describe(homes[above])}"
                 users.problem(i, "home", f"{what}, allowed: a path outside")
                 break
             above = above.rpartition("/")[0]

@@ -62,15 +62,15 @@ FILES_OF_SLURMCTLD = ("Epilog", "Prolog")
 
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
-LOOKED_AT = re.compile(r"/[A-Za-z0-9+._/@%:~,*?!\[\]-]+")
-"""Paths that a host is asked for. Other ones, such as those with blanks, are not looked for."""
+_CHECKED = re.compile(r"/[A-Za-z0-9+._/@%:~,*?!\[\]-]+")
+"""Paths that are checked on a host. Other ones, such as those with blanks, are not."""
 
 PACKAGED = re.compile(r"/(etc|opt|s?bin|usr(?!/local))/|[^/]*$")
 """Paths at which packages have files; /usr/local has none (Debian policy, 9.1.2). A name without a path is found in
 these directories."""
 
 _BY_NAME = re.compile(r"[A-Za-z0-9+._-]+")
-"""Interpreters that /usr/bin/env looks for in PATH."""
+"""Interpreters that /usr/bin/env finds in PATH."""
 
 
 def _named(slurm_conf: Mapping[str, Any], groups: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -100,7 +100,7 @@ def site_scripts(
     epilogs: Iterable[Mapping[str, Any]],
     health_checks: Mapping[str, str],
 ) -> dict[str, str]:
-    """The scripts of a site that run on the nodes, by the words that messages have for them.
+    """The scripts of a site that run on the nodes, by the names that messages have for them.
 
     Args:
         slurm_conf: parameters of slurm.conf, which name the scripts among `slurm_files`.
@@ -116,7 +116,7 @@ def site_scripts(
 
 
 def script_errors(scripts: Mapping[str, str]) -> list[str]:
-    """The scripts that no host could run, a line for each. This host looks at them before it knows the others.
+    """The scripts that no host could run, a line for each. This host checks them before it knows the others.
 
     Args:
         scripts: those of `site_scripts`.
@@ -156,15 +156,15 @@ def programs(
         installed: paths that the run itself installs. They are left out.
         scripts: those of `site_scripts`. Compute nodes must have their interpreters, by path or by name.
     """
-    paths = {path for _key, path in _named(slurm_conf, groups) if LOOKED_AT.fullmatch(path)}
+    paths = {path for _key, path in _named(slurm_conf, groups) if _CHECKED.fullmatch(path)}
     for needed in _interpreters(scripts or {}).values() if "slurm_compute" in groups else ():
-        paths |= {path for path in needed if LOOKED_AT.fullmatch(path) or _BY_NAME.fullmatch(path)}
+        paths |= {path for path in needed if _CHECKED.fullmatch(path) or _BY_NAME.fullmatch(path)}
     return sorted(paths.difference(installed))
 
 
 def program_errors(
     slurm_conf: Mapping[str, Any],
-    looked: Mapping[str, Mapping[str, Any]],
+    facts_of: Mapping[str, Mapping[str, Any]],
     unprepared: Iterable[str] = (),
     scripts: Mapping[str, str] | None = None,
 ) -> list[str]:
@@ -172,7 +172,7 @@ def program_errors(
 
     Args:
         slurm_conf: parameters of slurm.conf.
-        looked: the facts `slurm_host` by host: their `programs` and `scripts` that cannot run, with the reason.
+        facts_of: the facts `slurm_host` by host: their `programs` and `scripts` that cannot run, with the reason.
         unprepared: hosts that get packages in this run. A package may bring a program.
         scripts: those of `site_scripts`.
     """
@@ -185,7 +185,7 @@ def program_errors(
     waiting = {*unprepared}
     interpreters = _interpreters(scripts or {})
     hosts: dict[tuple[str, str], list[str]] = {}
-    for host, facts in looked.items():
+    for host, facts in facts_of.items():
         for failure in _find_failures(facts, host in waiting, named, interpreters):
             hosts.setdefault(failure, []).append(host)
     for (what, reason), names in hosts.items():

@@ -53,7 +53,7 @@ class Edit:
     """Parts of its text with what replaces them, in their order. Without any, the value is removed with its key."""
 
 
-def named(key: Key) -> str:
+def key_name(key: Key) -> str:
     """A key as messages show it: `nodes[1].hosts`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).removeprefix(".")
 
@@ -86,7 +86,7 @@ def nodes_of(data: Mapping[str, Any]) -> list[str]:
     return [name for entry in data.get("nodes") or [] for name in expand(str(entry.get("hosts", "")))]
 
 
-def applied(data: Any, changes: Sequence[Edit]) -> Any:
+def apply_edits(data: Any, changes: Sequence[Edit]) -> Any:
     """The data of a file after edits."""
     result = copy.deepcopy(data)
     # The last entries of a list first, so that the numbers of the others stay.
@@ -96,13 +96,13 @@ def applied(data: Any, changes: Sequence[Edit]) -> Any:
         for part in way:
             place = place[part]
         if edit.pieces:
-            place[last] = replaced(str(place[last]), edit.pieces)
+            place[last] = replace_pieces(str(place[last]), edit.pieces)
         else:
             del place[last]
     return result
 
 
-def replaced(text: str, pieces: Sequence[tuple[str, str]]) -> str:
+def replace_pieces(text: str, pieces: Sequence[tuple[str, str]]) -> str:
     """A text with its pieces replaced, in their order. Raises ValueError if it does not have one."""
     parts, place = [], 0
     for before, after in pieces:
@@ -112,12 +112,12 @@ def replaced(text: str, pieces: Sequence[tuple[str, str]]) -> str:
     return "".join([*parts, text[place:]])
 
 
-def empty(partition: str, names: Sequence[str]) -> str:
+def describe_empty(partition: str, names: Sequence[str]) -> str:
     """The problem of a partition that would have no node."""
     return f"partition {partition} would have no node without {fold([*names])}: remove it or give it other nodes first"
 
 
-def emptied(before: DeclaredCluster, after: DeclaredCluster) -> list[str]:
+def find_emptied(before: DeclaredCluster, after: DeclaredCluster) -> list[str]:
     """The partitions that have nodes before, and none afterwards, also because of node sets."""
     names = [str(partition["name"]) for partition in before.variables["slurm_partitions"]]
     groups = group_names("partition", names)
@@ -167,8 +167,8 @@ class _Edits:
         """Leaving hosts that serve the cluster."""
 
     def problem(self, key: Key, what: str) -> None:
-        """Note why the nodes cannot leave."""
-        self.problems.append(f"{self.file}: {named(key)}: {what}")
+        """Record why the nodes cannot leave."""
+        self.problems.append(f"{self.file}: {key_name(key)}: {what}")
 
     def refuse_servers(self, data: Mapping[str, Any], leaving: Collection[str]) -> None:
         """Refuse hosts that the cluster needs for more than jobs."""
@@ -189,7 +189,7 @@ class _Edits:
                 self.problems.append(f"{OPTION}: found {shown(name)}, {what}")
 
     def hostlist(self, key: Key, found: Any, leaving: Collection[str]) -> None:
-        """Edit a list of nodes, which can have other words as well."""
+        """Edit a list of nodes, which can have other names as well."""
         text = str(found or "")
         if places := _places(text, leaving):
             self.edits.append(Edit(key, ((text, without(text, places)),)))
@@ -217,7 +217,7 @@ class _Edits:
         for i, partition in enumerate(data.get("partitions") or []):
             names = _names(str(partition.get("nodes") or ""))
             if names and all(name in leaving for name in names):
-                self.problem(("partitions", i), empty(str(partition.get("name")), names))
+                self.problem(("partitions", i), describe_empty(str(partition.get("name")), names))
             else:
                 self.hostlist(("partitions", i, "nodes"), partition.get("nodes"), leaving)
 
@@ -258,7 +258,7 @@ class _Edits:
 
     def refuse_others(self, data: Mapping[str, Any], leaving: Collection[str]) -> None:
         """Refuse names in values that are not edited, and lists that would be empty."""
-        after = applied(data, self.edits)
+        after = apply_edits(data, self.edits)
         for edit in self.edits:
             if edit.key[0] in ("slurm_conf", "slurm_files") and any(
                 not new or new[-1] in "=:\"' " for _old, new in edit.pieces

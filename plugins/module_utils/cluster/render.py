@@ -26,7 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 HARDWARE_KEYS = (
     "sockets",
@@ -76,18 +76,18 @@ def pair(hosts: str, address: str) -> list[tuple[str, str]]:
 def _by_type(
     nodes: Iterable[Mapping[str, Any]],
     hardware: Mapping[str, Mapping[str, Any]],
-    function: Callable[[Mapping[str, Any]], Made],
-) -> Iterator[tuple[Mapping[str, Any], Made]]:
+    function: Callable[[Mapping[str, Any]], Result],
+) -> Iterator[tuple[Mapping[str, Any], Result]]:
     """Each node entry with the result of a function of its machine type.
 
     The function is called once for each type, since in a template Ansible processes each value that it reads.
     """
-    made: dict[str, Made] = {}
+    results: dict[str, Result] = {}
     for node in nodes:
         name = required(node, "hardware")
-        if name not in made:
-            made[name] = function(machine_of(node, hardware))
-        yield node, made[name]
+        if name not in results:
+            results[name] = function(machine_of(node, hardware))
+        yield node, results[name]
 
 
 def gres_value(machine: Mapping[str, Any]) -> str | None:
@@ -131,8 +131,8 @@ def _gres_records(gres: Mapping[str, Any]) -> list[str]:
 
 def machine_records(machine: Mapping[str, Any]) -> list[str]:
     """The lines of a machine type in gres.conf, without the nodes and without duplicates."""
-    made = [line for gres in machine.get("gres") or () for line in _gres_records(gres)]
-    return list(dict.fromkeys([*made, *(machine.get("gres_conf") or ())]))
+    lines = [line for gres in machine.get("gres") or () for line in _gres_records(gres)]
+    return list(dict.fromkeys([*lines, *(machine.get("gres_conf") or ())]))
 
 
 def _machine_parameters(machine: Mapping[str, Any]) -> dict[str, Any]:

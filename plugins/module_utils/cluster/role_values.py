@@ -75,7 +75,7 @@ def _system_id(value: Any) -> None:
 
 def _mount_point(value: Any) -> None:
     """A directory on which something is mounted, in a list with blanks."""
-    if not _word(value).startswith("/") or ".." in str(value).split("/"):
+    if not _without_blanks(value).startswith("/") or ".." in str(value).split("/"):
         raise ValueError("allowed: an absolute path without blanks, '#' and '..', such as /opt/software")
 
 
@@ -85,8 +85,8 @@ def _variable(value: Any) -> None:
         raise ValueError("allowed: letters, digits and '_'; settings of enroot belong in enroot_conf")
 
 
-def _word(value: Any) -> str:
-    """A word in plugstack.conf or in a list with blanks, which have no quotes."""
+def _without_blanks(value: Any) -> str:
+    """A text in plugstack.conf or in a list with blanks, which have no quotes."""
     text = one_line(value)
     if not text or "#" in text or text.split() != [text]:
         raise ValueError("allowed: a word without blanks and '#'")
@@ -199,7 +199,7 @@ VALUES: dict[str, Check] = {
     "nvidia_driver_branch": _optional(_branch),
     "nvidia_driver_repository": _optional(url),
     "nvidia_driver_version": _optional(_driver_version),
-    "pyxis_arguments": _word,
+    "pyxis_arguments": _without_blanks,
     "pyxis_packages": package_source,
     "registry_clean": _optional(systemd.calendar),
     "registry_dir": directory_for("registry"),
@@ -242,7 +242,7 @@ SECRET = frozenset({"registry_upstream_password"})
 def value_problems(variables: Mapping[str, Any]) -> Iterator[str]:
     """The values that cannot be written into a file, as `VARIABLE: found VALUE, allowed: VALUES`.
 
-    variables: by name; others than those of VALUES are not looked at.
+    variables: by name; others than those of VALUES are not checked.
     """
     for name, check in VALUES.items():
         found = variables.get(name)

@@ -47,7 +47,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]{0,252}")
 _IP = re.compile(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*")  # no name: all digits, or with a colon
 _INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 _PROFILE = re.compile(r"([1-7]c\.)?[1-7]g\.[0-9]+gb([+-][a-z]+(\.[a-z]+)*)?")
-_NO_HOSTS = ("all", "default")  # words that mean something else where Slurm and Ansible expect hosts
+_NO_HOSTS = ("all", "default")  # they mean something else where Slurm and Ansible expect hosts
 
 
 AUTODETECT = ("nvml", "nvidia", "rsmi", "nrt")
@@ -56,7 +56,7 @@ AUTODETECT = ("nvml", "nvidia", "rsmi", "nrt")
 GPU_ENVIRONMENT = ("nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env")
 SHARING = ("one_sharing", "all_sharing")
 GRES_FLAGS = ("CountOnly", "explicit", *SHARING, *GPU_ENVIRONMENT, "no_gpu_env")
-"""The values of Flags in gres.conf; Slurm ignores any other word (`gres_flags_parse` in `src/interfaces/gres.c`)."""
+"""The values of Flags in gres.conf; Slurm ignores any other one (`gres_flags_parse` in `src/interfaces/gres.c`)."""
 
 
 LONGEST_NAME = 255
@@ -258,20 +258,20 @@ def gres_conf(value: Any) -> list[str]:
 
 def cores(value: Any) -> str:
     """Slurm's indexes of cores: a number, a text such as 0-3,8-11, or a list of them."""
-    words = ",".join(map(text, value)) if isinstance(value, list) else text(value)
-    if not _INDEXES.fullmatch(words):
+    indexes = ",".join(map(text, value)) if isinstance(value, list) else text(value)
+    if not _INDEXES.fullmatch(indexes):
         raise ValueError("allowed: indexes of cores such as 0-3,8-11")
-    expand(f"[{words}]")  # its ValueError names the problem
-    return words
+    expand(f"[{indexes}]")  # its ValueError names the problem
+    return indexes
 
 
 def links(value: Any) -> str:
     """The connections of a device to all devices, a list or a text with commas (`gres_links_validate` in Slurm)."""
-    words = ",".join(map(text, value)) if isinstance(value, list) else text(value)
-    numbers = words.split(",")
+    joined = ",".join(map(text, value)) if isinstance(value, list) else text(value)
+    numbers = joined.split(",")
     if numbers.count("-1") != 1 or not all(re.fullmatch("-1|[0-9]+", number) for number in numbers):
         raise ValueError("allowed: a number from 0 for each device, and -1 for the device itself, such as -1,16,16")
-    return words
+    return joined
 
 
 def mig(value: Any) -> dict[str, int]:
@@ -422,22 +422,22 @@ def file_name(value: Any) -> str:
 
 def repository(value: Any) -> str:
     """A repository of apt: URL, suite and components, as in sources.list(5); a suite that ends in / has none."""
-    words = text(value).split()
-    if not words or not re.fullmatch(r"(https?|ftp|file|mirror|tor\+https?)://?[!-~]+", words[0]) or len(words) < 2:
+    parts = text(value).split()
+    if not parts or not re.fullmatch(r"(https?|ftp|file|mirror|tor\+https?)://?[!-~]+", parts[0]) or len(parts) < 2:
         raise ValueError("allowed: URL, suite and components, such as https://packages.example.org/slurm noble main")
-    if urlsplit(words[0]).password is not None:
+    if urlsplit(parts[0]).password is not None:
         raise ValueError(WITHOUT_PASSWORD.replace("a password", "a password; apt_auth.conf(5) has its place"))
-    if words[1].endswith("/") != (len(words) == 2):
-        raise ValueError(f"{shown(words[1])} needs {'no component' if len(words) > 2 else 'a component such as main'}")
-    if not all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/+-]*|\.?/", word) for word in words[1:]):
+    if parts[1].endswith("/") != (len(parts) == 2):
+        raise ValueError(f"{shown(parts[1])} needs {'no component' if len(parts) > 2 else 'a component such as main'}")
+    if not all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/+-]*|\.?/", part) for part in parts[1:]):
         raise ValueError("allowed: a suite and components of letters, digits, '.', '-', '+', '_' and '/'")
-    return " ".join(words)
+    return " ".join(parts)
 
 
 def plain(value: Any) -> Any:
     """A value in containers and texts of Python.
 
-    A copy of those of a template would copy Ansible's template engine, or the notes on its origin, with each.
+    A copy of those of a template would copy Ansible's template engine, or the tags with its origin, with each.
     """
     if isinstance(value, str):
         return str.__str__(value)
@@ -483,7 +483,7 @@ class Kind:
     """The name of the parameters in messages."""
     table: str = ""
     """Their key in `parameters.FILES`."""
-    made: dict[str, str] = field(default_factory=dict)
+    derived: dict[str, str] = field(default_factory=dict)
     """Slurm's parameters that are derived from other keys, with these keys. They are refused."""
     automatic: tuple[str, ...] = ()
     """Slurm's parameters that follow from the hardware with the value AUTO."""
@@ -493,7 +493,7 @@ class Kind:
         """All of it as an argument spec."""
         slurm = {
             key: {"type": parameter_lines(key) if key in parameters.LINES else parameter_of(self.table, key)}
-            for key in sorted(self.slurm - set(self.made))
+            for key in sorted(self.slurm - set(self.derived))
         }
         for key in self.automatic:
             slurm[key] = {"type": or_automatic(slurm[key]["type"])}
@@ -516,7 +516,7 @@ class Kind:
 
     @cached_property
     def allowed(self) -> str:
-        """The allowed keys in words."""
+        """The allowed keys, for messages."""
         slurm = [f"the parameters of {self.slurm_file}"] if self.slurm_file else []
         return " and ".join([*([", ".join(self.own)] if self.own else []), *slurm])
 
@@ -566,7 +566,7 @@ HARDWARE = Kind(
     slurm=parameters.NODE,
     slurm_file="a NodeName line",
     table="NodeName",
-    made={
+    derived={
         "Boards": "boards",
         "CPUs": "cpus, or sockets, cores_per_socket and threads_per_core",
         "CoresPerSocket": "cores_per_socket",
@@ -604,8 +604,8 @@ NODE = Kind(
     slurm=parameters.NODE,
     slurm_file="a NodeName line",
     table="NodeName",
-    made={
-        **{key: f"{keys} of its hardware" for key, keys in HARDWARE.made.items()},
+    derived={
+        **{key: f"{keys} of its hardware" for key, keys in HARDWARE.derived.items()},
         "Gres": "gres of its hardware",
         "NodeAddr": "address",
         "NodeHostname": "hosts",
@@ -623,7 +623,7 @@ PARTITION = Kind(
     slurm=parameters.PARTITION,
     slurm_file="a PartitionName line",
     table="PartitionName",
-    made={"Default": "default", "Nodes": "nodes"},
+    derived={"Default": "default", "Nodes": "nodes"},
     automatic=("DefCPUPerGPU", "DefMemPerGPU"),
 )
 
@@ -632,7 +632,7 @@ SLURM_CONF = Kind(
     slurm=parameters.SLURM_CONF,
     slurm_file="slurm.conf",
     table="slurm.conf",
-    made={
+    derived={
         "BackupAddr": "controllers and addresses",
         "BackupController": "controllers",
         "ClusterName": "name",
@@ -715,7 +715,7 @@ class Checker:
         self._names: Mapping[str, str] = {} if file else VARIABLES
 
     def problem(self, key: str, what: str) -> None:
-        """Note a problem with a key, such as `nodes[1].hosts`."""
+        """Record a problem with a key, such as `nodes[1].hosts`."""
         self.problems.append(message(": ".join(part for part in (self.file, short(self.key(key), KEY), what) if part)))
 
     def key(self, key: str) -> str:
@@ -758,9 +758,9 @@ class Checker:
 
     def _unknown(self, kind: Kind, key: str) -> str:
         """The message for a key that a kind does not have."""
-        made = {parameter.lower(): keys for parameter, keys in kind.made.items()}
-        if key.lower() in made:
-            keys = " ".join(map(self.key, made[key.lower()].split(" ")))
+        derived = {parameter.lower(): keys for parameter, keys in kind.derived.items()}
+        if key.lower() in derived:
+            keys = " ".join(map(self.key, derived[key.lower()].split(" ")))
             return f"Slurm's {key} is derived from {keys}: set that"
         return unknown("key", key, kind.spec, kind.allowed)
 

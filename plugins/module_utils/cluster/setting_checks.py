@@ -102,8 +102,8 @@ def check_plugstack(checker: Checker, found: list[Any]) -> list[dict[str, Any]]:
     entries = [checker.check(schema.PLUGSTACK, f"plugstack[{i}]", entry) for i, entry in enumerate(found)]
     try:
         for entry in entries:
-            for word in (entry.get("plugin", ""), *entry.get("arguments", ())):
-                one_line(word)
+            for part in (entry.get("plugin", ""), *entry.get("arguments", ())):
+                one_line(part)
         plugstack_lines(entry for entry in entries if "plugin" in entry)
     except ValueError as error:
         checker.problem("plugstack", str(error))

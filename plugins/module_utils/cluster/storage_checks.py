@@ -11,10 +11,10 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import (
+    HOST_GROUPS,
     NFS,
     PACKAGE,
     STORAGE,
-    WORDS,
     export_of,
     hosts_of,
     is_below,
@@ -43,7 +43,7 @@ def check(
 ) -> list[dict[str, Any]]:
     """The checked entries of the key `storage`.
 
-    members: the hosts of each of WORDS, as far as they are known. uses: the directories that nothing else can have.
+    members: the known hosts of each of HOST_GROUPS. uses: the directories that nothing else can have.
     """
     entries = [checker.check(STORAGE, f"storage[{i}]", value) for i, value in enumerate(found)]
     for i, (entry, value) in enumerate(zip(entries, found)):
@@ -85,7 +85,7 @@ def _check_source(checker: Checker, key: str, entry: Mapping[str, Any]) -> None:
     kind, source = entry.get("type", ""), entry.get("source")
     if kind in NFS and source is not None and not _NFS_SOURCE.fullmatch(source):
         checker.problem(f"{key}.source", f"found {shown(source)}, allowed: SERVER:/PATH")
-    binds = [word for word in entry.get("options", []) if word in _BINDS]
+    binds = [option for option in entry.get("options", []) if option in _BINDS]
     if kind == "none" and not binds:
         checker.problem(f"{key}.type", "found 'none', allowed: with option bind, for a directory of the host itself")
     elif kind in _BINDS:
@@ -98,31 +98,31 @@ def _check_source(checker: Checker, key: str, entry: Mapping[str, Any]) -> None:
 
 def _check_options(checker: Checker, key: str, entry: dict[str, Any]) -> None:
     """Check options that lose data, or that contradict the purpose of a mount."""
-    words = entry.get("options", [])
-    soft = [word for word in words if word in ("soft", "softerr")]
-    if entry.get("type") in NFS and soft and "ro" not in words:
+    options = entry.get("options", [])
+    soft = [option for option in options if option in ("soft", "softerr")]
+    if entry.get("type") in NFS and soft and "ro" not in options:
         why = "after the time limit a program loses what it has written, often without an error"
         checker.problem(
             f"{key}.options", f"found {shown(soft[0])}: {why}; allowed: hard (the default), or {soft[0]} with ro"
         )
-    for word in words:
-        if secret := _SECRET.match(word):  # found: not its value
+    for option in options:
+        if secret := _SECRET.match(option):  # found: not its value
             why = f"found {secret[0]}, which is a secret, which all users of a host could read"
             where = "such as credentials=FILE of cifs or secretfile=FILE of ceph"
             checker.problem(f"{key}.options", f"{why}, allowed: a file of the hosts with it, {where}")
     for purpose in ("homes", "scratch"):
-        if entry.get(purpose) and "ro" in words:
+        if entry.get(purpose) and "ro" in options:
             checker.problem(f"{key}.options", f"found 'ro' with {purpose}, where users write, allowed: no ro")
 
 
 def _check_hosts(checker: Checker, key: str, entry: dict[str, Any], known: Collection[str]) -> None:
     """Check that the hosts of an entry, and its server, are hosts of the cluster."""
     for name, hosts in (("hosts", expand(entry.get("hosts", "all"))), ("server", expand(entry.get("server", "")))):
-        words = WORDS if name == "hosts" else ()
-        strange = [host for host in hosts if host not in known and host not in words]
+        groups = HOST_GROUPS if name == "hosts" else ()
+        strange = [host for host in hosts if host not in known and host not in groups]
         if strange:
-            allowed = ", ".join([*words, "hosts of this cluster"])
-            what = unknown("host", strange[0], [*known, *words], allowed)
+            allowed = ", ".join([*groups, "hosts of this cluster"])
+            what = unknown("host", strange[0], [*known, *groups], allowed)
             checker.problem(f"{key}.{name}", f"found {shown(fold(strange))}, {what}")
 
 
@@ -159,9 +159,7 @@ def _check_scratch(checker: Checker, entries: list[dict[str, Any]], tmp_fs: Any)
     paths = list(dict.fromkeys(entry["path"] for entry in entries if entry.get("scratch") and "path" in entry))
     for path in paths[1:]:
         i = next(i for i, entry in enumerate(entries) if entry.get("scratch") and entry.get("path") == path)
-        checker.problem(
-            f"storage[{i}].scratch", f"found '{path}' beside '{paths[0]}', allowed: one path, Slurm's TmpFS"
-        )
+        checker.problem(f"storage[{i}].scratch", f"found '{path}' and '{paths[0]}', allowed: one path, Slurm's TmpFS")
     if paths and tmp_fs is not None and tmp_fs != paths[0]:
         checker.problem("slurm_conf.TmpFS", f"found {shown(tmp_fs)}, allowed: '{paths[0]}', which is scratch")
 
@@ -199,10 +197,10 @@ def _check_uses(
 def _check_covered(checker: Checker, key: str, entry: Mapping[str, Any], use: Use) -> None:
     """Check that an entry neither mounts nor exports a directory that is in that of a use."""
     path, export = str(entry.get("path") or ""), export_of(entry)
-    problem = f"with {use.words}, allowed: another directory"
+    problem = f"with {use.description}, allowed: another directory"
     if is_below(path, use.path):
         checker.problem(f"{key}.path", f"found {shown(path)}, {problem}")
-    # Only controllers mount the state, which _check_exports has looked at.
+    # Only controllers mount the state, which _check_exports has checked.
     is_in_use = export == use.path or is_below(export, use.path)
     if "server" in entry and use.purpose != "state" and is_in_use:
         checker.problem(f"{key}.export", f"found {shown(export)}, {problem}")

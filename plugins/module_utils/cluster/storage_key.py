@@ -25,8 +25,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown, without_passwords
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
-WORDS = ("all", "login", "compute", "controllers")
-"""Words for the hosts of a mount. They stand for groups of hosts, also where a host has such a name."""
+HOST_GROUPS = ("all", "login", "compute", "controllers")
+"""Names for the hosts of a mount. They stand for groups of hosts, also where a host has such a name."""
 
 NFS = ("nfs", "nfs4")
 LOCAL = ("btrfs", "ext2", "ext3", "ext4", "f2fs", "none", "ramfs", "tmpfs", "vfat", "xfs", "zfs")
@@ -53,7 +53,7 @@ EXPORTS = "/etc/exports.d/gpucluster-slurm.exports"
 MARK = "# Managed by gpucluster.slurm (key storage): changes here are overwritten."
 
 _TYPE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_WORD = re.compile(r"[!-~]+")
+_PRINTABLE = re.compile(r"[!-~]+")
 _OPTION = re.compile(r"[!#-+\--~]+")  # neither blanks nor commas and quotes
 _DEVICE = re.compile(r"/dev/|(?:PART)?(?:UUID|LABEL)=")
 
@@ -97,7 +97,7 @@ def kind_of_mount(value: Any) -> str:
 
 def source(value: Any) -> str:
     """What is mounted: a device, a server's directory, a bucket."""
-    if not _WORD.fullmatch(text(value)):
+    if not _PRINTABLE.fullmatch(text(value)):
         raise ValueError("allowed: a text without blanks such as nas.example.org:/vol/home or /dev/nvme0n1")
     if len(str(value)) > LONGEST:
         raise ValueError(f"of {len(str(value))} characters, allowed: up to {LONGEST}")
@@ -111,25 +111,25 @@ def source(value: Any) -> str:
 
 def options(value: Any) -> list[str]:
     """Options of mount(8): a list, or a text with commas."""
-    words = [text(word) for word in (value if isinstance(value, list) else text(value).split(","))]
-    for word in words:
-        if not _OPTION.fullmatch(word):
-            raise ValueError(f"{shown(word)} is no option, allowed: options of mount(8) such as [hard, noatime]")
-        setting(word)  # Options= of a unit
-        if len(word) > LONGEST:
-            raise ValueError(f"an option of {len(word)} characters, allowed: up to {LONGEST}")
-        if word in ("remount", "move"):
-            raise ValueError(f"{shown(word)} changes a mount that is there, allowed: options of the file system")
-        if word.startswith("x-systemd.") or word in ("noauto", "auto"):
+    listed = [text(option) for option in (value if isinstance(value, list) else text(value).split(","))]
+    for option in listed:
+        if not _OPTION.fullmatch(option):
+            raise ValueError(f"{shown(option)} is no option, allowed: options of mount(8) such as [hard, noatime]")
+        setting(option)  # Options= of a unit
+        if len(option) > LONGEST:
+            raise ValueError(f"an option of {len(option)} characters, allowed: up to {LONGEST}")
+        if option in ("remount", "move"):
+            raise ValueError(f"{shown(option)} changes a mount that is there, allowed: options of the file system")
+        if option.startswith("x-systemd.") or option in ("noauto", "auto"):
             raise ValueError(
-                f"{shown(word)} is for fstab(5), allowed: options of the file system; the unit has the rest"
+                f"{shown(option)} is for fstab(5), allowed: options of the file system; the unit has the rest"
             )
-    return words
+    return listed
 
 
 def hosts(value: Any) -> str:
-    """A hostlist of hosts and WORDS."""
-    others = [name for name in expand(schema.any_text(value)) if name not in WORDS]
+    """A hostlist of hosts and HOST_GROUPS."""
+    others = [name for name in expand(schema.any_text(value)) if name not in HOST_GROUPS]
     if others or not schema.any_text(value):
         schema.hostlist(",".join(others))
     return schema.any_text(value)
@@ -169,7 +169,7 @@ def is_below(path: str, top: str) -> bool:
 def hosts_of(entry: Mapping[str, Any], members: Mapping[str, Collection[str]]) -> list[str]:
     """The hosts of an entry, in order."""
     names = expand(str(entry.get("hosts") or "all"))
-    return list(dict.fromkeys(host for name in names for host in (members[name] if name in WORDS else [name])))
+    return list(dict.fromkeys(host for name in names for host in (members[name] if name in HOST_GROUPS else [name])))
 
 
 def is_local(entry: Mapping[str, Any]) -> bool:
@@ -199,9 +199,9 @@ def unit_name(path: str) -> str:
     return ("".join(escaped(byte, not i) for i, byte in enumerate(simple.encode())) or "-") + ".mount"
 
 
-def _unit(path: str, what: str, kind: str, words: Iterable[str], local: bool) -> str:
+def _unit(path: str, what: str, kind: str, given: Iterable[str], local: bool) -> str:
     """The text of a mount unit."""
-    all_words = list(dict.fromkeys([*words, *(() if local else ("_netdev",)), "nofail"]))
+    all_options = list(dict.fromkeys([*given, *(() if local else ("_netdev",)), "nofail"]))
     return "\n".join(
         [
             MARK,
@@ -216,7 +216,7 @@ def _unit(path: str, what: str, kind: str, words: Iterable[str], local: bool) ->
             f"What={setting(what)}",
             f"Where={path}",
             f"Type={kind}",
-            f"Options={setting(','.join(all_words))}",
+            f"Options={setting(','.join(all_options))}",
             f"TimeoutSec={SECONDS}",
             "",
             "[Install]",
@@ -239,7 +239,7 @@ ExecStart=systemctl start --no-block %i.mount
 
 def _mount(entry: Mapping[str, Any], host: str) -> dict[str, Any] | None:
     """A mount as the module slurm_storage takes it; None if the host needs none, since it has the directory itself."""
-    path, kind, words = str(entry["path"]), str(entry["type"]), list(entry.get("options") or [])
+    path, kind, given = str(entry["path"]), str(entry["type"]), list(entry.get("options") or [])
     what = str(entry.get("source") or kind)
     if entry.get("server"):
         what = f"{entry['server']}:{export_of(entry)}"
@@ -247,10 +247,10 @@ def _mount(entry: Mapping[str, Any], host: str) -> dict[str, Any] | None:
             if path == export_of(entry):
                 return None
             # A mount of its own export could end in a deadlock when memory is short: the server would wait for itself.
-            what, kind, words = export_of(entry), "none", ["bind", *(word for word in words if word in _OF_VFS)]
+            what, kind, given = export_of(entry), "none", ["bind", *(option for option in given if option in _OF_VFS)]
     local = is_local({"type": kind, "source": what})
     name = unit_name(path)
-    content = _unit(path, what, kind, words, local)
+    content = _unit(path, what, kind, given, local)
     return {
         "path": path,
         "unit": name,
@@ -341,7 +341,7 @@ def _homes(
 
     On a server outside the cluster the first host of the mount makes them.
     """
-    made: dict[str, list[dict[str, Any]]] = {}
+    homes: dict[str, list[dict[str, Any]]] = {}
     for user in users:
         home = _home_of(user)
         entry = _storage_of(home, storage)
@@ -354,14 +354,14 @@ def _homes(
             hosts_of_it = hosts_of_it[:1]
         one = {"path": path, "uid": int(user["uid"]), "gid": int(user.get("gid") or user["uid"])}
         for host in hosts_of_it:
-            made.setdefault(host, []).append(one)
-    return made
+            homes.setdefault(host, []).append(one)
+    return homes
 
 
-def storage_remark(
+def storage_warning(
     storage: Sequence[Mapping[str, Any]], members: Mapping[str, Collection[str]], people: Mapping[str, Any]
 ) -> str:
-    """The remark about users whose homes are not on all hosts on which they work; empty if there are none.
+    """The warning about users whose homes are not on all hosts on which they work; empty if there are none.
 
     people: the variable slurm_people; its users are known if they are a list.
     """
@@ -386,7 +386,7 @@ def storage_remark(
 
 
 SHOWN = 5
-"""Users that a remark names."""
+"""Users that a warning names."""
 
 
 # -- what each host does ---------------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ def storage_plans(
 
     Args:
         storage: the variable slurm_storage.
-        members: the hosts of each of WORDS.
+        members: the hosts of each of HOST_GROUPS.
         people: the variable slurm_people.
         addresses: the variable slurm_addresses.
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_key import firewall_remark
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import script_remarks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_key import firewall_warning
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import script_warnings
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, SERVERS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import named_file_errors
@@ -21,7 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     node_lines,
     partition_lines,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import storage_remark
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import storage_warning
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
@@ -267,7 +267,7 @@ def remarks(host: RunHost) -> list[str]:
 
 def _remarks(host: RunHost) -> Iterator[str]:
     yield from suspended_remarks(host)
-    if remark := storage_remark(host["slurm_storage"], cluster_members(host), host["slurm_people"]):
+    if remark := storage_warning(host["slurm_storage"], cluster_members(host), host["slurm_people"]):
         yield remark
     target, hosts = host["slurm_backup"].get("target", ""), backup_hosts(host)
     if target.startswith("/") and len(hosts) > 1:
@@ -275,7 +275,7 @@ def _remarks(host: RunHost) -> Iterator[str]:
             f"slurm_backup.target is the directory {target}: {fold(hosts)} need the same file system there, which is "
             "lost with none of them"
         )
-    yield from script_remarks(host["slurm_prologs"], host["slurm_epilogs"])
+    yield from script_warnings(host["slurm_prologs"], host["slurm_epilogs"])
 
 
 def suspended_remarks(host: RunHost) -> Iterator[str]:
@@ -303,5 +303,5 @@ def closed_ports(host: RunHost) -> list[str]:
     """
     opened = {name: host.of(name).facts["ufw"] for name in host.play_hosts}
     conf = {"SrunPortRange": SRUN_PORTS, **host["slurm_conf"]}
-    remark = firewall_remark(opened, model(host) | {"slurm_conf": conf})
+    remark = firewall_warning(opened, model(host) | {"slurm_conf": conf})
     return remark.split("\n") if remark else []

@@ -20,8 +20,8 @@ ONE_LINE = "one line without tabs and control characters"
 """What is allowed, for messages."""
 
 
-def named(character: str) -> str:
-    """A character in words, such as `a newline` or `the control character U+0007`."""
+def name_of(character: str) -> str:
+    """A character as messages name it: `a newline`, `the control character U+0007`."""
     if "\ud800" <= character <= "\udfff":  # how Python keeps such a byte
         return "a byte that is not UTF-8"
     return _NAMES.get(character, f"the control character U+{ord(character):04X}")
@@ -36,5 +36,5 @@ def one_line(value: object) -> str:
     """
     text = str(value)
     if found := _CONTROL.search(text):
-        raise ValueError(f"found {named(found[0])} (character {found.start() + 1}), allowed: {ONE_LINE}")
+        raise ValueError(f"found {name_of(found[0])} (character {found.start() + 1}), allowed: {ONE_LINE}")
     return text

@@ -88,7 +88,7 @@ class Purpose:
 
     form: re.Pattern[str]
     allowed: str
-    """The form in words."""
+    """The form, for messages."""
     example: str
     parts: int = 1
     """How many parts the path has at least."""
@@ -203,7 +203,7 @@ PURPOSES: dict[str, Purpose] = {
         itself=("/tmp", "/var/tmp"),
         not_itself=_OF_SITES,
     ),
-    # slurmd only looks how large its file system is.
+    # slurmd only reads how large its file system is.
     "local": Purpose(
         *(_ANY, "an absolute path", "/tmp"),
         below=("/dev/shm", "/tmp", "/var/tmp"),
@@ -324,8 +324,8 @@ class Use:
     key: str
     path: str
     purpose: str
-    words: str
-    """What it is, after `with`."""
+    description: str
+    """What messages call it, after `with`."""
     of_each_node: bool = False
     """Whether a pattern of slurm.conf(5) in the path, such as %n, gives each node a directory below it."""
 
@@ -342,7 +342,7 @@ def uses_of_slurm(slurm_conf: Mapping[str, Any]) -> list[Use]:
 
 def taken_directories(uses: Iterable[Use]) -> dict[str, str]:
     """The directories of these uses, with why nothing else can have them."""
-    return {use.path: f"with {use.words}" for use in uses}
+    return {use.path: f"with {use.description}" for use in uses}
 
 
 def shared_uses(uses: Sequence[Use]) -> Iterator[tuple[Use, str]]:
@@ -355,7 +355,7 @@ def shared_uses(uses: Sequence[Use]) -> Iterator[tuple[Use, str]]:
         for other in uses[:i]:
             inside = within(use.path, other.path) or within(other.path, use.path)
             if inside and (use.path == other.path or use.purpose != "spool"):
-                yield use, f"with {other.words}, {_another(PURPOSES[use.purpose])}"
+                yield use, f"with {other.description}, {_another(PURPOSES[use.purpose])}"
                 break
 
 

@@ -23,7 +23,7 @@ TIMES = "a time of systemd.time(7), such as daily, 02:30 or Mon..Fri 22:00"
 UNREADABLE = "which is no time"
 """The reason for a text that has not even the parts of a time."""
 
-_WORDS = ("minutely", "hourly", "daily", "monthly", "weekly", "yearly", "annually", "quarterly", "semiannually")
+_SHORTHANDS = ("minutely", "hourly", "daily", "monthly", "weekly", "yearly", "annually", "quarterly", "semiannually")
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _DAY = "|".join(f"{day}|{day[:3]}" for day in _DAYS)
 _WEEKDAYS = re.compile(rf"(?:{_DAY})(?:(?:\.\.|-|,)(?:{_DAY}))*,?", re.IGNORECASE)
@@ -102,33 +102,33 @@ def _form_error(text: str) -> str:
     The order of its parts is that of `calendar_spec_from_string` in `src/shared/calendarspec.c`. What this accepts may
     still be wrong; what it refuses is.
     """
-    words = text.split(" ")
-    if not text.isascii() or "" in words:
+    parts = text.split(" ")
+    if not text.isascii() or "" in parts:
         return UNREADABLE
-    if len(words) > 1 and _ZONE.fullmatch(words[-1]) and not _WEEKDAYS.fullmatch(words[-1]):
-        words.pop()
-    first = words[0]
-    if len(words) == 1 and first.lower() in (*_WORDS, "bi-annually", "biannually", "semi-annually", "anually"):
+    if len(parts) > 1 and _ZONE.fullmatch(parts[-1]) and not _WEEKDAYS.fullmatch(parts[-1]):
+        parts.pop()
+    first = parts[0]
+    if len(parts) == 1 and first.lower() in (*_SHORTHANDS, "bi-annually", "biannually", "semi-annually", "anually"):
         return ""
     if _WEEKDAYS.fullmatch(first):
-        return _dates_and_times_error(words[1:])
-    if first.isalpha() and (near := nearest(first, [*_WORDS, *_DAYS])):
+        return _dates_and_times_error(parts[1:])
+    if first.isalpha() and (near := nearest(first, [*_SHORTHANDS, *_DAYS])):
         return f"where {near!r} was probably meant"
-    return _dates_and_times_error(words)
+    return _dates_and_times_error(parts)
 
 
-def _dates_and_times_error(words: list[str]) -> str:
-    """Why words are not a date and a time, or one of both; empty if they are."""
-    dates = [word for word in words if ":" not in word]
-    times = [word for word in words if ":" in word]
-    if words != dates + times or len(dates) > 1 or len(times) > 1:
+def _dates_and_times_error(parts: list[str]) -> str:
+    """Why parts are not a date and a time, or one of both; empty if they are."""
+    dates = [part for part in parts if ":" not in part]
+    times = [part for part in parts if ":" in part]
+    if parts != dates + times or len(dates) > 1 or len(times) > 1:
         return UNREADABLE
     errors = (*map(_date_error, dates), *map(_time_error, times))
     return next((error for error in errors if error), "")
 
 
 def _date_error(date: str) -> str:
-    """Why a word is no date, such as `*-*-1` or `*-02~01`; `@` and a number are seconds since 1970."""
+    """Why a text is no date, such as `*-*-1` or `*-02~01`; `@` and a number are seconds since 1970."""
     if re.fullmatch(r"@\d+", date):
         return ""
     parts = re.split("[-~]", date)
@@ -138,7 +138,7 @@ def _date_error(date: str) -> str:
 
 
 def _time_error(time: str) -> str:
-    """Why a word is no time, such as `02:30`, `*:0/15` or `8..17:00:00`."""
+    """Why a text is no time, such as `02:30`, `*:0/15` or `8..17:00:00`."""
     parts = time.split(":")
     if len(parts) not in (2, 3):
         return f"where {time!r} is no time"
@@ -146,12 +146,12 @@ def _time_error(time: str) -> str:
     return _parts_error(time, dict(zip(("hour", "minute"), parts))) or _parts_error(time, {"second": "".join(seconds)})
 
 
-def _parts_error(word: str, parts: Mapping[str, str]) -> str:
+def _parts_error(text: str, parts: Mapping[str, str]) -> str:
     """Why the numbers of a date or of a time cannot be; the number after `/` is a step."""
     for name, part in parts.items():
         least, most = _LEAST_AND_MOST[name]
         if part and not _NUMBERS.fullmatch(part):
-            return f"where {word!r} has something else than numbers"
+            return f"where {text!r} has something else than numbers"
         for number in re.findall(r"(?<![\d/])\d+", part):
             short_year = name == "year" and int(number) < 100
             if len(number) > 4 or not (least <= int(number) <= most or short_year):

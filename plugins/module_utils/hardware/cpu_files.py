@@ -37,8 +37,8 @@ def has_compute_units(tree: Tree, machine: str) -> bool:
     if not re.fullmatch(r"x86_64|i.86|k1om", machine):
         return False
     processor = (tree.text("/proc/cpuinfo") or "").split("\n\n")[0]
-    words = dict(re.findall(r"^([^\t:]+?)\s*: *(.*)$", processor, re.MULTILINE))
-    return words.get("vendor_id") == "AuthenticAMD" and words.get("cpu family") in ("21", "22")
+    fields = dict(re.findall(r"^([^\t:]+?)\s*: *(.*)$", processor, re.MULTILINE))
+    return fields.get("vendor_id") == "AuthenticAMD" and fields.get("cpu family") in ("21", "22")
 
 
 def topology_names(tree: Tree) -> tuple[str, str] | None:

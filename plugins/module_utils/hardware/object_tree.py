@@ -73,7 +73,7 @@ def find_relation(new: Object, old: Object) -> str:
     """Where an object belongs that has not been merged with a child of its parent-to-be."""
     common = new.cpus & old.cpus
     if not common:
-        return "beside"
+        return "apart"
     if new.cpus == old.cpus:
         if new.type == old.type:
             return "same"
@@ -116,7 +116,7 @@ def _before(one: Object, other: Object) -> bool:
 
 
 def attach_node(root: Object, cpus: int) -> None:
-    """Attach a NUMA node to the highest object that has its CPUs; a group is made if there is none.
+    """Attach a NUMA node to the highest object that has its CPUs; a new group if there is none.
 
     hwloc__find_insert_memory_parent.
     """

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Topology:
-    """The words of a node line, as C(slurmd -C) prints them, and the CPUs of each core by its index."""
+    """The parameters of a node line, as C(slurmd -C) prints them, and the CPUs of each core by its index."""
 
     cpus: int
     boards: int
@@ -52,7 +52,7 @@ class Topology:
 
     @property
     def numbers(self) -> CpuNumbers:
-        """The words of the node line alone, by the names of the facts."""
+        """The parameters of the node line alone, by the names of the facts."""
         return {
             "cpus": self.cpus,
             "boards": self.boards,
@@ -72,7 +72,7 @@ class View:
 
 
 def parse_view(parameters: Sequence[str]) -> View:
-    """The parameters that matter here. Slurm looks for their names anywhere in the value, in letters of any size.
+    """The parameters that matter here. Slurm finds their names anywhere in the value, in letters of any size.
 
     Of both kinds of sockets third-level caches win (parse_slurmd_params in Slurm's read_config.c). Slurm 22.05 does
     not know allow_ecores: it always has all cores.
@@ -160,9 +160,9 @@ def read_memory(tree: Tree) -> int | None:
     return int(match[1]) // 1024 if match else None
 
 
-# -- slurmd's own word -----------------------------------------------------------------------------------------------
+# -- what slurmd prints ----------------------------------------------------------------------------------------------
 
-WORDS = {
+PARAMETERS = {
     "CPUs": "cpus",
     "Boards": "boards",
     "SocketsPerBoard": "sockets_per_board",
@@ -174,13 +174,13 @@ WORDS = {
 
 def parse_node_line(text: str) -> dict[str, int]:
     """The numbers in what C(slurmd -C) prints, by the names that they have in the facts."""
-    return {WORDS[word]: int(value) for word, value in re.findall(r"(\w+)=(\d+)", text) if word in WORDS}
+    return {PARAMETERS[name]: int(value) for name, value in re.findall(r"(\w+)=(\d+)", text) if name in PARAMETERS}
 
 
-def differences(facts: dict[str, Any], words: dict[str, int]) -> list[HardwareDifference]:
+def differences(facts: dict[str, Any], reported: dict[str, int]) -> list[HardwareDifference]:
     """The facts for which slurmd reports other values."""
     return [
         {"name": name, "measured": facts[name], "slurmd": value}
-        for name, value in words.items()
+        for name, value in reported.items()
         if facts[name] != value
     ]

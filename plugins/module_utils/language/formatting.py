@@ -16,7 +16,7 @@ KEY = 200
 """Characters of a key, such as `accounting.users[1].MaxJobs`."""
 
 MESSAGE = 2000
-"""Characters of a message; the allowed words of the longest parameters fit."""
+"""Characters of a message; the allowed values of the longest parameters fit."""
 
 PROBLEMS = 100
 """Messages that are shown together."""

@@ -91,7 +91,7 @@ class _Term:
 
 
 def _terms(hostlist: str) -> Iterator[_Term]:
-    """The terms of a hostlist. Raises ValueError for an invalid one, before any name is made."""
+    """The terms of a hostlist. Raises ValueError for an invalid one, before any name is expanded."""
     position, end, left = 0, len(hostlist), MAX_HOSTS
     while True:
         gap = _SEPARATORS.match(hostlist, position)

@@ -137,9 +137,9 @@ class _Notes:
     def __init__(self) -> None:
         self._hosts: dict[str, list[str]] = {}
 
-    def add(self, host: str, *words: str) -> None:
+    def add(self, host: str, *notes: str) -> None:
         """Add notes about a host."""
-        for what in words:
+        for what in notes:
             self._hosts.setdefault(what, []).append(host)
 
     def lines(self, order: list[str]) -> list[str]:
@@ -207,20 +207,20 @@ def _written_by_hand(machine: Machine, vendor: GpuVendor) -> list[Machine]:
     return [entry for entry in machine.get("gres") or () if not _is_measurable(entry, vendor)]
 
 
-def _add_known_gres(machine: Machine, odd: list[str], former: Machine, facts: Facts) -> tuple[Machine, list[str]]:
-    """A measured machine with the generic resources of its former type that the measurement does not disprove.
+def _add_known_gres(machine: Machine, odd: list[str], before: Machine, facts: Facts) -> tuple[Machine, list[str]]:
+    """A measured machine with the generic resources of its previous type that the measurement does not contradict.
 
-    Without a GPU that has a driver, the GPUs of the former type stay: its driver may be broken.
+    Without a GPU that has a driver, the GPUs of the previous type stay: its driver may be broken.
     """
     vendor = vendor_of(facts["gpus"])
-    detected, known = _measurable(machine, vendor), _measurable(former, vendor)
+    detected, known = _measurable(machine, vendor), _measurable(before, vendor)
     if known not in ([], detected) and all(gpu["minor"] is None for gpu in facts["gpus"]):
         detected = known
         odd = [
             f"no GPU with a driver was found, so {_describe_gres(known)} stays in its machine type; if the GPUs are "
             "gone, run discover with -e hardware_remove_gres=true"
         ]
-    entries = [*detected, *_written_by_hand(former, vendor)]
+    entries = [*detected, *_written_by_hand(before, vendor)]
     return {**machine, **({"gres": entries} if entries else {})}, odd
 
 
@@ -234,16 +234,16 @@ def _resources(machine: Machine) -> Counter[str]:
 
 
 def _describe_gres(entries: Iterable[Machine]) -> str:
-    """Generic resources in words, as Slurm writes them: `gpu:h100:8`."""
+    """Generic resources as Slurm writes them: `gpu:h100:8`."""
     return ", ".join(f"{what}:{count}" for what, count in _resources({"gres": [*entries]}).items())
 
 
-def _name_losses(former: Machine, machine: Machine, name: str) -> list[str]:
-    """The resources and keys of a host's former machine type that its new one lacks."""
+def _name_losses(before: Machine, machine: Machine, name: str) -> list[str]:
+    """The resources and keys of a host's previous machine type that its new one lacks."""
     now = _resources(machine)
-    fewer = [f"{what}:{count} (now {now[what]})" for what, count in _resources(former).items() if count > now[what]]
-    keys = [key for key in former if key not in (*_MEASURED, "gres") and former[key] != machine.get(key)]
-    return [f"no longer {name}, which had {', '.join(fewer + keys)}"] if fewer + keys else []
+    fewer = [f"{what}:{count} (now {now[what]})" for what, count in _resources(before).items() if count > now[what]]
+    keys = [key for key in before if key not in (*_MEASURED, "gres") and before[key] != machine.get(key)]
+    return [f"the machine is no longer {name}, which had {', '.join(fewer + keys)}"] if fewer + keys else []
 
 
 def _make_result(types: list[_Type], order: list[str], reserved: Iterable[str], notes: list[str]) -> dict[str, Any]:
@@ -301,7 +301,8 @@ def _make_gres(found: list[Mapping[str, Any]], machine: Machine) -> tuple[list[M
     notes: list[str] = []
     if found and not driven:
         notes.append(
-            f"{len(found)} GPUs without a driver: their device files are a guess, run discover again with the driver"
+            f"{len(found)} GPUs have no driver, so their device files are a guess: install the driver, then run "
+            "discover again"
         )
     if driven:
         away = [gpu["pci_address"] for gpu in found if gpu["minor"] is None]
@@ -369,18 +370,18 @@ def _make_mig_entries(found: list[Mapping[str, Any]]) -> list[Machine]:
 
 def type_name(machine: Machine) -> str:
     """A name for a machine type: `8xh100-112c-2007g`, with its GPUs, its CPUs and the GiB of its memory."""
-    words = [f"{count}x{kind}" for kind, count in _cards(machine).items()]
+    parts = [f"{count}x{kind}" for kind, count in _cards(machine).items()]
     if any("mig" in entry for entry in _gpu_entries(machine)):
-        words.append("mig")
+        parts.append("mig")
     cpus = machine["sockets"] * machine["cores_per_socket"] * machine["threads_per_core"]
-    return "-".join([*words, f"{cpus}c", f"{round(machine['real_memory'] / 1024)}g"])
+    return "-".join([*parts, f"{cpus}c", f"{round(machine['real_memory'] / 1024)}g"])
 
 
 # -- what is odd about a type ----------------------------------------------------------------------------------------
 
 
 def _card(entry: Machine) -> str:
-    """The type of the GPUs of an entry; the first word of a longer one, which says what MIG instances are of."""
+    """The type of the GPUs of an entry; of MIG instances the part before `_`, which is the type of their GPU."""
     return str(entry.get("type", "gpu")).partition("_")[0]
 
 
@@ -422,15 +423,15 @@ def _likeness(one: Machine, other: Machine) -> int:
 
 
 def _name_lacks(one: Machine, other: Machine) -> list[str]:
-    """The traits of which one machine has less than another, in words that "than NAME" follows."""
+    """The traits of which one machine has less than another, as texts that "than NAME" follows."""
     (cores, threads, memory, cards), theirs = _traits(one), _traits(other)
-    words = []
+    lacks = []
     for count, more, what in ((cores, theirs[0], "cores"), (threads, theirs[1], "threads per core")):
         if count < more:
-            words.append(f"fewer {what} ({count}, not {more})")
+            lacks.append(f"fewer {what} ({count}, not {more})")
     if memory < theirs[2] and not _is_near(memory, theirs[2]):
-        words.append(f"less memory ({memory} MiB, not {theirs[2]})")
+        lacks.append(f"less memory ({memory} MiB, not {theirs[2]})")
     for card, count in theirs[3].items():
         if cards[card] < count:
-            words.append(f"fewer GPUs ({cards[card]} {card}, not {count})")
-    return words
+            lacks.append(f"fewer GPUs ({cards[card]} {card}, not {count})")
+    return lacks

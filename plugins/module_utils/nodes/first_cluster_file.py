@@ -33,7 +33,7 @@ _OF_ONE_HOST = {
     "database": "one",
     "controllers": "one; add standbys later, with a StateSaveLocation that all controllers mount",
 }
-"""The parts that get one host, with the words for what is allowed."""
+"""The parts that get one host, with what messages say is allowed."""
 
 MOST_SECONDS = 30
 """The difference of clocks from which site.yml refuses a host (role base)."""
@@ -64,7 +64,7 @@ class _Candidate:
     """Its row of the table, by column."""
     reasons: list[str] = field(default_factory=list)
     """Why it is left out."""
-    remarks: list[str] = field(default_factory=list)
+    comments: list[str] = field(default_factory=list)
     offset: float | None = None
     """Seconds that its clock is ahead of the control host's."""
     hardware: Mapping[str, Any] = field(default_factory=dict)
@@ -132,7 +132,7 @@ def _find_part_errors(part: str, choice: Any, hosts: Sequence[str]) -> list[str]
 def _read_candidate(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) -> _Candidate:
     """A host, from the registered results of its tasks."""
     host = _Candidate(name, cells={"host": name})
-    ping, look, processes, addresses = (
+    ping, facts_task, processes, addresses = (
         plain(variables.get(f"__new_cluster_{task}") or {}) for task in ("ping", "look", "processes", "addresses")
     )
     if ping.get("unreachable"):
@@ -140,16 +140,16 @@ def _read_candidate(name: str, variables: Mapping[str, Any], platforms: Sequence
         host.reasons.append(f"unreachable: {_describe_failure(ping)}")
         return host
     host.cells["reached"] = "yes"
-    facts = (look.get("ansible_facts") or {}).get("slurm_host")
+    facts = (facts_task.get("ansible_facts") or {}).get("slurm_host")
     if ping.get("ping") != "pong" or not facts:
-        words = _describe_failure(look if ping.get("ping") == "pong" else ping)
-        no_sudo = bool(_SUDO.search(words))
+        failure = _describe_failure(facts_task if ping.get("ping") == "pong" else ping)
+        no_sudo = bool(_SUDO.search(failure))
         host.cells["sudo"] = "no" if no_sudo else "?"
-        host.reasons.append(f"{'no sudo' if no_sudo else 'no module runs'}: {words}")
+        host.reasons.append(f"no sudo: {failure}" if no_sudo else f"Ansible cannot run a module: {failure}")
         return host
     host.cells["sudo"] = "yes"
-    host.hardware = look["ansible_facts"].get("slurm_hardware") or {}
-    host.offset = float(look.get("clock_offset", 0))
+    host.hardware = facts_task["ansible_facts"].get("slurm_hardware") or {}
+    host.offset = float(facts_task.get("clock_offset", 0))
     _check_platform(host, facts, platforms)
     _find_name(host, facts)
     _find_address(host, str(variables.get("ansible_host") or ""), str(addresses.get("stdout", "")).split())
@@ -160,8 +160,8 @@ def _read_candidate(name: str, variables: Mapping[str, Any], platforms: Sequence
 
 def _describe_failure(answer: Mapping[str, Any]) -> str:
     """What Ansible and the host say of a failure, on one line."""
-    words = " ".join(str(answer.get(key) or "") for key in ("msg", "module_stderr")).replace(">>> Standard Error", "")
-    return short(visible(" ".join(words.removeprefix("Task failed: ").split())), 200) or "Ansible gives no reason"
+    text = " ".join(str(answer.get(key) or "") for key in ("msg", "module_stderr")).replace(">>> Standard Error", "")
+    return short(visible(" ".join(text.removeprefix("Task failed: ").split())), 200) or "Ansible gives no reason"
 
 
 def _check_platform(host: _Candidate, facts: Mapping[str, Any], platforms: Sequence[str]) -> None:
@@ -199,10 +199,10 @@ def _find_address(host: _Candidate, ansible_host: str, told: Iterable[str]) -> N
     elif len(own) == 1:
         host.address = host.cells["address"] = own[0]
         if declared:
-            host.remarks.append(f"has the address {own[0]}, and not {declared}, by which Ansible reaches it")
+            host.comments.append(f"has the address {own[0]}, and not {declared}, by which Ansible reaches it")
     else:
         host.cells["address"] = "?"
-        host.remarks.append(
+        host.comments.append(
             f"has {len(own)} addresses ({', '.join(own[:6])}): the file names none, so all hosts need its name in DNS"
             if own
             else "its address is not known: the file names none, so all hosts need its name in DNS"
@@ -258,22 +258,22 @@ def _check_slurm(host: _Candidate, facts: Mapping[str, Any], answer: Mapping[str
     elif facts["slurm_version"] and answer.get("rc") not in (0, 1):
         host.reasons.append(f"has Slurm {facts['slurm_version']}, and pgrep cannot tell whether it runs")
     elif "munge" in facts["packages"] or processes.has_munge:
-        host.remarks.append("munge is there already: site.yml gives it the key of this cluster")
+        host.comments.append("munge is installed already: site.yml replaces its key by that of this cluster")
 
 
 def _describe_slurm(facts: Mapping[str, Any], processes: _Processes) -> str:
     """What the table says of Slurm and munge."""
-    words = []
+    parts = []
     if facts["slurm_version"]:
-        words.append(f"Slurm {facts['slurm_version']}")
+        parts.append(f"Slurm {facts['slurm_version']}")
     if processes.daemons:
-        words.append(f"runs {', '.join(processes.daemons)}")
+        parts.append(f"runs {', '.join(processes.daemons)}")
     if processes.jobs:
-        words.append(f"{len(processes.jobs)} jobs")
+        parts.append(f"{len(processes.jobs)} jobs")
     if "munge" in facts["packages"] or processes.has_munge:
         version = facts["packages"].get("munge", "")
-        words.append(f"munge {version}{'' if processes.has_munge else ', stopped'}".replace("  ", " "))
-    return ", ".join(words) or "none"
+        parts.append(f"munge {version}{'' if processes.has_munge else ', stopped'}".replace("  ", " "))
+    return ", ".join(parts) or "none"
 
 
 # -- the cluster -----------------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def new_cluster(
 
     Returns:
         `table`: lines. `errors`: why there can be no file; empty if there can. `cluster`: the content of the file.
-        `remarks`: comments for the file. `notes`: remarks about each machine type.
+        `remarks`: comments for the file. `notes`: comments on each machine type.
     """
     candidates = [_read_candidate(str(name), hostvars[name], platforms) for name in hosts]
     by_name = {host.known_as: host for host in candidates}
@@ -305,7 +305,7 @@ def new_cluster(
     errors = _find_unusable_choices(chosen, by_name)
     usable = [host.known_as for host in candidates if not host.reasons]
     if not usable:
-        errors.append("no host can be used, see the table")
+        errors.append("no host can be used: the table has the reason for each of them")
     if errors:
         return {"table": _make_table(candidates, {}), "errors": errors, "cluster": {}, "remarks": [], "notes": {}}
     assigned = _assign_parts(chosen, usable, by_name)
@@ -338,14 +338,14 @@ def _select_measured(compute: Iterable[_Candidate], nodes: Iterable[Mapping[str,
     measured = {name for node in nodes for name in expand(node["hosts"])}
     for host in compute:
         if host.name not in measured:
-            host.remarks.append("no compute node, since its hardware makes no node line")
+            host.comments.append("is no compute node, since no NodeName line can have its hardware")
     return [host.known_as for host in compute if host.name in measured]
 
 
 def _find_errors(cluster: dict[str, Any]) -> list[str]:
     """Why the cluster file is not valid."""
     if not cluster["nodes"]:
-        return ["no host has hardware that makes a compute node, see the remarks"]
+        return ["no host can be a compute node: the lines below the table say what is wrong with their hardware"]
     try:
         load(Document("the new cluster file", cluster))
     except ModelError as error:
@@ -356,11 +356,11 @@ def _find_errors(cluster: dict[str, Any]) -> list[str]:
 def _describe_candidates(candidates: Iterable[_Candidate]) -> list[str]:
     """Comments on the hosts, those that are left out first."""
     left_out = [f"{host.known_as} is left out: {'; '.join(host.reasons)}" for host in candidates if host.reasons]
-    return [*left_out, *(f"{host.name}: {what}" for host in candidates if not host.reasons for what in host.remarks)]
+    return [*left_out, *(f"{host.name}: {what}" for host in candidates if not host.reasons for what in host.comments)]
 
 
 def _compare_clocks(hosts: Iterable[_Candidate], controllers: Sequence[str]) -> None:
-    """The clocks, beside that of the controller, or of the middle host where none is chosen."""
+    """The clocks, compared with that of the controller, or of the middle host where none is chosen."""
     hosts = [host for host in hosts if host.offset is not None]
     offsets = sorted(host.offset or 0.0 for host in hosts)
     reference = next((host.offset for host in hosts if host.known_as in controllers), None)
@@ -449,10 +449,10 @@ def _make_partitions(described: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _make_table(hosts: Iterable[_Candidate], parts: Mapping[str, list[str]]) -> list[str]:
     """The table of what was found, with what happens to each host."""
-    words = {"controllers": "controller", "database": "database", "login": "login", "compute": "compute node"}
+    names = {"controllers": "controller", "database": "database", "login": "login", "compute": "compute node"}
     rows = [list(COLUMNS)]
     for host in hosts:
-        mine = [words[part] for part in PARTS if host.known_as in parts.get(part, [])]
+        mine = [names[part] for part in PARTS if host.known_as in parts.get(part, [])]
         what = f"left out: {'; '.join(host.reasons)}" if host.reasons else ", ".join(mine) or "nothing"
         rows.append([host.cells.get(column) or "-" for column in COLUMNS[:-1]] + [what])
     return align_columns(rows)

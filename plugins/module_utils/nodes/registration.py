@@ -208,14 +208,14 @@ def _take_gpus(free: Counter[str], kind: str, count: int) -> int:
 
 
 def _too_few(what: str, count: int, present: int) -> str:
-    """The words for fewer GPUs than configured."""
+    """The message for fewer GPUs than configured."""
     return f"{what} count {count} configured, {present} present; correct the gres or run discover"
 
 
 def _check_types(
     gres: list[Mapping[str, Any]], gpus: list[Mapping[str, Any]], vendor: GpuVendor
 ) -> Iterator[tuple[str, str]]:
-    """Files that are another GPU than their type says; Slurm does not look."""
+    """Files that are another GPU than their type says; Slurm does not check it."""
     types = {vendor.file_of(gpu["minor"]): gpu for gpu in gpus}
     wrong: dict[tuple[str, str], list[str]] = {}
     for entry in gres:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules return, with the bounds of the fields, as in `answer_records`.
+"""What the modules return, with the bounds of the fields, as in `fact_records`.
 
 A module's function has its result as type, and the control host checks answers by it (`facts/answers.py`). Fields of a
 class with total=False are not always returned. Modules import these types for mypy alone: hosts do without them.

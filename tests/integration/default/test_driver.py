@@ -48,7 +48,7 @@ def test_an_unknown_branch_is_refused_with_those_that_are_known(lab: Lab, role: 
     assert "470, 535, 550, 570, 580, 595" in run.output
     run = role(nvidia_driver_branch="595", nvidia_driver_gpus=["2330"])
     known = ", ".join(PLATFORMS[platform(lab)]["distribution"]["branches"])
-    assert f"branch 595: unknown on {platform(lab)} from distribution; known are {known}" in run.failed[HOST][0]
+    assert f"{platform(lab)} has no driver branch 595 from distribution; it has {known}" in run.failed[HOST][0]
 
 
 @pytest.mark.rare

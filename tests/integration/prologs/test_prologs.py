@@ -362,5 +362,5 @@ def test_a_script_that_names_a_command_of_slurm_is_remarked(lab: Lab, tmp_path: 
     site = with_cluster(lab, tmp_path, cluster | {"prologs": [{"name": "asks", "file": "none.sh"}]})
     run = site.playbook("site", "--check")
     assert run.rc != 0
-    assert "found 'none.sh', which does not exist, allowed: a file beside the cluster file" in run.output
+    assert "found 'none.sh', which does not exist, allowed: a file next to the cluster file" in run.output
     assert "prologs[0].file: found 'none.sh'" in run.output

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """NVIDIA's driver: the one that a machine needs, its packages, and checks that the installed one is complete.
 
-Everything here is a function of what was read: of PCI ids, of apt's files and words, of a table of platforms
+Everything here is a function of what was read: of PCI ids, of apt's files and output, of a table of platforms
 (`gpu/nvidia/driver_platforms.py`).
 """
 
@@ -137,7 +137,7 @@ class Choice:
     modules: str
     """Kind of the kernel modules; empty if the kernel is that of the container's host."""
     components: list[str]
-    """Of the distribution's archive, beside main."""
+    """Of the distribution's archive, besides main."""
     driver: list[str]
     """Packages that have the driver's version."""
     tools: list[str]
@@ -162,9 +162,9 @@ def flavours(kernel: str, images: Iterable[str]) -> list[str]:
     return found or [kind]
 
 
-def _fill(packages: Sequence[str], flavours: Sequence[str], **words: str) -> list[str]:
-    """Names of packages with the words in their place, once for each flavour where a name has one."""
-    filled = (package.format(flavour=kind, **words) for package in packages for kind in flavours)
+def _fill(packages: Sequence[str], flavours: Sequence[str], **values: str) -> list[str]:
+    """Names of packages with the values in their place, once for each flavour where a name has one."""
+    filled = (package.format(flavour=kind, **values) for package in packages for kind in flavours)
     return list(dict.fromkeys(filled))
 
 
@@ -205,11 +205,13 @@ def choose(platforms: Mapping[str, Any], target: DriverTarget, options: Mapping[
     table = _find_source(platforms, platform, source)
     branch = _choose_branch(table["branches"], target, source, options["branch"])
     packages = table["branches"][branch]
-    kind = _kind(options["modules"], target.generations, packages, f"{platform}, branch {branch} from {source}")
+    kind = _kind(
+        options["modules"], target.generations, packages, f"driver branch {branch}, which {platform} has from {source},"
+    )
     if target.switches and "fabric" not in packages:
         raise DriverError(
-            f"{platform} from {source}: the machine has NVSwitch and needs the fabric manager, which is not there; "
-            "it is in NVIDIA's repository (nvidia_driver_source: nvidia)"
+            f"{platform} has no fabric manager from {source}, and the machine needs it for its NVSwitches; it is in "
+            "NVIDIA's repository (nvidia_driver_source: nvidia)"
         )
     modules = _find_modules(packages, table["common"]["headers"], kind, target)
     driver = packages["libraries"] + modules.driver + (packages["fabric"] if target.switches else [])
@@ -229,9 +231,10 @@ def choose(platforms: Mapping[str, Any], target: DriverTarget, options: Mapping[
 def _find_source(platforms: Mapping[str, Any], platform: str, source: str) -> Mapping[str, Any]:
     """What a source has for a platform. Raises DriverError."""
     if platform not in platforms:
-        raise DriverError(f"{platform}: no platform with a known driver; known are {', '.join(platforms)}")
+        raise DriverError(f"no NVIDIA driver is known for {platform}; one is known for {', '.join(platforms)}")
     if source not in platforms[platform]:
-        raise DriverError(f"{platform}: no driver from {source!r}; known is {', '.join(platforms[platform])}")
+        sources = ", ".join(platforms[platform])
+        raise DriverError(f"{platform} has no NVIDIA driver from {source!r}; it has one from {sources}")
     table: Mapping[str, Any] = platforms[platform][source]
     return table
 
@@ -242,14 +245,18 @@ def _choose_branch(branches: Mapping[str, Any], target: DriverTarget, source: st
         meant = nearest(wanted, branches)
         hint = f"; did you mean {meant}?" if meant else ""
         raise DriverError(
-            f"driver branch {wanted}: unknown on {target.platform} from {source}; known are {', '.join(branches)}{hint}"
+            f"{target.platform} has no driver branch {wanted} from {source}; it has {', '.join(branches)}{hint}"
         )
     fitting = [branch for branch in branches if all(_fits(branch, name) for name in target.generations)]
     if wanted in fitting or (fitting and not wanted):
         return wanted or fitting[0]
     limits = ", ".join(f"{name} {_limits(name)}" for name in dict.fromkeys(target.generations))
-    asked = f"branch {wanted}" if wanted else f"none of the branches {', '.join(branches)}"
-    raise DriverError(f"{target.platform}, driver from {source}: {asked} drives these GPUs ({limits})")
+    if wanted:
+        raise DriverError(f"driver branch {wanted} from {source} does not drive the GPUs of this machine ({limits})")
+    raise DriverError(
+        f"none of the driver branches {', '.join(branches)}, which {target.platform} has from {source}, drives the "
+        f"GPUs of this machine ({limits})"
+    )
 
 
 @dataclass(frozen=True)
@@ -281,7 +288,7 @@ def _fits(branch: str, name: str) -> bool:
 
 def _limits(name: str) -> str:
     first, last = _RELEASES.get(name, (0, 9999))
-    return f"needs {first} or later" if first else f"had its last in {last}" if last < 9999 else "takes any"
+    return f"needs {first} or later" if first else f"needs {last} or earlier" if last < 9999 else "takes any"
 
 
 def _kind(wanted: str, generations: Sequence[str], packages: Mapping[str, Any], where: str) -> str:
@@ -292,12 +299,13 @@ def _kind(wanted: str, generations: Sequence[str], packages: Mapping[str, Any], 
             f"{wanted} kernel modules do not drive {', '.join(dict.fromkeys(generations))}; "
             f"these do: {', '.join(possible) or 'none, for these GPUs together'}"
         )
-    there = [kind for kind in (possible if wanted == "auto" else [wanted]) if kind in packages]
-    if not there:
-        raise DriverError(
-            f"{where}: has no {' or '.join(possible) or 'kernel modules for these GPUs together'} kernel modules"
-        )
-    return there[0]
+    kinds = possible if wanted == "auto" else [wanted]
+    if not kinds:
+        raise DriverError(f"no kernel modules drive {' and '.join(dict.fromkeys(generations))} together")
+    available = [kind for kind in kinds if kind in packages]
+    if not available:
+        raise DriverError(f"{where} has no {' or '.join(kinds)} kernel modules")
+    return available[0]
 
 
 # -- apt -------------------------------------------------------------------------------------------------------------
@@ -312,9 +320,9 @@ def offered(madison: str) -> dict[str, list[str]]:
     """What `apt-cache madison` lists: the versions of each package, newest first."""
     found: dict[str, list[str]] = {}
     for line in madison.split("\n"):
-        words = [word.strip() for word in line.split("|")]
-        if len(words) == 3 and words[1] not in found.setdefault(words[0], []):
-            found[words[0]].append(words[1])
+        columns = [column.strip() for column in line.split("|")]
+        if len(columns) == 3 and columns[1] not in found.setdefault(columns[0], []):
+            found[columns[0]].append(columns[1])
     return found
 
 
@@ -498,7 +506,7 @@ def library_version(file: str) -> str:
 
 
 def outlives(file: str, branch: str) -> bool:
-    """Whether the library that is there is taken instead of one of this branch that lies beside it.
+    """Whether the library that is there is taken instead of one of this branch that is next to it.
 
     So it is with an older branch in Debian, where update-alternatives(1) takes the newest. Ubuntu's replace each other.
     """

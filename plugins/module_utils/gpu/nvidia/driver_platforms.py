@@ -6,7 +6,7 @@
 The archive decides whether a branch is still there: if its packages have become transitional, it is refused. The README
 of role nvidia_driver lists how far each platform was tested.
 
-Names of packages have words in braces: `{branch}`; `{kernel}`, the running release; `{flavour}`, its kind by the
+Names of packages have values in braces: `{branch}`; `{kernel}`, the running release; `{flavour}`, its kind by the
 metapackages of the host (amd64, generic, generic-hwe-24.04, gcp).
 """
 
@@ -22,7 +22,7 @@ class DriverPackages:
     """Packages of a source that are the same for all its branches."""
 
     components: list[str]
-    """Of the distribution's archive, beside main."""
+    """Of the distribution's archive, besides main."""
     headers: list[str]
     """Packages to build a kernel module."""
     tools: list[str]

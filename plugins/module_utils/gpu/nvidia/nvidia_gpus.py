@@ -144,18 +144,18 @@ def read_gpus(tree: Tree, cores: Sequence[int], usage: dict[str, Usage]) -> list
 
 def ask_usage(tree: Tree, ask: Ask, warn: Warn) -> dict[str, Usage]:
     """What nvidia-smi says of the GPUs, by PCI address. A part that is missing or not understood is a warning."""
-    query, listing = (ask("nvidia-smi", *words) for words in (QUERY, LIST))
+    query, listing = (ask("nvidia-smi", *arguments) for arguments in (QUERY, LIST))
     usage = parse_usage(query or "", listing or "")
-    for words, output in ((QUERY, query), (LIST, listing)):
-        command = f"nvidia-smi {' '.join(words)}"
+    for arguments, output in ((QUERY, query), (LIST, listing)):
+        command = f"nvidia-smi {' '.join(arguments)}"
         if odd := misunderstood(output or ""):
             warn(f"{command}: found {odd[:200]!r}, which is not understood")
-        if output is not None and words == QUERY:
+        if output is not None and arguments == QUERY:
             for address in tree.names(DRIVER):
                 if address not in usage:
-                    warn(f"{command}: no line of the driver's GPU {address}")
+                    warn(f"{command}: the output has no line for the GPU {address}, which the driver has")
         elif output is not None and not output.strip():
-            warn(f"{command}: no GPU")
+            warn(f"{command}: the output has no GPU")
     return usage
 
 

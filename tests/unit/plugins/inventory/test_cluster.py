@@ -98,7 +98,7 @@ def test_people_beside_the_file(tmp_path: Path, file: str) -> None:
 def test_a_file_of_people_that_is_missing(tmp_path: Path, people: str) -> None:
     path = tmp_path / "my.cluster.yml"
     path.write_text(f"{GUIDE.read_text()}people: {people}\n")
-    line = f"my.cluster.yml: people: found '{people}', which does not exist, allowed: a file beside the cluster file"
+    line = f"my.cluster.yml: people: found '{people}', which does not exist, allowed: a file next to the cluster file"
     result = playbook(path)
     assert (result.returncode != 0, result.stderr.count(line)) == (True, 1), result.stderr
 
@@ -343,5 +343,5 @@ def test_a_script_stays_below_the_directory_of_the_cluster_file(tmp_path: Path) 
     path.write_text(yaml.safe_dump({**yaml.safe_load(GUIDE.read_text()), "prologs": prologs}))
     errors = playbook(path).stderr
     assert (
-        "prologs[0].file: found '../own.sh', allowed: a file beside the cluster file or below its directory" in errors
+        "prologs[0].file: found '../own.sh', allowed: a file next to the cluster file or below its directory" in errors
     )

@@ -68,7 +68,7 @@ def test_slurmd_fails(tmp_path: Path) -> None:
 ROW = "0, 00000000:07:00.0, 81559"
 LISTED = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-11111111-2222-3333-4444-555555555555)"
 QUERIED = " ".join(("nvidia-smi", *gpus.QUERY))
-SHOWN = "no line of the driver's GPU 0000:07:00.0"
+SHOWN = "the output has no line for the GPU 0000:07:00.0, which the driver has"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ SHOWN = "no line of the driver's GPU 0000:07:00.0"
             ],
             id="garbage",
         ),
-        pytest.param("", "", [f"{QUERIED}: {SHOWN}", "nvidia-smi -L: no GPU"], id="nothing"),
+        pytest.param("", "", [f"{QUERIED}: {SHOWN}", "nvidia-smi -L: the output has no GPU"], id="nothing"),
         pytest.param("0, 00000000:08:00.0, 81559", LISTED, [f"{QUERIED}: {SHOWN}"], id="another-gpu"),
         pytest.param(
             f"{ROW}\nWARNING: infoROM is corrupted at gpu 0000:07:00.0",

@@ -90,11 +90,11 @@ def test_an_access_plan_becomes_the_variable(access: dict[str, Any]) -> None:
         ),
         (
             {"compute": "jobs"},
-            "access.compute: found 'jobs', unknown word, did you mean 'job'? allowed: job, all, administrators",
+            "access.compute: found 'jobs', unknown value, did you mean 'job'? allowed: job, all, administrators",
         ),
         (
             {"between_nodes": "key"},
-            "access.between_nodes: found 'key', unknown word, allowed: none, host_based",
+            "access.between_nodes: found 'key', unknown value, allowed: none, host_based",
         ),
         (
             {"login_limits": {"MemoryMaximum": "1G"}},
@@ -205,7 +205,7 @@ def test_only_administrators_or_everybody_on_compute_nodes() -> None:
     assert access_parts({"administrators": []}, ["slurm_compute"])["who"] == "job", "the default"
 
 
-def test_limits_are_halved_beside_jobs_and_daemons() -> None:
+def test_limits_are_halved_on_hosts_with_jobs_or_daemons() -> None:
     limits = {"MemoryMax": "25%", "MemoryHigh": "3G", "TasksMax": 4096, "CPUQuota": "50%", "CPUWeight": 1}
     assert login_limits({"login_limits": limits}) == {name: str(value) for name, value in limits.items()}
     assert login_limits({"login_limits": limits}, True) == {

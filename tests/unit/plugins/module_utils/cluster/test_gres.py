@@ -179,7 +179,7 @@ RIGHT: dict[str, tuple[list[Gres], str, str, list[str]]] = {
         "gpu",
         ["AutoDetect=nvml Name=gpu Type=a100_3g.40gb Count=2 Flags=nvidia_gpu_env"],
     ),
-    "mig beside a GPU with a file": (
+    "mig with a GPU with a file": (
         [
             gpu(type="a100", autodetect="nvml", mig={"3g.40gb": 2}),
             gpu(type="a100", file="/dev/nvidia1", autodetect="nvml"),
@@ -370,7 +370,7 @@ WRONG: dict[str, tuple[list[Gres], list[str]]] = {
     ),
     "shard and mps": (
         [gpu(file="/dev/a"), shard(count=4), {"name": "mps", "count": 100}],
-        ["[2].name: found 'mps' beside 'shard', allowed: one of them on a machine"],
+        ["[2].name: found 'mps' with 'shard', allowed: one of them on a machine"],
     ),
     "shard of no GPU": (
         [gpu(file="/dev/a[0-1]"), shard(file="/dev/a[1-3]", count=3)],
@@ -480,7 +480,7 @@ def test_lines_parsed_back_give_the_model(entries: list[Gres]) -> None:
     assert types.split(",") == sorted({kind.partition(":")[0] for kind in model})
 
     written: Counter[str] = Counter()
-    parsed = [dict(word.split("=", 1) for word in line.split()) for line in lines]
+    parsed = [dict(pair.split("=", 1) for pair in line.split()) for line in lines]
     for line in parsed:
         if "Name" in line:
             kind = ":".join(line[key] for key in ("Name", "Type") if key in line)

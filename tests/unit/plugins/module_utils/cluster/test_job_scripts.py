@@ -45,7 +45,10 @@ def test_an_entry_with_every_key() -> None:
         ({"name": "a b", "script": TEXT}, "prologs[0].name: found 'a b', allowed: up to 31 lower case letters"),
         ({"name": "a"}, "prologs[0]: found no script, allowed: file or script"),
         ({"name": "a", "file": "own.sh", "script": TEXT}, "prologs[0]: found file and script, allowed: file or script"),
-        ({"name": "a", "file": "gone.sh"}, "prologs[0].file: found 'gone.sh', allowed: a file beside the cluster file"),
+        (
+            {"name": "a", "file": "gone.sh"},
+            "prologs[0].file: found 'gone.sh', allowed: a file next to the cluster file, or an absolute path",
+        ),
         ({"name": "a", "file": "binary"}, "prologs[0].file: 'binary': line 1: found a NUL, where slurmctld ends"),
         (
             {"name": "a", "script": "echo"},
@@ -59,7 +62,7 @@ def test_an_entry_with_every_key() -> None:
         ({"name": "a", "script": TEXT, "gpus": "yes"}, "prologs[0].gpus: found 'yes', allowed: true or false"),
         ({"name": "a", "script": TEXT, "partitions": ["gpi"]}, "prologs[0].partitions: found 'gpi', unknown name, did"),
         ({"name": "a", "script": TEXT, "hardware": ["a3"]}, "prologs[0].hardware: found 'a3', unknown name, "),
-        ({"name": "a", "script": TEXT, "on_failure": "drian"}, "found 'drian', unknown word, did you mean 'drain'?"),
+        ({"name": "a", "script": TEXT, "on_failure": "drian"}, "found 'drian', unknown value, did you mean 'drain'?"),
         ({"name": "a", "script": TEXT, "environment": {"A-B": "x"}}, "prologs[0].environment: found 'A-B', allowed"),
         ({"name": "a", "script": TEXT, "environment": {"LD_PRELOAD": "x"}}, "begin with neither SLURM nor LD_"),
         ({"name": "a", "script": TEXT, "environment": {"A": "x\ny"}}, "prologs[0].environment.A: found"),
@@ -105,9 +108,9 @@ def test_files_of_a_cluster_file() -> None:
     ],
 )
 def test_scripts_that_ask_slurmctld_are_named(text: str, named: str) -> None:
-    remarks = job_scripts.script_remarks([{"name": "a", "script": f"#!/bin/sh\n{text}\n"}], [{"name": "b"}])
-    assert len(remarks) == bool(named)
-    assert all(f"prologs: the script a names {named}. " in remark for remark in remarks)
+    warnings = job_scripts.script_warnings([{"name": "a", "script": f"#!/bin/sh\n{text}\n"}], [{"name": "b"}])
+    assert len(warnings) == bool(named)
+    assert all(f"prologs: the script a names {named}. " in warning for warning in warnings)
 
 
 def test_the_program_s_parts() -> None:

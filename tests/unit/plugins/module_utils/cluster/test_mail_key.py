@@ -47,7 +47,7 @@ def test_a_site_without_the_key_has_no_mail() -> None:
         (LEAST | {"relay": "m:99999"}, "mail.relay: found 'm:99999', allowed: a mail server, optionally with its port"),
         (LEAST | {"relay": "m; rm"}, "mail.relay: found 'm; rm', allowed"),
         (LEAST | {"sender": "slurm"}, "mail.sender: found 'slurm', allowed: a mail address such as slurm@example.org"),
-        (LEAST | {"tls": "startls"}, "mail.tls: found 'startls', unknown word, did you mean 'starttls'?"),
+        (LEAST | {"tls": "startls"}, "mail.tls: found 'startls', unknown value, did you mean 'starttls'?"),
         (LEAST | {"user": "u", "tls": "none"}, "mail.tls: found 'none', allowed: starttls or tls"),
         (LEAST | {"user": 'u"'}, "mail.user: found"),
         (LEAST | {"password": "secret"}, "mail.password: is not a key of the cluster file: put it into the file"),

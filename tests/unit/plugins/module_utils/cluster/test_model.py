@@ -408,7 +408,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             f"nodes[2].weight: unknown key, did you mean 'Weight'? allowed: {NODE_KEYS}",
         ],
     ),
-    "node: made parameter": (
+    "node: derived parameter": (
         nodes({"hosts": "a", "hardware": "n1-t4", "NodeAddr": "1.2.3.4", "gres": "gpu:2"}),
         [
             "nodes[2].NodeAddr: Slurm's NodeAddr is derived from address: set that",
@@ -527,7 +527,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "hardware.a.gres: found 'gpu:2', allowed: a list",
         ],
     ),
-    "machine: made parameter": (
+    "machine: derived parameter": (
         hardware(a={**MACHINE, "CPUs": 4}),
         [
             "hardware.a.CPUs: Slurm's CPUs is derived from cpus, or sockets, cores_per_socket and threads_per_core: "
@@ -656,7 +656,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "allowed: a mapping that starts with PowerAction, and has Location and Program",
         ],
     ),
-    "slurm_conf: no words": (
+    "slurm_conf: no text": (
         changed(
             slurm_conf={
                 "GpuFreqDef": 'a "b"',
@@ -722,7 +722,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "nodes[2].MemSpecLimit: found 15990, allowed: a number below 15990, the real_memory of the hardware",
             "nodes[2].CoreSpecCount: found 2, allowed: a number below 2, the cores of the hardware",
             "nodes[3].CPUSpecList: found '0-4', allowed: indexes of CPUs from 0 to 3, such as 0-1",
-            "nodes[3].CoreSpecCount: Slurm ignores it beside CPUSpecList: leave one of the two out",
+            "nodes[3].CoreSpecCount: Slurm ignores it where CPUSpecList is set: leave one of the two out",
             "nodes[4].CPUSpecList: found 'x', allowed: indexes of CPUs from 0 to 3, such as 0-1",
         ],
     ),
@@ -841,8 +841,8 @@ def variables_of(text: str) -> dict[str, Any]:
 
 
 def in_variables(problem: str) -> str:
-    """A problem of the cluster file in words of the variables."""
-    for pattern, words in {
+    """A problem of the cluster file, as it is for the variables."""
+    for pattern, replacement in {
         r"^accounting\.reservations": "slurm_accounting_reservations",
         r"^accounting:": "slurm_accounting_*:",
         r"^(hardware|cgroup_conf|name|controllers|database|nodes|partitions)\b": r"slurm_\1",
@@ -853,7 +853,7 @@ def in_variables(problem: str) -> str:
         r"^slurm_conf\.AccountingStoragePort": "slurmdbd_conf.DbdPort",
         r"slurm_hardware\b": "slurm_hardware_types",
     }.items():
-        problem = re.sub(pattern, words, problem)
+        problem = re.sub(pattern, replacement, problem)
     return problem
 
 
@@ -920,7 +920,7 @@ def test_several_nodes_of_one_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "node_address", "login_address", "wrong"),
+    ("options", "node_address", "login_address", "wrong"),
     [
         (None, "fd00::1", "10.0.0.1", "nodes[0].address: found 'fd00::1', {6}"),
         (["NoAddrCache"], "10.0.0.1", "fd00::2", "addresses.login1: found 'fd00::2', {6}"),
@@ -930,13 +930,13 @@ def test_several_nodes_of_one_host() -> None:
         ("EnableIPv6,DisableIPv4", "fd00::1", "10.0.0.1", "addresses.login1: found '10.0.0.1', {4}"),
     ],
 )
-def test_addresses_that_slurm_does_not_use(words: Any, node_address: str, login_address: str, wrong: str) -> None:
+def test_addresses_that_slurm_does_not_use(options: Any, node_address: str, login_address: str, wrong: str) -> None:
     """Slurm asks the resolver for the kinds of addresses that CommunicationParameters allows (`xgetaddrinfo`)."""
     text = changed(
         nodes=[{"hosts": "head", "hardware": "n1-t4", "address": node_address}],
         partitions=[{"name": "p", "nodes": "ALL"}],
         addresses={"login1": login_address},
-        slurm_conf={"CommunicationParameters": words} if words else {},
+        slurm_conf={"CommunicationParameters": options} if options else {},
     )
     if not wrong:
         load_text(text)

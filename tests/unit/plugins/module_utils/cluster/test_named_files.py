@@ -41,7 +41,7 @@ def test_names_of_files(name: str) -> None:
     assert name_error(name) == ""
 
 
-def made(tmp_path: Path, kind: str) -> str:
+def make_file(tmp_path: Path, kind: str) -> str:
     """The path of a file of a kind."""
     path = tmp_path / "file"
     if kind == "fifo":
@@ -61,7 +61,7 @@ def made(tmp_path: Path, kind: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
+    ("kind", "message"),
     [
         ("fifo", "which is no regular file"),
         ("directory", "which is no regular file"),
@@ -81,15 +81,15 @@ def made(tmp_path: Path, kind: str) -> str:
         ("\n!<arch>\ndebian-binary", "which is no package"),
     ],
 )
-def test_what_is_no_package(tmp_path: Path, kind: str, words: str) -> None:
-    error = file_error(str(tmp_path), made(tmp_path, kind), package=True)
-    assert error.startswith(words), error
+def test_what_is_no_package(tmp_path: Path, kind: str, message: str) -> None:
+    error = file_error(str(tmp_path), make_file(tmp_path, kind), package=True)
+    assert error.startswith(message), error
     assert "allowed: " in error
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "/dev/zero", "/dev/tty", "/proc/kmsg", "large"])
 def test_a_text_is_a_regular_file(tmp_path: Path, kind: str) -> None:
-    assert "allowed: " in file_error(str(tmp_path), made(tmp_path, kind))
+    assert "allowed: " in file_error(str(tmp_path), make_file(tmp_path, kind))
 
 
 ARMOR = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n"
@@ -151,4 +151,4 @@ def test_the_packages_of_a_role_are_checked_with_its_variables(tmp_path: Path) -
 
     assert errors("x.deb") == []
     (found,) = errors("../x.deb")
-    assert found.startswith("n1: enroot_packages[0].file: found '../x.deb', allowed: a file beside the cluster file")
+    assert found.startswith("n1: enroot_packages[0].file: found '../x.deb', allowed: a file next to the cluster file")

@@ -60,21 +60,21 @@ def cluster(people: Any, **keys: Any) -> dict[str, Any]:
     }
 
 
-def loaded(people: Any, beside: dict[str, str] | None = None, **keys: Any) -> DeclaredCluster:
-    """A cluster file with these people; beside: texts of the files beside it."""
+def loaded(people: Any, texts: dict[str, str] | None = None, **keys: Any) -> DeclaredCluster:
+    """A cluster file with these people; texts: those of the files next to it."""
     data = cluster(people, **keys)
     contents: dict[str, Document | Table] = {
         name: read_table(name, text) if name.endswith("csv") else read(name, text.encode())
-        for name, text in (beside or {}).items()
+        for name, text in (texts or {}).items()
     }
     assert files(data) == [*contents]
     return load(Document("x.cluster.yml", data), None, contents)
 
 
-def problems(people: Any, beside: dict[str, str] | None = None, **keys: Any) -> list[str]:
+def problems(people: Any, texts: dict[str, str] | None = None, **keys: Any) -> list[str]:
     """What is wrong with them."""
     with pytest.raises(ModelError) as error:
-        loaded(people, beside, **keys)
+        loaded(people, texts, **keys)
     return error.value.problems
 
 
@@ -178,9 +178,9 @@ def test_csv_file_of_users_alone() -> None:
 
 
 def test_one_of_both() -> None:
-    beside = {"people.csv": "name,uid\nbob,5002\n"}
+    texts = {"people.csv": "name,uid\nbob,5002\n"}
     what = "found with people: {}, which has the {} already, allowed: one of both"
-    assert problems({"people": "people.csv", "users": [user()]}, beside) == [
+    assert problems({"people": "people.csv", "users": [user()]}, texts) == [
         "x.cluster.yml: users: " + what.format("'people.csv'", "users")
     ]
     for people, texts in (("directory", {}), ("people.yml", {"people.yml": "users: []"})):
@@ -332,7 +332,7 @@ def test_wrong_ids(number: Any) -> None:
             {"state": "suspend"},
             "state: found 'suspend', unknown state, did you mean 'suspended'? allowed: present, susp",
         ),
-        ({"jobs": "kill"}, "jobs: found 'kill', unknown word, allowed: stay, end"),
+        ({"jobs": "kill"}, "jobs: found 'kill', unknown value, allowed: stay, end"),
         ({"groups": "vision"}, "groups: found 'vision', allowed: a list"),
         (
             {"groups": ["vison"]},

@@ -19,11 +19,11 @@ NEEDY: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "word"), NEEDY)
-def test_a_program_that_would_fail_in_jobs_is_refused(name: str, value: Any, word: str) -> None:
+@pytest.mark.parametrize(("name", "value", "program"), NEEDY)
+def test_a_program_that_would_fail_in_jobs_is_refused(name: str, value: Any, program: str) -> None:
     (found,) = privileges.errors({"slurm_no_new_privileges": True, name: value})
     assert found.startswith("slurm_no_new_privileges: found true")
-    assert word in found
+    assert program in found
     assert privileges.errors({"slurm_no_new_privileges": False, name: value}) == []
 
 

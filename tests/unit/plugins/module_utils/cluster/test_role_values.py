@@ -117,7 +117,10 @@ def test_the_defaults_can_be_written() -> None:
             r"nvidia_driver_repository: found 'mirror\nX: y', allowed: a URL",
         ),
         ({"pyxis_arguments": ["a=b c"]}, "pyxis_arguments[0]: found 'a=b c', allowed: a word without blanks and '#'"),
-        ({"slurm_health_mounts": ["/my home"]}, "slurm_health_mounts[0]: found '/my home', allowed: a word"),
+        (
+            {"slurm_health_mounts": ["/my home"]},
+            "slurm_health_mounts[0]: found '/my home', allowed: a word without blanks and '#'",
+        ),
     ],
 )
 def test_a_value_that_its_file_cannot_express(variables: dict[str, Any], problem: str) -> None:

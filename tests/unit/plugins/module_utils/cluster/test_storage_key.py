@@ -10,7 +10,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_key import firewall_remark
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_key import firewall_warning
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     Document,
     ModelError,
@@ -22,7 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_k
     NFS_CONF_FILE,
     RETRY,
     storage_plans,
-    storage_remark,
+    storage_warning,
     unit_name,
 )
 
@@ -92,7 +92,7 @@ SECRET = "which is a secret, which all users of a host could read, allowed: a fi
 
 
 @pytest.mark.parametrize(
-    ("entry", "words"),
+    ("entry", "message"),
     [
         ("x", "storage[0]: found 'x', allowed: a mapping with path, type, "),
         ({"type": "nfs", "source": "a:/b"}, "storage[0].path: missing"),
@@ -128,13 +128,13 @@ SECRET = "which is a secret, which all users of a host could read, allowed: a fi
         ({"path": "/data", "type": "none", "source": "/srv"}, "storage[0].type: found 'none', allowed: with option"),
         (mount(homes="yes"), "storage[0].homes: found 'yes', allowed: true or false"),
         *(
-            (mount(type=kind, source=source, options=[word]), f"storage[0].type: found '{kind}' with option {word}")
+            (mount(type=kind, source=source, options=[option]), f"storage[0].type: found '{kind}' with option {option}")
             for kind, source in (("xfs", "/etc"), ("auto", "/etc"), ("nfs", "nas:/x"), ("tmpfs", "/root"))
-            for word in ("bind", "rbind")
+            for option in ("bind", "rbind")
         ),
         *(
-            (mount(options=[word]), f"{word!r} changes a mount that is there, allowed: options of the file system")
-            for word in ("remount", "move")
+            (mount(options=[option]), f"{option!r} changes a mount that is there, allowed: options of the file system")
+            for option in ("remount", "move")
         ),
         (mount(type="bind", source="/srv"), "storage[0].type: found 'bind', allowed: none, with option bind"),
         (mount(type="cifs", source="//nas/x", options=["username=a", "password=no-secret"]), SECRET),
@@ -146,9 +146,9 @@ SECRET = "which is a secret, which all users of a host could read, allowed: a fi
         (mount(type="davfs", source="https://u:no-secret@nas/"), "allowed: a source without a password"),
     ],
 )  # fmt: skip
-def test_what_is_refused(entry: Any, words: str) -> None:
+def test_what_is_refused(entry: Any, message: str) -> None:
     found = problems(entry)
-    assert any(words in problem for problem in found), found
+    assert any(message in problem for problem in found), found
     assert "no-secret" not in str(found)
 
 
@@ -162,7 +162,7 @@ def test_no_host_has_two_mounts_on_a_path() -> None:
 def test_scratch_has_one_path() -> None:
     nodes = [{"path": f"/{name}", "type": "tmpfs", "hosts": name, "scratch": True} for name in ("gpu1", "gpu2")]
     assert problems(*nodes) == [
-        "x.cluster.yml: storage[1].scratch: found '/gpu2' beside '/gpu1', allowed: one path, Slurm's TmpFS"
+        "x.cluster.yml: storage[1].scratch: found '/gpu2' and '/gpu1', allowed: one path, Slurm's TmpFS"
     ]
     assert problems(nodes[0], slurm_conf={"TmpFS": "/tmp"}) == [
         "x.cluster.yml: slurm_conf.TmpFS: found '/tmp', allowed: '/gpu1', which is scratch"
@@ -185,7 +185,7 @@ def test_the_firewall_of_a_file_server() -> None:
         "slurm_addresses": ADDRESSES,
         "slurm_storage": [HOME],
     }
-    assert "files: ufw allow proto tcp from 10.0.0.0/29 to any port 2049" in firewall_remark(
+    assert "files: ufw allow proto tcp from 10.0.0.0/29 to any port 2049" in firewall_warning(
         {"files": ["22"]}, variables
     )
 
@@ -335,13 +335,13 @@ USERS = (ALICE, GONE, ELSEWHERE)
     ],
 )
 def test_where_homes_are_made(entry: dict[str, Any], expected: dict[str, list[str]]) -> None:
-    made = {
+    homes_of = {
         host: plan(host, entry, users=USERS)["homes"]
         for host in ("files", "head", "gpu1", "gpu2")
         if host in storage_plans([entry], MEMBERS, {"users": USERS}, ADDRESSES)["hosts"]
     }
-    assert {host: [home["path"] for home in homes] for host, homes in made.items() if homes} == expected
-    assert all((home["uid"], home["gid"]) == (5001, 6001) for homes in made.values() for home in homes)
+    assert {host: [home["path"] for home in homes] for host, homes in homes_of.items() if homes} == expected
+    assert all((home["uid"], home["gid"]) == (5001, 6001) for homes in homes_of.values() for home in homes)
 
 
 @pytest.mark.parametrize(
@@ -354,12 +354,12 @@ def test_where_homes_are_made(entry: dict[str, Any], expected: dict[str, list[st
     ],
 )
 def test_users_whose_homes_are_not_shared_are_named(storage: list[dict[str, Any]], named: str) -> None:
-    remark = storage_remark(storage, MEMBERS, {"users": USERS})
-    assert remark.startswith(f"The homes of {named} are not on storage") if named else remark == ""
+    warning = storage_warning(storage, MEMBERS, {"users": USERS})
+    assert warning.startswith(f"The homes of {named} are not on storage") if named else warning == ""
 
 
 def test_one_host_shares_with_nobody() -> None:
-    assert storage_remark([], {**MEMBERS, "login": ["gpu1"], "compute": ["gpu1"]}, {"users": USERS}) == ""
-    assert storage_remark([], MEMBERS, {"users": [{"name": f"u{i}", "uid": 5000 + i} for i in range(9)]}).startswith(
+    assert storage_warning([], {**MEMBERS, "login": ["gpu1"], "compute": ["gpu1"]}, {"users": USERS}) == ""
+    assert storage_warning([], MEMBERS, {"users": [{"name": f"u{i}", "uid": 5000 + i} for i in range(9)]}).startswith(
         "The homes of u0, u1, u2, u3, u4 and 4 more are"
     )

@@ -316,10 +316,10 @@ def test_repeated_keys_are_keys() -> None:
 
 
 def test_what_the_model_makes_is_a_parameter() -> None:
-    assert set(schema.HARDWARE.made) <= parameters.NODE
-    assert set(schema.NODE.made) <= parameters.NODE
-    assert set(schema.PARTITION.made) - {"Default", "Nodes"} == set()
-    assert set(schema.SLURM_CONF.made) <= parameters.SLURM_CONF
+    assert set(schema.HARDWARE.derived) <= parameters.NODE
+    assert set(schema.NODE.derived) <= parameters.NODE
+    assert set(schema.PARTITION.derived) - {"Default", "Nodes"} == set()
+    assert set(schema.SLURM_CONF.derived) <= parameters.SLURM_CONF
 
 
 @pytest.mark.parametrize(

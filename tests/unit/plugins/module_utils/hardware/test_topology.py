@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The topology of generated machines, and of dumps of real ones where a folder of them lies beside the checkout.
+"""The topology of generated machines, and of dumps of real ones where a folder of them is next to the checkout.
 
 The values of Slurm 24.11 for the generated machines are from slurmd itself, by tests/tools/check_topology.
 """
@@ -32,14 +32,14 @@ E_CORES = Machine(cores=4, threads=2, efficient=8)
 BULLDOZER = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 21\nmodel\t\t: 2\n\n"
 
 
-def words(found: Topology) -> tuple[int, ...]:
+def numbers(found: Topology) -> tuple[int, ...]:
     """CPUs, boards, sockets of a board, cores of a socket, threads of a core."""
     return found.cpus, found.boards, found.sockets_per_board, found.cores_per_socket, found.threads_per_core
 
 
 def line(found: Topology) -> str:
     names = ("CPUs", "Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore")
-    return " ".join(f"{name}={number}" for name, number in zip(names, words(found)))
+    return " ".join(f"{name}={number}" for name, number in zip(names, numbers(found)))
 
 
 def pairs(count: int, near: int = 2) -> tuple[tuple[int, ...], ...]:
@@ -70,7 +70,7 @@ def test_agrees_with_slurmd_on_real_machines(name: str, answer: str) -> None:
         pytest.param(Machine(packages=8, nodes=1, distances=pairs(8, 4)), (32, 2, 4, 4, 1), id="boards of four"),
         pytest.param(Machine(packages=4, wide_nodes=2), (16, 2, 2, 4, 1), id="nodes of several packages are boards"),
         pytest.param(Machine(packages=2, wide_nodes=1, memory_nodes=1), (8, 2, 1, 4, 1), id="memory without CPUs"),
-        pytest.param(Machine(packages=2, nodes=1, memory_nodes=1), (8, 1, 2, 4, 1), id="memory beside packages"),
+        pytest.param(Machine(packages=2, nodes=1, memory_nodes=1), (8, 1, 2, 4, 1), id="memory apart from packages"),
         pytest.param(Machine(packages=4, books=2, architecture="s390x"), (16, 2, 2, 4, 1), id="books are boards"),
         pytest.param(Machine(packages=4, books=2), (16, 1, 4, 4, 1), id="books of an unknown architecture"),
         pytest.param(
@@ -117,7 +117,7 @@ def test_agrees_with_slurmd_on_real_machines(name: str, answer: str) -> None:
     ],
 )
 def test_generated_machines(machine: Machine, expected: tuple[int, ...], tmp_path: Path) -> None:
-    assert words(read_topology(Tree(str(machine.write(tmp_path))))) == expected
+    assert numbers(read_topology(Tree(str(machine.write(tmp_path))))) == expected
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_generated_machines(machine: Machine, expected: tuple[int, ...], tmp_pat
     ],
 )
 def test_slurmd_parameters(machine: Machine, parameters: list[str], expected: tuple[int, ...], tmp_path: Path) -> None:
-    assert words(read_topology(Tree(str(machine.write(tmp_path))), parameters)) == expected
+    assert numbers(read_topology(Tree(str(machine.write(tmp_path))), parameters)) == expected
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_memory_without_cpus(machine: Machine, files: dict[str, str], boards: in
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content + "\n")
-    assert words(read_topology(Tree(str(tmp_path)))) == (8, boards, 2 // boards, 4, 1)
+    assert numbers(read_topology(Tree(str(tmp_path)))) == (8, boards, 2 // boards, 4, 1)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -247,7 +247,7 @@ def test_cores_are_counted_package_by_package(tmp_path: Path) -> None:
 def test_kernel_without_topology(cpuinfo: str, tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(cpuinfo)
-    assert words(read_topology(Tree(str(tmp_path)))) == (2, 1, 1, 1, 2)
+    assert numbers(read_topology(Tree(str(tmp_path)))) == (2, 1, 1, 1, 2)
 
 
 def test_no_machine_at_all(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ HUGE = {
 
 @pytest.mark.parametrize(("hostlist", "message"), HUGE.items(), ids=range(len(HUGE)))
 def test_huge_hostlist(hostlist: str, message: str) -> None:
-    """Names are counted before they are made, and the message is short."""
+    """Names are counted before they are expanded, and the message is short."""
     start = time.process_time()
     for function in (count, expand):
         with pytest.raises(ValueError, match=message) as error:

@@ -91,8 +91,8 @@ def test_a_host_without_a_type_joins_one_of_the_file_rather_than_a_new_one() -> 
 def test_types_without_a_host_are_left_out_and_named() -> None:
     machine, _odd = machine_type(facts())
     result = found({}, {"hardware": {"t": machine, "t-2": machine}, "nodes": []})
-    words = "the file names no host for it, so it is left out"
-    assert result == {"hardware": {}, "nodes": [], "notes": [f"hardware t-2: {words}", f"hardware t: {words}"]}
+    reason = "the file names no host for it, so it is left out"
+    assert result == {"hardware": {}, "nodes": [], "notes": [f"hardware t-2: {reason}", f"hardware t: {reason}"]}
 
 
 def test_much_less_memory_is_another_type_and_said() -> None:
@@ -172,7 +172,7 @@ def test_gpus_that_are_not_found_stay_with_another_memory() -> None:
     assert measured
     assert machine["gres"] == [*measured["gres"], SHARDS]
     assert result["notes"][0].startswith(KEPT)
-    assert result["notes"][1:] == ["n1: no longer 8xh100-224c-2008g, which had Features"]
+    assert result["notes"][1:] == ["n1: the machine is no longer 8xh100-224c-2008g, which had Features"]
 
 
 def test_gpus_that_are_not_found_disappear_where_that_is_confirmed() -> None:
@@ -180,13 +180,13 @@ def test_gpus_that_are_not_found_disappear_where_that_is_confirmed() -> None:
     gone = {f"n{number}": facts(cards=0) for number in (1, 2)}
     result = discover(gone, known, ["n1", "n2"], [], remove_gres=True)
     assert [machine.get("gres") for machine in result["hardware"].values()] == [None]
-    assert result["notes"][0] == "n[1-2]: no longer 8xh100-224c-2008g, which had gpu:h100:8 (now 0)"
+    assert result["notes"][0] == "n[1-2]: the machine is no longer 8xh100-224c-2008g, which had gpu:h100:8 (now 0)"
 
 
 def test_a_gpu_that_is_missing_among_others_is_named() -> None:
     known = found({"n1": facts(), "n2": facts(), "n3": facts()})
     notes = found({"n1": facts(cards=7)}, known)["notes"]
-    assert notes[0] == "n1: no longer 8xh100-224c-2008g, which had gpu:h100:8 (now 7)"
+    assert notes[0] == "n1: the machine is no longer 8xh100-224c-2008g, which had gpu:h100:8 (now 7)"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_what_contradicts_the_measurement_is_named() -> None:
     """Either all or none of the GPUs of a machine have cores, and the measured ones have."""
     known = with_entries(found({"n1": facts()}), AMD)
     notes = found({"n1": facts(1032000)}, known)["notes"]
-    assert notes == ["n1: no longer 8xh100-224c-2008g, which had gpu:mi300:4 (now 0)"]
+    assert notes == ["n1: the machine is no longer 8xh100-224c-2008g, which had gpu:mi300:4 (now 0)"]
 
 
 def test_a_type_that_no_host_has_is_named() -> None:
@@ -236,7 +236,7 @@ def test_gpus_without_a_driver() -> None:
     (machine,) = result["hardware"].values()
     assert machine["gres"] == [{"name": "gpu", "type": "h100", "file": "/dev/nvidia[0-1]"}]
     assert result["notes"] == [
-        "n1: 2 GPUs without a driver: their device files are a guess, run discover again with the driver"
+        "n1: 2 GPUs have no driver, so their device files are a guess: install the driver, then run discover again"
     ]
 
 

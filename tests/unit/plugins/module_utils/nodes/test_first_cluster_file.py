@@ -60,7 +60,7 @@ def host(
     }
 
 
-def made(hosts: dict[str, Any], **choices: str) -> dict[str, Any]:
+def make(hosts: dict[str, Any], **choices: str) -> dict[str, Any]:
     """The result, whose cluster loads unless there are errors."""
     result = new_cluster(hosts, [*hosts], {**NOTHING, **choices}, PLATFORMS)
     if not result["errors"]:
@@ -70,7 +70,7 @@ def made(hosts: dict[str, Any], **choices: str) -> dict[str, Any]:
 
 def parts(hosts: dict[str, Any], **choices: str) -> tuple[str, str, str, str]:
     """Controller, database, login hosts and nodes."""
-    cluster = made(hosts, **choices)["cluster"]
+    cluster = make(hosts, **choices)["cluster"]
     return (
         *(cluster[key] for key in ("controllers", "database", "login")),
         ",".join(n["hosts"] for n in cluster["nodes"]),
@@ -80,7 +80,7 @@ def parts(hosts: dict[str, Any], **choices: str) -> tuple[str, str, str, str]:
 def test_the_first_host_without_gpus_is_the_controller() -> None:
     hosts = {"g1": host("g1", 2), "a": host("a"), "b": host("b"), "g2": host("g2", 2)}
     assert parts(hosts) == ("a", "a", "a", "g[1-2],b")
-    assert [(part["name"], part["nodes"], part.get("default")) for part in made(hosts)["cluster"]["partitions"]] == [
+    assert [(part["name"], part["nodes"], part.get("default")) for part in make(hosts)["cluster"]["partitions"]] == [
         ("gpu", "g[1-2]", True),
         ("cpu", "b", None),
     ]
@@ -100,14 +100,14 @@ def test_choices_win() -> None:
 
 def test_equal_machines_are_one_type() -> None:
     hosts = {"a": host("a"), "n1": host("n1", 2), "n2": host("n2", 2, memory=1995), "n3": host("n3", 2, memory=4000)}
-    cluster = made(hosts)["cluster"]
+    cluster = make(hosts)["cluster"]
     assert [node["hosts"] for node in cluster["nodes"]] == ["n[1-2]", "n3"]
     assert len(cluster["hardware"]) == 2
 
 
 def test_hosts_without_an_address_have_an_entry_of_their_own() -> None:
     hosts = {"c": host("c"), "n1": host("n1"), "n2": host("n2", addresses="10.0.0.2")}
-    cluster = made(hosts, controllers="c")["cluster"]
+    cluster = make(hosts, controllers="c")["cluster"]
     assert [(node["hosts"], node.get("address")) for node in cluster["nodes"]] == [("n2", "10.0.0.2"), ("n1", None)]
     assert [part["nodes"] for part in cluster["partitions"]] == ["n[1-2]"]
 
@@ -117,14 +117,14 @@ def test_an_ip_in_the_inventory_becomes_the_address_of_the_host_name() -> None:
         "10.0.0.1": host("head", addresses="10.0.0.1 172.17.0.1"),
         "10.0.0.2": host("n1.x.org", addresses="10.0.0.2"),
     }
-    cluster = made(hosts)["cluster"]
+    cluster = make(hosts)["cluster"]
     assert cluster["controllers"] == "head"
     assert cluster["addresses"] == {"head": "10.0.0.1"}
     assert [(node["hosts"], node["address"]) for node in cluster["nodes"]] == [("n1", "10.0.0.2")]
 
 
 @pytest.mark.parametrize(
-    ("ansible_host", "addresses", "expected", "remark"),
+    ("ansible_host", "addresses", "expected", "comment"),
     [
         ("10.0.0.1", "172.17.0.1 10.0.0.1 fd00::1", "10.0.0.1", ""),
         (
@@ -139,12 +139,12 @@ def test_an_ip_in_the_inventory_becomes_the_address_of_the_host_name() -> None:
         ("", "; rm -rf 10.0.0.1", "10.0.0.1", ""),
     ],
 )
-def test_addresses(ansible_host: str, addresses: str, expected: str | None, remark: str) -> None:
-    result = made({"a": host("a", addresses=addresses, ansible_host=ansible_host)})
+def test_addresses(ansible_host: str, addresses: str, expected: str | None, comment: str) -> None:
+    result = make({"a": host("a", addresses=addresses, ansible_host=ansible_host)})
     assert result["cluster"]["nodes"][0].get("address") == expected
-    told = [words for words in result["remarks"] if "address" in words]
-    assert bool(told) == bool(remark)
-    assert all(remark in words for words in told)
+    comments = [line for line in result["remarks"] if "address" in line]
+    assert bool(comments) == bool(comment)
+    assert all(comment in line for line in comments)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_addresses(ansible_host: str, addresses: str, expected: str | None, rema
 )
 def test_hosts_that_are_left_out(found: dict[str, Any], reason: str) -> None:
     bad = host(**{"hostname": "bad", **found})
-    result = made({"bad": bad, "a": host("a"), "b": host("b")})
+    result = make({"bad": bad, "a": host("a"), "b": host("b")})
     assert result["errors"] == []
     assert any(line.startswith("bad is left out: ") and reason in line for line in result["remarks"])
     assert "bad" not in str(result["cluster"])
@@ -175,24 +175,26 @@ def test_hosts_that_are_left_out(found: dict[str, Any], reason: str) -> None:
 
 def test_munge_alone_and_a_stopped_slurm_are_no_cluster() -> None:
     there = host("a", processes=(0, "5 /usr/sbin/munged"), packages={"munge": "0.5.16-1"}, slurm_version="24.11.5")
-    result = made({"a": there})
+    result = make({"a": there})
     assert result["errors"] == []
     assert "Slurm 24.11.5, munge 0.5.16-1 " in result["table"][1]
-    assert "a: munge is there already: site.yml gives it the key of this cluster" in result["remarks"]
+    assert "a: munge is installed already: site.yml replaces its key by that of this cluster" in result["remarks"]
 
 
 def test_two_hosts_with_one_name() -> None:
-    result = made({"10.0.0.1": host("a"), "10.0.0.2": host("a")})
+    result = make({"10.0.0.1": host("a"), "10.0.0.2": host("a")})
     assert "10.0.0.2 is left out: has the host name a, as 10.0.0.1 has" in result["remarks"]
 
 
 def test_no_host_can_be_used() -> None:
     away = {"__new_cluster_ping": {"unreachable": True, "msg": "No route\n# name: evil"}}
     result = new_cluster({"a": away}, ["a"], NOTHING, PLATFORMS)
-    assert result["errors"] == ["no host can be used, see the table"]
+    assert result["errors"] == ["no host can be used: the table has the reason for each of them"]
     assert result["table"][1].endswith("left out: unreachable: No route # name: evil")
     odd = new_cluster({"a": host("a", memory=0)}, ["a"], NOTHING, PLATFORMS)
-    assert odd["errors"] == ["no host has hardware that makes a compute node, see the remarks"]
+    assert odd["errors"] == [
+        "no host can be a compute node: the lines below the table say what is wrong with their hardware"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_other_gpus_than_declared() -> None:
 
 
 def test_a_gpu_whose_model_gives_no_type() -> None:
-    """A host may answer so: the type of a model without a known word is none."""
+    """A host may answer so: the type of a model without a known part is none."""
     gpus = [gpu(0) | {"type": None}, gpu(1, "Graphics Device", "") | {"type": None}]
     assert verdict(facts(gpus=gpus), {**MACHINE, "gres": [T4]})["odd"] == [
         "compute01 would be accepted, but: /dev/nvidia1 is configured as gpu:t4, graphics_device present"
@@ -140,7 +140,7 @@ def test_autodetect_takes_part_of_the_name(kind: str) -> None:
     assert verdict(facts(gpus=gpus), {**MACHINE, "gres": gres}) == RIGHT
 
 
-def test_mig_instances_beside_whole_gpus() -> None:
+def test_mig_instances_with_whole_gpus() -> None:
     model = ("NVIDIA H100 80GB HBM3", "h100")
     gpus = [gpu(0, *model), gpu(1, *model, mig=("1g.10gb",) * 7)]
     gres = [

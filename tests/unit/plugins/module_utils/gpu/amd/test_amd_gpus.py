@@ -135,7 +135,7 @@ def test_discovered_gpus_have_files_and_the_environment_of_amd() -> None:
     ]
     assert environment_of(machine["gres"]) == "ROCR_VISIBLE_DEVICES"
     fewer = discover({"n1": facts(3)}, result, ["n1"], [])
-    assert fewer["notes"] == ["n1: no longer 4xmi210-16c-97g, which had gpu:mi210:4 (now 3)"]
+    assert fewer["notes"] == ["n1: the machine is no longer 4xmi210-16c-97g, which had gpu:mi210:4 (now 3)"]
 
 
 @pytest.mark.parametrize(

@@ -219,26 +219,53 @@ def test_a_container_gets_no_kernel_modules() -> None:
 
 def test_a_machine_with_nvswitch_gets_the_fabric_manager_of_the_branch() -> None:
     assert "nvidia-fabricmanager-595" in choose("ubuntu 24.04", "hopper", switches=4, branch="595").driver
-    with pytest.raises(DriverError, match="needs the fabric manager, which is not there"):
+    with pytest.raises(DriverError, match="has no fabric manager from distribution, and the machine needs it"):
         choose("debian 13", "hopper", switches=4)
 
 
 @pytest.mark.parametrize(
     ("platform", "generation", "options", "message"),
     [
-        ("debian 11", "turing", {}, "debian 11: no platform with a known driver; known are debian 12, debian 13"),
-        ("debian sid", "turing", {"source": "nvidia"}, "no driver from 'nvidia'; known is distribution"),
+        (
+            "debian 11",
+            "turing",
+            {},
+            "no NVIDIA driver is known for debian 11; one is known for debian 12, debian 13",
+        ),
+        (
+            "debian sid",
+            "turing",
+            {"source": "nvidia"},
+            "debian sid has no NVIDIA driver from 'nvidia'; it has one from distribution",
+        ),
         (
             "debian 13",
             "turing",
             {"branch": "505"},
-            "driver branch 505: unknown on debian 13 from distribution; known are 550, 535; did you mean 5[53][05]",
+            "debian 13 has no driver branch 505 from distribution; it has 550, 535; did you mean 5[53][05]",
         ),
-        ("debian 13", "blackwell", {}, r"none of the branches 550, 535 drives these GPUs \(blackwell needs 570 or"),
-        ("ubuntu 24.04", "volta", {"branch": "595"}, r"branch 595 drives these GPUs \(volta had its last in 580"),
+        (
+            "debian 13",
+            "blackwell",
+            {},
+            r"none of the driver branches 550, 535, which debian 13 has from distribution, drives the GPUs of this "
+            r"machine \(blackwell needs 570 or later\)",
+        ),
+        (
+            "ubuntu 24.04",
+            "volta",
+            {"branch": "595"},
+            r"driver branch 595 from distribution does not drive the GPUs of this machine "
+            r"\(volta needs 580 or earlier\)",
+        ),
         ("debian 13", "volta", {"modules": "open"}, "open kernel modules do not drive volta; these do: proprietary"),
         ("ubuntu 24.04", "blackwell", {"modules": "proprietary"}, "do not drive blackwell; these do: open"),
-        ("debian 13", "ampere", {"branch": "535", "modules": "open"}, "branch 535 .* has no .* kernel modules"),
+        (
+            "debian 13",
+            "ampere",
+            {"branch": "535", "modules": "open"},
+            "driver branch 535, which debian 13 has from distribution, has no open kernel modules",
+        ),
     ],
 )
 def test_what_there_is_not_is_told_with_what_there_is(
@@ -343,7 +370,7 @@ def test_only_components_that_are_missing_are_added_with_all_that_the_site_says_
 
 
 @pytest.mark.parametrize(
-    ("loaded", "version", "nouveau", "words"),
+    ("loaded", "version", "nouveau", "expected"),
     [
         ("", "", False, []),
         ("550.163.01", "550.163.01", False, []),
@@ -352,10 +379,12 @@ def test_only_components_that_are_missing_are_added_with_all_that_the_site_says_
         ("", "550.163.01", False, []),  # a boot does not mend that
     ],
 )
-def test_a_reboot_is_asked_for_where_it_is_needed(loaded: str, version: str, nouveau: bool, words: list[str]) -> None:
+def test_a_reboot_is_asked_for_where_it_is_needed(
+    loaded: str, version: str, nouveau: bool, expected: list[str]
+) -> None:
     reasons = nvidia.reboot_reasons(loaded, version, nouveau)
-    assert len(reasons) == len(words)
-    assert all(word in reason for word, reason in zip(words, reasons))
+    assert len(reasons) == len(expected)
+    assert all(text in reason for text, reason in zip(expected, reasons))
 
 
 def test_dkms_has_to_have_the_version_for_the_kernel_that_runs() -> None:
@@ -404,7 +433,7 @@ def test_a_machine_tells_its_gpus_its_switches_and_its_versions(tmp_path: Path) 
     assert nvidia.library_version(nvidia.library(tree)) == "535.247.01"
 
 
-def test_an_older_branch_is_not_used_beside_a_newer_one_in_debian() -> None:
+def test_an_older_branch_is_not_used_with_a_newer_one_in_debian() -> None:
     current = "/usr/lib/x86_64-linux-gnu/nvidia/current/libnvidia-ml.so.550.163.01"
     assert nvidia.outlives(current, "535")
     assert not nvidia.outlives(current, "550")

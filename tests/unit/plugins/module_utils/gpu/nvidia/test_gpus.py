@@ -152,7 +152,7 @@ def test_sets_of_cpus() -> None:
     assert format_list(0) == ""
 
 
-def test_role_slurmd_looks_at_what_is_written_when_gpus_change() -> None:
+def test_role_slurmd_reads_the_file_that_is_written_when_gpus_change() -> None:
     role = Path(__file__).parents[6] / "roles/slurmd/tasks/configure.yml"
     assert f"reads: [{gpus.CHANGED}]" in role.read_text()
     assert f" {gpus.CHANGED}\n" in driver.UNIT

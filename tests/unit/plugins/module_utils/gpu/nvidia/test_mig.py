@@ -97,8 +97,8 @@ class Machine:
             return replace(gpu, enabled=gpu.pending)
         assert gpu.enabled, "No MIG-enabled devices found"
         assert not gpu.instances, "Insufficient Resources"
-        made = tuple(sorted(command[command.index("-cgi") + 1].split(",")))
-        return replace(gpu, instances=made, devices=made if "-C" in command else ())
+        created = tuple(sorted(command[command.index("-cgi") + 1].split(",")))
+        return replace(gpu, instances=created, devices=created if "-C" in command else ())
 
 
 def gpu(index: int, *profiles: str, name: str = H100, enabled: bool | None = None, capable: bool = True) -> Gpu:
@@ -160,7 +160,7 @@ def test_which_gpu_gets_which_layout(
 
 
 @pytest.mark.parametrize(
-    ("gpus", "wanted", "words"),
+    ("gpus", "wanted", "message"),
     [
         (
             [gpu(0)],
@@ -172,8 +172,8 @@ def test_which_gpu_gets_which_layout(
         ([], ("t4", 1, ()), "GPUs: none"),
     ],
 )
-def test_gpus_that_are_not_there(gpus: list[Gpu], wanted: tuple[str, int, Profiles], words: str) -> None:
-    with pytest.raises(MigError, match=words):
+def test_gpus_that_are_not_there(gpus: list[Gpu], wanted: tuple[str, int, Profiles], message: str) -> None:
+    with pytest.raises(MigError, match=message):
         mig.assign(gpus, [wanted])
 
 
