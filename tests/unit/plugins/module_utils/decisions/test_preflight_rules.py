@@ -122,8 +122,8 @@ def test_a_limit_on_what_slurmctld_does_not_track_is_an_objection() -> None:
     }
     (objection,) = preflight.objections(head(**given))
     assert objection == (
-        "account physics: GrpTRES: slurm.conf does not track gres/gpu:t4, so slurmctld would not enforce the limit: add "
-        "it to AccountingStorageTRES in slurm_conf, or set `defaults: 2`, which tracks each type of GPU"
+        "account physics: GrpTRES: slurm.conf does not track gres/gpu:t4, so slurmctld would not enforce the limit: "
+        "add it to AccountingStorageTRES in slurm_conf, or set `defaults: 2`, which tracks each type of GPU"
     )
     assert preflight.objections(head(**given, slurm_defaults=2)) == []
     own = {"AccountingStorageTRES": ["gres/gpu", "gres/gpu:t4"]}
