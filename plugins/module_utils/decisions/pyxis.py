@@ -255,5 +255,5 @@ def failure(host: RunHost) -> str:
     else:
         job = failed_job(host)
         reason = f"The job {job['name']} {job['message']}"
-    said = (host.get("__pyxis_said") or {}).get("stdout", "")
+    said = (host.get("__pyxis_output") or {}).get("stdout", "")
     return f"pyxis: no container has run after the change, {outcome}. {reason} {said}"

@@ -182,7 +182,7 @@ def proof(host: RunHost) -> RollingProof:
 def proven(host: RunHost) -> dict[str, str]:
     """The error of each node that is back, empty after a good job and for a node in no partition."""
     nodes, jobs = host["__rolling_back"]["ready"], proof(host).jobs
-    run = host.get("__rolling_proof") or {}
+    run = host.get("__rolling_jobs") or {}
     if not jobs:
         return dict.fromkeys(nodes, "")
     ended = run.get("jobs") or []

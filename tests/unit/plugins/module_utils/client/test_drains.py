@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.client import dra
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nvidia_driver, nvidia_mig
 from plain_host import cluster
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_the_role_fails_with_the_reason(help_text: str, unproven: bool, expected
     host = found["n1"].set(
         __pyxis_run={"jobs": [OTHER | {"state": "FAILED", "message": "has failed"}]},
         __pyxis_back={"unproven": unproven},
-        __pyxis_said={"stdout": "the output"},
+        __pyxis_output={"stdout": "the output"},
     )
     assert pyxis.failure(host) == expected
 

@@ -133,12 +133,12 @@ def test_each_node_that_is_back_has_one_job_in_its_first_partition() -> None:
     ],
 )
 def test_a_node_without_a_good_job_is_not_proven(run: dict[str, Any], proven: dict[str, str]) -> None:
-    host = hosts()["n1"].set(__rolling_back={"ready": ["n2", "n1", "n3"]}, __rolling_proof=run)
+    host = hosts()["n1"].set(__rolling_back={"ready": ["n2", "n1", "n3"]}, __rolling_jobs=run)
     assert rolling.proven(host) == proven
 
 
 def test_nodes_in_no_partition_need_no_proof() -> None:
-    host = hosts(slurm_partitions=[])["n1"].set(__rolling_back={"ready": ["n1"]}, __rolling_proof={"skipped": True})
+    host = hosts(slurm_partitions=[])["n1"].set(__rolling_back={"ready": ["n1"]}, __rolling_jobs={"skipped": True})
     assert rolling.proof(host).jobs == []
     assert rolling.proven(host) == {"n1": ""}
 

@@ -172,7 +172,7 @@ def test_a_report_says_what_changes_or_what_is_remarked() -> None:
 
 def test_the_first_node_of_each_kind_that_was_reached_tries_a_change() -> None:
     hosts = cluster()
-    hosts["n1"].set(__slurm_look={"unreachable": True})
+    hosts["n1"].set(__slurm_facts={"unreachable": True})
     hosts["head"].set(__slurmctld_config={"unproven": ["n[1-2]", "n9"]})
     assert slurmctld.trial_nodes(hosts["head"]) == ["n2"]
 

@@ -85,7 +85,7 @@ def test_all_nodes_have_work_if_the_controller_was_not_reached_or_has_changed_it
     hosts["head"].set(__slurmctld_config={"changed": True})
     assert with_work(hosts) == ["n1", "n2"]
     hosts = converged()
-    hosts["head"].set(__slurm_look={"unreachable": True})
+    hosts["head"].set(__slurm_facts={"unreachable": True})
     assert with_work(hosts) == ["n1", "n2"]
 
 
