@@ -79,7 +79,7 @@ def compare(host: RunHost) -> HostComparison:
     else:
         groups = work(host, suitable, directory)
         if stop or remarks or refused:
-            groups.setdefault(host.name, []).append("slurm_judgement")
+            groups.setdefault(host.name, []).append("slurm_unsuitable")
     return HostComparison(
         stop=stop,
         remarks=remarks,

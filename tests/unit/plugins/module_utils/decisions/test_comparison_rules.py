@@ -47,7 +47,7 @@ def test_a_host_of_another_cluster_stops_the_run() -> None:
     hosts["n2"].say(clusters=OTHER)
     found = compared(hosts)
     assert "n2: cluster y: slurmd runs with /etc/slurm/slurm.conf" in found.stop
-    assert hosts_of(found, "slurm_judgement") == ["head"]
+    assert hosts_of(found, "slurm_unsuitable") == ["head"]
 
 
 def test_the_controller_that_says_so_serves() -> None:
@@ -75,7 +75,7 @@ def test_clocks_are_those_of_the_first_controller() -> None:
     found = compared(hosts)
     assert found.refused.keys() == {"n2"}
     assert found.refused["n2"][0].startswith("the clock is 30 s behind that of head, allowed: less than 30 s")
-    assert hosts_of(found, "slurm_judgement") == ["head"]
+    assert hosts_of(found, "slurm_unsuitable") == ["head"]
 
 
 def test_own_objections_come_first_and_a_refused_host_has_no_work() -> None:
