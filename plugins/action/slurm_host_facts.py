@@ -37,7 +37,7 @@ class ActionModule(WithClock):
         result = super().run(tmp, task_vars)
         if purpose not in ("site", "lists") or "slurm_host" not in result.get("ansible_facts", {}):
             return result
-        host = TemplatedHost({**variables, "__slurm_look": result}, self._templar, self._loader)
+        host = TemplatedHost({**variables, "__slurm_facts": result}, self._templar, self._loader)
         objections = requirements.objections(host)
         needed = [] if objections else stages.stages(host)
         return {**self._grouped(needed, variables), **result, "objections": objections, "stages": needed}

@@ -31,7 +31,7 @@ def role_defaults(role: str) -> dict[str, Any]:
     return yaml.safe_load((ROLES / role / "defaults/main.yml").read_text(encoding="utf-8")) or {}
 
 
-ANSWER = "__slurm_look"
+ANSWER = "__slurm_facts"
 """The result of slurm_host_facts, or a variable with it. Nothing in a result is a template."""
 
 RUN = (

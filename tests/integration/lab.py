@@ -31,9 +31,9 @@ OF_MYSQL = ("community.mysql", "ansible.mariadb", "Deprecation warnings can be d
 SOCKETS = tempfile.TemporaryDirectory(prefix="lab-")
 
 
-def podman(command: str, *words: str) -> str:
+def podman(command: str, *arguments: str) -> str:
     """Give a command to podman, for what the lab's hosts cannot do themselves, such as their power; its output."""
-    return subprocess.run(["podman", command, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(["podman", command, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def container(host: str) -> str:
@@ -114,16 +114,16 @@ class LiveRun:
         """Return when a task whose name contains `name` starts; AssertionError if the run ends before."""
         assert any(name in task for task in self.tasks()), f"the run ended before {name!r}:\n{''.join(self.lines[-5:])}"
 
-    def wait_for_line(self, words: str, seconds: int = 180) -> None:
-        """Return when the run has shown these words; AssertionError if it ends before."""
+    def wait_for_line(self, text: str, seconds: int = 180) -> None:
+        """Return when the run has shown this text; AssertionError if it ends before."""
         assert self.process.stdout is not None
         until = time.monotonic() + seconds
         for line in self.process.stdout:
             self.lines.append(line)
-            if words in line:
+            if text in line:
                 return
-            assert time.monotonic() < until, f"no {words!r} within {seconds} s"
-        raise AssertionError(f"the run ended before {words!r}: {''.join(self.lines)[-3000:]}")
+            assert time.monotonic() < until, f"no {text!r} within {seconds} s"
+        raise AssertionError(f"the run ended before {text!r}: {''.join(self.lines)[-3000:]}")
 
     def finish(self) -> Run:
         """Let the run end by itself."""

@@ -124,7 +124,7 @@ def cluster(files: Mapping[str, bytes] | None = None, **variables: Any) -> dict[
             "ansible_play_hosts_all": GROUPS["all"],
             "ansible_check_mode": False,
             "ansible_run_tags": ["all"],
-            "__slurm_look": honest(name)["slurm_host_facts"],
+            "__slurm_facts": honest(name)["slurm_host_facts"],
         }
         hosts[name] = PlainHost(copy.deepcopy(CLUSTER | own | variables), files)
     for host in hosts.values():

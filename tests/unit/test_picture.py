@@ -20,7 +20,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 LOG = """
 PLAY [Gather facts] *****
 
-TASK [base : Gather facts of the host] *****
+TASK [base : Gather facts] *****
 \x1b[0;32mok: [gpu01]\x1b[0m
 
 PLAY [MIG instances] *****
@@ -28,7 +28,7 @@ PLAY [MIG instances] *****
 
 PLAY [Compute nodes] *****
 
-TASK [slurm_health : Keep the health check] *****
+TASK [slurm_health : Install the health check] *****
 \x1b[0;33mchanged: [gpu02]\x1b[0m
 \x1b[0;33mchanged: [gpu01]\x1b[0m
 
@@ -86,10 +86,7 @@ def test_lines_of_the_log_are_kept_that_tell_of_hosts_and_jobs(picture: Any) -> 
 def test_each_line_is_drawn_with_its_colours(picture: Any) -> None:
     root = ElementTree.fromstring(picture.drawing("site -i my.cluster.yml", picture.condensed(LOG.splitlines())))
     lines = root.findall(f".//{SVG}text")
-    assert [text_of(line) for line in lines[:2]] == [
-        "$ site -i my.cluster.yml",
-        "PLAY [Gather facts] *****",
-    ]
+    assert [text_of(line) for line in lines[:2]] == ["$ site -i my.cluster.yml", "PLAY [Gather facts] *****"]
     (changed,) = lines[3].findall(f"{SVG}tspan")
     assert (text_of(changed), changed.get("fill")) == ("changed: [gpu02]", picture.COLOURS["0;33"])
     assert text_of(lines[7]) == "        gpu/gpu01  gpu        <&>"

@@ -215,10 +215,10 @@ def test_only_tasks_that_wait_for_jobs_have_no_limit_of_time() -> None:
 def test_the_first_question_has_a_short_limit() -> None:
     limits = {name: each["timeout"] for name, each in plays() if "timeout" in each}
     first = [
-        "adopt.yml: Hosts",
-        "new.yml: Hosts",
-        "stages/look.yml: Look at the hosts",
-        "stages/doctor_servers.yml: Look at the controllers and the database host",
+        "adopt.yml: Gather facts of the hosts",
+        "new.yml: Gather facts of the hosts",
+        "stages/look.yml: Gather facts",
+        "stages/doctor_servers.yml: Gather facts of the controllers and the database host",
     ]
     assert all(limits[f"playbooks/{name}"] <= 300 for name in first)
 

@@ -258,7 +258,7 @@ def _fetches_files(found: Mapping[str, Any]) -> bool:
 
 def _read_fact(found: Mapping[str, Any], name: str) -> Any:
     """A fact of a host; empty for a host that was not reached."""
-    return ((found.get("__new_cluster_look") or {}).get("ansible_facts") or {}).get(name) or {}
+    return ((found.get("__new_cluster_facts") or {}).get("ansible_facts") or {}).get(name) or {}
 
 
 def _show_default(key: str, defaults: Mapping[str, Mapping[str, Any]]) -> str:

@@ -26,13 +26,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_hos
 OPTIONS = ("adopt_dir", "adopt_controller", "adopt_conf")
 
 RESULTS = (
-    "__new_cluster_look",
+    "__new_cluster_facts",
     "__new_cluster_processes",
     "__adopt_own",
     "__adopt_files",
     "__adopt_accounting",
 )
-"""What is known about a host: registered results of this role, and of look.yml in role new_cluster."""
+"""What is known about a host: registered results of this role, and of gather.yml in role new_cluster."""
 
 MUNGE_KEY = "/etc/munge/munge.key"
 

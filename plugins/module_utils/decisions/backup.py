@@ -174,9 +174,9 @@ def results(host: RunHost) -> list[dict[str, Any]]:
     """What `slurm-backup run` and `slurm-backup verify` said on the hosts of this play."""
     found = []
     for name in host.play_hosts:
-        made = (host.of(name).get("__backup_made") or {}).get("stdout")
+        made = (host.of(name).get("__backup_run") or {}).get("stdout")
         if made is not None:
-            proved = (host.of(name).get("__backup_proved") or {}).get("stdout", '{"verified": []}')
+            proved = (host.of(name).get("__backup_verified") or {}).get("stdout", '{"verified": []}')
             found.append({**json.loads(made), **json.loads(proved)})
     return found
 

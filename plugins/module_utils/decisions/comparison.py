@@ -79,7 +79,7 @@ def compare(host: RunHost) -> HostComparison:
     else:
         groups = work(host, suitable, directory)
         if stop or remarks or refused:
-            groups.setdefault(host.name, []).append("slurm_judgement")
+            groups.setdefault(host.name, []).append("slurm_unsuitable")
     return HostComparison(
         stop=stop,
         remarks=remarks,
@@ -145,7 +145,7 @@ def other_cluster_of_play(host: RunHost) -> list[str]:
     """The same in playbooks without the tasks of role base, for the hosts of the play that were reached."""
     found = {}
     for name in host.play_hosts:
-        facts = (host.of(name).get("__slurm_cluster_look") or {}).get("ansible_facts") or {}
+        facts = (host.of(name).get("__slurm_cluster_facts") or {}).get("ansible_facts") or {}
         if "slurm_host" in facts:
             found[name] = facts["slurm_host"]["clusters"]
     return other_cluster_lines(host, found)

@@ -18,12 +18,12 @@ def is_controller(host: RunHost) -> bool:
 
 def server_looks(host: RunHost) -> dict[str, dict[str, Any]]:
     """The looks at the controllers and the database host. A host outside of --limit has none."""
-    return _looks(host, [*host.members("slurm_controller"), *host.members("slurm_database")], "__doctor_server_look")
+    return _looks(host, [*host.members("slurm_controller"), *host.members("slurm_database")], "__doctor_server_facts")
 
 
 def node_looks(host: RunHost) -> dict[str, dict[str, Any]]:
     """The looks at the hosts of the nodes that are not well."""
-    return _looks(host, host.members("slurm_needs_doctor"), "__doctor_node_look")
+    return _looks(host, host.members("slurm_needs_doctor"), "__doctor_node_facts")
 
 
 def _looks(host: RunHost, names: list[str], result: str) -> dict[str, dict[str, Any]]:

@@ -136,7 +136,7 @@ def questions(host: RunHost) -> list[str]:
 
 def findings(host: RunHost) -> MariadbFindings:
     """What the queries have found."""
-    rows = dict(zip(QUESTIONS, host["__mariadb_look"]["query_result"], strict=True))
+    rows = dict(zip(QUESTIONS, host["__mariadb_read"]["query_result"], strict=True))
 
     def words(*names: str) -> list[str]:
         return [row["words"] for name in names for row in rows[name]]

@@ -19,11 +19,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes import firs
 RESULTS = (
     "ansible_host",
     "__new_cluster_ping",
-    "__new_cluster_look",
+    "__new_cluster_facts",
     "__new_cluster_processes",
     "__new_cluster_addresses",
 )
-"""What is known about a host: its address in the inventory, and the registered results of the tasks in look.yml."""
+"""What is known about a host: its address in the inventory, and the registered results of the tasks in gather.yml."""
 
 
 def inventory_hosts(host: RunHost) -> list[str]:

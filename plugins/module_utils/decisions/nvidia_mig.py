@@ -60,7 +60,7 @@ def hosts_with_mig(host: RunHost) -> list[str]:
 
 def pending(host: RunHost) -> list[str]:
     """The hosts of this play whose instances differ from the declared ones."""
-    return [name for name in hosts_with_mig(host) if host.of(name)["__nvidia_mig_look"]["gpus"]]
+    return [name for name in hosts_with_mig(host) if host.of(name)["__nvidia_mig_compared"]["gpus"]]
 
 
 def known(host: RunHost) -> list[str]:
@@ -74,7 +74,7 @@ def makes_service(host: RunHost) -> bool:
 
     Its start makes the instances, so check mode has nothing to compare where they differ.
     """
-    if host.name not in hosts_with_mig(host) or not host["__nvidia_mig_look"]["driver"]:
+    if host.name not in hosts_with_mig(host) or not host["__nvidia_mig_compared"]["driver"]:
         return False
     return not (host.check_mode and host.name in host["nvidia_mig_pending"])
 

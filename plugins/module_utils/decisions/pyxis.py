@@ -127,13 +127,13 @@ def makes_optional(host: RunHost) -> bool:
 
     slurmd does not start with a required plugin that fails, and a batch job there drains its node.
     """
-    required = host["__pyxis_keep"]["former_line"].startswith("required")
+    required = host["__pyxis_record"]["former_line"].startswith("required")
     return not host.check_mode and required and replaces_plugin(host)
 
 
 def optional_line(host: RunHost) -> str:
     """The former line, optional instead of required."""
-    former: str = host["__pyxis_keep"]["former_line"]
+    former: str = host["__pyxis_record"]["former_line"]
     return re.sub("^required", "optional", former)
 
 
@@ -142,7 +142,7 @@ def optional_line(host: RunHost) -> str:
 
 def needs_proof(host: RunHost) -> bool:
     """Whether a container has to run, because a host of the play has another plugin, or plugstack.conf another line."""
-    notes = [host.get("__pyxis_keep"), *(host.of(name).get("__pyxis_plugin") for name in host.play_hosts)]
+    notes = [host.get("__pyxis_record"), *(host.of(name).get("__pyxis_plugin") for name in host.play_hosts)]
     return not host.check_mode and any(bool((note or {}).get("unproven")) for note in notes)
 
 
@@ -246,7 +246,7 @@ def failure(host: RunHost) -> str:
     """Why the role fails, after it has restored the former plugin and line."""
     outcome = (
         "and the former plugin is for another release of Slurm, so the new one stays"
-        if host["__pyxis_back"]["unproven"]
+        if host["__pyxis_restored"]["unproven"]
         else "so the former line of plugstack.conf and the former plugin are restored, or removed if there were none"
     )
     if lacks_options(host):
@@ -255,5 +255,5 @@ def failure(host: RunHost) -> str:
     else:
         job = failed_job(host)
         reason = f"The job {job['name']} {job['message']}"
-    said = (host.get("__pyxis_said") or {}).get("stdout", "")
+    said = (host.get("__pyxis_output") or {}).get("stdout", "")
     return f"pyxis: no container has run after the change, {outcome}. {reason} {said}"

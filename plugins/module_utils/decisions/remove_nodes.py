@@ -122,7 +122,7 @@ def _reachable(result: Mapping[str, Any]) -> bool:
 
 def unreached(host: RunHost) -> str:
     """The hosts that have not answered before the removal, as a hostlist."""
-    looks = _results(host, "__remove_nodes_look")
+    looks = _results(host, "__remove_nodes_compared")
     return fold([node for node, look in looks.items() if not _reachable(look)])
 
 

@@ -37,8 +37,8 @@ def _printed(host: RunHost, name: str, result: str) -> dict[str, Any]:
 def _answers(host: RunHost) -> dict[str, dict[str, Any]]:
     """What was found out about each part, by part."""
     return {
-        "database": _printed(host, host["slurm_database"], "__backup_look"),
-        "controller": _printed(host, primary(host), "__backup_look"),
+        "database": _printed(host, host["slurm_database"], "__backup_read"),
+        "controller": _printed(host, primary(host), "__backup_read"),
     }
 
 

@@ -174,15 +174,15 @@ def proof(host: RunHost) -> RollingProof:
         host["slurm_cgroup_conf"],
     )
     for job in every:
-        if job.get("nodelist") in host["__rolling_back"]["ready"]:
+        if job.get("nodelist") in host["__rolling_resumed"]["ready"]:
             jobs.setdefault(job["nodelist"], job)
     return RollingProof([*jobs.values()], {"reservation": PROOF_RESERVATION})
 
 
 def proven(host: RunHost) -> dict[str, str]:
     """The error of each node that is back, empty after a good job and for a node in no partition."""
-    nodes, jobs = host["__rolling_back"]["ready"], proof(host).jobs
-    run = host.get("__rolling_proof") or {}
+    nodes, jobs = host["__rolling_resumed"]["ready"], proof(host).jobs
+    run = host.get("__rolling_jobs") or {}
     if not jobs:
         return dict.fromkeys(nodes, "")
     ended = run.get("jobs") or []

@@ -86,7 +86,7 @@ class RunHost(Mapping[str, Any]):
 
     def answer(self) -> dict[str, Any] | None:
         """The result of slurm_host_facts on this host; None before it has answered."""
-        look = self.get("__slurm_look") or {}
+        look = self.get("__slurm_facts") or {}
         return look if "slurm_host" in (look.get("ansible_facts") or {}) else None
 
     @property

@@ -94,7 +94,7 @@ def pyxis_is_unproven(host: RunHost) -> bool:
     """
     if host.check_mode:
         return False
-    asked = (host.of(name).get("__pyxis_keep") for name in host.members("slurm_needs_container_plugins"))
+    asked = (host.of(name).get("__pyxis_record") for name in host.members("slurm_needs_container_plugins"))
     kept: dict[str, Any] = next((keep for keep in asked if keep is not None), {})
     return bool(kept["unproven"] if "unproven" in kept else PYXIS_FORMER_LINE in host.facts["files"])
 

@@ -259,8 +259,8 @@ def trial_nodes(host: RunHost) -> list[str]:
 
 def trial(host: RunHost) -> Trial:
     """What the nodes that have tried the change say."""
-    answers = {name: host.of(name) for name in host.members("slurm_needs_trial")}
-    tried = {name: answer["__slurmd_trial"] for name, answer in answers.items() if "__slurmd_trial" in answer}
+    answers = {name: host.of(name) for name in host.members("slurm_needs_first_nodes")}
+    tried = {name: answer["__slurmd_outcome"] for name, answer in answers.items() if "__slurmd_outcome" in answer}
     return Trial([*tried], any(tried.values()))
 
 

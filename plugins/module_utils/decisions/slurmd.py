@@ -38,7 +38,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.unchang
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
-UNSETTLING = ("slurm_needs_preparation", "slurm_needs_trial", "slurm_needs_former")
+UNSETTLING = ("slurm_needs_preparation", "slurm_needs_first_nodes", "slurm_needs_previous")
 """Groups of hosts on which an earlier stage of the run can have changed what slurmd reads at its start."""
 
 NOT_UP = re.compile(r"^\S+ (\S*\*|unknown\S*|down\S*|inval\S*|future\S*) ", re.MULTILINE)
@@ -228,7 +228,7 @@ def hosts_with_work(host: RunHost, made: Mapping[str, Mapping[str, str]]) -> lis
 
 def tried_hosts(host: RunHost) -> list[str]:
     """The hosts of a trial whose slurmd has started with the change."""
-    return [name for name in host.play_hosts if "__slurmd_trial" not in host.of(name)]
+    return [name for name in host.play_hosts if "__slurmd_outcome" not in host.of(name)]
 
 
 def are_up(_host: RunHost, sinfo: str) -> bool:
@@ -260,8 +260,8 @@ def drained(lines: Iterable[str]) -> str:
 
 def failed_trials(host: RunHost) -> list[str]:
     """Why a change is taken back, with the words of the nodes that have tried it."""
-    tried = host.members("slurm_needs_former")
-    words = [host.of(name).get("__slurmd_trial") for name in tried]
+    tried = host.members("slurm_needs_previous")
+    words = [host.of(name).get("__slurmd_outcome") for name in tried]
     head = (
         "The change is taken back, since slurmd does not come up with it. It was tried on "
         f"{fold(tried)}; no other slurmd was restarted."

@@ -133,7 +133,7 @@ def _read_candidate(name: str, variables: Mapping[str, Any], platforms: Sequence
     """A host, from the registered results of its tasks."""
     host = _Candidate(name, cells={"host": name})
     ping, facts_task, processes, addresses = (
-        plain(variables.get(f"__new_cluster_{task}") or {}) for task in ("ping", "look", "processes", "addresses")
+        plain(variables.get(f"__new_cluster_{task}") or {}) for task in ("ping", "facts", "processes", "addresses")
     )
     if ping.get("unreachable"):
         host.cells["reached"] = "no"

@@ -122,7 +122,7 @@ def planned(prepared: Site) -> Run:
 
 @pytest.fixture(scope="session")
 def equipping(prepared: Site, planned: Run) -> Run:
-    """The run that equips the cluster. pyxis is not proven, since Slurm takes no job of the account for that."""
+    """The run that equips the cluster. pyxis is not checked, since Slurm takes no job of the account for that."""
     assert planned.changed
     run = prepared.run("--diff", tags=EQUIPPING, validate_options={"account": "nobodys"})
     assert run.rc == 0, run.failed

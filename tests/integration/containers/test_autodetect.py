@@ -55,9 +55,11 @@ def test_the_plan_is_told_in_check_mode(lab: Lab, planned: Run) -> None:
     """The node is in maintenance meanwhile: that is no job, and it is not refused."""
     assert "gpucluster.slurm.nvidia_mig : Drain the nodes" in planned.changed[NODE]
     assert "gpucluster.slurm.base : Prepare the host" in planned.changed[NODE]  # the NVML plugin
-    assert "gpucluster.slurm.nvidia_mig : Look at the GPUs" in planned.changed[NODE]
+    assert "gpucluster.slurm.nvidia_mig : Compare the instances with the declared ones" in planned.changed[NODE]
     (diff,) = [
-        result["diff"] for _host, task, result in planned.results if "Look at the GPUs" in task and result["changed"]
+        result["diff"]
+        for _host, task, result in planned.results
+        if "Compare the instances with the declared ones" in task and result["changed"]
     ][:1]
     assert diff["before"] == f"GPU 6 ({GPU}): MIG off\nGPU 7 ({GPU}): MIG off\n"
     layout = "1g.10gb 1g.10gb 1g.10gb 1g.10gb 3g.40gb"
@@ -156,7 +158,7 @@ def checked(equipped: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     for name, (gres, _counts) in WRONG.items():
         wrong = {"declared": gres, "slurm_hardware_types": types}
         cases[f"{name} before"] = Case(NODE, [role("hardware")], wrong)
-        cases[f"{name} by Slurm"] = Case("front", [role("slurm", "look"), role("slurmctld")], wrong)
+        cases[f"{name} by Slurm"] = Case("front", [role("slurm", "gather"), role("slurmctld")], wrong)
     stop, start = (shell(f"systemctl {verb} slurmctld", "front") for verb in ("stop", "start"))
     cases["away"] = Case(NODE, [stop, role("nvidia_mig")], wrong, [start])
     state = shell(f"sinfo -h -n {NODE} -o '%T: %E'", "front")

@@ -40,8 +40,8 @@ def in_container(lab: Lab, options: str, command: str, user: str = "alice", rc: 
 
 def see_that_nothing_is_left(lab: Lab, host: str) -> None:
     """Wait until a node has nothing of alice's jobs; of pyxis' own, an empty directory stays."""
-    look = f"{{ ls -d {DIRECTORIES} {IMPORTS}/*; ps --no-headers -o comm -u alice; grep enroot /proc/mounts; }}"
-    lab.wait_for(host, f"echo left: $({look} 2>/dev/null | wc -l).", "left: 0.")
+    listing = f"{{ ls -d {DIRECTORIES} {IMPORTS}/*; ps --no-headers -o comm -u alice; grep enroot /proc/mounts; }}"
+    lab.wait_for(host, f"echo left: $({listing} 2>/dev/null | wc -l).", "left: 0.")
 
 
 def test_each_node_has_a_container_of_its_own(lab: Lab) -> None:
@@ -80,8 +80,8 @@ def test_users_do_not_see_each_others_jobs(lab: Lab) -> None:
     script = f"srun --container-image={IMAGE} sleep 300"
     job = as_user(lab, f"sbatch --parsable -w box01 -o /dev/null --wrap {shlex.quote(script)}")
     lab.wait_for("box01", "pgrep -xu alice sleep", "\n")
-    look = f"for d in {DIRECTORIES} {IMPORTS} /proc/$(pgrep -xu alice sleep)/root; do ls $d && echo seen; done; true"
-    assert "seen" not in as_user(lab, f"timeout 180 srun -w box01 sh -c {shlex.quote(look)} 2>&1", "bob")
+    listing = f"for d in {DIRECTORIES} {IMPORTS} /proc/$(pgrep -xu alice sleep)/root; do ls $d && echo seen; done; true"
+    assert "seen" not in as_user(lab, f"timeout 180 srun -w box01 sh -c {shlex.quote(listing)} 2>&1", "bob")
     as_user(lab, f"scancel {job}")
 
 
@@ -197,7 +197,7 @@ def test_a_step_attaches_to_a_running_container_beside_one_without_a_name(lab: L
 
 
 def test_a_machine_type_on_which_no_container_starts_is_found_before_jobs_need_it(lab: Lab, real: Site) -> None:
-    """The proof of a changed line runs on one node of each machine type. The former line comes back."""
+    """The check of a changed line runs on one node of each machine type. The previous line is restored."""
     hook = "/etc/enroot/hooks.d/60-broken.sh"
     line = lab.command("front", f"grep {PLUGIN} /etc/slurm/plugstack.conf")
     lab.script("box02", f"cat >{hook}; chmod 755 {hook}", b"#!/bin/sh\necho the hook is broken >&2\nexit 1\n")
@@ -205,8 +205,8 @@ def test_a_machine_type_on_which_no_container_starts_is_found_before_jobs_need_i
         run = real.run("--skip-tags=preflight,mig", tags="controller", pyxis_arguments=["execute_entrypoint=0"])
     finally:
         lab.command("box02", f"rm {hook}")
-    for words in ("no container has run after the change", "box02", "the hook is broken"):
-        assert words in str(run.failed)
+    for text in ("no container has run after the change", "box02", "the hook is broken"):
+        assert text in str(run.failed)
     assert lab.command("front", f"grep {PLUGIN} /etc/slurm/plugstack.conf") == line
     assert in_container(lab, f"-N2 --container-image={IMAGE}", "test -e /.lock && echo inside") == "inside\ninside"
 

@@ -21,7 +21,7 @@ from plays import Case, role
 
 PROGRAM = "/usr/local/sbin/slurm-health"
 CHECKS = "/etc/gpucluster-slurm/health.d"
-KEPT = ["gpucluster.slurm.slurm_health : Keep the health check"]
+KEPT = ["gpucluster.slurm.slurm_health : Install the health check"]
 
 Install = Callable[[str, str], None]
 
@@ -122,8 +122,8 @@ def test_a_check_that_hangs_is_a_reason(lab: Lab, install: Install) -> None:
 
 def test_what_nvidia_smi_says_of_a_broken_driver_is_the_reason(lab: Lab, install: Install) -> None:
     install("/usr/local/bin/nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
-    words = "Failed to initialize NVML: Driver/library version mismatch"
-    assert checked(lab) == f"drained health check gpu: nvidia-smi, exit status 18: {words}"
+    message = "Failed to initialize NVML: Driver/library version mismatch"
+    assert checked(lab) == f"drained health check gpu: nvidia-smi, exit status 18: {message}"
 
 
 def test_a_gpu_that_nvidia_smi_does_not_find_is_missed(lab: Lab, install: Install) -> None:

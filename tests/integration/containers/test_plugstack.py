@@ -54,12 +54,12 @@ def test_sbatch_takes_the_option_from_the_script(lab: Lab) -> None:
     assert lab.command("front", "cat /home/alice/greet.txt; rm /home/alice/greet.*") == "batch"
 
 
-def jobs_run_and_complain(lab: Lab, words: str) -> None:
+def jobs_run_and_complain(lab: Lab, message: str) -> None:
     """Jobs go on, also after a restart of slurmd, and srun says this of the plugin."""
-    assert words in job(lab)
+    assert message in job(lab)
     lab.command("box01", "systemctl restart slurmd")
     lab.wait_until_idle("front", "box01")
-    assert words in job(lab)
+    assert message in job(lab)
 
 
 def test_plain_jobs_survive_a_plugin_for_another_release(lab: Lab, equipped: Site, workshop: Workshop) -> None:

@@ -1,8 +1,8 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Roles enroot and pyxis with packages that stand in for the real ones: how they come to the hosts, what is proven and
-taken back, and what Slurm does with them. No container runs here but one that shows that containers do.
+"""Roles enroot and pyxis with packages that stand in for the real ones: how they come to the hosts, what is checked and
+restored, and what Slurm does with them. No container runs here but one that shows that containers do.
 
 The tests run in this order.
 """
@@ -42,7 +42,7 @@ def test_a_plugin_with_which_no_container_runs_is_not_left_to_jobs(lab: Lab, wor
 
 
 def test_a_plugin_is_not_checked_by_a_job_that_slurm_does_not_run(lab: Lab, equipping: Run) -> None:
-    said = [result.get("msg", "") for _host, task, result in equipping.results if "no container was tried" in task]
+    said = [result.get("msg", "") for _host, task, result in equipping.results if "no container was run" in task]
     assert "pyxis is not proven: the job REFUSED" in str(said)
     for host in HOSTS:
         assert lab.command(host, f"ls {PLUGIN}*").split() == [PLUGIN, f"{PLUGIN}.before"]
@@ -54,7 +54,7 @@ def line_in_force(lab: Lab) -> str:
 
 
 def test_a_plugin_is_optional_until_it_is_proven(lab: Lab, equipping: Run) -> None:
-    said = [result.get("msg", "") for _host, task, result in equipping.results if "no container was tried" in task]
+    said = [result.get("msg", "") for _host, task, result in equipping.results if "no container was run" in task]
     assert "Until then the plugin is optional" in str(said)
     assert line_in_force(lab) == f"optional {LINE}"
 

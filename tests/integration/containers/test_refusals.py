@@ -78,7 +78,7 @@ def on_node(*tasks: Task, where: Circumstance | None = None, **variables: Any) -
 
 def apptainer(where: Circumstance | None = None, **variables: Any) -> Case:
     """The role apptainer."""
-    return on_node(role("slurm", "look"), role("apptainer"), where=where, **variables)
+    return on_node(role("slurm", "gather"), role("apptainer"), where=where, **variables)
 
 
 def packages(package: dict[str, str], where: Circumstance | None = None, **options: str) -> Case:
@@ -86,7 +86,7 @@ def packages(package: dict[str, str], where: Circumstance | None = None, **optio
     return on_node({"gpucluster.slurm.slurm_packages": {"packages": [package], **options}}, where=where)
 
 
-# What is tried, and words of the answer; a value of the fixture `found` may be in both.
+# What is tried, and parts of the message; a value of the fixture `found` may be in both.
 REFUSED = {
     "another architecture": (
         apptainer(apptainer_packages=[{"file": "{{ foreign }}"}]),
@@ -145,7 +145,7 @@ REFUSED = {
         " belong in enroot_conf",
     ),
     "pyxis: packages for other releases": (
-        on_node(role("slurm", "look"), role("pyxis"), pyxis_packages={"22.05": {}, "26.05": {}}),
+        on_node(role("slurm", "gather"), role("pyxis"), pyxis_packages={"22.05": {}, "26.05": {}}),
         f"{NODE} has Slurm 24.11, and there are packages for 22.05, 26.05; one of another release would not be loaded",
     ),
 }
@@ -177,8 +177,8 @@ def what_each_has_come_to(
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_wrong_is_told(outcomes: dict[str, Run], found: dict[str, str], name: str) -> None:
-    _case, words = REFUSED[name]
-    assert words.format(**found) in str(outcomes[name].failed)
+    _case, message = REFUSED[name]
+    assert message.format(**found) in str(outcomes[name].failed)
     assert outcomes[name].changed == {}
 
 
@@ -203,7 +203,7 @@ def open_key(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize(
-    ("variables", "words"),
+    ("variables", "message"),
     [
         pytest.param(
             {"registry_tls": True, "registry_certificate": "/none.pem", "registry_key": "{{ open_key }}"},
@@ -221,11 +221,11 @@ def open_key(tmp_path_factory: pytest.TempPathFactory) -> str:
         ),
     ],
 )
-def test_site_stops_before_any_host_is_asked(lab: Lab, open_key: str, variables: dict[str, Any], words: str) -> None:
+def test_site_stops_before_any_host_is_asked(lab: Lab, open_key: str, variables: dict[str, Any], message: str) -> None:
     run = Site(lab).run(open_key=open_key, **variables)
-    assert words.format(open_key=open_key) in str(run.failed)
+    assert message.format(open_key=open_key) in str(run.failed)
     assert run.changed == {}
-    assert not any("Look at the host" in task for _host, task, _result in run.results)
+    assert not any("Gather facts" in task for _host, task, _result in run.results)
 
 
 def test_site_stops_on_each_host_for_its_own_reason(lab: Lab) -> None:
@@ -256,8 +256,8 @@ def test_site_stops_on_each_host_for_its_own_reason(lab: Lab) -> None:
         for setting in kernel:
             lab.command("box02", setting.undo)
     assert {*run.failed} == {*answers}, run.failed
-    for host, words in answers.items():
-        assert all(word in str(run.failed[host]) for word in words), run.failed[host]
+    for host, message in answers.items():
+        assert all(word in str(run.failed[host]) for word in message), run.failed[host]
     assert run.changed == {}
     assert as_user(lab, "timeout 180 srun -N2 hostname | sort").split() == ["box01", "box02"]
 
@@ -269,7 +269,9 @@ def test_enroot_needs_a_profile_where_apparmor_restricts_namespaces(equipped: Si
         "has another profile": profile("", name="enroot"),
         "has the profile": profile("userns,", name="enroot"),
     }
-    cases = {name: on_node(role("slurm", "look"), role("enroot"), where=where) for name, where in circumstances.items()}
+    cases = {
+        name: on_node(role("slurm", "gather"), role("enroot"), where=where) for name, where in circumstances.items()
+    }
     outcomes = equipped.cases(tmp_path, cases)
     assert [outcome.changed for outcome in outcomes.values()] == [{}, {}, {}]
     missing, other, right = (str(outcome.failed) for outcome in outcomes.values())

@@ -174,7 +174,7 @@ def upstream(lab: Lab) -> Iterator[Case]:
     lab.wait_for(HOST, "ss -Hltn sport = :5001", "5001")
     variables = {"registry_upstream": f"http://{UPSTREAM}", "registry_dir": "/var/lib/images"}
     try:
-        yield Case(HOST, [role("slurm", "look"), role("registry")], variables)
+        yield Case(HOST, [role("slurm", "gather"), role("registry")], variables)
     finally:
         lab.command(HOST, "systemctl stop upstream docker-registry nginx; rm -rf /tmp/upstream /var/lib/images")
 
@@ -188,7 +188,7 @@ def cache(lab: Lab, equipped: Site, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_a_name_that_is_not_in_the_certificate_is_told(cache: dict[str, Run]) -> None:
-    assert "Prove that the registry answers" in str(cache["another name"].failed["box01"])
+    assert "Check that the registry answers" in str(cache["another name"].failed["box01"])
     assert "certificate" in str(cache["another name"].failed["box01"])
 
 

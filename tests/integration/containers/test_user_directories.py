@@ -25,8 +25,8 @@ DIRECTORIES = f"{RUNTIME} /var/lib/enroot/2001"
 
 
 def test_a_job_has_the_users_directories_and_leaves_none(lab: Lab) -> None:
-    look = f"stat -c '%U %a' {RUNTIME} /var/lib/enroot/2001"
-    assert as_user(lab, f"timeout 180 srun -w box01 {look}").splitlines() == ["alice 700"] * 2
+    modes = f"stat -c '%U %a' {RUNTIME} /var/lib/enroot/2001"
+    assert as_user(lab, f"timeout 180 srun -w box01 {modes}").splitlines() == ["alice 700"] * 2
     lab.wait_for("box01", f"ls -d {RUNTIME}* /var/lib/enroot/2001* 2>&1 | grep -vc 'No such' || :", "0")
 
 

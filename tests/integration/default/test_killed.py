@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The next run completes a run that was killed, also with new secrets; the secrets appear nowhere else.
 
-The cluster gets another configuration with other secrets, and then its former state again. The tests depend on each
+The cluster gets another configuration with other secrets, and then its previous state again. The tests depend on each
 other. `test_bare_hosts.py` interrupts an installation of packages, scenario `single` a change of slurm.conf.
 """
 

@@ -125,6 +125,6 @@ def test_nodes_with_measured_hardware_run_jobs(lab: Lab, memory: int, detected: 
         job = f"timeout 180 srun -w compute02 --mem={machine['real_memory'] - 100} hostname"
         assert lab.command("login1", job) == "compute02"
     lab.wait_for("head", "sinfo -h -N -n compute02 -o '%T %m %G'", "idle 2000 gpu:h100:2")
-    # Where slurmd reads the lines of nodes only at its start, that run has restarted it, and noted the measured ones.
+    # Where slurmd reads the lines of nodes only at its start, that run has restarted it and recorded the measured ones.
     run = lab.playbook("site", "--tags=compute", "--skip-tags=validate")
     assert (run.rc, run.failed) == (0, {})

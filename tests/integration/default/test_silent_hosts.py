@@ -27,7 +27,7 @@ def logins_do(lab: Lab, commands: dict[str, str]) -> Iterator[None]:
         podman(*inside, f"mv {RC}.kept {RC}")
 
 
-@pytest.mark.rare  # the first look waits three minutes for the silent host
+@pytest.mark.rare  # the facts task waits three minutes for the silent host
 def test_hosts_that_hang_or_answer_without_end_are_left_out(lab: Lab) -> None:
     silent, loud = lab.nodes[0], lab.login
     with logins_do(lab, {silent: "exec sleep 1234", loud: "exec yes"}):

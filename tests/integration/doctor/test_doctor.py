@@ -4,7 +4,7 @@
 """doctor.yml on nodes that are broken in different ways at once, while a job runs on another node.
 
 Each round breaks some nodes, asks doctor, and undoes the faults. Drains that Slurm gives only after minutes or to real
-hardware are made by its user with its words. The tests run in this order.
+hardware are given by its user with the same reason. The tests run in this order.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Fault:
     """A fault of a node.
 
     on_node, on_controller: shell commands that make it, in this order. seen: a part of the node's line in Slurm that
-    shows that slurmctld has noticed it. undo_node, undo_controller: commands that undo it. causes: parts of the words
-    of doctor, by cause.
+    shows that slurmctld has noticed it. undo_node, undo_controller: commands that undo it. causes: parts of
+    doctor's messages, by cause.
     """
 
     node: str
@@ -301,8 +301,8 @@ ROUNDS = {
 
 def submit(lab: Lab, node: str, command: str = "true") -> int:
     """A job on a node; its number."""
-    words = f"timeout 60 sbatch --parsable -D / -o /dev/null -w {node} --time=120 --wrap '{command}'"
-    JOBS.append(int(lab.command(CONTROLLER, words)))
+    command_line = f"timeout 60 sbatch --parsable -D / -o /dev/null -w {node} --time=120 --wrap '{command}'"
+    JOBS.append(int(lab.command(CONTROLLER, command_line)))
     return JOBS[-1]
 
 
@@ -378,7 +378,7 @@ def doctor(lab: Lab, directory: Path, *arguments: str) -> tuple[Run, dict[str, d
 
 def looked_at(run: Run) -> list[str]:
     """The nodes on which the run had a task."""
-    return sorted(host for host, task, _result in run.results if "Look at the host" in task)
+    return sorted(host for host, task, _result in run.results if "Gather facts of the node" in task)
 
 
 def test_a_well_cluster_costs_its_nodes_no_task(lab: Lab, tmp_path: Path) -> None:
@@ -410,8 +410,8 @@ def test_each_fault_is_named_and_nothing_is_changed(lab: Lab, tmp_path: Path, na
         assert run.changed == {}
         for fault in faults:
             assert {*said.get(fault.node, {})} == {*fault.causes}, said
-            for cause, words in fault.causes.items():
-                assert words in said[fault.node][cause]
+            for cause, message in fault.causes.items():
+                assert message in said[fault.node][cause]
                 assert found[fault.node][cause]["remedy"] in run.output
         assert BUSY not in said
 
@@ -495,8 +495,8 @@ def test_faults_of_the_servers(lab: Lab, tmp_path: Path, stop: str, start: str, 
     try:
         run, found = doctor(lab, tmp_path)
         print(json.dumps(found, indent=1))
-        for cause, words in causes.items():
-            assert words in found[CONTROLLER][cause]["words"]
+        for cause, message in causes.items():
+            assert message in found[CONTROLLER][cause]["words"]
         assert run.changed == {}
     finally:
         lab.command(CONTROLLER, start)

@@ -58,7 +58,7 @@ def test_a_reboot_waits_for_jobs_and_for_permission(lab: Lab) -> None:
     lab.wait_for(NODE, f"squeue --noheader --jobs={job} --format=%T", "RUNNING")
     rc, _changed, failed, _output = compute(lab, "--extra-vars", "nvidia_driver_reboot=true nvidia_driver_wait=10")
     assert rc != 0
-    assert f"is not touched: it has jobs after 10 s ({job})" in failed[NODE][0]
+    assert f"still has jobs after 10 s, and its driver is unchanged ({job})" in failed[NODE][0]
     assert lab.command(NODE, f"squeue --noheader --jobs={job} --format=%T") == "RUNNING"
     assert lab.command(NODE, "cat /proc/sys/kernel/random/boot_id") == boot
     assert REASON in lab.command(NODE, f"sinfo --noheader --nodes={NODE} --format='%T %E'")

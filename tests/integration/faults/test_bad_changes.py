@@ -34,7 +34,7 @@ class Change:
 
     make: changes the content of the cluster file. message: a part of the run's error; empty if the run succeeds.
     untouched: whether no file of the controller and no daemon may change; a change that is put back restarts daemons.
-    by_hand: a command on the controller that precedes the run. variables: variables beside the cluster file.
+    by_hand: a command on the controller that precedes the run. variables: variables next to the cluster file.
     """
 
     make: Callable[[Cluster], object]
@@ -63,7 +63,7 @@ NOWHERE = "/nonexistent"
 TAKEN_PORT = 7777
 CHANGES: dict[str, Change] = {
     "nodes have a second to answer": Change(conf(SlurmdTimeout=1), "ENDS JOBS"),
-    # Slurm logs an error and goes on; the run has a remark.
+    # Slurm logs an error and goes on; the run has a warning.
     "a step has less time to end than a message": Change(conf(UnkillableStepTimeout=10), untouched=False),
     "no prolog": Change(conf(Prolog=NOWHERE), NOWHERE),
     "no epilog": Change(conf(Epilog=NOWHERE), NOWHERE),
@@ -87,7 +87,7 @@ CHANGES: dict[str, Change] = {
     "node PLANNED": Change(node(State="PLANNED"), "State"),
     "node FUTURE+DRAIN": Change(node(State="FUTURE+DRAIN"), "State"),
     "node bogus": Change(node(State="bogus"), "bogus"),
-    # It is part of the name, as in any other program; Slurm goes on without such a partition, and the run has a remark.
+    # It is part of the name, as in other programs; Slurm goes on without such a partition, and the run has a warning.
     "a backslash at the end": Change(partition(Alternate="a\\"), untouched=False),
     "a port of slurmdbd on which nothing listens": Change(conf(AccountingStoragePort=1), "AccountingStoragePort"),
     "an edit by hand, and no kept state": Change(

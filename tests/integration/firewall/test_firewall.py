@@ -236,8 +236,8 @@ def test_windows_of_jobs(site: Site) -> None:
     try:
         cookie = "xauth add localhost:42 MIT-MAGIC-COOKIE-1 0123456789abcdef0123456789abcdef"
         site.lab.command(LOGIN, f"cat > /home/alice/window.py <<'END'\n{WINDOW}\nEND")
-        words = f"sh -c '{cookie}; DISPLAY=localhost:42.0 srun --x11 python3 window.py'"
-        assert "display window" in site.as_alice(LOGIN, words)
+        command = f"sh -c '{cookie}; DISPLAY=localhost:42.0 srun --x11 python3 window.py'"
+        assert "display window" in site.as_alice(LOGIN, command)
     finally:
         site.lab.command(LOGIN, "systemctl stop fw-display")
 
@@ -300,7 +300,7 @@ def test_it_is_refused_with_ipv6_as_well(site: Site) -> None:
     def passes(host: str) -> str:
         """The ports to which a request passes from the foreign host, at the host's own address of the link."""
         shown = str(site.lab.command(host, "ip -6 -brief address show dev eth0 scope link"))
-        (link_local,) = (words.partition("/")[0] for words in shown.split() if words.startswith("fe80:"))
+        (link_local,) = (each.partition("/")[0] for each in shown.split() if each.startswith("fe80:"))
         found: bytes = site.lab.script(FOREIGN, f"python3 - {link_local} {ports}", IPV6.encode())
         return " ".join(found.decode().split())
 
@@ -370,12 +370,12 @@ def test_rules_without_the_control_host_are_refused(site: Site) -> None:
     assert site.tables() == before
 
 
-def through_foreign(site: Site, name: str, words: str = "") -> Path:
+def through_foreign(site: Site, name: str, command: str = "") -> Path:
     """A configuration of ssh in which a new connection to one node comes from the foreign host."""
     path = site.directory / "ssh_config"
     own = site.lab.ssh_config.read_text()
     jump = f"ssh -F {site.lab.ssh_config} -W %h:%p {FOREIGN}"
-    path.write_text(f"Host {address(site, name)}\n  ProxyCommand {words or jump}\n{own}")
+    path.write_text(f"Host {address(site, name)}\n  ProxyCommand {command or jump}\n{own}")
     return path
 
 
@@ -400,7 +400,7 @@ def test_rules_that_cut_off_ssh_are_taken_back(site: Site) -> None:
     site.lab.command(node, f"! systemctl list-units --all --no-legend '{TIMER}*' | grep .")
     site.lab.command(node, f"test ! -e {NEW}")
     run = site.run()
-    assert (run.rc, run.failed, run.changed) == (0, {}, {}), "the former plan holds"
+    assert (run.rc, run.failed, run.changed) == (0, {}, {}), "the previous plan holds"
 
 
 def test_a_killed_run_is_taken_back_by_the_host(site: Site) -> None:
@@ -414,7 +414,7 @@ def test_a_killed_run_is_taken_back_by_the_host(site: Site) -> None:
     site.lab.wait_for(node, f"{TABLE} | grep 9100 || true", "9100", 60)
     live.kill()
     boot = site.lab.command(node, f"cat {RULES}")
-    assert "9100" not in boot, "a boot would load the former rules"
+    assert "9100" not in boot, "a boot would load the previous rules"
     site.lab.wait_for(node, f"{TABLE} | grep 9100 || echo back", "back", 130)
     assert site.tables() == before
     run = site.run(**plan)

@@ -25,7 +25,7 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from lab import Lab, Run, with_cluster
 
-CHANGE = "Keep who may log in"
+CHANGE = "Apply who may log in"
 KNOWN = "/etc/ssh/ssh_known_hosts2"
 PAM = "/etc/pam.d/sshd"
 SLICE = "/etc/systemd/system/user-.slice.d/50-gpucluster-slurm.conf"
@@ -91,8 +91,8 @@ class Site:
     @contextmanager
     def job(self, host: str) -> Iterator[str]:
         """A job of alice on a host; its number. It is cancelled at the end, and squeue no longer shows it."""
-        words = f"sbatch --parsable --nodelist={host} --mem=100 --time=10 --output=/dev/null --wrap='sleep 600'"
-        status, number = self.as_alice(self.head, words)
+        command = f"sbatch --parsable --nodelist={host} --mem=100 --time=10 --output=/dev/null --wrap='sleep 600'"
+        status, number = self.as_alice(self.head, command)
         assert status == 0, number
         number = number.strip()
         self.lab.wait_for(self.head, f"squeue --noheader --jobs={number} --format=%T", "RUNNING", 60)
@@ -240,14 +240,14 @@ def test_users_are_limited_on_login_hosts(site: Site) -> None:
         f"MemoryMax={1 << 30}",
         "TasksMax=1000",
         "CPUQuotaPerSecUSec=750ms",
-    }, "half beside jobs and daemons"
+    }, "half next to jobs and daemons"
 
 
 def test_a_login_shows_the_cluster_and_completes_commands(site: Site) -> None:
     def login(command: str) -> str:
         options = ["-F", str(site.lab.ssh_config), "-tt", f"alice@{site.login}"]
-        words = ["timeout", "60", "ssh", *options, f"bash -lic '{command}'"]
-        return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        argv = ["timeout", "60", "ssh", *options, f"bash -lic '{command}'"]
+        return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
     assert "of 3 nodes idle" in login("exit")
     assert "You have no jobs." in login("exit")
@@ -275,10 +275,10 @@ def test_a_home_that_does_not_answer_delays_the_message_by_two_seconds(site: Sit
     site.lab.command(login, "install -d -o alice /srv/alice /mnt/alice && bindfs -o allow_other /srv/alice /mnt/alice")
     message = "export HOME=/mnt/alice; time . /etc/profile.d/gpucluster-slurm.sh"
     options = ["-F", str(site.lab.ssh_config), "-tt", f"alice@{login}"]
-    words = ["timeout", "60", "ssh", *options, f"bash --norc -ic 'TIMEFORMAT=%0R; {message}'"]
+    argv = ["timeout", "60", "ssh", *options, f"bash --norc -ic 'TIMEFORMAT=%0R; {message}'"]
 
     def shown() -> str:
-        return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
     assert "nodes idle" in shown()
     site.lab.command(login, "pkill -STOP bindfs")
@@ -330,25 +330,25 @@ def test_drift_of_access_is_repaired(site: Site) -> None:
 
 def test_a_group_without_the_user_of_the_connection_is_refused(site: Site) -> None:
     node = site.nodes[0]
-    former = site.spoil(node)
+    previous = site.spoil(node)
     run = site.run(f"--limit={node},{site.head}", administrators=["staff"])
     (message,) = run.failed[node]
     assert "access.administrators: found staff, allowed: one of admin, ops" in message
     assert "nothing was changed" in message
-    assert site.sum(node, PAM) == former
+    assert site.sum(node, PAM) == previous
 
 
 def test_a_change_that_locks_out_is_taken_back(site: Site) -> None:
     """PAM cannot load the module by which administrators pass, as after a broken upgrade."""
     node = site.nodes[0]
-    former = site.spoil(node)
+    previous = site.spoil(node)
     site.lab.command(node, f"mv {MODULE} /root/")
     try:
         run = site.run(f"--limit={node},{site.head}")
         (message,) = run.failed[node]
         assert "No new connection came through" in message
         assert "the former files are back" in message
-        assert site.sum(node, PAM) == former
+        assert site.sum(node, PAM) == previous
         site.comes_in(node)
         site.no_timer(node)
     finally:
@@ -356,9 +356,9 @@ def test_a_change_that_locks_out_is_taken_back(site: Site) -> None:
 
 
 def test_the_host_takes_back_what_a_killed_run_has_not_proved(site: Site) -> None:
-    """New sessions wait on the node while the change is not proved. The timer is not awaited: its service starts."""
+    """New sessions wait on the node while the change is not confirmed. The timer is not awaited: its service starts."""
     node = site.nodes[0]
-    former = site.spoil(node)
+    previous = site.spoil(node)
     wait = f"while [ -d {UNPROVED} ] && [ -e /etc/ssh/sshrc ]; do sleep 0.2; done"
     watch = f"until grep -q BEGIN {PAM}; do sleep 0.1; done; echo changed; read -r _; sudo rm /etc/ssh/sshrc"
     with subprocess.Popen(
@@ -377,11 +377,11 @@ def test_the_host_takes_back_what_a_killed_run_has_not_proved(site: Site) -> Non
         live.kill()
         session.stdin.write("\n")
 
-    assert site.sum(node, PAM) != former
+    assert site.sum(node, PAM) != previous
     assert f"{UNIT}.service" in site.lab.command(node, f"systemctl list-timers --no-legend {UNIT}.timer")
     site.lab.command(node, f"systemctl start {UNIT}.service")
     site.lab.wait_for(node, f"test -e {UNPROVED} || echo gone", "gone", 60)
-    assert site.sum(node, PAM) == former
+    assert site.sum(node, PAM) == previous
     site.comes_in(node)
 
 

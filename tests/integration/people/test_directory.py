@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from lab import Lab, Run, with_cluster
 
-ASK = "Ask for the ids of the users of the directory"
+ASK = "Read the ids of the users of the directory"
 SUFFIX = "dc=nodomain"  # that of Debian's package on a host without a domain
 USERS = {"ulla": 7001, "veit": 7002}
 TOP = f"""\
@@ -109,7 +109,7 @@ def said(run: Run) -> list[str]:
     return [
         text
         for _host, task, result in run.results
-        if task.endswith("Name users whom hosts do not know")
+        if task.endswith("Show users whom hosts do not know")
         for text in result.get("msg", [])
     ]
 

@@ -21,7 +21,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from lab import Lab, Run, with_cluster
 
-APPLY = "Make the users of the plan"
+APPLY = "Create the users of the plan"
 PASSWORD = "a-password-of-a-user"
 FILES = "/etc/passwd /etc/shadow /etc/group /etc/gshadow"
 COLUMNS = ["name", "uid", "gid", "full_name", "groups", "keys", "state", "jobs", "account"]
@@ -366,10 +366,10 @@ def test_a_token_of_a_suspended_user_is_good_for_no_job(site: Site) -> None:
     for host in (head, login):
         site.lab.command(host, "apt-get install --quiet=2 --yes --no-install-recommends slurm-wlm-jwt-plugin")
     key = "/var/lib/slurm/slurmctld/test.key"
-    words = f"AuthAltTypes=auth/jwt\\nAuthAltParameters=jwt_key={key}\\n"
+    settings = f"AuthAltTypes=auth/jwt\\nAuthAltParameters=jwt_key={key}\\n"
     with site.lab.configuration_kept():
         site.lab.command(head, f"head -c 32 /dev/urandom | install -o slurm -g slurm -m 0600 /dev/stdin {key}")
-        site.lab.command(head, f"printf '{words}' >>/etc/slurm/slurm.conf && systemctl restart slurmctld")
+        site.lab.command(head, f"printf '{settings}' >>/etc/slurm/slurm.conf && systemctl restart slurmctld")
         site.lab.wait_for(head, "timeout 60 scontrol ping", "UP", 60)
         (token,) = site.lab.command(head, "timeout 60 scontrol token username=dana lifespan=600").split()
 
@@ -379,7 +379,7 @@ def test_a_token_of_a_suspended_user_is_good_for_no_job(site: Site) -> None:
 
         status, said = with_token("squeue --me")
         assert (status, "JOBID" in said) == (0, True), said
-        assert with_token("squeue --me", "SLURM_JWT=none")[0] == 1, "Slurm looks at the token"
+        assert with_token("squeue --me", "SLURM_JWT=none")[0] == 1, "Slurm reads the token"
         status, said = with_token("sbatch --wrap true")
         assert (status, REFUSED in said) == (1, True), said
     site.lab.command(head, f"rm {key}")
@@ -392,7 +392,7 @@ def test_users_who_are_absent_or_left_out_keep_their_homes_and_are_named(site: S
     run = site.applied()
     (said,) = {
         text
-        for texts in shown(run, "Name users who leave, and what stays of them", "msg").values()
+        for texts in shown(run, "Show users who leave, and what stays of them", "msg").values()
         for text in texts
         if "erin" in text
     }

@@ -61,13 +61,13 @@ class Site:
     def ssh(self, host: str, command: str) -> subprocess.CompletedProcess[str]:
         """A command of zoe over a new connection with the key of the CSV file."""
         key = ["-o", "LogLevel=INFO", "-o", "BatchMode=yes", "-o", f"IdentityFile={self.directory / 'zoe'}"]
-        words = ["timeout", "120", "ssh", "-F", str(self.lab.ssh_config), *key, f"zoe@{host}", command]
-        return subprocess.run(words, capture_output=True, text=True, check=False)
+        argv = ["timeout", "120", "ssh", "-F", str(self.lab.ssh_config), *key, f"zoe@{host}", command]
+        return subprocess.run(argv, capture_output=True, text=True, check=False)
 
     def from_login(self, node: str) -> tuple[int, str]:
         """A command of zoe on a node, from the login host by host-based authentication; 0 or 1, and its output."""
-        words = f"cd /tmp && runuser -u zoe -- timeout 60 {SSH} {node} hostname 2>&1 || exit 1"
-        found = self.lab.host(self.login).run(words)
+        command = f"cd /tmp && runuser -u zoe -- timeout 60 {SSH} {node} hostname 2>&1 || exit 1"
+        found = self.lab.host(self.login).run(command)
         return found.rc, str(found.stdout).strip()
 
 
@@ -126,8 +126,8 @@ def test_a_suspended_user_reaches_no_host_although_the_job_goes_on(site: Site) -
     assert site.lab.host(node).run("pgrep --uid zoe --exact slurmstepd || pgrep --uid zoe --full 'sleep 900'").rc == 1
     for host in (site.login, *site.nodes):
         assert site.ssh(host, "true").returncode == 255
-    status, words = site.from_login(node)
-    assert (status, node in words.splitlines()) == (1, False), words
+    status, output = site.from_login(node)
+    assert (status, node in output.splitlines()) == (1, False), output
     site.lab.command(node, "touch /tmp/zoe-ends")
     site.lab.wait_for(site.lab.controller, f"sacct -nX -j {number} -o state%20", "COMPLETED", 60)
     assert site.lab.command(node, f"cat /srv/homes/zoe/slurm-{number}.out") == "/srv/homes/zoe"

@@ -51,7 +51,7 @@ def applied(lab: Lab, *arguments: str) -> Run:
     return run
 
 
-def remarks(run: Run) -> list[str]:
+def warnings(run: Run) -> list[str]:
     """What the run leaves to a person."""
     return [text for _host, _task, result in run.results for text in result.get("remarks", [])]
 
@@ -121,10 +121,10 @@ def test_homes_are_made_once(site: Lab) -> None:
         )
     node = nodes(site)[0]
     site.command(node, "touch /srv/homes/erin/thesis && chmod 755 /srv/homes/erin && mkdir /srv/homes/other")
-    assert applied(site).changed == {}  # another entry in the directory is looked at, and nothing is changed
+    assert applied(site).changed == {}  # another entry in the directory is read, and nothing is changed
     assert site.command(node, "stat -c %a /srv/homes/erin && ls /srv/homes/erin") == "755\nthesis"
     site.command(node, "chown 5199 /srv/homes/erin && rmdir /srv/homes/other")
-    assert remarks(applied(site)) == ["/srv/homes/erin belongs to uid 5199, and in the cluster file to uid 5101"]
+    assert warnings(applied(site)) == ["/srv/homes/erin belongs to uid 5199, and in the cluster file to uid 5101"]
     site.command(node, "rm -r /srv/homes/erin")
     assert [*applied(site).changed] == [node]
     assert site.command(node, "stat -c '%u %a' /srv/homes/erin") == "5101 700"
@@ -207,15 +207,15 @@ def test_a_change_of_a_mounted_file_system_waits_for_a_person(site: Lab, tmp_pat
     node = nodes(site)[0]
     changed = stored(site, tmp_path, {**SHARED, "options": ["noexec"]}, SCRATCH, HOMES)
     run = applied(changed)
-    assert len(remarks(run)) == len(nodes(site))
-    assert "/data stays mounted as it was" in remarks(run)[0]
-    assert "systemctl restart 'data.mount'" in remarks(run)[0]
+    assert len(warnings(run)) == len(nodes(site))
+    assert "/data stays mounted as it was" in warnings(run)[0]
+    assert "systemctl restart 'data.mount'" in warnings(run)[0]
     assert "noexec" not in site.command(node, "findmnt -no OPTIONS /data")
     again = applied(changed, f"--limit={node},{site.controller}")
-    assert (again.changed, len(remarks(again))) == ({}, 1)  # said until it is done
+    assert (again.changed, len(warnings(again))) == ({}, 1)  # said until it is done
     for each in nodes(site):
         site.command(each, "systemctl restart data.mount")
-    assert remarks(applied(changed)) == []
+    assert warnings(applied(changed)) == []
     assert "noexec" in site.command(node, "findmnt -no OPTIONS /data")
 
 
@@ -224,13 +224,13 @@ def test_an_entry_that_left_is_unmounted_when_nobody_is_there(site: Lab, tmp_pat
     site.command(node, "systemd-run --quiet --uid=alice --unit=alice-works sleep 1000")
     without = stored(site, tmp_path, SCRATCH, HOMES)
     run = applied(without)
-    assert [text.partition(":")[0] for text in remarks(run)] == [
+    assert [text.partition(":")[0] for text in warnings(run)] == [
         "/data stays mounted, although the cluster file no longer has it"
     ]
     assert mounted(site) == [node]
     site.command(other, f"test ! -e {UNIT}")
     site.command(node, "systemctl stop alice-works")
-    assert remarks(applied(without)) == []
+    assert warnings(applied(without)) == []
     assert mounted(site) == []
     for each in nodes(site):  # also before stage compute writes the settings of the health check again
         assert reason(site, each).startswith("idle")

@@ -128,13 +128,13 @@ class Site:
     def ssh(self, host: str, command: str) -> subprocess.CompletedProcess[str]:
         """A command of kim over a new connection."""
         key = ["-o", "BatchMode=yes", "-o", f"IdentityFile={self.directory / 'kim'}"]
-        words = ["timeout", "60", "ssh", "-F", str(self.lab.ssh_config), *key, f"kim@{host}", command]
-        return subprocess.run(words, capture_output=True, text=True, check=False)
+        argv = ["timeout", "60", "ssh", "-F", str(self.lab.ssh_config), *key, f"kim@{host}", command]
+        return subprocess.run(argv, capture_output=True, text=True, check=False)
 
     def as_kim(self, host: str, command: str) -> tuple[int, str]:
         """A command with kim's id, for which PAM is not asked."""
-        words = f"cd /tmp/kim && runuser -u kim -- timeout 40 sh -c {shlex.quote(command)} 2>&1 || exit 1"
-        found = self.lab.host(host).run(words)
+        remote = f"cd /tmp/kim && runuser -u kim -- timeout 40 sh -c {shlex.quote(command)} 2>&1 || exit 1"
+        found = self.lab.host(host).run(remote)
         return found.rc, str(found.stdout).strip()
 
     def jobs(self, states: str) -> set[str]:

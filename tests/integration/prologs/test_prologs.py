@@ -35,7 +35,7 @@ def _docker(lab: Lab) -> None:
 
 @pytest.fixture(autouse=True)
 def _clean(lab: Lab) -> Iterator[None]:
-    """No notes of another test, and nodes in service."""
+    """No lines of another test, and nodes in service."""
     for host in (CONTROLLER, FIRST, SECOND):
         lab.command(host, "rm -f /run/notes")
     yield
@@ -69,7 +69,7 @@ def sbatch(lab: Lab, options: str, command: str = "sleep 300") -> str:
 
 
 def notes(lab: Lab, host: str, job: str) -> list[str]:
-    """What the script note.sh has noted for a job, without the job's number."""
+    """What the script note.sh has written for a job, without the job's number."""
     lines = lab.command(host, "cat /run/notes 2>/dev/null; true").splitlines()
     return [" ".join([*line.split()[:2], *line.split()[3:]]) for line in lines if line.split()[2] == job]
 
@@ -143,10 +143,10 @@ def test_a_script_in_latin_1_runs_with_each_of_its_bytes(lab: Lab, tmp_path: Pat
 def state(lab: Lab) -> list[str]:
     """The files of Slurm and of the collection on all hosts, with their times and checksums, and slurmctld's start."""
     files = "find /etc/slurm /etc/gpucluster-slurm /var/lib/gpucluster-slurm /usr/local -type f 2>/dev/null | sort"
-    look = (
+    listing = (
         f"{files} | xargs stat -c '%n %Y'; {files} | xargs sha256sum; systemctl show -P InvocationID slurmctld slurmd"
     )
-    return [lab.command(host, look) for host in (CONTROLLER, FIRST, SECOND)]
+    return [lab.command(host, listing) for host in (CONTROLLER, FIRST, SECOND)]
 
 
 def test_scripts_that_cannot_run_change_nothing_on_any_host(lab: Lab, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_scripts_that_cannot_run_change_nothing_on_any_host(lab: Lab, tmp_path: 
             lab.command(host, "rm -r /opt/site")
     assert run.rc != 0
     assert run.changed == {}
-    (message,) = {words for found in run.failed.values() for words in found}
+    (message,) = {text for found in run.failed.values() for text in found}
     everywhere = "prep-ctl,prep-node[1-2]"
     assert f"slurm.conf TaskProlog: /opt/site/task on {everywhere}, line 1: found '#!/bin/sh\\r', which ends" in message
     assert f"prologs: absent: its interpreter no-such-shell is missing on {everywhere}" in message
@@ -261,7 +261,7 @@ for cpu in sorted(os.sched_getaffinity(0)):
         libc.unshare(0x00020000)  # CLONE_NEWNS
 """
 """Makes mount namespaces on each CPU. Linux 6.18 numbers them by CPU, in blocks of 4096, and refuses to mount one that
-has a lower number than that of the process, as those of jobs can have beside that of a container that was just made."""
+has a lower number than that of the process, as those of jobs can have if a container was just made."""
 
 
 def test_each_job_has_a_tmp_of_its_own(lab: Lab, tmp_path: Path) -> None:

@@ -109,10 +109,10 @@ def timed(what: str, work: Any) -> Any:
 
 def test_the_first_run_makes_a_backup_and_the_second_changes_nothing(lab: Lab) -> None:
     for host, parts in ((DATABASE, ["database", "archive"]), (CONTROLLER, ["controller"])):
-        noted = json.loads(lab.command(host, f"cat {STATUS}"))
-        assert noted["error"] == ""
-        assert noted["succeeded"] > 0
-        assert list(noted["parts"]) == parts
+        status = json.loads(lab.command(host, f"cat {STATUS}"))
+        assert status["error"] == ""
+        assert status["succeeded"] > 0
+        assert list(status["parts"]) == parts
         assert "active" in lab.command(host, "systemctl is-active slurm-backup.timer")
     before = snapshots(lab)
     run = lab.playbook("site", "--skip-tags", "validate")
@@ -169,7 +169,7 @@ def test_a_bad_unit_of_an_earlier_run_is_repaired_by_one_run(site: Lab) -> None:
 def test_a_host_refuses_times_before_it_replaces_its_unit(
     site: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A control host without systemd, whose place is taken by a program that judges nothing."""
+    """A control host without systemd, whose place is taken by a program that checks nothing."""
     program = tmp_path / "bin/systemd-analyze"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\nexit 1\n")
@@ -189,7 +189,7 @@ def test_a_host_refuses_times_before_it_replaces_its_unit(
 
 def test_a_setting_that_mariadb_does_not_know_leaves_the_database_as_it_is(site: Lab) -> None:
     started = site.command(DATABASE, "systemctl show -P ActiveEnterTimestamp mariadb")
-    for setting, words in (
+    for setting, message in (
         ("max_conections: 100", "unknown variable"),
         ("innodb_buffer_pool_size: nonsense", "Unknown suffix"),
     ):
@@ -198,7 +198,7 @@ def test_a_setting_that_mariadb_does_not_know_leaves_the_database_as_it_is(site:
             run = site.playbook("site", "--tags", "database", "-e", variables, *arguments)
             assert run.rc != 0
             assert "was not written, since mariadbd refuses it (variable mariadb_settings)" in str(run.failed)
-            assert words in str(run.failed)
+            assert message in str(run.failed)
     assert site.command(DATABASE, "systemctl show -P ActiveEnterTimestamp mariadb") == started
     assert site.command(DATABASE, "grep -c max_con /etc/mysql/mariadb.conf.d/zz-gpucluster-slurm.cnf", rc=1) == "0"
 
@@ -222,12 +222,12 @@ def test_a_backup_on_demand_is_proved_by_counting(site: Lab) -> None:
     assert check.rc == 0, check.output[-3000:]
     assert "would save the database slurm_acct_db" in said(check)
     assert snapshots(site) == before
-    run = timed("backup.yml with proof", lambda: site.playbook("backup", "-e", "backup_verify=true"))
+    run = timed("backup.yml with verification", lambda: site.playbook("backup", "-e", "backup_verify=true"))
     assert run.rc == 0, run.output[-3000:]
     assert snapshots(site)[-1] not in before
     results = {result["host"]: result for result in _stats(run)["slurm_backup"]}
-    (proof,) = results[DATABASE]["verified"]
-    assert proof["restored"]["recovery_job_table"] == proof["live"]["recovery_job_table"] >= 1
+    (counts,) = results[DATABASE]["verified"]
+    assert counts["restored"]["recovery_job_table"] == counts["live"]["recovery_job_table"] >= 1
     assert results[CONTROLLER]["verified"][0]["next_job_id"] > job
     databases = site.command(DATABASE, "mariadb -BNe 'show databases'").split()
     assert "slurm_acct_db_verify" not in databases
@@ -241,10 +241,10 @@ def _stats(run: Run) -> dict[str, Any]:
 
 
 def test_a_proof_finds_a_dump_that_has_lost_rows(site: Lab) -> None:
-    noted = json.loads(site.command(DATABASE, f"cat {STATUS}"))
-    for bound in noted["parts"]["database"]["counts"]:
+    status = json.loads(site.command(DATABASE, f"cat {STATUS}"))
+    for bound in status["parts"]["database"]["counts"]:
         bound["recovery_job_table"] += 1
-    site.script(DATABASE, f"cp -p {STATUS} {STATUS}.kept; cat >{STATUS}", json.dumps(noted).encode())
+    site.script(DATABASE, f"cp -p {STATUS} {STATUS}.kept; cat >{STATUS}", json.dumps(status).encode())
     result = site.host(DATABASE).run("slurm-backup verify")
     site.command(DATABASE, f"mv {STATUS}.kept {STATUS}")
     assert result.rc == 1
@@ -272,12 +272,12 @@ def test_a_dump_that_fails_makes_no_snapshot(site: Lab) -> None:
 
 
 def test_an_old_backup_is_an_error_of_the_next_run(site: Lab) -> None:
-    noted = json.loads(site.command(CONTROLLER, f"cat {STATUS}"))
-    noted["succeeded"] -= 100 * 3600
+    status = json.loads(site.command(CONTROLLER, f"cat {STATUS}"))
+    status["succeeded"] -= 100 * 3600
     site.script(
         CONTROLLER,
         f"touch -d '200 hours ago' /etc/gpucluster-slurm/backup/*; cat >{STATUS}",
-        json.dumps(noted).encode(),
+        json.dumps(status).encode(),
     )
     run = site.playbook("validate")
     assert run.rc != 0
@@ -318,7 +318,7 @@ def test_a_restore_that_was_killed_after_its_data_are_back_is_continued(site: La
     site.command(CONTROLLER, f"systemctl stop slurmctld && find {STATE} -mindepth 1 -delete")
     live = site.start("restore", "--skip-tags=validate")
     live.wait_for_task("Put the state of slurmctld back")
-    live.wait_for_task("Look at the host")  # that of site.yml
+    live.wait_for_task("Gather facts")  # that of site.yml
     live.kill()
     assert site.command(CONTROLLER, "systemctl is-active slurmctld", rc=3) == "inactive"
     run = site.playbook("restore", "--skip-tags=validate")
@@ -337,7 +337,7 @@ def test_a_lost_controller(site: Lab) -> None:
 
     check = site.playbook("restore", "--check")
     assert check.rc != 0
-    assert "Check mode can say no more" in str(check.failed)
+    assert "Check mode ends here" in str(check.failed)
     refused = site.playbook("restore")
     assert refused.rc != 0
     assert f"{new} on {NODE}" in str(refused.failed)
@@ -355,9 +355,9 @@ def test_a_lost_controller(site: Lab) -> None:
 
     run = timed("controller lost", lambda: site.playbook("restore", *arguments))
     assert run.rc == 0, run.output[-5000:]
-    words = said(run)
-    assert f"jobs submitted since the backup, of which the database has records and slurmctld has none: {new}" in words
-    assert re.search(rf"slurmctld does not know .*: (\d+, )*{new}\b", words), words
+    output = said(run)
+    assert f"jobs submitted since the backup, of which the database has records and slurmctld has none: {new}" in output
+    assert re.search(rf"slurmctld does not know .*: (\d+, )*{new}\b", output), output
     wait_for_state(site, old, "RUNNING")
     site.wait_for(NODE, "pgrep -fc 'slurmstepd: .[0-9]+.batch' || true", "1", 60)
     after = submit(site)

@@ -139,7 +139,7 @@ def test_jobs_are_booked(lab: Lab, node: str) -> None:
     booked = lab.wait_for(node, f"sacct -nPX -j {job} -o User,State,ExitCode,AllocTRES", "|FAILED|3:0|")
     assert booked.startswith("alice|FAILED|3:0|")
     assert "cpu=1" in booked
-    # PrologFlags=contain: a step on all nodes of the job, before and beside its own.
+    # PrologFlags=contain: a step on all nodes of the job, before and with its own.
     assert lab.command(node, f"sacct -nP -j {job} -o JobID,State").split()[1:] == [
         f"{job}.batch|FAILED",
         f"{job}.extern|COMPLETED",

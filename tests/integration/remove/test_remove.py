@@ -76,7 +76,7 @@ class Site:
     def state(self, job: int) -> str:
         return self.command(f"squeue --noheader --jobs={job} --format=%T")
 
-    def proven(self, node: str) -> None:
+    def runs_job(self, node: str) -> None:
         """Return when a job has run on a node."""
         self.lab.wait_until_idle(CONTROLLER, node)
         assert self.command(f"srun -D / -w {node} hostname") == node
@@ -146,7 +146,7 @@ def reason(site: Site, node: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "words"),
+    ("nodes", "message"),
     [
         ("leave-node9", "remove_nodes: found 'leave-node9', unknown node, did you mean"),
         ("leave-ctl", "controllers: leave-ctl cannot leave the cluster"),
@@ -155,17 +155,17 @@ def reason(site: Site, node: str) -> str:
         ("leave-node[1-4]", "nodes: leave-node[1-4] cannot leave the cluster, which would have no node"),
     ],
 )
-def test_nodes_that_cannot_leave_are_refused_before_any_host_is_asked(site: Site, nodes: str, words: str) -> None:
+def test_nodes_that_cannot_leave_are_refused_before_any_host_is_asked(site: Site, nodes: str, message: str) -> None:
     run = site.remove(nodes)
     assert run.rc != 0
-    assert words in run.output
+    assert message in run.output
     assert not run.changed
 
 
 def test_a_run_without_nodes_is_refused(site: Site) -> None:
     run = site.lab.playbook("remove_nodes")
     assert run.rc != 0
-    assert "Nothing to do: name the nodes with -e remove_nodes=" in str(run.failed)
+    assert "No nodes to remove: name them with -e remove_nodes=" in str(run.failed)
 
 
 def test_a_reservation_and_a_pending_job_by_name_are_refused(site: Site) -> None:
@@ -190,8 +190,8 @@ def test_a_check_shows_everything_and_changes_nothing(site: Site) -> None:
     run = site.remove("leave-node4", "--check", "--diff")
     succeeded(run)
     assert f"waiting   leave-node4: job {job} of root until" in run.output
-    told = str([*run.results])
-    for words in (
+    output = str([*run.results])
+    for message in (
         '+  - {hosts: "leave-node[1-3]"',
         "NodeName=leave-node4",
         "10.213.7.174 leave-node4",
@@ -201,7 +201,7 @@ def test_a_check_shows_everything_and_changes_nothing(site: Site) -> None:
         "/etc/ssh/shosts.equiv",
         "Slurm would not have leave-node4 any more",
     ):
-        assert words in told, words
+        assert message in output, message
     assert site.file.read_text() == before
     assert site.state(job) == "RUNNING"
     assert reason(site, "leave-node4") in ("mixed none", "allocated none")
@@ -292,7 +292,7 @@ def test_a_host_gets_another_name(site: Site) -> None:
     )
     site.edit("Nodes=leave-node3\n", "Nodes=leave-node[3,5]\n")
     site.site()
-    site.proven("leave-node5")
+    site.runs_job("leave-node5")
 
 
 def test_a_host_that_is_gone_is_named_until_it_is_clean(site: Site) -> None:
@@ -324,7 +324,7 @@ def test_a_host_that_is_gone_is_named_until_it_is_clean(site: Site) -> None:
 
 
 def test_hardware_is_replaced_under_the_same_name(site: Site) -> None:
-    """A new container is a new machine: without the keys and the state of the former one."""
+    """A new container is a new machine: without the keys and the state of the previous one."""
     site.command("scontrol update NodeName=leave-node5 State=DRAIN Reason='new machine'")
     power_off(site.lab, "leave-node4")
     new_machine(site.lab)
@@ -333,7 +333,7 @@ def test_hardware_is_replaced_under_the_same_name(site: Site) -> None:
     )
     site.site()
     site.command("scontrol update NodeName=leave-node5 State=RESUME")
-    site.proven("leave-node5")
+    site.runs_job("leave-node5")
 
 
 def test_a_host_gets_another_address(site: Site) -> None:
@@ -352,7 +352,7 @@ def test_a_host_gets_another_address(site: Site) -> None:
     site.site()
     assert "10.213.7.173 leave-node2" in site.lab.command("leave-node1", "cat /etc/hosts")
     site.command("scontrol update NodeName=leave-node2 State=RESUME")
-    site.proven("leave-node2")
+    site.runs_job("leave-node2")
 
 
 def test_no_job_was_lost(site: Site) -> None:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""rolling.yml while jobs run: free nodes first, busy ones when they become free, proof, failures, kills, a second run.
+"""rolling.yml while jobs run: free nodes first, busy ones when they become free, checks, failures, kills, a second run.
 
 The tests run in this order. Nodes reboot as in reboots.py.
 """
@@ -63,7 +63,7 @@ SEE = """
 
 @pytest.fixture(autouse=True)
 def clean(lab: Lab) -> Iterator[None]:
-    """After each test no job runs, no note is left, and all nodes are in service."""
+    """After each test no job runs, no record is left, and all nodes are in service."""
     yield
     podman("start", *map(container, NODES))
     for node in NODES:
@@ -87,8 +87,10 @@ def tasks(directory: Path, text: str = MARK) -> str:
 
 def submit(lab: Lab, node: str, command: str, *options: str) -> int:
     """A job on a node, which runs when this returns; its number."""
-    words = f"timeout 60 sbatch --parsable -D / -o /dev/null -w {node} --time=30 {' '.join(options)} --wrap '{command}'"
-    job = int(lab.command(CONTROLLER, words))
+    command_line = (
+        f"timeout 60 sbatch --parsable -D / -o /dev/null -w {node} --time=30 {' '.join(options)} --wrap '{command}'"
+    )
+    job = int(lab.command(CONTROLLER, command_line))
     lab.wait_for(CONTROLLER, f"timeout 60 squeue --noheader --jobs={job} --format=%T", "RUNNING")
     return job
 

@@ -215,7 +215,7 @@ sacctmgr -iQ add user dave account=shared cluster=other,single
 sacctmgr -iQ add user eve,frank account=only cluster=single
 sacctmgr -iQ add user u_v account=a_b cluster=single
 sacctmgr -iQ add coordinator account=shared name=frank
-# Those whom the policy names, so that only the purge is between the two looks.
+# Those whom the policy names, so that only the purge is between the two runs.
 sacctmgr -iQ add account lab1 cluster=single description=new
 sacctmgr -iQ add user carol account=lab1 cluster=single
 """
@@ -309,8 +309,8 @@ def test_what_there_is_can_be_kept_as_a_policy(results: Results) -> None:
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_policy_changes_nothing(results: Results, name: str) -> None:
-    _policy, words = WRONG[name]
-    assert [word for word in words if word not in results[f"wrong {name}"]["msg"]] == []
+    _policy, parts = WRONG[name]
+    assert [word for word in parts if word not in results[f"wrong {name}"]["msg"]] == []
     assert results["after wrong policies"]["stdout"] == results["before wrong policies"]["stdout"] != ""
 
 
@@ -377,8 +377,8 @@ def policy_in_the_cluster_file(
 
 def sbatch(lab: Lab, host: str, user: str, *options: str, seconds: int = 600) -> str:
     """Submit a job of a user, and return its number. It has to end before the future reservation begins."""
-    words = " ".join(["--output=/dev/null", "--chdir=/", "--time=60", *options])
-    return str(lab.command(host, f"runuser -u {user} -- sbatch --parsable {words} --wrap 'sleep {seconds}'"))
+    arguments = " ".join(["--output=/dev/null", "--chdir=/", "--time=60", *options])
+    return str(lab.command(host, f"runuser -u {user} -- sbatch --parsable {arguments} --wrap 'sleep {seconds}'"))
 
 
 def planned(run: Run) -> Iterator[tuple[Any, ...]]:

@@ -46,9 +46,9 @@ def job_that_runs_all_the_time(lab: Lab, files: Files, tmp_path_factory: pytest.
     assert (state, booked, restored["restored"].get("msg")) == ("RUNNING None", "RUNNING", None)
 
 
-def edited(files: Files, words: dict[str, str]) -> Files:
-    """The files with some words replaced."""
-    for old, new in words.items():
+def edited(files: Files, replaced: dict[str, str]) -> Files:
+    """The files with some texts replaced."""
+    for old, new in replaced.items():
         assert any(old in text for text in files.values()), old
         files = {name: text.replace(old, new) for name, text in files.items()}
     return files
@@ -124,8 +124,8 @@ WITH_SITE_FILES = {"KillWait=30": "KillWait=30\nTopologyPlugin=topology/tree\nJo
 
 def refusals(files: Files) -> Iterator[Task]:
     """Tasks with changes that are refused or rolled back."""
-    for name, (words, _message) in REFUSED.items():
-        yield change(f"refused: {name}", edited(files, words))
+    for name, (replaced, _message) in REFUSED.items():
+        yield change(f"refused: {name}", edited(files, replaced))
         yield shell(f"files after {name}", FILES)
 
     fill = "mount -t tmpfs -o size=64k,mode=755 full /etc/slurm && cp -a /run/slurm-copy/. /etc/slurm/"
@@ -136,8 +136,8 @@ def refusals(files: Files) -> Iterator[Task]:
     yield shell("listed on the full disk", "ls -A /etc/slurm")
     yield shell("empty the disk", "umount /etc/slurm && rm -r /run/slurm-copy")
 
-    for name, (words, _message) in ROLLED_BACK.items():
-        yield change(f"rolled back: {name}", edited(files, words))
+    for name, (replaced, _message) in ROLLED_BACK.items():
+        yield change(f"rolled back: {name}", edited(files, replaced))
         yield shell(f"files after rolled back {name}", FILES)
         yield shell(f"in force after rolled back {name}", "scontrol show config")
 
@@ -151,8 +151,8 @@ def refusals(files: Files) -> Iterator[Task]:
 def changes(files: Files, job: str) -> Iterator[Task]:
     """Tasks with changes that are applied. After each: a new job, the running job, and a value in force."""
     then = f"timeout 180 srun hostname; squeue -h -j {job} -o '%T %r'; scontrol show config | grep KillWait"
-    for name, (words, _needs, _action) in NEEDS.items():
-        yield from each_mode(name, "slurm_config", {"files": edited(files, words)})
+    for name, (replaced, _needs, _action) in NEEDS.items():
+        yield from each_mode(name, "slurm_config", {"files": edited(files, replaced)})
         yield shell(f"{name}, then", then)
     site = edited(files, WITH_SITE_FILES) | SITE_FILES
     broken = {"job_submit.lua": SITE_FILES["job_submit.lua"].replace("end", "", 1)}

@@ -83,13 +83,13 @@ def test_what_a_user_has_put_there_is_named(lab: Lab) -> None:
 
 @pytest.mark.rare
 @pytest.mark.parametrize(
-    ("script", "words"),
+    ("script", "message"),
     [
         ("runuser -u alice -- ln -s /etc /srv/own/state", "/srv/own is root:root 0777, so that other users"),
         ("chmod 755 /srv/own; mkdir /srv/own/real; ln -s real /srv/own/state", ""),
     ],
 )
-def test_a_state_directory_that_a_user_can_replace(lab: Lab, tmp_path: Path, script: str, words: str) -> None:
+def test_a_state_directory_that_a_user_can_replace(lab: Lab, tmp_path: Path, script: str, message: str) -> None:
     """An administrator's link is followed."""
     cluster = {
         **lab.cluster,
@@ -101,7 +101,7 @@ def test_a_state_directory_that_a_user_can_replace(lab: Lab, tmp_path: Path, scr
         lab.command(HOST, script)
         run = other.playbook("site", LOOK, "--check")
         said = " ".join(run.failed.get(HOST, []))
-        assert words in said
-        assert (run.rc == 0) is (words == "")
+        assert message in said
+        assert (run.rc == 0) is (message == "")
     finally:
         lab.command(HOST, "rm -rf /srv/own")

@@ -17,7 +17,7 @@ SQUEUE = "/usr/local/bin/squeue"
 
 
 def parts(lab: Lab, directory: Path, *tasks: str, wait: int = 0) -> Run:
-    """Run some files of the role's tasks, one after the other. It waits for jobs so many seconds, or looks once."""
+    """Run some files of the role's tasks, one after the other. It waits for jobs so many seconds, or asks once."""
     role = {"name": "gpucluster.slurm.nvidia_driver", "public": True}
     play = {
         "hosts": NODE,
@@ -38,7 +38,7 @@ def test_a_node_with_a_job_is_drained_and_not_touched_before_the_job_has_ended(l
     lab.wait_for(NODE, f"squeue --noheader --jobs={job} --format=%T", "RUNNING")
     run = parts(lab, tmp_path, "drain")
     assert run.rc != 0
-    assert f"{NODE} is not touched: it has jobs after 0 s ({job})" in run.failed[NODE][0]
+    assert f"{NODE} still has jobs after 0 s, and its driver is unchanged ({job})" in run.failed[NODE][0]
     assert lab.command(NODE, f"squeue --noheader --jobs={job} --format=%T") == "RUNNING"
     assert lab.command(NODE, "sinfo --noheader --format='%T %E'") == f"draining {REASON}"
 

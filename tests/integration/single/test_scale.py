@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Real daemons with the files that the collection renders for many nodes, beside the cluster that runs on the host."""
+"""Real daemons with the files that the collection renders for many nodes, next to the cluster that runs on the host."""
 
 from __future__ import annotations
 

@@ -22,47 +22,47 @@ GPUS = Path(os.environ.get("NVML_STAND_IN", "/etc/nvml-stand-in"))
 RECORD = Path("/run/nvidia-smi-stand-in")
 
 
-def fail(words: str, status: int) -> None:
+def fail(message: str, status: int) -> None:
     """End as nvidia-smi does."""
-    print(words)
+    print(message)
     sys.exit(status)
 
 
-def change(words: list[str], gpu: dict[str, list[str]]) -> dict[str, list[str]]:
+def change(arguments: list[str], gpu: dict[str, list[str]]) -> dict[str, list[str]]:
     """A GPU after a command; the key `mig` is its GPU instances, `bare` those without a compute instance."""
-    if "-dci" in words:
+    if "-dci" in arguments:
         return {"bare": gpu["mig"]}
-    if "-dgi" in words:
+    if "-dgi" in arguments:
         if "bare" not in gpu:
             fail("Unable to destroy GPU instance: In use by another client", 19)
         return {"mig": []}
-    if "-cgi" in words:
+    if "-cgi" in arguments:
         if gpu.get("mig") != []:
             fail("Unable to create a GPU instance: Insufficient Resources", 19)
-        return {"mig": words[words.index("-cgi") + 1].split(",")}
+        return {"mig": arguments[arguments.index("-cgi") + 1].split(",")}
     if gpu.get("mig"):
         fail("In use by another client", 19)
-    return {"mig": []} if words[-1] == "1" else {}
+    return {"mig": []} if arguments[-1] == "1" else {}
 
 
-def rows(words: list[str], known: dict[str, str], switch: str) -> list[str]:
+def rows(arguments: list[str], known: dict[str, str], switch: str) -> list[str]:
     """The lines for `--query-SWITCH=FIELD,... --format=csv[,noheader][,nounits]` about one GPU, a heading first.
 
     Ends as nvidia-smi does for a field that it does not know.
     """
-    fields = words[0].removeprefix(f"--query-{switch}=").split(",")
+    fields = arguments[0].removeprefix(f"--query-{switch}=").split(",")
     for field in fields:
         if field not in known:
             fail(f'Field "{field}" is not a valid field to query.\n', 2)
-    plain = "nounits" in words[-1]
+    plain = "nounits" in arguments[-1]
     heading = ", ".join(f"{field} [MiB]" if "memory" in field and not plain else field for field in fields)
     line = ", ".join(known[field].removesuffix(" MiB") if plain else known[field] for field in fields)
-    return [line] if "noheader" in words[-1] else [heading, line]
+    return [line] if "noheader" in arguments[-1] else [heading, line]
 
 
-def table(words: list[str], gpus: list[dict[str, str]], switch: str) -> None:
+def table(arguments: list[str], gpus: list[dict[str, str]], switch: str) -> None:
     """Print the answer to a query about all GPUs."""
-    answers = [rows(words, gpu, switch) for gpu in gpus]
+    answers = [rows(arguments, gpu, switch) for gpu in gpus]
     print("\n".join(answers[0][:-1] + [answer[-1] for answer in answers]))
 
 
@@ -84,7 +84,7 @@ def described(index: int, name: str, enabled: bool) -> dict[str, str]:
 
 
 def main() -> None:
-    words = sys.argv[1:]
+    arguments = sys.argv[1:]
     names, gpus = [], []
     for line in GPUS.read_text().splitlines():
         name, mode, instances = line.partition("|")
@@ -95,18 +95,18 @@ def main() -> None:
     if not names:
         fail("No devices were found", 6)
     known = [described(i, name, bool(gpus[i])) for i, name in enumerate(names)]
-    if words in (["-L"], ["--list-gpus"]):
+    if arguments in (["-L"], ["--list-gpus"]):
         for i, name in enumerate(names):
             print(f"GPU {i}: {name} (UUID: GPU-00000000-0000-0000-0000-{i:012})")
             for j, profile in enumerate(gpus[i].get("mig", [])):
                 print(f"  MIG {profile}  Device  {j}: (UUID: MIG-{i}-{j + 1})")
-    elif words and words[0].startswith("--query-gpu="):
-        table(words, known, "gpu")
-    elif words and words[0].startswith("--query-remapped-rows="):
-        table(words, known, "remapped-rows")
-    elif words == ["nvlink", "-s"]:
+    elif arguments and arguments[0].startswith("--query-gpu="):
+        table(arguments, known, "gpu")
+    elif arguments and arguments[0].startswith("--query-remapped-rows="):
+        table(arguments, known, "remapped-rows")
+    elif arguments == ["nvlink", "-s"]:
         pass
-    elif words == ["mig", "-lgi"]:
+    elif arguments == ["mig", "-lgi"]:
         if not any(gpus):
             fail("No MIG-enabled devices found.", 0)
         found = [(i, profile) for i, gpu in enumerate(gpus) for profile in gpu.get("mig", gpu.get("bare", []))]
@@ -114,20 +114,20 @@ def main() -> None:
             print(f"|   {i}  MIG {profile}          9        1          0:4     |")
         if not found:
             fail("No GPU instances found: Not Found", 6)
-    elif "-i" in words:
-        index = int(words[words.index("-i") + 1])
+    elif "-i" in arguments:
+        index = int(arguments[arguments.index("-i") + 1])
         if index >= len(gpus):
             fail("No devices were found", 6)
-        gpus[index] = change(words, gpus[index])
+        gpus[index] = change(arguments, gpus[index])
         lines = list(names)
         for i, gpu in enumerate(gpus):
             for kind, profiles in gpu.items():
                 lines[i] += "|" + " ".join(([kind] if kind == "bare" else []) + profiles)
         GPUS.write_text("\n".join(lines) + "\n")
         with RECORD.open("a") as record:
-            print(*words, file=record)
+            print(*arguments, file=record)
     else:
-        fail(f"the stand-in for nvidia-smi does not know: {' '.join(words)}", 2)
+        fail(f"the stand-in for nvidia-smi does not know: {' '.join(arguments)}", 2)
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ def test_a_killed_upgrade_is_continued(one: Lab, number: str) -> None:
     assert (run.rc, run.failed) == (0, {})
     assert {version.rpartition(".")[0] for version in versions(one)} == {"26.05"}
     job_runs(one, number)
-    # The copy is that of the former slurmctld, although the host has a part in three stages. After its first word, the
-    # state has the version of the protocol (dump_all_job_state).
+    # The copy is that of the previous slurmctld, although the host has a part in three stages. After its first word,
+    # the state has the version of the protocol (dump_all_job_state).
     protocol = "od -An -t x1 -j 21 -N 2"
     assert one.command(HOST, f"tar -xOf {KEPT}/StateSaveLocation-before-*.tar ./job_state | {protocol}") == "2a 00"
     # slurmctld writes its state when something changes.

@@ -100,7 +100,7 @@ def test_a_release_without_a_package_of_pyxis_is_refused(
     assert (run.changed, state(lab, number)) == ({}, before)
 
 
-def test_a_pyxis_of_the_former_release_is_refused_before_anything_stops(
+def test_a_pyxis_of_the_previous_release_is_refused_before_anything_stops(
     lab: Lab, number: str, packages: dict[str, Path], tmp_path: Path
 ) -> None:
     before = state(lab, number)
@@ -146,7 +146,7 @@ def test_files_and_a_package_at_a_url_under_a_running_job(
     assert releases == {"26.05"}
     packaged = lab.command(HOST, "sha256sum $(dpkg -L nvslurm-plugin-pyxis | grep 'pyxis[.]so$')").split()[0]
     assert plugin == packaged == sha256(_plugin(packages["26.05"])).hexdigest()
-    # A container has run with it, so nothing is kept of the former one.
+    # A container has run with it, so nothing is kept of the previous one.
     assert lab.command(HOST, f"ls {PLUGIN}*") == PLUGIN
     line = lab.command(HOST, f"grep {PLUGIN} /etc/slurm/plugstack.conf")
     assert line == f"required {PLUGIN} runtime_path=/var/lib/pyxis"

@@ -136,7 +136,7 @@ def test_check_mode_tries_everything_and_changes_nothing(lab: Lab) -> None:
     jobs_run(lab)
 
 
-def test_a_failure_before_the_new_slurmdbd_serves_restores_the_former_release(lab: Lab) -> None:
+def test_a_failure_before_the_new_slurmdbd_serves_restores_the_previous_release(lab: Lab) -> None:
     before = state(lab)
     lab.command("up-db", """echo 'DPkg::Pre-Invoke {"false";};' >/etc/apt/apt.conf.d/lab-broken""")
     run = upgrade(lab)

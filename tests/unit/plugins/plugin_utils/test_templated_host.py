@@ -39,8 +39,8 @@ def test_a_variable_is_templated_and_plain() -> None:
 
 def test_what_a_host_has_said_is_no_template() -> None:
     answer = {"ansible_facts": {"slurm_host": {"hostname": trust_as_template("{{ 1 + 1 }}")}}}
-    assert host(__slurm_look=answer).facts["hostname"] == "{{ 1 + 1 }}"
-    assert host(__slurm_look=trust_as_template("{{ own }}"), own=answer).facts["hostname"]
+    assert host(__slurm_facts=answer).facts["hostname"] == "{{ 1 + 1 }}"
+    assert host(__slurm_facts=trust_as_template("{{ own }}"), own=answer).facts["hostname"]
 
 
 def test_shared_variables_have_the_defaults_of_role_slurm() -> None:

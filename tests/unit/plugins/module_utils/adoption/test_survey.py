@@ -32,7 +32,7 @@ def host(processes: str, cores: int = 2, **facts: Any) -> dict[str, Any]:
     hardware = {"boards": 1, "sockets_per_board": 2, "cores_per_socket": cores // 2, "threads_per_core": 1}
     found = {"slurm_host": {"slurm_version": "24.11.5", "paths": {}, **facts}}
     return {
-        "__new_cluster_look": {"ansible_facts": {**found, "slurm_hardware": {**hardware, "real_memory": 1100}}},
+        "__new_cluster_facts": {"ansible_facts": {**found, "slurm_hardware": {**hardware, "real_memory": 1100}}},
         "__new_cluster_processes": {"stdout": processes, "rc": 0},
     }
 

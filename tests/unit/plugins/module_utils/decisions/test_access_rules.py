@@ -90,7 +90,7 @@ def test_a_text_that_says_nothing_is_no_file() -> None:
 def test_keys_are_those_of_hosts_that_have_answered() -> None:
     hosts = hosts_with({"compute": "all"})
     hosts["n1"].say(host_key="ssh-ed25519 AAAA")
-    hosts["n2"].set(__slurm_look={"unreachable": True})
+    hosts["n2"].set(__slurm_facts={"unreachable": True})
     assert access.host_keys(hosts["head"]) == {"head": "", "login": "", "n1": "ssh-ed25519 AAAA", "n2": ""}
 
 

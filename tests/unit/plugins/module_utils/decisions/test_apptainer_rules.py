@@ -139,5 +139,5 @@ def test_a_profile_of_apparmor_is_needed_where_it_restricts_namespaces() -> None
 )
 def test_a_profile_that_does_not_let_a_program_make_containers(state: str, words: str) -> None:
     look = {"ansible_facts": {"slurm_host": {"profiles": {"enroot": state}}}}
-    objections = containers.profile_objections(node().set(__slurm_apparmor_look=look), "enroot")
+    objections = containers.profile_objections(node().set(__slurm_apparmor_facts=look), "enroot")
     assert [words in objection for objection in objections] == ([True] if words else [])

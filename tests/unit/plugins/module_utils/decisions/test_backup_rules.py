@@ -108,12 +108,12 @@ def test_check_mode_says_what_would_be_saved() -> None:
 
 def test_results_are_those_of_hosts_that_made_a_backup() -> None:
     hosts = hosts_with()
-    hosts["head"].set(__backup_made={"stdout": json.dumps({"host": "head", "saved": []})})
+    hosts["head"].set(__backup_run={"stdout": json.dumps({"host": "head", "saved": []})})
     hosts["n1"].set(
-        __backup_made={"stdout": json.dumps({"host": "n1", "saved": []})},
-        __backup_proved={"stdout": json.dumps({"verified": [{"part": "database"}]})},
+        __backup_run={"stdout": json.dumps({"host": "n1", "saved": []})},
+        __backup_verified={"stdout": json.dumps({"verified": [{"part": "database"}]})},
     )
-    hosts["n2"].set(__backup_made={"skipped": True})
+    hosts["n2"].set(__backup_run={"skipped": True})
     assert backup.results(hosts["login"]) == [
         {"host": "head", "saved": [], "verified": []},
         {"host": "n1", "saved": [], "verified": [{"part": "database"}]},

@@ -31,7 +31,7 @@ def run(**variables: Any) -> dict[str, PlainHost]:
     """A cluster whose control host has the munge key, and whose hosts need nothing by their own answers."""
     hosts: dict[str, PlainHost] = cluster({KEY: b"key"}, munge_key_file=KEY, base_manage_hosts_file=True, **variables)
     for host in hosts.values():
-        host["__slurm_look"].update(objections=[], stages=[])
+        host["__slurm_facts"].update(objections=[], stages=[])
     return hosts
 
 
@@ -47,7 +47,7 @@ def test_a_host_of_another_cluster_stops_the_run() -> None:
     hosts["n2"].say(clusters=OTHER)
     found = compared(hosts)
     assert "n2: cluster y: slurmd runs with /etc/slurm/slurm.conf" in found.stop
-    assert hosts_of(found, "slurm_judgement") == ["head"]
+    assert hosts_of(found, "slurm_unsuitable") == ["head"]
 
 
 def test_the_controller_that_says_so_serves() -> None:
@@ -71,16 +71,16 @@ def test_without_its_controller_a_run_does_what_needs_none(tags: list[str], stop
 def test_clocks_are_those_of_the_first_controller() -> None:
     hosts = run()
     for name, offset in {"head": 100.0, "login": 100.0, "n1": 71.0, "n2": 70.0}.items():
-        hosts[name]["__slurm_look"]["clock_offset"] = offset
+        hosts[name]["__slurm_facts"]["clock_offset"] = offset
     found = compared(hosts)
     assert found.refused.keys() == {"n2"}
     assert found.refused["n2"][0].startswith("the clock is 30 s behind that of head, allowed: less than 30 s")
-    assert hosts_of(found, "slurm_judgement") == ["head"]
+    assert hosts_of(found, "slurm_unsuitable") == ["head"]
 
 
 def test_own_objections_come_first_and_a_refused_host_has_no_work() -> None:
     hosts = run()
-    hosts["login"]["__slurm_look"].update(objections=["its name"], clock_offset=60.0)
+    hosts["login"]["__slurm_facts"].update(objections=["its name"], clock_offset=60.0)
     found = compared(hosts)
     assert found.refused["login"][0] == "its name"
     assert "60 s ahead of" in found.refused["login"][1]

@@ -41,7 +41,7 @@ def looked(**more: Any) -> dict[str, Any]:
 def hosts_with(*nodes: dict[str, Any], **variables: Any) -> dict[str, PlainHost]:
     """A cluster whose controller names these nodes, with doctor's look at it."""
     hosts: dict[str, PlainHost] = cluster(**variables)
-    hosts["head"].set(__doctor_server_look={**SERVES, "nodes": [*nodes], "node_options": {"tmp_fs": "/tmp"}})
+    hosts["head"].set(__doctor_server_facts={**SERVES, "nodes": [*nodes], "node_options": {"tmp_fs": "/tmp"}})
     return hosts
 
 
@@ -50,7 +50,7 @@ def examined(hosts: dict[str, PlainHost], **looks: dict[str, Any]) -> PlainHost:
     for host in hosts.values():
         host.set(groups={**host["groups"], "slurm_needs_doctor": [*looks]})
     for name, look in looks.items():
-        hosts[name].set(__doctor_node_look=look)
+        hosts[name].set(__doctor_node_facts=look)
     return hosts["head"].set(__doctor_found=doctor.conclusions(hosts["head"]))
 
 
@@ -92,7 +92,7 @@ def test_the_table_says_what_becomes_of_a_repair(variables: dict[str, Any], word
 def test_the_first_controller_that_answers_serves() -> None:
     groups = {**GROUPS, "slurm_controller": ["login", "head"]}
     hosts = hosts_with(sick("n1"), groups=groups)
-    hosts["login"].set(__doctor_server_look={**STANDBY, "nodes": [], "node_options": {}})
+    hosts["login"].set(__doctor_server_facts={**STANDBY, "nodes": [], "node_options": {}})
     assert doctor.serving(hosts["n1"]) == "head"
     assert [doctor.is_controller(hosts[name]) for name in ("login", "head", "n1")] == [True, True, False]
     assert doctor.node_options(hosts["n1"]) == {"tmp_fs": "/tmp"}
@@ -103,7 +103,7 @@ def test_without_an_answer_no_node_is_examined(look: dict[str, Any] | None) -> N
     """A controller outside of --limit has no look, one that was not reached is a finding."""
     hosts = cluster()
     if look:
-        hosts["head"].set(__doctor_server_look=look)
+        hosts["head"].set(__doctor_server_facts=look)
     assert doctor.serving(hosts["head"]) == ""
     assert doctor.sick_nodes(hosts["head"]) == []
     result = doctor.result(examined(hosts))

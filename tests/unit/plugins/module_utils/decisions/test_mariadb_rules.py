@@ -70,11 +70,11 @@ def test_variables_have_the_names_that_mariadb_shows() -> None:
 
 def test_answers_belong_to_their_questions() -> None:
     rows: list[list[dict[str, str]]] = [[] for _question in mariadb.QUESTIONS]
-    host = database(__mariadb_look={"query_result": rows})
+    host = database(__mariadb_read={"query_result": rows})
     nothing = mariadb.findings(host)
     assert (nothing.insecure_users, nothing.test_database, nothing.growth) == ([], False, [])
     rows[:] = [[{"user": "", "host": "h"}], [{"name": "test"}], *([{"words": word}] for word in "abcd")]
-    found = mariadb.findings(host.set(__mariadb_look={"query_result": rows}))
+    found = mariadb.findings(host.set(__mariadb_read={"query_result": rows}))
     assert found.insecure_users == [{"user": "", "host": "h"}]
     assert found.test_database
     assert (found.powerful_users, found.growth, found.overridden) == (["a"], ["b", "c"], ["d"])

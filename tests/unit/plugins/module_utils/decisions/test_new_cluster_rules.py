@@ -37,7 +37,7 @@ def reached(host: PlainHost, name: str) -> None:
     facts |= {"slurm_version": "", "free_mib": {"/var/lib": 50000, "/var/log": 60000}}
     host.of(name).set(
         __new_cluster_ping={"ping": "pong"},
-        __new_cluster_look=look,
+        __new_cluster_facts=look,
         __new_cluster_processes={"rc": 1, "stdout": ""},
         __new_cluster_addresses={"rc": 0, "stdout": f"10.0.0.{ord(name) - 96}"},
     )

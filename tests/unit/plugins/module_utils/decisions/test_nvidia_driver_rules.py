@@ -102,7 +102,7 @@ def test_a_file_of_modules_that_has_nothing_any_more_is_removed() -> None:
     assert "{'nvidia': 'a=1'}" in wanted.files[0]["content"]
     assert not nvidia_driver.module_files(node(answer())).needed
     # Before the hosts were asked, nothing is known of such files.
-    assert not nvidia_driver.module_files(node(answer()).set(__slurm_look=None)).needed
+    assert not nvidia_driver.module_files(node(answer()).set(__slurm_facts=None)).needed
 
 
 def test_an_option_of_a_module_that_no_line_can_have_is_refused() -> None:

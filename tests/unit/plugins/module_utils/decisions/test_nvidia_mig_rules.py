@@ -25,7 +25,7 @@ def hosts(gpus: dict[str, Any], **variables: Any) -> dict[str, PlainHost]:
     for name, host in found.items():
         host.set(__nvidia_mig_declared=nvidia_mig.declared(host))
         if name in ("n1", "n2"):
-            host.set(__nvidia_mig_look={"driver": True, "gpus": gpus if name == "n1" else {}})
+            host.set(__nvidia_mig_compared={"driver": True, "gpus": gpus if name == "n1" else {}})
         host.set(nvidia_mig_pending=["n1"] if gpus else [])
     return found
 
@@ -53,7 +53,7 @@ def test_the_service_is_not_compared_where_check_mode_has_not_made_the_instances
     made = {name: nvidia_mig.makes_service(host) for name, host in cluster_hosts.items()}
     assert made == {"head": False, "login": False, "n1": False, "n2": True}
     assert nvidia_mig.makes_service(cluster_hosts["n1"].set(ansible_check_mode=False))
-    without = cluster_hosts["n2"].set(__nvidia_mig_look={"driver": False, "gpus": {}})
+    without = cluster_hosts["n2"].set(__nvidia_mig_compared={"driver": False, "gpus": {}})
     assert not nvidia_mig.makes_service(without)
 
 

@@ -71,11 +71,11 @@ def test_the_line_is_optional_while_jobs_get_another_plugin(present: dict[str, s
     found = hosts()
     for name, digest in present.items():
         found[name].say(files={PLUGIN: digest})
-    host = found["n1"].set(__pyxis_keep={"former_line": LINE})
+    host = found["n1"].set(__pyxis_record={"former_line": LINE})
     assert pyxis.replaces_plugin(host) == pyxis.makes_optional(host) == replaces
     assert pyxis.optional_line(host) == LINE.replace("required", "optional")
-    assert not pyxis.makes_optional(host.set(__pyxis_keep={"former_line": f"optional {PLUGIN}"}))
-    assert not pyxis.makes_optional(host.set(__pyxis_keep={"former_line": LINE}, ansible_check_mode=True))
+    assert not pyxis.makes_optional(host.set(__pyxis_record={"former_line": f"optional {PLUGIN}"}))
+    assert not pyxis.makes_optional(host.set(__pyxis_record={"former_line": LINE}, ansible_check_mode=True))
 
 
 def test_only_the_line_of_the_plugin_changes() -> None:
@@ -183,14 +183,14 @@ def test_the_role_fails_with_the_reason(help_text: str, unproven: bool, expected
     found["login"].set(__pyxis_help={"stdout": help_text, "stderr": "wrong"})
     host = found["n1"].set(
         __pyxis_run={"jobs": [OTHER | {"state": "FAILED", "message": "has failed"}]},
-        __pyxis_back={"unproven": unproven},
-        __pyxis_said={"stdout": "the output"},
+        __pyxis_restored={"unproven": unproven},
+        __pyxis_output={"stdout": "the output"},
     )
     assert pyxis.failure(host) == expected
 
 
 def test_srun_without_the_options_fails_at_once_only_if_nothing_can_be_restored() -> None:
     host = hosts()["login"].set(__pyxis_help={"stdout": ""})
-    assert pyxis.has_options(host.set(__pyxis_keep={"unproven": True}))
-    assert not pyxis.has_options(host.set(__pyxis_keep={"unproven": False}))
+    assert pyxis.has_options(host.set(__pyxis_record={"unproven": True}))
+    assert not pyxis.has_options(host.set(__pyxis_record={"unproven": False}))
     assert pyxis.has_options(host.set(__pyxis_help={"stdout": "--container-image"}))

@@ -27,7 +27,7 @@ def cleaned(**variables: Any) -> dict[str, PlainHost]:
     hosts = removal(**variables)
     for name in ("n1", "n2"):
         hosts[name].set(
-            __remove_nodes_look={"changed": False}, __remove_nodes_cleaned=DONE, ansible_host=f"10.0.0.{name[1]}"
+            __remove_nodes_compared={"changed": False}, __remove_nodes_cleaned=DONE, ansible_host=f"10.0.0.{name[1]}"
         )
     return hosts
 
@@ -51,7 +51,7 @@ def test_all_hosts_are_clean() -> None:
 
 def test_a_host_that_is_away_leaves_with_its_address() -> None:
     hosts = cleaned()
-    hosts["n2"].set(__remove_nodes_look=AWAY, __remove_nodes_cleaned=AWAY)
+    hosts["n2"].set(__remove_nodes_compared=AWAY, __remove_nodes_cleaned=AWAY)
     assert remove_nodes.unreached(hosts["head"]) == "n2"
     assert remove_nodes.end_options(hosts["head"]) == remove_nodes.EndOptions("n[1-2]", "n1", {"n2": "10.0.0.2"})
     assert remove_nodes.failure(hosts["head"]) == ""

@@ -33,7 +33,7 @@ def hosts_with(
     saved = SAVED if backups is None else backups
     for name in ("head", "login"):
         present = {part: part not in lost for part in ("database", "controller")}
-        hosts[name].set(__backup_look=printed(present=present, backups=saved))
+        hosts[name].set(__backup_read=printed(present=present, backups=saved))
     return hosts
 
 
@@ -77,7 +77,7 @@ def test_what_is_there_is_never_overwritten() -> None:
 
 def test_a_restore_that_was_ended_goes_on() -> None:
     hosts = hosts_with(())
-    hosts["login"].set(__backup_look=printed(present={"database": True}, backups=SAVED, unfinished=True))
+    hosts["login"].set(__backup_read=printed(present={"database": True}, backups=SAVED, unfinished=True))
     assert restore.objection(hosts["head"]) == ""
     assert restore.announcement(hosts["head"]) == ["all data are back; a restore that was ended goes on"]
 

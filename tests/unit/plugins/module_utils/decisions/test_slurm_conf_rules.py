@@ -168,7 +168,7 @@ def test_the_run_that_changes_pyxis_knows_more_than_the_note() -> None:
     hosts = cluster(slurm_containers=["pyxis"])
     hosts["head"].set(groups={**hosts["head"]["groups"], "slurm_needs_container_plugins": ["n1", "n2"]})
     assert not slurm_files.pyxis_is_unproven(hosts["head"])
-    hosts["n2"].set(__pyxis_keep={"unproven": True})
+    hosts["n2"].set(__pyxis_record={"unproven": True})
     assert slurm_files.pyxis_is_unproven(hosts["head"])
 
 

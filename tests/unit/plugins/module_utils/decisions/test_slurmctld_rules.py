@@ -172,17 +172,17 @@ def test_a_report_says_what_changes_or_what_is_remarked() -> None:
 
 def test_the_first_node_of_each_kind_that_was_reached_tries_a_change() -> None:
     hosts = cluster()
-    hosts["n1"].set(__slurm_look={"unreachable": True})
+    hosts["n1"].set(__slurm_facts={"unreachable": True})
     hosts["head"].set(__slurmctld_config={"unproven": ["n[1-2]", "n9"]})
     assert slurmctld.trial_nodes(hosts["head"]) == ["n2"]
 
 
 def test_all_nodes_get_their_former_settings_if_the_change_fails_on_one() -> None:
-    hosts = cluster(groups={**GROUPS, "slurm_needs_trial": ["n1", "n2"]})
+    hosts = cluster(groups={**GROUPS, "slurm_needs_first_nodes": ["n1", "n2"]})
     assert slurmctld.trial(hosts["head"]) == slurmctld.Trial([], failed=False)
-    hosts["n1"].set(__slurmd_trial="")
+    hosts["n1"].set(__slurmd_outcome="")
     assert slurmctld.needs_former(hosts["head"]) == []
-    hosts["n2"].set(__slurmd_trial="does not start")
+    hosts["n2"].set(__slurmd_outcome="does not start")
     assert slurmctld.trial(hosts["head"]) == slurmctld.Trial(["n1", "n2"], failed=True)
     assert slurmctld.needs_former(hosts["head"]) == ["n1", "n2"]
 

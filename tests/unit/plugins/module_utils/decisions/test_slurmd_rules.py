@@ -85,7 +85,7 @@ def test_all_nodes_have_work_if_the_controller_was_not_reached_or_has_changed_it
     hosts["head"].set(__slurmctld_config={"changed": True})
     assert with_work(hosts) == ["n1", "n2"]
     hosts = converged()
-    hosts["head"].set(__slurm_look={"unreachable": True})
+    hosts["head"].set(__slurm_facts={"unreachable": True})
     assert with_work(hosts) == ["n1", "n2"]
 
 
@@ -165,10 +165,10 @@ def test_the_first_host_shows_drained_nodes_by_their_reasons() -> None:
 
 def test_a_failed_trial_is_told_with_the_words_of_its_nodes() -> None:
     hosts = cluster(ansible_play_hosts=["n1", "n2"])
-    hosts["n1"].set(__slurmd_trial="n1: no")
+    hosts["n1"].set(__slurmd_outcome="n1: no")
     assert slurmd.tried_hosts(hosts["n1"]) == ["n2"], "a node that has failed is not asked again"
-    hosts["n2"].set(__slurmd_trial="")
-    hosts["n1"]["groups"]["slurm_needs_former"] = ["n1", "n2"]
+    hosts["n2"].set(__slurmd_outcome="")
+    hosts["n1"]["groups"]["slurm_needs_previous"] = ["n1", "n2"]
     head, *words = slurmd.failed_trials(hosts["n1"])
     assert "It was tried on n[1-2];" in head
     assert words == ["n1: no"]

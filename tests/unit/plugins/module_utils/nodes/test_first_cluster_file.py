@@ -51,7 +51,7 @@ def host(
     return {
         "ansible_host": ansible_host,
         "__new_cluster_ping": {"ping": "pong"},
-        "__new_cluster_look": {
+        "__new_cluster_facts": {
             "clock_offset": offset,
             "ansible_facts": {"slurm_host": found, "slurm_hardware": hardware},
         },

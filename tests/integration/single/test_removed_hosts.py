@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host that has left the cluster file is named until a person confirms that it is clean."""
+"""A host that has left the cluster file is named until an administrator confirms that it is clean."""
 
 from __future__ import annotations
 
