@@ -56,8 +56,8 @@ class ActionModule(Normal):
             return checked(name, super().run(tmp, task_vars), self._task.args)
         except NoAnswer:
             return self._without_answer(
-                f"No answer of {name} within {seconds} s, so that the host is left out. Look whether its shell, sudo "
-                "and Python answer (ansible HOST -m ping --become), and at its load and its disks."
+                f"{name} did not answer within {seconds} s, and the host is left out of this run. Check whether its "
+                "shell, sudo and Python answer (ansible HOST -m ping --become), and check its load and its disks."
             )
         finally:
             signal.signal(signal.SIGALRM, former)

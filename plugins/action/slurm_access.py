@@ -37,12 +37,14 @@ class ActionModule(Checked):
             problem = self._problem("proven", task_vars)
         if problem:
             lost = self._problem("former", task_vars)
-            back = f"the host takes it back within two minutes ({lost})" if lost else "the former files are back"
             user = self._connection.get_option("remote_user") or "the user of the connection"
             result |= {
                 "changed": bool(lost),
                 "failed": True,
-                "msg": f"No new connection came through as {user} with the right to become root, so {back}: {problem}",
+                "msg": f"No new connection as {user} could become root, so the host undoes the change within two "
+                f"minutes ({lost}): {problem}"
+                if lost
+                else f"No new connection as {user} could become root, so the previous files were restored: {problem}",
             }
         return {**result, "unproven": False}
 

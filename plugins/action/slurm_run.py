@@ -40,7 +40,7 @@ def ended(note: dict[str, str], own: dict[str, str]) -> bool:
 def words(other: dict[str, str]) -> str:
     """Another run, for a person."""
     return (
-        f"{other['user']} on {other['host']} runs a playbook of this collection on this cluster since "
+        f"{other['user']} on {other['host']} has been running a playbook of this collection on this cluster since "
         f"{other['since']} (process {other['process'].partition(' ')[0]} there)"
     )
 

@@ -75,9 +75,9 @@ class NodeDifference:
 
     def __str__(self) -> str:
         if self.key == _TEXT:
-            return f"{self.key} is another one than in the cluster"
+            return f"{self.key} differs from that in the cluster"
         if self.key.lower().endswith("pass"):
-            return f"{self.key}: its value is another one than in the cluster"
+            return f"{self.key}: its value differs from that in the cluster"
         return f"{self.key}: found {_or_nothing(self.own)}, the cluster has {_or_nothing(self.cluster)}"
 
 
@@ -238,9 +238,9 @@ def _compare_nodes(cluster: _Side, own: Mapping[str, Mapping[str, Any]], version
 
 def _take_file(result: Merged, file: str, own: Mapping[str, Mapping[str, Any]]) -> None:
     """Take a file that all nodes have into the files of the cluster."""
-    words = "has another one" if file in result.files else "has none"
+    of_controller = "has a different one" if file in result.files else "has none"
     result.files[file] = whole_text(next(iter(own.values()))["files"], file)
-    result.comments.append(f"{file}: changed: it is that of {fold([*own])}; the controller {words}")
+    result.comments.append(f"{file}: changed: it comes from {fold([*own])}; the controller {of_controller}")
 
 
 def _name_missing_files(cluster: _Side, nodes: _NodesCompared, version: str) -> Iterator[str]:
@@ -250,7 +250,7 @@ def _name_missing_files(cluster: _Side, nodes: _NodesCompared, version: str) -> 
             continue
         lacking = [node for node, answer in nodes.readable.items() if file not in answer["files"]]
         if lacking and _says_something(cluster, file, lacking[0], version):
-            yield f"{file}: {fold(lacking)} have no such file: with the take-over they get that of the controller"
+            yield f"{file}: {fold(lacking)} have no such file: a take-over gives them that of the controller"
 
 
 def _describe_left_out(

@@ -221,7 +221,7 @@ def _name_unread_accounts(cluster: Mapping[str, Any], accounting: Mapping[str, A
     """A line about accounts that were not read."""
     if "policy" in accounting or not has_accounting(cluster):
         return []
-    return [f"the accounts were not read, add them later (accounting): {accounting.get('msg', 'no answer')}"]
+    return [f"the accounts were not read, add them later (key accounting): {accounting.get('msg', 'no answer')}"]
 
 
 def _compare_sizes(hosts: _Hosts) -> list[str]:

@@ -75,7 +75,7 @@ def objections(host: RunHost) -> list[str]:
         [name for name in host if name.startswith("adopt_")],
     )
     directory = str(host["adopt_dir"])
-    return found if os.path.isdir(directory) else [*found, f"adopt_dir: {directory} is no directory"]
+    return found if os.path.isdir(directory) else [*found, f"adopt_dir: {directory} is not a directory"]
 
 
 def _survey(host: RunHost) -> dict[str, dict[str, Any]]:
@@ -135,7 +135,7 @@ def file(host: RunHost) -> str:
 def file_objection(host: RunHost) -> str:
     """Why the cluster file is not written; empty if it is."""
     path = file(host)
-    return f"{path}: there already, and stays as it is; give another adopt_dir" if os.path.exists(path) else ""
+    return f"{path} exists already and is not overwritten; set another adopt_dir" if os.path.exists(path) else ""
 
 
 def text(host: RunHost) -> str:

@@ -62,9 +62,9 @@ def objections(host: RunHost) -> list[str]:
     )
     path, directory = file(host), str(host["new_cluster_dir"])
     if os.path.exists(path):
-        found.append(f"{path}: there already, and stays as it is; give another new_cluster_name or new_cluster_dir")
+        found.append(f"{path} exists already and is not overwritten; set another new_cluster_name or new_cluster_dir")
     if not os.path.isdir(directory):
-        found.append(f"new_cluster_dir: {directory} is no directory")
+        found.append(f"new_cluster_dir: {directory} is not a directory")
     return found
 
 

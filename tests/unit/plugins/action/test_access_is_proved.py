@@ -87,8 +87,8 @@ def test_the_former_files_come_back_over_the_first_connection(monkeypatch: pytes
     run.broken["proven"] = answer
     found = run.result()
     assert [*map(bool, (found["failed"], found["changed"], found["unproven"]))] == [True, False, False]
-    assert found["msg"].startswith("No new connection came through as ops1")
-    assert "the former files are back: Permission denied" in found["msg"]
+    assert found["msg"].startswith("No new connection as ops1 could become root")
+    assert "so the previous files were restored: Permission denied" in found["msg"]
     assert run.states[1] == ("former", FORMER["ssh_args"])
 
 
@@ -96,5 +96,5 @@ def test_without_any_connection_the_host_helps_itself(monkeypatch: pytest.Monkey
     run = Run(monkeypatch, dict(FORMER), CHANGED)
     run.broken = dict.fromkeys(("proven", "former"), AnsibleConnectionFailure("Connection refused"))
     found = run.result()
-    assert "the host takes it back within two minutes (Connection refused)" in found["msg"]
+    assert "so the host undoes the change within two minutes (Connection refused)" in found["msg"]
     assert found["changed"] is True

@@ -69,8 +69,8 @@ def test_another_run_is_named(monkeypatch: pytest.MonkeyPatch, here: bool) -> No
     result, calls = run_of(monkeypatch, note)
     assert (result["failed"], len(calls)) == (True, 1)
     assert result["msg"].startswith(
-        f"alice on {note['host']} runs a playbook of this collection on this cluster since 2026-11-24 10:02 "
-        f"(process {running.partition(' ')[0]} there). Two runs"
+        f"alice on {note['host']} has been running a playbook of this collection on this cluster since "
+        f"2026-11-24 10:02 (process {running.partition(' ')[0]} there). Two runs"
     )
     assert "-e slurm_take_over=true" in result["msg"]
 

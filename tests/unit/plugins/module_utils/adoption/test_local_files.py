@@ -118,7 +118,7 @@ def test_a_file_that_all_nodes_have_becomes_that_of_the_cluster() -> None:
     assert cluster["cgroup_conf"] == {"CgroupPlugin": "autodetect", "ConstrainCores": "yes", "ConstrainDevices": "yes"}
     assert cluster["plugstack"] == [{"plugin": "/opt/site/spank_x.so", "arguments": ["level=2"], "required": True}]
     assert cluster["slurm_files"] == {"helpers.conf": CONFINED["helpers.conf"]}
-    assert "cgroup.conf: changed: it is that of n[1-2]; the controller has none" in found["comments"]
+    assert "cgroup.conf: changed: it comes from n[1-2]; the controller has none" in found["comments"]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_file_of_some_nodes_is_named(others: dict[str, Any]) -> None:
 
 def test_a_file_of_the_controller_alone_is_named() -> None:
     found = adopted_of(CONF, {"n1": own_of({}), "n2": own_of({})}, {"plugstack.conf": "required /opt/login.so\n"})
-    words = "plugstack.conf: n[1-2] have no such file: with the take-over they get that of the controller"
+    words = "plugstack.conf: n[1-2] have no such file: a take-over gives them that of the controller"
     assert words in found["comments"]
 
 
@@ -162,10 +162,14 @@ def test_the_files_of_a_node_that_were_not_read_are_a_remark() -> None:
         ("plugstack.conf", "optional /opt/a.so\n", "/opt/a.so: found 'optional /opt/a.so', the cluster has nothing"),
         ("job_container.conf", "BasePath=/nvme\n", "BasePath: found '/nvme', the cluster has nothing"),
         ("mpi.conf", "PMIxDebug=1\n", "PMIxDebug: found '1', the cluster has nothing"),
-        ("acct_gather.conf", "ProfileInfluxDBPass=secret\n", "ProfileInfluxDBPass: its value is another one"),
-        ("oci.conf", "RunTimeRun=x\n", "its text is another one than in the cluster"),
-        ("helpers.conf", "Feature=a Helper=/b\n", "its text is another one than in the cluster"),
-        ("cli_filter.lua", "return 0\n", "its text is another one than in the cluster"),
+        (
+            "acct_gather.conf",
+            "ProfileInfluxDBPass=secret\n",
+            "ProfileInfluxDBPass: its value differs from that in the cluster",
+        ),
+        ("oci.conf", "RunTimeRun=x\n", "its text differs from that in the cluster"),
+        ("helpers.conf", "Feature=a Helper=/b\n", "its text differs from that in the cluster"),
+        ("cli_filter.lua", "return 0\n", "its text differs from that in the cluster"),
     ],
 )
 def test_a_node_is_not_taken_over_if_its_file_says_something_else(file: str, text: str, words: str) -> None:

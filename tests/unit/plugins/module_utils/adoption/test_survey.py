@@ -102,7 +102,7 @@ def test_the_policy_of_the_database_is_in_the_file() -> None:
     assert found["cluster"]["accounting"] == {"accounts": [{"name": "physics"}]}
     lost = found_of(cluster(conf, __adopt_accounting={"msg": "slurmdbd is\x1b away"}))
     assert "accounting" not in lost["cluster"]
-    assert lost["remarks"][0].endswith("add them later (accounting): slurmdbd is\\x1b away")
+    assert lost["remarks"][0].endswith("add them later (key accounting): slurmdbd is\\x1b away")
 
 
 def test_the_source_of_packages_and_another_user_are_for_a_person() -> None:

@@ -152,8 +152,8 @@ def test_it_means_the_same() -> None:
     assert (found.parameters, found.nodes, found.partitions) == (19, 5, 2)
     assert found.differences == []
     assert notes(SITE) == [
-        "old-nodes.conf:2: NodeName=n[1-2] Gres: kept: nic:no_consume:1 in words of Slurm: the collection neither "
-        "measures nor validates it",
+        "old-nodes.conf:2: NodeName=n[1-2] Gres: kept: nic:no_consume:1 stays in Slurm's notation: the collection "
+        "neither measures nor validates it",
         "old-nodes.conf:4: NodeName=o1 CPUs: changed: found 3, which fits no sockets, cores or threads: Slurm uses 2",
         "slurm.conf:17: PartitionName=a Default: left out: the last of several is the default, b",
     ]
@@ -283,8 +283,8 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
         (
             "NodeName=m1 RealMemory=9 Gres=gpu:2\n",
             "24.11.5",
-            "slurm.conf: GresTypes: changed: with gpu of the nodes, which Slurm leaves out",
-            "slurm.conf GresTypes: nothing -> gpu: slurm.conf: with gpu of the nodes, which Slurm leaves out",
+            "slurm.conf: GresTypes: changed: gpu of the nodes is added, which Slurm has ignored",
+            "slurm.conf GresTypes: nothing -> gpu: slurm.conf: gpu of the nodes is added, which Slurm has ignored",
         ),
         (
             "PartitionName=q Nodes=n1,zz,n1 Foo=1\n",
@@ -301,8 +301,8 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
         (
             "FrontendName=f1\n",
             "23.11",
-            "slurm.conf:5: FrontendName: left out: the collection has no front ends",
-            "slurm.conf FrontendName: f1 -> nothing: slurm.conf:5: the collection has no front ends",
+            "slurm.conf:5: FrontendName: left out: the collection does not support front ends",
+            "slurm.conf FrontendName: f1 -> nothing: slurm.conf:5: the collection does not support front ends",
         ),
         (
             "AccountingStorageType=accounting_storage/slurmdbd\n",
@@ -314,14 +314,15 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
         (
             "NodeName=head RealMemory=9 NodeAddr=10.0.0.1\n",
             "24.11.5",
-            "slurm.conf:5: SlurmctldHost: changed: head: its address is that of its node, 10.0.0.1, and not its name: ",
-            "slurm.conf SlurmctldHost: head -> head(10.0.0.1): slurm.conf:5: head: its address is that of its node",
+            "slurm.conf:5: SlurmctldHost: changed: head gets the address of its node, 10.0.0.1, not its name: ",
+            "slurm.conf SlurmctldHost: head -> head(10.0.0.1): slurm.conf:5: head gets the address of its node",
         ),
         (
             "NodeName=head.example.org RealMemory=9\n",
             "24.11.5",
-            "slurm.conf: SlurmctldHost: changed: head is head.example.org, as its node is called: a host has one name",
-            "slurm.conf SlurmctldHost: head -> head.example.org: slurm.conf: head is head.example.org",
+            "slurm.conf: SlurmctldHost: changed: head becomes head.example.org, the name of its node: a host has one "
+            "name",
+            "slurm.conf SlurmctldHost: head -> head.example.org: slurm.conf: head becomes head.example.org",
         ),
         ("MailProg={{x}}\n", "24.11.5", "slurm.conf:5: MailProg: left out: found '{{x}}', templates are not ", " -> "),
     ],

@@ -50,8 +50,8 @@ def test_a_correct_choice_is_not_refused(tmp_path: Path) -> None:
 def test_a_cluster_file_is_not_written_again(tmp_path: Path) -> None:
     (tmp_path / "x.cluster.yml").write_text("")
     (line,) = new_cluster.objections(control_host(tmp_path))
-    way = "give another new_cluster_name or new_cluster_dir"
-    assert line == f"{tmp_path}/x.cluster.yml: there already, and stays as it is; {way}"
+    way = "set another new_cluster_name or new_cluster_dir"
+    assert line == f"{tmp_path}/x.cluster.yml exists already and is not overwritten; {way}"
 
 
 def test_a_missing_directory_is_named_after_the_wrong_choices(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_missing_directory_is_named_after_the_wrong_choices(tmp_path: Path) ->
     variable, login, directory = new_cluster.objections(host)
     assert variable.startswith("new_cluster_logins: unknown variable, did you mean 'new_cluster_login'?")
     assert login.startswith("new_cluster_login: found 'c', unknown host")
-    assert directory == f"new_cluster_dir: {tmp_path}/no is no directory"
+    assert directory == f"new_cluster_dir: {tmp_path}/no is not a directory"
 
 
 def test_the_control_host_is_no_host_of_the_cluster(tmp_path: Path) -> None:
