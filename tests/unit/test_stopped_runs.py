@@ -225,7 +225,7 @@ def test_a_change_is_tried_on_one_node_of_each_kind(tmp_path: Path) -> None:
     hosts["n1"]["slurm_service"] = {"failed": True, "msg": "service slurmd: bind: Address already in use"}
     there = Hosts(tmp_path / "site", cluster(), hosts)
     run = there.run("gpucluster.slurm.site", "--tags", "controller,compute", "--skip-tags", "mig")
-    assert "The change is taken back, since slurmd does not come up with it. It was tried on n[1,3]" in run.stdout
+    assert "The change is undone, since slurmd did not start with it in the test on n[1,3]" in run.stdout
     assert "n1: service slurmd: bind: Address already in use" in run.stdout
     assert run.returncode != 0
     assert '"state": "former"' in there.asked("head", "slurm_config")

@@ -117,7 +117,7 @@ def unreached(host: RunHost) -> list[str]:
 def left_out(host: RunHost) -> list[str]:
     """Hosts that were not reached, for a person."""
     away = unreached(host)
-    return [f"Not reached, and left out of this run: {fold(away)}"] if away else []
+    return [f"Hosts that were not reached are left out of this run: {fold(away)}"] if away else []
 
 
 def other_cluster(host: RunHost, answers: Mapping[str, Answer]) -> str:
@@ -173,8 +173,8 @@ def unreached_controller(host: RunHost) -> str:
     if controller not in unreached(host) or {*host["ansible_run_tags"]} <= {"base", "people"}:
         return ""
     return (
-        f"Nothing was changed: {controller}, the controller that serves, was not reached, and the other hosts depend "
-        "on it. Run again when it is there, or with --tags base or people, which do not need it."
+        f"Nothing was changed: the serving controller {controller} was not reached, and the other hosts depend on it. "
+        "Run again when it answers, or with --tags base or people, which do not need it."
     )
 
 

@@ -126,4 +126,4 @@ def discovery(host: RunHost, known: Mapping[str, Any]) -> Discovery:
 def not_measured(host: RunHost) -> list[str]:
     """The remark about hosts that were not reached."""
     names = sorted((name for name in host.all_play_hosts if name not in host.play_hosts), key=str.lower)
-    return [f"Not measured, with the entry that they had: {fold(names)}"] if names else []
+    return [f"Hosts that were not measured keep their entry: {fold(names)}"] if names else []

@@ -173,7 +173,7 @@ def _objections(host: RunHost) -> Iterator[str]:
     nodes = {name for entry in host["slurm_nodes"] for name in expand(entry["hosts"])}
     if undeclared := without(host.members("slurm_compute"), nodes):
         names = ", ".join(sorted(undeclared, key=str.lower))
-        yield f"in the group slurm_compute, but in no entry of slurm_nodes: {names}"
+        yield f"slurm_nodes has no entry for these hosts of the group slurm_compute: {names}"
 
 
 def inventory_objections(host: RunHost) -> Iterator[str]:
@@ -266,8 +266,8 @@ def _remarks(host: RunHost) -> Iterator[str]:
     target, hosts = host["slurm_backup"].get("target", ""), backup_hosts(host)
     if target.startswith("/") and len(hosts) > 1:
         yield (
-            f"slurm_backup.target is the directory {target}: {fold(hosts)} need the same file system there, which is "
-            "lost with none of them"
+            f"slurm_backup.target is the directory {target}: {fold(hosts)} need the same file system there, which "
+            "must not be lost with any of them"
         )
     yield from script_remarks(host["slurm_prologs"], host["slurm_epilogs"])
 

@@ -210,10 +210,14 @@ def proof(host: RunHost) -> ContainerProof:
 
 def unproved(host: RunHost, waiting: str, proven: bool) -> str:
     """The remark on jobs that have proved nothing."""
-    later = "" if proven else "The next run tries again."
-    if not proven and host.flag("pyxis", "pyxis_required"):
-        later += " Until then the plugin is optional: the command of a container that does not start runs on the host."
-    return f"pyxis is not proven: {waiting}. {later}"
+    if proven:
+        return f"pyxis is not verified on all machine types: {waiting}."
+    if host.flag("pyxis", "pyxis_required"):
+        return (
+            f"pyxis is not verified: {waiting}. The next run tries again. Until then the plugin is optional: the "
+            "command of a container that does not start runs on the host."
+        )
+    return f"pyxis is not verified: {waiting}. The next run tries again."
 
 
 def jobs_of_proof(host: RunHost) -> list[dict[str, Any]]:
@@ -244,11 +248,6 @@ def lacks_options(host: RunHost) -> bool:
 
 def failure(host: RunHost) -> str:
     """Why the role fails, after it has restored the former plugin and line."""
-    outcome = (
-        "and the former plugin is for another release of Slurm, so the new one stays"
-        if host["__pyxis_back"]["unproven"]
-        else "so the former line of plugstack.conf and the former plugin are restored, or removed if there were none"
-    )
     if lacks_options(host):
         errors = (answer["stderr"] for answer in answers_of_srun(host) if answer["stderr"])
         reason = f"srun --help lacks --container-image: {next(errors, '')}"
@@ -256,4 +255,12 @@ def failure(host: RunHost) -> str:
         job = failed_job(host)
         reason = f"The job {job['name']} {job['message']}"
     said = (host.get("__pyxis_said") or {}).get("stdout", "")
-    return f"pyxis: no container has run after the change, {outcome}. {reason} {said}"
+    if host["__pyxis_back"]["unproven"]:
+        return (
+            "pyxis: no container has run after the change. The new plugin stays, since the previous one is for another "
+            f"release of Slurm. {reason} {said}"
+        )
+    return (
+        "pyxis: no container has run after the change. The previous line of plugstack.conf and the previous plugin are "
+        f"restored, or removed if there were none. {reason} {said}"
+    )

@@ -98,7 +98,7 @@ def objection(host: RunHost) -> str:
     if not wanted and not continues:
         database = f"{host['slurm_database']} has the database, " if host["slurm_database"] else ""
         state = f"{primary(host)} has the state of slurmctld"
-        return f"Nothing is lost: {database}{state}. What is there is never overwritten."
+        return f"Nothing is lost: {database}{state}. Existing data are never overwritten."
     unsaved = [part for part in wanted if part not in backups(host)]
     if unsaved:
         return f"{host['slurm_backup']['target']} has no backup of: {', '.join(unsaved)}"
@@ -131,7 +131,7 @@ def announcement(host: RunHost) -> list[str]:
     """What is put back, and what happened between the backup and the loss, in words."""
     saved = backups(host)
     wanted = [f"from the backup: {part}, {saved[part]['time']}" for part in parts(host)]
-    return (wanted or ["all data are back; a restore that was ended goes on"]) + events(host)
+    return (wanted or ["all data are restored; an interrupted restore continues"]) + events(host)
 
 
 def events(host: RunHost) -> list[str]:
@@ -140,7 +140,7 @@ def events(host: RunHost) -> list[str]:
     known = running_jobs(host)
     unasked = [name for name in host.members("slurm_compute") if name not in known]
     if unasked and puts_state(host):
-        words.append(f"not reached, so that their jobs are unknown: {fold(unasked)}")
+        words.append(f"the jobs of these nodes are unknown, since they were not reached: {fold(unasked)}")
     return words
 
 

@@ -73,7 +73,7 @@ def objection(host: RunHost) -> str:
     """Why there is no such change; empty if there is."""
     path = task_file(host)
     if not work(host):
-        return "Nothing to do: give rolling_tasks (a file of tasks), rolling_packages (a list) or rolling_reboot (true)"
+        return "Nothing to do: set rolling_tasks (a file of tasks), rolling_packages (a list) or rolling_reboot (true)"
     if path and not Path(path).is_file():
         return f"rolling_tasks: found '{host['rolling_tasks']}', allowed: a file on the control host; {path} is none"
     return ""

@@ -79,7 +79,7 @@ def _objections(host: RunHost) -> Iterator[str]:
     serving, primary = serving_controller(host), host["slurm_controllers"][0]
     if serving != primary:
         yield (
-            f"{serving} serves in the place of {primary}; start slurmctld there, so that it takes control back, and "
+            f"{serving} serves in place of {primary}; start slurmctld on {primary}, so that it takes control back, and "
             "run the upgrade again"
         )
     if "pyxis" in host["slurm_containers"] and release not in host.option("pyxis", "pyxis_packages"):
@@ -214,11 +214,11 @@ def report(host: RunHost) -> str:
         lines.append(
             f"A copy of the database ({tried['size']} MiB) was converted; the conversion will take about "
             f"{max(int(tried.get('seconds', 0)), 1)} s. Until slurmdbd {target} opens its port, every failure restores "
-            "the former release."
+            "the previous release."
         )
     if host["slurm_plugstack"]:
         plugins = ", ".join(entry["plugin"] for entry in host["slurm_plugstack"])
-        lines.append(f"SPANK plugins of slurm_plugstack must be there for {release}: {plugins}")
+        lines.append(f"SPANK plugins of slurm_plugstack must be installed for Slurm {release}: {plugins}")
     return " ".join(lines)
 
 

@@ -238,7 +238,7 @@ def report(host: RunHost) -> list[str]:
     table, remarks = done.get("table") or [], [*(done.get("remarks") or []), *mail.remarks(host)]
     if not table and not remarks:
         return []
-    return [*(["This changes:", *table] if table else ["Remarks:"]), *remarks]
+    return [*(["This changes:", *table] if table else ["Messages:"]), *remarks]
 
 
 def has_report(host: RunHost) -> bool:

@@ -263,7 +263,7 @@ def failed_trials(host: RunHost) -> list[str]:
     tried = host.members("slurm_needs_former")
     words = [host.of(name).get("__slurmd_trial") for name in tried]
     head = (
-        "The change is taken back, since slurmd does not come up with it. It was tried on "
-        f"{fold(tried)}; no other slurmd was restarted."
+        f"The change is undone, since slurmd did not start with it in the test on {fold(tried)}; no other slurmd was "
+        "restarted."
     )
     return [head, *(str(word) for word in words if word)]

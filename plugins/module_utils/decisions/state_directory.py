@@ -68,11 +68,10 @@ def objections(host: RunHost) -> list[str]:
 def missing_proof(host: RunHost) -> str:
     """What was not proven; empty if all was. A host that is down must not prevent repairs of the others."""
     away = [name for name in host["slurm_controllers"] if name not in host.play_hosts]
-    reasons = [f"Not in this run: {fold(away)}"] if away else []
+    reasons = [f"Controllers outside of this run: {fold(away)}."] if away else []
     if host.check_mode:
-        reasons.append("Check mode writes no file there and has only compared mounts and inodes")
+        reasons.append("Check mode writes no file there and has only compared mounts and inodes.")
     if not reasons:
         return ""
     controllers = fold(host["slurm_controllers"])
-    what = f"Not proven: that {state_directory(host)} is one directory on {controllers}."
-    return f"{what} {'. '.join(reasons)}."
+    return f"It is not confirmed that {state_directory(host)} is one directory on {controllers}. {' '.join(reasons)}"

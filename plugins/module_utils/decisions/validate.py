@@ -12,7 +12,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_hos
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import validation
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
-DOCTOR = "Playbook gpucluster.slurm.doctor finds out more about nodes."
+DOCTOR = "The playbook gpucluster.slurm.doctor finds the causes of faults of nodes."
 
 
 def user(host: RunHost) -> str:
@@ -54,8 +54,8 @@ def failure(host: RunHost) -> str:
     if found["ok"]:
         return ""
     names = ", ".join(job["name"] for job in found["jobs"] if not job["ok"])
-    words = [f"Not as expected: {names}.", f"The table above and {host['validate_report_dir']} say why."]
-    return " ".join([*words, *found["remedies"], DOCTOR] if found["remedies"] else words)
+    text = f"These jobs did not end as expected: {names}. The table above and {host['validate_report_dir']} say why."
+    return " ".join([text, *found["remedies"], DOCTOR] if found["remedies"] else [text])
 
 
 def _finished(host: RunHost) -> list[dict[str, Any]]:

@@ -101,7 +101,7 @@ def test_the_registry_has_its_default_directory_and_port() -> None:
         ),
         (
             {"slurm_nodes": [{"hosts": "n2", "hardware": "m"}]},
-            "in the group slurm_compute, but in no entry of slurm_nodes: n1",
+            "slurm_nodes has no entry for these hosts of the group slurm_compute: n1",
         ),
     ],
 )
@@ -180,8 +180,8 @@ def test_remarks_about_storage_backups_and_scripts_follow() -> None:
     )
     assert found[0].startswith("The homes of ann are not on storage")
     assert found[1] == (
-        "slurm_backup.target is the directory /backup: login,head need the same file system there, which is lost with "
-        "none of them"
+        "slurm_backup.target is the directory /backup: login,head need the same file system there, which must not be "
+        "lost with any of them"
     )
     assert found[2].startswith("prologs: the script a names squeue.")
 

@@ -144,11 +144,11 @@ def test_srun_without_the_options_is_broken_whatever_the_jobs_say() -> None:
         (
             {"jobs": [OTHER | {"state": "PENDING", "message": "waits"}]},
             True,
-            "pyxis is not proven: the job waits. The next run tries again. Until then the plugin is optional: the "
+            "pyxis is not verified: the job waits. The next run tries again. Until then the plugin is optional: the "
             "command of a container that does not start runs on the host.",
         ),
-        ({"msg": "no sbatch"}, False, "pyxis is not proven: the job no sbatch. The next run tries again."),
-        ({}, False, "pyxis is not proven: the job has not run. The next run tries again."),
+        ({"msg": "no sbatch"}, False, "pyxis is not verified: the job no sbatch. The next run tries again."),
+        ({}, False, "pyxis is not verified: the job has not run. The next run tries again."),
     ],
 )
 def test_a_job_that_has_not_run_proves_nothing(run: dict[str, Any], required: bool, remark: str) -> None:
@@ -167,14 +167,14 @@ def test_only_a_compute_node_is_asked_for_the_output() -> None:
         (
             "--container-image",
             False,
-            "pyxis: no container has run after the change, so the former line of plugstack.conf and the former plugin "
-            "are restored, or removed if there were none. The job pyxis/m has failed the output",
+            "pyxis: no container has run after the change. The previous line of plugstack.conf and the previous "
+            "plugin are restored, or removed if there were none. The job pyxis/m has failed the output",
         ),
         (
             "usage",
             True,
-            "pyxis: no container has run after the change, and the former plugin is for another release of Slurm, so "
-            "the new one stays. srun --help lacks --container-image: wrong the output",
+            "pyxis: no container has run after the change. The new plugin stays, since the previous one is for "
+            "another release of Slurm. srun --help lacks --container-image: wrong the output",
         ),
     ],
 )

@@ -40,7 +40,7 @@ def test_a_change_is_told_in_words() -> None:
 def test_a_reboot_can_be_asked_for_on_the_command_line(value: bool | str, reboots: bool) -> None:
     host = hosts(rolling_reboot=value)["n1"]
     assert rolling.reboots(host) == reboots
-    assert rolling.objection(host).startswith("Nothing to do: give rolling_tasks") != reboots
+    assert rolling.objection(host).startswith("Nothing to do: set rolling_tasks") != reboots
 
 
 def test_a_file_of_tasks_must_be_there(tmp_path: Path) -> None:

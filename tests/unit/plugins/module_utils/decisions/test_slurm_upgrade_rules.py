@@ -62,8 +62,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a takeover": (
         {},
         {"__slurm_run": {"serving_controller": "n1"}},
-        "n1 serves in the place of head; start slurmctld there, so that it takes control back, and run the upgrade "
-        "again",
+        "n1 serves in place of head; start slurmctld on head, so that it takes control back, and run the upgrade again",
     ),
     "pyxis of another release": (
         {},
@@ -159,8 +158,8 @@ def test_the_report_says_how_long_the_conversion_takes() -> None:
     assert slurm_upgrade.report(found["n1"]) == (
         "Check mode: the next run would upgrade. The packages are on the hosts, and slurmctld 26.05.1-1 starts with "
         "the configuration. A copy of the database (33 MiB) was converted; the conversion will take about 1 s. Until "
-        "slurmdbd 26.05.1-1 opens its port, every failure restores the former release. SPANK plugins of "
-        "slurm_plugstack must be there for 26.05: a.so, b.so"
+        "slurmdbd 26.05.1-1 opens its port, every failure restores the previous release. SPANK plugins of "
+        "slurm_plugstack must be installed for Slurm 26.05: a.so, b.so"
     )
     assert slurm_upgrade.result(found["n1"]) == {
         "from": "24.11.5-4",

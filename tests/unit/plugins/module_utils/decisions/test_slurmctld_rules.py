@@ -161,7 +161,7 @@ def test_a_report_says_what_changes_or_what_is_remarked() -> None:
     host = cluster(slurm_mail=RELAY)["head"]
     assert slurmctld.report(host) == []
     assert not slurmctld.has_report(host)
-    assert slurmctld.report(host.set(__slurmctld_config={"remarks": ["r"]})) == ["Remarks:", "r"]
+    assert slurmctld.report(host.set(__slurmctld_config={"remarks": ["r"]})) == ["Messages:", "r"]
     assert slurmctld.report(host.set(__slurmctld_config={"table": ["t"], "remarks": ["r"]})) == [
         "This changes:",
         "t",
@@ -205,7 +205,7 @@ def test_what_was_not_proved_is_said() -> None:
     assert state_directory.missing_proof(two()["head"]) == ""
     host = two(ansible_play_hosts=["head"], ansible_check_mode=True)["head"]
     assert state_directory.missing_proof(host) == (
-        "Not proven: that /shared/slurm is one directory on head,n1. Not in this run: n1. "
+        "It is not confirmed that /shared/slurm is one directory on head,n1. Controllers outside of this run: n1. "
         "Check mode writes no file there and has only compared mounts and inodes."
     )
 

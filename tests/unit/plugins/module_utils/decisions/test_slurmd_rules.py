@@ -170,5 +170,5 @@ def test_a_failed_trial_is_told_with_the_words_of_its_nodes() -> None:
     hosts["n2"].set(__slurmd_trial="")
     hosts["n1"]["groups"]["slurm_needs_former"] = ["n1", "n2"]
     head, *words = slurmd.failed_trials(hosts["n1"])
-    assert "It was tried on n[1-2];" in head
+    assert "slurmd did not start with it in the test on n[1-2];" in head
     assert words == ["n1: no"]
