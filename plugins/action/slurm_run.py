@@ -31,13 +31,13 @@ def process(number: int) -> str:
         return f"{number}"
 
 
-def ended(note: dict[str, str], own: dict[str, str]) -> bool:
+def has_ended(record: dict[str, str], own: dict[str, str]) -> bool:
     """Whether a run of this control host has ended without removing its note."""
-    number = note["process"].partition(" ")[0]
-    return note["host"] == own["host"] and process(int(number)) != note["process"]
+    number = record["process"].partition(" ")[0]
+    return record["host"] == own["host"] and process(int(number)) != record["process"]
 
 
-def words(other: dict[str, str]) -> str:
+def describe_run(other: dict[str, str]) -> str:
     """Another run, for a person."""
     return (
         f"{other['user']} on {other['host']} has been running a playbook of this collection on this cluster since "
@@ -57,7 +57,7 @@ class WithRun(Checked):
             self._task.args = {**self._task.args, "run": own, "former": former}
             result = super().run(tmp, task_vars)
             other = result.get("other")
-            if result.get("failed") or not other or other["process"] in former or not ended(other, own):
+            if result.get("failed") or not other or other["process"] in former or not has_ended(other, own):
                 return result
             former = [*former, other["process"]]
 
@@ -74,11 +74,11 @@ class ActionModule(WithRun):
         if self._task.check_mode:
             return {
                 **result,
-                "warnings": [*result.get("warnings", []), f"{words(other)}; the plan may change meanwhile."],
+                "warnings": [*result.get("warnings", []), f"{describe_run(other)}; the plan may change meanwhile."],
             }
         return {
             **result,
             "failed": True,
-            "msg": f"{words(other)}. Two runs at the same time would undo each other's work, so wait for its end. If "
-            "it has failed or was killed, add -e slurm_take_over=true: this run completes what is left.",
+            "msg": f"{describe_run(other)}. Two runs at the same time would undo each other's work, so wait for its "
+            "end. If it has failed or was killed, add -e slurm_take_over=true: this run completes what is left.",
         }

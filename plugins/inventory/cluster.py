@@ -147,7 +147,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             document = self._document(path)
             others = (
                 self._measured(path, measured),
-                {name: self._beside(path, name) for name in files(document.data)},
+                {name: self._people_file(path, name) for name in files(document.data)},
                 {name: self._text(path, name) for name in job_scripts.files(document.data)},
             )
             cluster = whole = load(document, *others)
@@ -211,7 +211,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             raise ModelError([f"{name}: found a file, {error}"])
         return self._document(measured)
 
-    def _beside(self, path: str, name: str) -> Document | Table:
+    def _people_file(self, path: str, name: str) -> Document | Table:
         """A file that the cluster file names as that of its people."""
         file = str(Path(path).parent / name)
         if error := file_error(str(Path(path).parent), name):

@@ -313,11 +313,11 @@ def _describe_host(name: str, controllers: Sequence[str], hosts: _Hosts) -> list
         _read_fact(result, "slurm_host").get("slurm_version") or "-",
         ", ".join(_find_daemons(result)) or "-",
         ", ".join(parts) or "-",
-        _tell_fate(name, parts, hosts),
+        _describe_action(name, parts, hosts),
     ]
 
 
-def _tell_fate(name: str, parts: list[str], hosts: _Hosts) -> str:
+def _describe_action(name: str, parts: list[str], hosts: _Hosts) -> str:
     """What site.yml does with a host."""
     result = hosts.result_of(name)
     words = ["manages the controller"] if "controller" in parts else []

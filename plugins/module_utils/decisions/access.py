@@ -43,7 +43,7 @@ PATHS: Mapping[str, str] = {
 }
 """The files by the names that `access_parts` gives to hosts. Two names with one path are two texts for it."""
 
-UNPROVED = f"{KEPT_DIR}/access/undo"
+UNCONFIRMED = f"{KEPT_DIR}/access/undo"
 """Here if another run was killed before a new connection had proved its change."""
 
 
@@ -64,7 +64,7 @@ def paths() -> list[str]:
 
 def compared_files(host: RunHost) -> list[str]:
     """The files whose digests tell whether a host is as it should be (module slurm_host_facts); none without a plan."""
-    return [*paths(), UNPROVED] if host["slurm_access"] else []
+    return [*paths(), UNCONFIRMED] if host["slurm_access"] else []
 
 
 def packages(host: RunHost) -> list[str]:

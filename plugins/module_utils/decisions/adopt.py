@@ -39,7 +39,7 @@ MUNGE_KEY = "/etc/munge/munge.key"
 FOUND_DIR = f"{KEPT_DIR}/found"
 """On a host that was taken over: the files that it had before."""
 
-MADE_FILES = (
+CREATED_FILES = (
     f"{CONF_DIR}/*.conf",
     "/etc/apt/apt.conf.d/*gpucluster-*",
     "/etc/logrotate.d/gpucluster-*",
@@ -51,7 +51,7 @@ MADE_FILES = (
 """What site.yml has made on the hosts of a cluster that is given back. Features that were added since are removed by
 their keys, before."""
 
-MADE_DIRECTORIES = (KEPT_DIR, "/run/gpucluster-slurm")
+CREATED_DIRECTORIES = (KEPT_DIR, "/run/gpucluster-slurm")
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def lines(host: RunHost) -> list[str]:
     return [*found["table"], "", *found["remarks"], *found["comments"], *found["differences"]]
 
 
-def unproved(host: RunHost) -> list[str]:
+def result_errors(host: RunHost) -> list[str]:
     """Why the cluster file would not be valid, or would mean something else."""
     found = kept_result(host)
     return [*found["errors"], *found["unexplained"]]
@@ -181,8 +181,8 @@ def compared_keys(host: RunHost) -> list[dict[str, str]]:
 def return_options(host: RunHost) -> ReturnOptions:
     """How a host gets its former files back."""
     return ReturnOptions(
-        files=[*MADE_FILES],
+        files=[*CREATED_FILES],
         restored={"kept": FOUND_DIR, "path": CONF_DIR},
-        directories=[*MADE_DIRECTORIES],
+        directories=[*CREATED_DIRECTORIES],
         parts=[{"path": "/etc/hosts", "marker": hosts_marker(host)}],
     )

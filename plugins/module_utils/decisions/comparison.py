@@ -317,15 +317,15 @@ def services_with_work(host: RunHost, answers: Mapping[str, Answer]) -> dict[str
 
 def controllers_again(host: RunHost) -> list[str]:
     """The controllers with work after the stages that slurmctld's configuration depends on."""
-    return slurmctld.hosts_with_work(host, made_on(host, "slurm_controller"))
+    return slurmctld.hosts_with_work(host, records_on(host, "slurm_controller"))
 
 
 def nodes_again(host: RunHost) -> list[str]:
     """The compute nodes with work after the stages that slurmd depends on."""
-    return slurmd.hosts_with_work(host, made_on(host, "slurm_compute"))
+    return slurmd.hosts_with_work(host, records_on(host, "slurm_compute"))
 
 
-def made_on(host: RunHost, group: str) -> dict[str, Any]:
+def records_on(host: RunHost, group: str) -> dict[str, Any]:
     """The checksums that modules have recorded on the hosts of a group, by host of this play."""
     members = {*host.members(group)}
     return {name: host.of(name).facts["made"] for name in host.play_hosts if name in members}

@@ -17,12 +17,12 @@ def options_digest(options: Any) -> str:
     return hashlib.sha256(json.dumps(options).encode()).hexdigest()
 
 
-def has_note(host: RunHost, note: str, digest: str) -> bool:
+def has_record(host: RunHost, note: str, digest: str) -> bool:
     """Whether the facts of a host have this note with this checksum."""
     made: dict[str, str] = host.facts["made"]
     return made.get(note) == digest
 
 
-def is_settled(host: RunHost, service: str, digest: str) -> bool:
+def is_unchanged(host: RunHost, service: str, digest: str) -> bool:
     """Whether a service is as the last run has left it, and this run has not prepared its host anew."""
-    return has_note(host, service, digest) and not host.within("slurm_needs_preparation")
+    return has_record(host, service, digest) and not host.within("slurm_needs_preparation")

@@ -16,17 +16,19 @@ def is_controller(host: RunHost) -> bool:
     return host.name in host.members("slurm_controller")
 
 
-def server_looks(host: RunHost) -> dict[str, dict[str, Any]]:
+def server_facts(host: RunHost) -> dict[str, dict[str, Any]]:
     """The looks at the controllers and the database host. A host outside of --limit has none."""
-    return _looks(host, [*host.members("slurm_controller"), *host.members("slurm_database")], "__doctor_server_look")
+    return _registered_results(
+        host, [*host.members("slurm_controller"), *host.members("slurm_database")], "__doctor_server_look"
+    )
 
 
-def node_looks(host: RunHost) -> dict[str, dict[str, Any]]:
+def node_facts(host: RunHost) -> dict[str, dict[str, Any]]:
     """The looks at the hosts of the nodes that are not well."""
-    return _looks(host, host.members("slurm_needs_doctor"), "__doctor_node_look")
+    return _registered_results(host, host.members("slurm_needs_doctor"), "__doctor_node_look")
 
 
-def _looks(host: RunHost, names: list[str], result: str) -> dict[str, dict[str, Any]]:
+def _registered_results(host: RunHost, names: list[str], result: str) -> dict[str, dict[str, Any]]:
     """A registered result, by the hosts that have it."""
     looks = {name: host.of(name).get(result) for name in dict.fromkeys(names)}
     return {name: look for name, look in looks.items() if look}
@@ -34,7 +36,7 @@ def _looks(host: RunHost, names: list[str], result: str) -> dict[str, dict[str, 
 
 def serving(host: RunHost) -> str:
     """The controller that serves; empty if none answers."""
-    looks = server_looks(host)
+    looks = server_facts(host)
     return next((name for name, look in looks.items() if look.get("cluster", {}).get("answers")), "")
 
 
@@ -54,14 +56,14 @@ def node_options(host: RunHost) -> dict[str, Any]:
 
 def _answer(host: RunHost) -> dict[str, Any]:
     """The answer of the serving controller; empty if none answers."""
-    return server_looks(host).get(serving(host), {})
+    return server_facts(host).get(serving(host), {})
 
 
 def conclusions(host: RunHost) -> dict[str, Any]:
     """The diagnosis: findings, their table, and the safe repairs."""
     return diagnosis.diagnosis(
-        server_looks(host),
-        node_looks(host),
+        server_facts(host),
+        node_facts(host),
         host["groups"]["all"],
         host.members("slurm_controller"),
         host.members("slurm_database"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import (
-    is_settled,
+    is_unchanged,
     options_digest,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MARIADB_SOCKET
@@ -23,7 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written i
 FILE = f"/etc/mysql/mariadb.conf.d/{defaults.MARIADB}"
 """MariaDB reads the files of this directory in the order of their names, and the last value wins."""
 
-FORMER_FILE = "/etc/mysql/mariadb.conf.d/90-gpucluster-slurm.cnf"
+PREVIOUS_FILE = "/etc/mysql/mariadb.conf.d/90-gpucluster-slurm.cnf"
 """The former name, which lost to a file such as 99-site.cnf."""
 
 LOCAL = "('localhost', '127.0.0.1', '::1')"
@@ -73,7 +73,7 @@ class MariadbService:
     files: list[dict[str, Any]]
     absent: list[str]
     digest: str
-    settled: bool
+    unchanged: bool
     """Whether the host has MariaDB as the last run has left it."""
 
 
@@ -104,8 +104,8 @@ def service(host: RunHost) -> MariadbService:
     """How MariaDB runs on this host."""
     lines = {key: written(value, "mariadb") for key, value in settings(host).items()}
     files = [{"path": FILE, "content": host.text("mariadb", "slurm.cnf.j2", lines=lines)}]
-    digest = options_digest([files, FORMER_FILE])
-    return MariadbService(files, [FORMER_FILE], digest, is_settled(host, "mariadb", digest))
+    digest = options_digest([files, PREVIOUS_FILE])
+    return MariadbService(files, [PREVIOUS_FILE], digest, is_unchanged(host, "mariadb", digest))
 
 
 def lacks_package(host: RunHost) -> bool:

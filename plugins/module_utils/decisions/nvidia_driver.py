@@ -101,7 +101,7 @@ def resumes(host: RunHost) -> bool:
     return has_drained(host) and not present(host)["reboot"] and done
 
 
-def remarks(host: RunHost) -> list[str]:
+def messages(host: RunHost) -> list[str]:
     """The message to the administrator at the end."""
     plan, now = found(host), present(host)
     lines = list(now["remarks"])

@@ -29,7 +29,7 @@ def conflicts(host: RunHost) -> list[str]:
     return [*found, WAY_OUT] if found else []
 
 
-def remarks(host: RunHost) -> list[str]:
+def warnings(host: RunHost) -> list[str]:
     """Users who leave, and what stays of them on the hosts of this play."""
     return _said(host, "__people_applied", "remarks")
 

@@ -254,13 +254,13 @@ def line_errors(host: RunHost) -> list[str]:
 # -- remarks ---------------------------------------------------------------------------------------------------------
 
 
-def remarks(host: RunHost) -> list[str]:
+def warnings(host: RunHost) -> list[str]:
     """What a person should know about the variables of a cluster that can run."""
-    return list(_remarks(host))
+    return list(_warnings(host))
 
 
-def _remarks(host: RunHost) -> Iterator[str]:
-    yield from suspended_remarks(host)
+def _warnings(host: RunHost) -> Iterator[str]:
+    yield from suspended_warnings(host)
     if remark := storage_remark(host["slurm_storage"], cluster_members(host), host["slurm_people"]):
         yield remark
     target, hosts = host["slurm_backup"].get("target", ""), backup_hosts(host)
@@ -272,7 +272,7 @@ def _remarks(host: RunHost) -> Iterator[str]:
     yield from script_remarks(host["slurm_prologs"], host["slurm_epilogs"])
 
 
-def suspended_remarks(host: RunHost) -> Iterator[str]:
+def suspended_warnings(host: RunHost) -> Iterator[str]:
     """Where Slurm does not keep out users who are suspended."""
     users = host["slurm_people"].get("users", [])
     suspended = ", ".join(user["name"] for user in users if user.get("state") == "suspended")

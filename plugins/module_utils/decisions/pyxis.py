@@ -140,7 +140,7 @@ def optional_line(host: RunHost) -> str:
 # -- the proof -------------------------------------------------------------------------------------------------------
 
 
-def needs_proof(host: RunHost) -> bool:
+def needs_check(host: RunHost) -> bool:
     """Whether a container has to run, because a host of the play has another plugin, or plugstack.conf another line."""
     notes = [host.get("__pyxis_keep"), *(host.of(name).get("__pyxis_plugin") for name in host.play_hosts)]
     return not host.check_mode and any(bool((note or {}).get("unproven")) for note in notes)
@@ -151,11 +151,11 @@ def has_options(host: RunHost) -> bool:
 
     Where another plugin is to be proved, it may lack them: then the role restores the former one, and fails with that.
     """
-    return OPTION in host["__pyxis_help"]["stdout"] or needs_proof(host)
+    return OPTION in host["__pyxis_help"]["stdout"] or needs_check(host)
 
 
 @dataclass(frozen=True)
-class ProofJob:
+class CheckJob:
     """Options of slurm_job for a container on a node of each machine type."""
 
     jobs: list[dict[str, Any]]
@@ -164,7 +164,7 @@ class ProofJob:
     user: str
 
 
-def proof_job(host: RunHost) -> ProofJob:
+def check_job(host: RunHost) -> CheckJob:
     """The job on the nodes of the play, or on all nodes if it has none."""
     compute, user = host.members("slurm_compute"), profile(host).job_user
     jobs = container_jobs(
@@ -174,11 +174,11 @@ def proof_job(host: RunHost) -> ProofJob:
         host["slurm_conf"],
         [name for name in compute if name in host.play_hosts] or compute,
     )
-    return ProofJob(jobs, f"{'/run/gpucluster-slurm-pyxis' if user == 'root' else f'{JOB_DIR}/pyxis'}.log", user)
+    return CheckJob(jobs, f"{'/run/gpucluster-slurm-pyxis' if user == 'root' else f'{JOB_DIR}/pyxis'}.log", user)
 
 
 @dataclass(frozen=True)
-class ContainerProof:
+class ContainerCheck:
     """What the jobs and srun's options have proved, for the whole play."""
 
     needed: bool
@@ -192,23 +192,23 @@ class ContainerProof:
     """The compute node that has the output of the failed job; empty without one. The host that ran the job names it."""
 
 
-def proof(host: RunHost) -> ContainerProof:
+def check_result(host: RunHost) -> ContainerCheck:
     """What is known after the jobs."""
-    jobs, needed = jobs_of_proof(host), needs_proof(host)
+    jobs, needed = check_jobs(host), needs_check(host)
     broken = lacks_options(host) or any(job["state"] in OF_PYXIS for job in jobs)
     proven = not broken and any(job["ok"] for job in jobs)
     waiting = "; ".join(f"the job {job['message']}" for job in jobs if not job["ok"])
     node = failed_job(host)["nodes"]
-    return ContainerProof(
+    return ContainerCheck(
         needed=needed,
         broken=broken,
         proven=proven,
-        remark=unproved(host, waiting, proven) if needed and waiting and not broken else "",
+        remark=unverified_message(host, waiting, proven) if needed and waiting and not broken else "",
         log_host=node if node in host.members("slurm_compute") else "",
     )
 
 
-def unproved(host: RunHost, waiting: str, proven: bool) -> str:
+def unverified_message(host: RunHost, waiting: str, proven: bool) -> str:
     """The remark on jobs that have proved nothing."""
     if proven:
         return f"pyxis is not verified on all machine types: {waiting}."
@@ -220,7 +220,7 @@ def unproved(host: RunHost, waiting: str, proven: bool) -> str:
     return f"pyxis is not verified: {waiting}. The next run tries again."
 
 
-def jobs_of_proof(host: RunHost) -> list[dict[str, Any]]:
+def check_jobs(host: RunHost) -> list[dict[str, Any]]:
     """The jobs of the proof; one that has not run if there is none."""
     run = host.get("__pyxis_run") or {}
     message = run.get("msg", "has not run")
@@ -229,7 +229,7 @@ def jobs_of_proof(host: RunHost) -> list[dict[str, Any]]:
 
 def failed_job(host: RunHost) -> dict[str, Any]:
     """The first job that has failed, or else the first one."""
-    jobs = jobs_of_proof(host)
+    jobs = check_jobs(host)
     return next((job for job in jobs if job["state"] in OF_PYXIS), jobs[0])
 
 

@@ -23,7 +23,7 @@ MOST_BATCHES = 100
 WINDOW = "gpucluster_rolling_window"
 """The reservation of all nodes of the run."""
 
-PROOF_RESERVATION = "gpucluster_rolling"
+CHECK_RESERVATION = "gpucluster_rolling"
 """The reservation of the module slurm_rolling for the jobs that prove nodes."""
 
 
@@ -156,14 +156,14 @@ def results(host: RunHost) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class RollingProof:
+class RollingCheck:
     """Options of the module slurm_job."""
 
     jobs: list[dict[str, Any]]
     options: dict[str, str]
 
 
-def proof(host: RunHost) -> RollingProof:
+def check_jobs(host: RunHost) -> RollingCheck:
     """A job on each node that is back, in its first partition, with all of its GPUs."""
     jobs: dict[str, dict[str, Any]] = {}
     every = validation_jobs(
@@ -176,12 +176,12 @@ def proof(host: RunHost) -> RollingProof:
     for job in every:
         if job.get("nodelist") in host["__rolling_back"]["ready"]:
             jobs.setdefault(job["nodelist"], job)
-    return RollingProof([*jobs.values()], {"reservation": PROOF_RESERVATION})
+    return RollingCheck([*jobs.values()], {"reservation": CHECK_RESERVATION})
 
 
-def proven(host: RunHost) -> dict[str, str]:
+def check_results(host: RunHost) -> dict[str, str]:
     """The error of each node that is back, empty after a good job and for a node in no partition."""
-    nodes, jobs = host["__rolling_back"]["ready"], proof(host).jobs
+    nodes, jobs = host["__rolling_back"]["ready"], check_jobs(host).jobs
     run = host.get("__rolling_proof") or {}
     if not jobs:
         return dict.fromkeys(nodes, "")

@@ -16,7 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, firewall, scripts, slurm_health
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import all_storage_plans, profile
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host_directories import made_at_boot
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host_directories import created_at_boot
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import JOB_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import SOURCES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -47,7 +47,7 @@ def users_text(host: RunHost) -> str:
 
 def directories_text(host: RunHost) -> str:
     """The directories that are made at each boot (tmpfiles.d(5))."""
-    return host.text("base", "tmpfiles.conf.j2", directories=made_at_boot(host))
+    return host.text("base", "tmpfiles.conf.j2", directories=created_at_boot(host))
 
 
 def digests(host: RunHost) -> dict[str, str]:

@@ -17,8 +17,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
     CONF_DIR,
     PYXIS_DIR,
-    PYXIS_FORMER_LINE,
     PYXIS_PLUGIN,
+    PYXIS_PREVIOUS_LINE,
     UPGRADE_DIR,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -74,7 +74,7 @@ def spank_plugins(host: RunHost) -> list[dict[str, Any]]:
     """The plugins of plugstack.conf. The line of role pyxis follows a site's own lines."""
     plugins: list[dict[str, Any]] = list(host["slurm_plugstack"])
     if "pyxis" in host["slurm_containers"]:
-        required = host.flag("pyxis", "pyxis_required") and not pyxis_is_unproven(host)
+        required = host.flag("pyxis", "pyxis_required") and not pyxis_is_unverified(host)
         plugins.append({"plugin": PYXIS_PLUGIN, "arguments": pyxis_arguments(host), "required": required})
     return plugins
 
@@ -86,7 +86,7 @@ def pyxis_arguments(host: RunHost) -> list[Any]:
     return [*([] if named else [f"runtime_path={PYXIS_DIR}"]), *wanted]
 
 
-def pyxis_is_unproven(host: RunHost) -> bool:
+def pyxis_is_unverified(host: RunHost) -> bool:
     """Whether no container has run with the plugin yet, so that its line is optional.
 
     Role pyxis asks for this in the same run, unless the run has none of its hosts; then the facts of the controller
@@ -96,7 +96,7 @@ def pyxis_is_unproven(host: RunHost) -> bool:
         return False
     asked = (host.of(name).get("__pyxis_keep") for name in host.members("slurm_needs_container_plugins"))
     kept: dict[str, Any] = next((keep for keep in asked if keep is not None), {})
-    return bool(kept["unproven"] if "unproven" in kept else PYXIS_FORMER_LINE in host.facts["files"])
+    return bool(kept["unproven"] if "unproven" in kept else PYXIS_PREVIOUS_LINE in host.facts["files"])
 
 
 def copies(host: RunHost) -> list[dict[str, str]]:

@@ -54,7 +54,7 @@ class SlurmctldService:
 
 
 @dataclass(frozen=True)
-class Trial:
+class ChangeTest:
     """Nodes that have tried a change that restarts slurmd."""
 
     nodes: list[str]
@@ -235,7 +235,7 @@ def digest(options: Iterable[Any]) -> str:
 def report(host: RunHost) -> list[str]:
     """Lines about the change of the configuration; empty if there is nothing to say."""
     done = host.get("__slurmctld_config") or {}
-    table, remarks = done.get("table") or [], [*(done.get("remarks") or []), *mail.remarks(host)]
+    table, remarks = done.get("table") or [], [*(done.get("remarks") or []), *mail.warnings(host)]
     if not table and not remarks:
         return []
     return [*(["This changes:", *table] if table else ["Messages:"]), *remarks]
@@ -247,7 +247,7 @@ def has_report(host: RunHost) -> bool:
     return bool(report(host) or done.get("plan") or done.get("unproven"))
 
 
-def trial_nodes(host: RunHost) -> list[str]:
+def testing_nodes(host: RunHost) -> list[str]:
     """The nodes that try a change which restarts slurmd: the first one of each kind that this run has reached."""
     nodes = {*host.members("slurm_compute")}
     kinds = (expand(kind) for kind in (host.get("__slurmctld_config") or {}).get("unproven") or [])
@@ -257,14 +257,14 @@ def trial_nodes(host: RunHost) -> list[str]:
     return [name for name in firsts if name is not None]
 
 
-def trial(host: RunHost) -> Trial:
+def test_result(host: RunHost) -> ChangeTest:
     """What the nodes that have tried the change say."""
     answers = {name: host.of(name) for name in host.members("slurm_needs_trial")}
     tried = {name: answer["__slurmd_trial"] for name, answer in answers.items() if "__slurmd_trial" in answer}
-    return Trial([*tried], any(tried.values()))
+    return ChangeTest([*tried], any(tried.values()))
 
 
-def needs_former(host: RunHost) -> list[str]:
+def nodes_to_restore(host: RunHost) -> list[str]:
     """The nodes that need their former settings: after a failure all that have tried the change."""
-    done = trial(host)
+    done = test_result(host)
     return done.nodes if done.failed else []

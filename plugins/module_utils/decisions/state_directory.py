@@ -41,7 +41,7 @@ def unit_file(host: RunHost) -> dict[str, Any]:
     return {"path": UNIT, "content": content, "loaded": False}
 
 
-def is_to_be_proved(host: RunHost) -> bool:
+def needs_check(host: RunHost) -> bool:
     """Whether stage plan could not prove that the controllers have one directory, because it was missing."""
     answer = host.get("__slurmctld_state")
     return is_shared(host) and (answer is None or (answer["file"] == "" and not host.check_mode))
@@ -65,7 +65,7 @@ def objections(host: RunHost) -> list[str]:
     return state_directory_errors(answers, seen, state_directory(host))
 
 
-def missing_proof(host: RunHost) -> str:
+def unconfirmed_message(host: RunHost) -> str:
     """What was not proven; empty if all was. A host that is down must not prevent repairs of the others."""
     away = [name for name in host["slurm_controllers"] if name not in host.play_hosts]
     reasons = [f"Controllers outside of this run: {fold(away)}."] if away else []

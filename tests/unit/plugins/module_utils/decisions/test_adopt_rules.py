@@ -85,9 +85,9 @@ def test_a_person_and_a_program_get_the_same_notes(tmp_path: Path) -> None:
 
 def test_a_file_that_would_mean_something_else_stops_the_run(tmp_path: Path) -> None:
     host = inventory(tmp_path)["ctl"]
-    assert adopt.unproved(host) == []
+    assert adopt.result_errors(host) == []
     host.set(__adopt_result={**RESULT, "errors": ["error"], "unexplained": ["other meaning"]})
-    assert adopt.unproved(host) == ["error", "other meaning"]
+    assert adopt.result_errors(host) == ["error", "other meaning"]
 
 
 def test_a_key_that_is_there_is_compared(tmp_path: Path) -> None:

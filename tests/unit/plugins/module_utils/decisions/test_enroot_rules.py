@@ -70,7 +70,7 @@ def test_a_value_of_two_lines_is_refused(variable: str) -> None:
 
 
 def test_no_directory_is_made_or_removed_in_a_home() -> None:
-    assert enroot.made(host()) == enroot.cleaned(host()) == ["/run/enroot/%U", "/var/lib/enroot/%U"]
+    assert enroot.created_directories(host()) == enroot.cleaned(host()) == ["/run/enroot/%U", "/var/lib/enroot/%U"]
     assert enroot.parents(host()) == ["/run/enroot", "/var/lib/enroot"]
 
 

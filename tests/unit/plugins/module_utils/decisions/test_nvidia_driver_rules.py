@@ -78,14 +78,14 @@ def test_a_node_stays_drained_while_its_driver_needs_a_reboot() -> None:
 
 def test_without_leave_to_reboot_the_run_says_what_it_has_not_done() -> None:
     plan = answer(disruptive=True, packages=["a", "b"], reboot=["nouveau is loaded"], remarks=["one"])
-    assert nvidia_driver.remarks(node(plan)) == [
+    assert nvidia_driver.messages(node(plan)) == [
         "one",
         "The driver is not changed, since jobs may be using it. To be installed: a b",
         "nouveau is loaded",
         "Set nvidia_driver_reboot=true to drain the node, wait for its jobs and reboot it.",
     ]
-    assert nvidia_driver.remarks(node(plan, nvidia_driver_reboot=True)) == ["one"]
-    assert nvidia_driver.remarks(node(answer(remarks=["one"]))) == ["one"]
+    assert nvidia_driver.messages(node(plan, nvidia_driver_reboot=True)) == ["one"]
+    assert nvidia_driver.messages(node(answer(remarks=["one"]))) == ["one"]
 
 
 def test_check_mode_drains_only_where_slurm_answers() -> None:

@@ -45,7 +45,7 @@ def test_hosts_that_have_failed_are_not_asked_for_remarks() -> None:
     hosts = hosts_with(ansible_play_hosts=["n1"])
     hosts["n1"].set(__people_applied={"remarks": ["the home of bob stays"]})
     hosts["n2"].set(__people_applied={"remarks": ["another one"]})
-    assert people.remarks(hosts["n1"]) == ["n1: the home of bob stays"]
+    assert people.warnings(hosts["n1"]) == ["n1: the home of bob stays"]
 
 
 def test_jobs_of_a_suspended_user_end_if_the_plan_says_so() -> None:

@@ -92,9 +92,9 @@ def test_copies_of_the_configuration_are_on_controllers_and_on_login_hosts_witho
 
 
 def test_the_proof_runs_on_the_nodes_of_the_play() -> None:
-    (job,) = pyxis.proof_job(hosts(ansible_play_hosts=["login", "n2"])["login"]).jobs
+    (job,) = pyxis.check_job(hosts(ansible_play_hosts=["login", "n2"])["login"]).jobs
     assert job["options"] == {"exclude": "n1"}
-    (job,) = pyxis.proof_job(hosts(ansible_play_hosts=["login"])["login"]).jobs
+    (job,) = pyxis.check_job(hosts(ansible_play_hosts=["login"])["login"]).jobs
     assert "options" not in job
 
 
@@ -106,16 +106,16 @@ def test_the_proof_runs_on_the_nodes_of_the_play() -> None:
     ],
 )
 def test_nobody_else_can_put_a_link_where_the_job_writes(profile: str, user: str, output: str) -> None:
-    job = pyxis.proof_job(hosts(slurm_profile=profile)["login"])
+    job = pyxis.check_job(hosts(slurm_profile=profile)["login"])
     assert (job.user, job.output) == (user, output)
 
 
-def proven(run: dict[str, Any], help_text: str = "--container-image", **variables: Any) -> pyxis.ContainerProof:
+def proven(run: dict[str, Any], help_text: str = "--container-image", **variables: Any) -> pyxis.ContainerCheck:
     """What is known after this answer of slurm_job, on a cluster with a new plugin."""
     found = hosts(**variables)
     found["login"].set(__pyxis_help={"stdout": help_text, "stderr": ""})
     found["n1"].set(__pyxis_plugin={"unproven": True})
-    return pyxis.proof(found["n2"].set(__pyxis_run=run))
+    return pyxis.check_result(found["n2"].set(__pyxis_run=run))
 
 
 def test_a_container_has_run() -> None:

@@ -119,7 +119,7 @@ JOBS = [{"name": "all", "nodes": "n[1-2]"}, {"name": "other", "nodes": "n[1-2]"}
 
 
 def test_each_node_that_is_back_has_one_job_in_its_first_partition() -> None:
-    proof = rolling.proof(hosts(slurm_partitions=JOBS)["n1"].set(__rolling_back={"ready": ["n2", "n1"]}))
+    proof = rolling.check_jobs(hosts(slurm_partitions=JOBS)["n1"].set(__rolling_back={"ready": ["n2", "n1"]}))
     assert [job["name"] for job in proof.jobs] == ["all/n1", "all/n2"]
     assert proof.options == {"reservation": "gpucluster_rolling"}
 
@@ -134,13 +134,13 @@ def test_each_node_that_is_back_has_one_job_in_its_first_partition() -> None:
 )
 def test_a_node_without_a_good_job_is_not_proven(run: dict[str, Any], proven: dict[str, str]) -> None:
     host = hosts()["n1"].set(__rolling_back={"ready": ["n2", "n1", "n3"]}, __rolling_proof=run)
-    assert rolling.proven(host) == proven
+    assert rolling.check_results(host) == proven
 
 
 def test_nodes_in_no_partition_need_no_proof() -> None:
     host = hosts(slurm_partitions=[])["n1"].set(__rolling_back={"ready": ["n1"]}, __rolling_proof={"skipped": True})
-    assert rolling.proof(host).jobs == []
-    assert rolling.proven(host) == {"n1": ""}
+    assert rolling.check_jobs(host).jobs == []
+    assert rolling.check_results(host) == {"n1": ""}
 
 
 def test_the_end_knows_the_beginning_from_any_node() -> None:

@@ -159,17 +159,17 @@ def test_the_line_of_pyxis_is_optional_until_a_container_has_run() -> None:
     assert not slurm_files.spank_plugins(hosts["head"].set(pyxis_required="no"))[1]["required"]
     noted = {"/var/lib/gpucluster-slurm/spank_pyxis.so.line.before": "0" * 64}
     host = cluster(slurm_containers=["pyxis"], pyxis_arguments=["runtime_path=/x"])["head"].say(files=noted)
-    assert slurm_files.pyxis_is_unproven(host)
+    assert slurm_files.pyxis_is_unverified(host)
     assert slurm_files.pyxis_arguments(host) == ["runtime_path=/x"]
-    assert not slurm_files.pyxis_is_unproven(host.set(ansible_check_mode=True))
+    assert not slurm_files.pyxis_is_unverified(host.set(ansible_check_mode=True))
 
 
 def test_the_run_that_changes_pyxis_knows_more_than_the_note() -> None:
     hosts = cluster(slurm_containers=["pyxis"])
     hosts["head"].set(groups={**hosts["head"]["groups"], "slurm_needs_container_plugins": ["n1", "n2"]})
-    assert not slurm_files.pyxis_is_unproven(hosts["head"])
+    assert not slurm_files.pyxis_is_unverified(hosts["head"])
     hosts["n2"].set(__pyxis_keep={"unproven": True})
-    assert slurm_files.pyxis_is_unproven(hosts["head"])
+    assert slurm_files.pyxis_is_unverified(hosts["head"])
 
 
 def test_a_cluster_that_is_taken_over_sees_values_that_all_clusters_have() -> None:

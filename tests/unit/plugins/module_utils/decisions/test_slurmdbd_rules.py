@@ -85,7 +85,7 @@ def test_a_configuration_is_compared_again_without_the_munge_key() -> None:
     for files, settled in (({PASSWORD: b"x", KEY: b"key"}, True), ({PASSWORD: b"x"}, False)):
         host = database(files)
         notes = {"slurmdbd": slurmdbd.service(host).digest, "slurmdbd_config": slurmdbd.configuration(host).digest}
-        assert slurmdbd.configuration(host.say(made=notes)).settled is settled
+        assert slurmdbd.configuration(host.say(made=notes)).unchanged is settled
 
 
 @pytest.mark.parametrize("missing", ["slurmdbd", "slurmdbd_config"])
@@ -93,7 +93,7 @@ def test_a_configuration_is_compared_again_without_a_note(missing: str) -> None:
     host = database({PASSWORD: b"x", KEY: b"key"})
     notes = {"slurmdbd": slurmdbd.service(host).digest, "slurmdbd_config": slurmdbd.configuration(host).digest}
     host.say(made={name: digest for name, digest in notes.items() if name != missing})
-    assert not slurmdbd.configuration(host).settled
+    assert not slurmdbd.configuration(host).unchanged
 
 
 def test_slurmdbd_is_compared_unless_it_is_as_the_last_run_has_left_it() -> None:
