@@ -48,7 +48,7 @@ CREATED_FILES = (
     "/etc/sysusers.d/gpucluster-*",
     "/etc/tmpfiles.d/gpucluster-*",
 )
-"""What site.yml has made on the hosts of a cluster that is given back. Features that were added since are removed by
+"""What site.yml has created on the hosts of a cluster that is given back. Features that were added since are removed by
 their keys, before."""
 
 CREATED_DIRECTORIES = (KEPT_DIR, "/run/gpucluster-slurm")
@@ -98,7 +98,7 @@ def source(host: RunHost) -> str:
 
 
 def result(host: RunHost) -> dict[str, Any]:
-    """The content of the cluster file, and all notes about it.
+    """The content of the cluster file, and all comments on it.
 
     Raises:
         ValueError: a file cannot be read, or the version of Slurm is not known.
@@ -179,7 +179,7 @@ def compared_keys(host: RunHost) -> list[dict[str, str]]:
 
 
 def return_options(host: RunHost) -> ReturnOptions:
-    """How a host gets its former files back."""
+    """How a host gets its own files back."""
     return ReturnOptions(
         files=[*CREATED_FILES],
         restored={"kept": FOUND_DIR, "path": CONF_DIR},

@@ -304,9 +304,9 @@ def services_with_work(host: RunHost, answers: Mapping[str, Answer]) -> dict[str
     Stages that change something which slurmctld or slurmd depends on let the run compare these again
     (`controllers_again`, `nodes_again`).
     """
-    made = facts_of(answers, "made")
-    controllers = {name: made[name] for name in made if name in host["slurm_controllers"]}
-    nodes = {name: made[name] for name in made if name in host.members("slurm_compute")}
+    records = facts_of(answers, "made")
+    controllers = {name: records[name] for name in records if name in host["slurm_controllers"]}
+    nodes = {name: records[name] for name in records if name in host.members("slurm_compute")}
     compute = {*slurm_health.hosts_with_work(host, nodes), *slurmd.hosts_with_work(host, nodes)}
     return {
         "munge": munge.hosts_with_work(host, answers),

@@ -36,11 +36,11 @@ def files(host: RunHost) -> list[dict[str, Any]]:
     if not host["slurm_mail"]:
         return []
     program = host.text("slurmctld", "mail.py.j2", program=PROGRAM.read_text(encoding="utf-8").rstrip())
-    made = [
+    files = [
         {"path": MAIL_PROGRAM, "content": program, "mode": "0755", "loaded": False},
         {"path": SETTINGS, "content": settings(host), "loaded": False},
     ]
-    return [*made, password(host)] if has_password(host) else made
+    return [*files, password(host)] if has_password(host) else files
 
 
 def absent(host: RunHost) -> list[str]:

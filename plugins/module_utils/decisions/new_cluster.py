@@ -53,7 +53,7 @@ def schema(_host: RunHost) -> str:
 
 
 def objections(host: RunHost) -> list[str]:
-    """Why no cluster file can be made, before any host is reached."""
+    """Why no cluster file can be written, before any host is reached."""
     found = first_cluster_file.choice_errors(
         choices(host),
         inventory_hosts(host),

@@ -251,7 +251,7 @@ def line_errors(host: RunHost) -> list[str]:
     return []
 
 
-# -- remarks ---------------------------------------------------------------------------------------------------------
+# -- warnings --------------------------------------------------------------------------------------------------------
 
 
 def warnings(host: RunHost) -> list[str]:
@@ -261,8 +261,8 @@ def warnings(host: RunHost) -> list[str]:
 
 def _warnings(host: RunHost) -> Iterator[str]:
     yield from suspended_warnings(host)
-    if remark := storage_remark(host["slurm_storage"], cluster_members(host), host["slurm_people"]):
-        yield remark
+    if warning := storage_remark(host["slurm_storage"], cluster_members(host), host["slurm_people"]):
+        yield warning
     target, hosts = host["slurm_backup"].get("target", ""), backup_hosts(host)
     if target.startswith("/") and len(hosts) > 1:
         yield (
@@ -297,5 +297,5 @@ def closed_ports(host: RunHost) -> list[str]:
     """
     opened = {name: host.of(name).facts["ufw"] for name in host.play_hosts}
     conf = {"SrunPortRange": SRUN_PORTS, **host["slurm_conf"]}
-    remark = firewall_remark(opened, model(host) | {"slurm_conf": conf})
-    return remark.split("\n") if remark else []
+    warning = firewall_remark(opened, model(host) | {"slurm_conf": conf})
+    return warning.split("\n") if warning else []

@@ -24,7 +24,7 @@ OPTION = "--container-image"
 """The option of srun that the plugin adds."""
 
 OF_PYXIS = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY")
-"""States of a job that has run in a container in vain. A job that was refused, waits or still runs proves nothing."""
+"""States of a job that has run in a container in vain. A job that was refused, waits or still runs tells nothing."""
 
 
 # -- the package -----------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def plugin_arguments(host: RunHost) -> list[str]:
     as memory of its job, which Slurm would end, or fill /run.
     """
     wanted = list(host.option("pyxis", "pyxis_arguments"))
-    own = [] if any(str(word).startswith("runtime_path=") for word in wanted) else [f"runtime_path={PYXIS_DIR}"]
+    own = [] if any(str(argument).startswith("runtime_path=") for argument in wanted) else [f"runtime_path={PYXIS_DIR}"]
     return own + wanted
 
 
@@ -132,24 +132,24 @@ def makes_optional(host: RunHost) -> bool:
 
 
 def optional_line(host: RunHost) -> str:
-    """The former line, optional instead of required."""
-    former: str = host["__pyxis_keep"]["former_line"]
-    return re.sub("^required", "optional", former)
+    """The previous line, optional instead of required."""
+    previous: str = host["__pyxis_keep"]["former_line"]
+    return re.sub("^required", "optional", previous)
 
 
-# -- the proof -------------------------------------------------------------------------------------------------------
+# -- the check -------------------------------------------------------------------------------------------------------
 
 
 def needs_check(host: RunHost) -> bool:
     """Whether a container has to run, because a host of the play has another plugin, or plugstack.conf another line."""
-    notes = [host.get("__pyxis_keep"), *(host.of(name).get("__pyxis_plugin") for name in host.play_hosts)]
-    return not host.check_mode and any(bool((note or {}).get("unproven")) for note in notes)
+    results = [host.get("__pyxis_keep"), *(host.of(name).get("__pyxis_plugin") for name in host.play_hosts)]
+    return not host.check_mode and any(bool((result or {}).get("unproven")) for result in results)
 
 
 def has_options(host: RunHost) -> bool:
     """Whether srun of this host has the options of containers.
 
-    Where another plugin is to be proved, it may lack them: then the role restores the former one, and fails with that.
+    Where another plugin is to be checked, it may lack them: then the role restores the previous one and fails.
     """
     return OPTION in host["__pyxis_help"]["stdout"] or needs_check(host)
 
@@ -179,15 +179,15 @@ def check_job(host: RunHost) -> CheckJob:
 
 @dataclass(frozen=True)
 class ContainerCheck:
-    """What the jobs and srun's options have proved, for the whole play."""
+    """What the jobs and srun's options have shown, for the whole play."""
 
     needed: bool
     broken: bool
-    """Whether the former plugin and line are restored."""
+    """Whether the previous plugin and line are restored."""
     proven: bool
     """Whether a container has run."""
     remark: str
-    """Why no container was tried; empty if one was."""
+    """Why no container has run on a machine type; empty if one has on each."""
     log_host: str
     """The compute node that has the output of the failed job; empty without one. The host that ran the job names it."""
 
@@ -209,7 +209,7 @@ def check_result(host: RunHost) -> ContainerCheck:
 
 
 def unverified_message(host: RunHost, waiting: str, proven: bool) -> str:
-    """The remark on jobs that have proved nothing."""
+    """The message about jobs that have not run in a container."""
     if proven:
         return f"pyxis is not verified on all machine types: {waiting}."
     if host.flag("pyxis", "pyxis_required"):
@@ -221,7 +221,7 @@ def unverified_message(host: RunHost, waiting: str, proven: bool) -> str:
 
 
 def check_jobs(host: RunHost) -> list[dict[str, Any]]:
-    """The jobs of the proof; one that has not run if there is none."""
+    """The jobs of the check; one that has not run if there is none."""
     run = host.get("__pyxis_run") or {}
     message = run.get("msg", "has not run")
     return run.get("jobs") or [{"name": "pyxis", "state": "", "ok": False, "nodes": "", "message": message}]
@@ -247,7 +247,7 @@ def lacks_options(host: RunHost) -> bool:
 
 
 def failure(host: RunHost) -> str:
-    """Why the role fails, after it has restored the former plugin and line."""
+    """Why the role fails, after it has restored the previous plugin and line."""
     if lacks_options(host):
         errors = (answer["stderr"] for answer in answers_of_srun(host) if answer["stderr"])
         reason = f"srun --help lacks --container-image: {next(errors, '')}"

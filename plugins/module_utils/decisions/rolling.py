@@ -24,7 +24,7 @@ WINDOW = "gpucluster_rolling_window"
 """The reservation of all nodes of the run."""
 
 CHECK_RESERVATION = "gpucluster_rolling"
-"""The reservation of the module slurm_rolling for the jobs that prove nodes."""
+"""The reservation of the module slurm_rolling for the jobs that check nodes."""
 
 
 # -- the change -------------------------------------------------------------------------------------------------------
@@ -61,12 +61,12 @@ def _task_text(host: RunHost) -> str:
 
 
 def work(host: RunHost) -> str:
-    """What is done on each node, in words; empty if that is nothing."""
+    """A text about what is done on each node; empty if that is nothing."""
     wanted, path = host["rolling_packages"], task_file(host)
-    words = [f"packages {', '.join(wanted)}"] if wanted else []
-    words += [f"tasks of {path}"] if path else []
-    words += ["a reboot"] if reboots(host) else []
-    return ", ".join(words)
+    steps = [f"packages {', '.join(wanted)}"] if wanted else []
+    steps += [f"tasks of {path}"] if path else []
+    steps += ["a reboot"] if reboots(host) else []
+    return ", ".join(steps)
 
 
 def objection(host: RunHost) -> str:
@@ -196,7 +196,7 @@ def check_results(host: RunHost) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class BegunChange:
-    """What this run has noted at its beginning."""
+    """What this run has recorded at its beginning."""
 
     found: bool
     """Whether it has begun. The play of the end has other hosts, perhaps none of the nodes."""

@@ -46,7 +46,7 @@ def users_text(host: RunHost) -> str:
 
 
 def directories_text(host: RunHost) -> str:
-    """The directories that are made at each boot (tmpfiles.d(5))."""
+    """The directories that are created at each boot (tmpfiles.d(5))."""
     return host.text("base", "tmpfiles.conf.j2", directories=created_at_boot(host))
 
 
@@ -60,7 +60,7 @@ def digests(host: RunHost) -> dict[str, str]:
 
 
 def people_plan(host: RunHost) -> str:
-    """The plan of people, as JSON; empty if their accounts are not made by the collection."""
+    """The plan of people, as JSON; empty if the collection does not create their accounts."""
     people = host["slurm_people"]
     return json.dumps(people) if people.get("source") == "list" else ""
 
@@ -118,7 +118,7 @@ def device_files(host: RunHost) -> list[str]:
 
 
 def site_scripts(host: RunHost) -> dict[str, str]:
-    """The scripts of the site that hosts run, by the words that messages have for them."""
+    """The scripts of the site that hosts run, by the names that messages have for them."""
     return scripts.site_scripts(host)
 
 

@@ -34,7 +34,7 @@ def files(host: RunHost, release: str = "") -> dict[str, str]:
         release: of the Slurm that will read them, such as 24.11; that of the host if it is empty.
     """
     target = defaults.target(host, release or slurm_conf_values.own_release(host))
-    made = {
+    texts = {
         "cgroup.conf": own_file(
             host,
             "cgroup.conf",
@@ -47,12 +47,12 @@ def files(host: RunHost, release: str = "") -> dict[str, str]:
     for stage in ("prolog", "epilog"):
         if entries := host[f"slurm_{stage}s"]:
             scripts = job_scripts(entries, host["slurm_nodes"])
-            made[f"slurm-{stage}"] = host.text("slurmctld", "job_script.sh.j2", stage=stage, scripts=scripts)
+            texts[f"slurm-{stage}"] = host.text("slurmctld", "job_script.sh.j2", stage=stage, scripts=scripts)
     if parameters := defaults.values(defaults.JOB_CONTAINER, target):
-        made["job_container.conf"] = own_file(
+        texts["job_container.conf"] = own_file(
             host, "job_container.conf", parameters=parameter_lines(parameters).rstrip()
         )
-    return {**made, **host["slurm_files"]}
+    return {**texts, **host["slurm_files"]}
 
 
 def own_file(host: RunHost, name: str, **values: Any) -> str:
@@ -82,7 +82,7 @@ def spank_plugins(host: RunHost) -> list[dict[str, Any]]:
 def pyxis_arguments(host: RunHost) -> list[Any]:
     """Arguments of the plugin, which imports images as files in its runtime path."""
     wanted: list[Any] = host.option("pyxis", "pyxis_arguments")
-    named = any(str(word).startswith("runtime_path=") for word in wanted)
+    named = any(str(argument).startswith("runtime_path=") for argument in wanted)
     return [*([] if named else [f"runtime_path={PYXIS_DIR}"]), *wanted]
 
 

@@ -160,11 +160,11 @@ def digest(host: RunHost) -> str:
     return str(host.shared("health_digests").get(host.name, ""))
 
 
-def hosts_with_work(host: RunHost, made: Mapping[str, Mapping[str, str]]) -> list[str]:
+def hosts_with_work(host: RunHost, records: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The hosts whose health checks are not those of the last run.
 
     Args:
         host: any host.
-        made: by compute node, the checksums that modules have recorded there.
+        records: by compute node, the checksums that modules have recorded there.
     """
-    return changed_hosts(made, {"slurm_health": host.shared("health_digests")})
+    return changed_hosts(records, {"slurm_health": host.shared("health_digests")})

@@ -61,7 +61,7 @@ class SlurmdService:
     servers: list[str]
     absent: list[str]
     keep_in: str
-    """Where the files of a cluster that was made by hand stay, until it is given back."""
+    """Where the files of a cluster that was set up by hand stay, until it is given back."""
     digest: str
     stale: bool
     """Whether slurmd has to start again, because its GPUs or its plugins have changed."""
@@ -210,24 +210,24 @@ def disturbed(host: RunHost) -> set[str]:
     return {*chain(*groups, drivers, *pending, expand(out_of_service(host) or ""))}
 
 
-def hosts_with_work(host: RunHost, made: Mapping[str, Mapping[str, str]]) -> list[str]:
+def hosts_with_work(host: RunHost, records: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The nodes whose slurmd is to be compared or changed, or that are not in service.
 
     Args:
         host: any host.
-        made: by node, the checksums that modules have recorded there.
+        records: by node, the checksums that modules have recorded there.
     """
     if all_have_work(host):
-        return list(made)
+        return list(records)
     text = common(host, values_checksum(host))
     mig, controllers = {*host.shared("mig_hosts")}, {*host["slurm_controllers"]}
-    digests = {name: digest(text, name in mig, name in controllers) for name in made}
-    found = {*changed_hosts(made, {"slurmd": digests})} | disturbed(host)
-    return [name for name in made if name in found]
+    digests = {name: digest(text, name in mig, name in controllers) for name in records}
+    found = {*changed_hosts(records, {"slurmd": digests})} | disturbed(host)
+    return [name for name in records if name in found]
 
 
 def started_hosts(host: RunHost) -> list[str]:
-    """The hosts of a trial whose slurmd has started with the change."""
+    """The hosts of a test whose slurmd has started with the change."""
     return [name for name in host.play_hosts if "__slurmd_trial" not in host.of(name)]
 
 
@@ -259,11 +259,11 @@ def drained(lines: Iterable[str]) -> str:
 
 
 def failed_test_message(host: RunHost) -> list[str]:
-    """Why a change is taken back, with the words of the nodes that have tried it."""
-    tried = host.members("slurm_needs_former")
-    words = [host.of(name).get("__slurmd_trial") for name in tried]
+    """Why a change is undone, with the errors of the nodes that have tested it."""
+    nodes = host.members("slurm_needs_former")
+    errors = [host.of(name).get("__slurmd_trial") for name in nodes]
     head = (
-        f"The change is undone, since slurmd did not start with it in the test on {fold(tried)}; no other slurmd was "
+        f"The change is undone, since slurmd did not start with it in the test on {fold(nodes)}; no other slurmd was "
         "restarted."
     )
-    return [head, *(str(word) for word in words if word)]
+    return [head, *(str(error) for error in errors if error)]

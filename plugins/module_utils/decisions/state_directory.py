@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The state directory of several controllers, which has to be one directory.
 
-Each controller writes a file into it, and looks for the files of the others (roles/slurmctld/tasks/state.yml).
+Each controller writes a file into it, and checks for the files of the others (roles/slurmctld/tasks/state.yml).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def unit_file(host: RunHost) -> dict[str, Any]:
 
 
 def needs_check(host: RunHost) -> bool:
-    """Whether stage plan could not prove that the controllers have one directory, because it was missing."""
+    """Whether stage plan could not check that the controllers have one directory, because it was missing."""
     answer = host.get("__slurmctld_state")
     return is_shared(host) and (answer is None or (answer["file"] == "" and not host.check_mode))
 
@@ -54,7 +54,7 @@ def written(host: RunHost) -> dict[str, dict[str, Any]]:
 
 
 def files_of_others(host: RunHost) -> list[str]:
-    """The files of the other controllers, which this one looks for."""
+    """The files of the other controllers, for which this one checks."""
     return [answer["file"] for name, answer in written(host).items() if name != host.name and answer["file"]]
 
 
@@ -66,7 +66,7 @@ def objections(host: RunHost) -> list[str]:
 
 
 def unconfirmed_message(host: RunHost) -> str:
-    """What was not proven; empty if all was. A host that is down must not prevent repairs of the others."""
+    """What was not confirmed; empty if all was. A host that is down must not prevent repairs of the others."""
     away = [name for name in host["slurm_controllers"] if name not in host.play_hosts]
     reasons = [f"Controllers outside of this run: {fold(away)}."] if away else []
     if host.check_mode:

@@ -44,12 +44,12 @@ def changed_hosts(found: Mapping[str, Mapping[str, str]], wanted: Mapping[str, M
     """The hosts with work for a module.
 
     Args:
-        found: the checksums of the notes that hold, by host and name of the note.
-        wanted: the checksums of the modules' options now (record_digests), by name of the note and host. A host that is
-            not in them has no work.
+        found: the checksums of the records that hold, by host and name of the record.
+        wanted: the checksums of the modules' options now (record_digests), by name of the record and host. A host
+            that is not in them has no work.
     """
     return [
         host
-        for host, notes in found.items()
-        if any(host in digests and notes.get(name) != digests[host] for name, digests in wanted.items())
+        for host, records in found.items()
+        if any(host in digests and records.get(name) != digests[host] for name, digests in wanted.items())
     ]

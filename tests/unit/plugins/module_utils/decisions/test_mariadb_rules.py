@@ -73,7 +73,7 @@ def test_answers_belong_to_their_questions() -> None:
     host = database(__mariadb_look={"query_result": rows})
     nothing = mariadb.findings(host)
     assert (nothing.insecure_users, nothing.test_database, nothing.growth) == ([], False, [])
-    rows[:] = [[{"user": "", "host": "h"}], [{"name": "test"}], *([{"words": word}] for word in "abcd")]
+    rows[:] = [[{"user": "", "host": "h"}], [{"name": "test"}], *([{"message": text}] for text in "abcd")]
     found = mariadb.findings(host.set(__mariadb_look={"query_result": rows}))
     assert found.insecure_users == [{"user": "", "host": "h"}]
     assert found.test_database
