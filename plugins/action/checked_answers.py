@@ -22,8 +22,8 @@ UMASK = "0022"
 
 
 class NoAnswer(BaseException):
-    """The task has reached its limit of time. No `Exception`, since Ansible handles some of them as if a host had said
-    something.
+    """The task has reached its limit of time. No `Exception`, since Ansible handles some of them as if a host had
+    answered.
     """
 
 
@@ -49,7 +49,7 @@ class ActionModule(Normal):
         name = str(module.resolved_fqcn).rpartition(".")[2]
         limit_answers(limit=OWN_LIMIT)
         # Ansible's handler would say "Timed out", and nothing about what to do.
-        former, seconds = signal.getsignal(signal.SIGALRM), round(signal.getitimer(signal.ITIMER_REAL)[0])
+        previous, seconds = signal.getsignal(signal.SIGALRM), round(signal.getitimer(signal.ITIMER_REAL)[0])
         if seconds:
             signal.signal(signal.SIGALRM, no_answer)
         try:
@@ -60,7 +60,7 @@ class ActionModule(Normal):
                 "shell, sudo and Python answer (ansible HOST -m ping --become), and check its load and its disks."
             )
         finally:
-            signal.signal(signal.SIGALRM, former)
+            signal.signal(signal.SIGALRM, previous)
 
     def _without_answer(self, why: str) -> dict[str, Any]:
         """The result of a task that has reached its limit of time."""

@@ -31,14 +31,14 @@ def process(number: int) -> str:
         return f"{number}"
 
 
-def has_ended(record: dict[str, str], own: dict[str, str]) -> bool:
-    """Whether a run of this control host has ended without removing its note."""
-    number = record["process"].partition(" ")[0]
-    return record["host"] == own["host"] and process(int(number)) != record["process"]
+def has_ended(lock: dict[str, str], own: dict[str, str]) -> bool:
+    """Whether a run of this control host has ended without removing its run lock."""
+    number = lock["process"].partition(" ")[0]
+    return lock["host"] == own["host"] and process(int(number)) != lock["process"]
 
 
 def describe_run(other: dict[str, str]) -> str:
-    """Another run, for a person."""
+    """A sentence about another run."""
     return (
         f"{other['user']} on {other['host']} has been running a playbook of this collection on this cluster since "
         f"{other['since']} (process {other['process'].partition(' ')[0]} there)"
@@ -46,20 +46,20 @@ def describe_run(other: dict[str, str]) -> str:
 
 
 class WithRun(Checked):
-    """A module with this run as its option, and again if it has found the note of a run that has ended."""
+    """A module with this run as its option, and again if it has found the run lock of a run that has ended."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the module and return its result, with the run that prevents this one as `other`."""
         # The parent of this process is ansible-playbook, which has a process for each task.
         own = {"host": socket.gethostname(), "user": getpass.getuser(), "process": process(os.getppid())}
-        former: list[str] = []
+        ended: list[str] = []
         while True:
-            self._task.args = {**self._task.args, "run": own, "former": former}
+            self._task.args = {**self._task.args, "run": own, "former": ended}
             result = super().run(tmp, task_vars)
             other = result.get("other")
-            if result.get("failed") or not other or other["process"] in former or not has_ended(other, own):
+            if result.get("failed") or not other or other["process"] in ended or not has_ended(other, own):
                 return result
-            former = [*former, other["process"]]
+            ended = [*ended, other["process"]]
 
 
 class ActionModule(WithRun):

@@ -199,7 +199,7 @@ def state_copy(host: RunHost) -> str:
 
 
 def conversion(host: RunHost) -> dict[str, Any]:
-    """The result of the trial conversion on the host of the database; empty without one."""
+    """What the conversion of a copy has shown on the host of the database; empty without one."""
     database = host["slurm_database"]
     return (host.of(database).get("__slurmdbd_conversion") or {}) if database else {}
 

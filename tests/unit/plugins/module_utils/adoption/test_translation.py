@@ -337,7 +337,7 @@ def test_what_the_cluster_file_cannot_say_has_a_note(text: str, version: str, no
 
 def test_a_file_that_is_none_of_slurm() -> None:
     files = {"slurm.conf": LEAST, "old": "x\n"}
-    assert notes(files) == ["old: old: left out: Slurm reads no file of this name beside slurm.conf"]
+    assert notes(files) == ["old: old: left out: Slurm reads no file of this name next to slurm.conf"]
 
 
 def test_a_file_that_the_release_does_not_read() -> None:
