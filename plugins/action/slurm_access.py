@@ -21,7 +21,7 @@ NEW = {"ssh_args": "-o ControlMaster=no -o ControlPath=none", "reconnection_retr
 """Options of the connection plugin ssh for a connection that shares nothing with an open one. ssh takes the first
 value of an option, so that these win over its configuration and ansible_ssh_common_args. sshd, which has just read its
 configuration again, may refuse the first attempt. After four failed logins in a row, sshd of OpenSSH 9.8 and later
-would refuse the control host for a while, although the previous files are restored (PerSourcePenalties in sshd_config(5):
+would refuse the control host for a while, although the previous files are back (PerSourcePenalties in sshd_config(5):
 5 s for each, enforced from 15 s on)."""
 
 

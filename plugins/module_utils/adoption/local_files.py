@@ -161,8 +161,8 @@ def node_file_errors(own: Mapping[str, Any], node: str, before: Files, after: Fi
         differences = "; ".join(str(difference) for difference in found if difference.file == file)
         errors.append(
             f"{node}: {own['directory']}/{file}: {differences}. A node that is taken over reads the files of the "
-            f"cluster instead of its own. Say the same in the cluster file ({NODE_FILES[file]}), or move this file away on "
-            f"{node} if it is not needed any more, or put {node} into unmanaged. Nothing was changed on {node}."
+            f"cluster instead of its own. Say the same in the cluster file ({NODE_FILES[file]}), or move this file "
+            f"away on {node} if it is not needed any more, or put {node} into unmanaged. Nothing was changed on {node}."
         )
     return errors
 

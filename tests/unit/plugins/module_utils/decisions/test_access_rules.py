@@ -116,7 +116,7 @@ def test_a_host_differs_if_it_has_too_much() -> None:
     files = host.facts["files"]
     assert access.differs(host.say(files={**files, SSHD: "0" * 64}), digests)
     assert access.differs(host.say(files={**files, access.UNCONFIRMED: "0" * 64}), digests), (
-        "a change without its proof"
+        "a change without its check"
     )
 
 

@@ -71,7 +71,7 @@ def test_both_hosts_name_one_file_and_keep_one_that_is_there(tmp_path: Path) -> 
     assert adopt.file_objection(hosts["ctl"]) == f"{path} exists already and is not overwritten; set another adopt_dir"
 
 
-def test_a_person_and_a_program_get_the_same_notes(tmp_path: Path) -> None:
+def test_a_person_and_a_program_get_the_same_messages(tmp_path: Path) -> None:
     host = inventory(tmp_path)["localhost"]
     assert adopt.lines(host) == ["host", "ctl", "", "remark", "comment", "difference"]
     assert adopt.statistics(host) == {

@@ -32,12 +32,12 @@ def control_host(directory: Path, names: tuple[str, ...] = ("a", "b"), **variabl
 
 def reached(host: PlainHost, name: str) -> None:
     """Let a host have answered."""
-    look = honest(name)["slurm_host_facts"]
-    facts = look["ansible_facts"]["slurm_host"]
+    result = honest(name)["slurm_host_facts"]
+    facts = result["ansible_facts"]["slurm_host"]
     facts |= {"slurm_version": "", "free_mib": {"/var/lib": 50000, "/var/log": 60000}}
     host.of(name).set(
         __new_cluster_ping={"ping": "pong"},
-        __new_cluster_look=look,
+        __new_cluster_look=result,
         __new_cluster_processes={"rc": 1, "stdout": ""},
         __new_cluster_addresses={"rc": 0, "stdout": f"10.0.0.{ord(name) - 96}"},
     )

@@ -168,7 +168,7 @@ def test_a_token_of_a_suspended_user_stays_valid(kinds: Any) -> None:
     ]
 
 
-def test_remarks_about_storage_backups_and_scripts_follow() -> None:
+def test_warnings_about_storage_backups_and_scripts_follow() -> None:
     people = {"groups": [], "users": [{"name": "ann", "state": "present", "home": "/home/ann"}]}
     found = preflight.warnings(
         head(

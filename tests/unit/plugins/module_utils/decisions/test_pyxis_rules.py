@@ -91,7 +91,7 @@ def test_copies_of_the_configuration_are_on_controllers_and_on_login_hosts_witho
     assert pyxis.conf_copies(found["n1"].say(slurm_version="23.02.1")) == ["second", "login"]
 
 
-def test_the_proof_runs_on_the_nodes_of_the_play() -> None:
+def test_the_check_runs_on_the_nodes_of_the_play() -> None:
     (job,) = pyxis.check_job(hosts(ansible_play_hosts=["login", "n2"])["login"]).jobs
     assert job["options"] == {"exclude": "n1"}
     (job,) = pyxis.check_job(hosts(ansible_play_hosts=["login"])["login"]).jobs
@@ -151,7 +151,7 @@ def test_srun_without_the_options_is_broken_whatever_the_jobs_say() -> None:
         ({}, False, "pyxis is not verified: the job has not run. The next run tries again."),
     ],
 )
-def test_a_job_that_has_not_run_proves_nothing(run: dict[str, Any], required: bool, remark: str) -> None:
+def test_a_job_that_has_not_run_confirms_nothing(run: dict[str, Any], required: bool, remark: str) -> None:
     proof = proven(run, pyxis_required=required)
     assert (proof.needed, proof.broken, proof.proven, proof.remark) == (True, False, False, remark)
 

@@ -40,7 +40,7 @@ def test_the_packages_that_hosts_are_offered_are_the_target() -> None:
     assert slurm_upgrade.plan(found["n1"])["to"] == "26.05.1-1"
 
 
-def test_the_plan_is_told_in_words() -> None:
+def test_the_plan_is_described() -> None:
     assert slurm_upgrade.announcement(hosts()["n1"]) == "Slurm 24.11.5-4 -> 26.05.1-1 on head,login,n[1-2]"
     assert slurm_upgrade.announcement(hosts({"hosts": []})["n1"]) == "Every host has Slurm 26.05.1-1"
 
@@ -138,7 +138,7 @@ def test_a_host_gets_the_files_of_the_packages_that_it_has() -> None:
     assert slurm_upgrade.packages(host.set(slurm_packages="schedmd")).packages == []
 
 
-def test_what_is_tried_before_is_unpacked_on_the_database_and_the_first_controller() -> None:
+def test_what_is_checked_before_is_unpacked_on_the_database_and_the_first_controller() -> None:
     found = hosts(slurm_controllers=["n1", "n2"])
     directory = "/var/lib/gpucluster-slurm/upgrade/26.05.1-1"
     unpacked = {name: slurm_upgrade.unpacked(host) for name, host in found.items()}

@@ -177,7 +177,7 @@ def test_the_first_node_of_each_kind_that_was_reached_tries_a_change() -> None:
     assert slurmctld.testing_nodes(hosts["head"]) == ["n2"]
 
 
-def test_all_nodes_get_their_former_settings_if_the_change_fails_on_one() -> None:
+def test_all_nodes_get_their_previous_settings_if_the_change_fails_on_one() -> None:
     hosts = cluster(groups={**GROUPS, "slurm_needs_trial": ["n1", "n2"]})
     assert slurmctld.test_result(hosts["head"]) == slurmctld.ChangeTest([], failed=False)
     hosts["n1"].set(__slurmd_trial="")
@@ -187,7 +187,7 @@ def test_all_nodes_get_their_former_settings_if_the_change_fails_on_one() -> Non
     assert slurmctld.nodes_to_restore(hosts["head"]) == ["n1", "n2"]
 
 
-def test_each_controller_looks_for_the_files_of_the_others() -> None:
+def test_each_controller_checks_for_the_files_of_the_others() -> None:
     hosts = two()
     hosts["head"].set(__slurmctld_state=answer(file="a"))
     assert state_directory.files_of_others(hosts["n1"]) == ["a"]
@@ -201,7 +201,7 @@ def test_a_directory_that_slurm_cannot_use_is_refused() -> None:
     assert objection.endswith("which slurm cannot use on n1: Stale file handle")
 
 
-def test_what_was_not_proved_is_said() -> None:
+def test_what_was_not_confirmed_is_reported() -> None:
     assert state_directory.unconfirmed_message(two()["head"]) == ""
     host = two(ansible_play_hosts=["head"], ansible_check_mode=True)["head"]
     assert state_directory.unconfirmed_message(host) == (
@@ -210,7 +210,7 @@ def test_what_was_not_proved_is_said() -> None:
     )
 
 
-def test_a_directory_that_was_missing_is_proved_later() -> None:
+def test_a_directory_that_was_missing_is_checked_later() -> None:
     host = two()["head"]
     assert state_directory.needs_check(host)
     assert not state_directory.needs_check(host.set(__slurmctld_state=answer(file="a")))

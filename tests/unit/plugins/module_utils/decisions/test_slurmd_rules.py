@@ -27,8 +27,8 @@ def converged(**variables: Any) -> dict[str, PlainHost]:
     hosts["head"].say(out_of_service="", files={KEPT_SLURMD: "0" * 64})
     for name in ("n1", "n2"):
         mig = name == "n1" and "slurm_hardware_types" in variables
-        note = slurmd.digest(slurmd.common(hosts[name], "0" * 64), mig, controller=False)
-        hosts[name].say(made={"slurmd": note})
+        record = slurmd.digest(slurmd.common(hosts[name], "0" * 64), mig, controller=False)
+        hosts[name].say(made={"slurmd": record})
     return hosts
 
 
@@ -42,7 +42,7 @@ def test_a_converged_node_has_no_work(variables: dict[str, Any]) -> None:
     assert with_work(converged(**variables)) == []
 
 
-def test_a_node_has_work_if_its_note_is_another_one() -> None:
+def test_a_node_has_work_if_its_record_is_another_one() -> None:
     hosts = converged()
     hosts["n2"].say(made={"slurmd": "1" * 64})
     assert with_work(hosts) == ["n2"]
@@ -163,12 +163,12 @@ def test_the_first_host_shows_drained_nodes_by_their_reasons() -> None:
     assert slurmd.node_check(hosts["n2"]).drained == ""
 
 
-def test_a_failed_trial_is_told_with_the_words_of_its_nodes() -> None:
+def test_a_failed_test_is_reported_with_the_errors_of_its_nodes() -> None:
     hosts = cluster(ansible_play_hosts=["n1", "n2"])
     hosts["n1"].set(__slurmd_trial="n1: no")
     assert slurmd.started_hosts(hosts["n1"]) == ["n2"], "a node that has failed is not asked again"
     hosts["n2"].set(__slurmd_trial="")
     hosts["n1"]["groups"]["slurm_needs_former"] = ["n1", "n2"]
-    head, *words = slurmd.failed_test_message(hosts["n1"])
+    head, *errors = slurmd.failed_test_message(hosts["n1"])
     assert "slurmd did not start with it in the test on n[1-2];" in head
-    assert words == ["n1: no"]
+    assert errors == ["n1: no"]

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hosts with work are found by the checksums of their notes."""
+"""Hosts with work are found by the checksums of their records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_order_of_keys_does_not_matter() -> None:
     assert record_digests(["n1"], {"a": 1, "b": 2}) == record_digests(["n1"], {"b": 2, "a": 1})
 
 
-def test_hosts_without_the_wanted_notes_have_work() -> None:
+def test_hosts_without_the_wanted_records_have_work() -> None:
     found = {"n1": {"slurmd": "a", "munge": "m"}, "n2": {"slurmd": "b"}, "n3": {}}
     assert changed_hosts(found, {"slurmd": dict.fromkeys(HOSTS, "a")}) == ["n2", "n3"]
     assert changed_hosts(found, {"slurmd": {"n1": "a"}, "munge": {"n1": "x"}}) == ["n1"]
