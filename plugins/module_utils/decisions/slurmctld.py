@@ -54,8 +54,8 @@ class SlurmctldService:
 
 
 @dataclass(frozen=True)
-class ChangeTest:
-    """Nodes that have tested a change that restarts slurmd."""
+class FirstNodes:
+    """The nodes that have started slurmd with a change before all others."""
 
     nodes: list[str]
     failed: bool
@@ -238,17 +238,17 @@ def report(host: RunHost) -> list[str]:
     table, messages = done.get("table") or [], [*(done.get("remarks") or []), *mail.warnings(host)]
     if not table and not messages:
         return []
-    return [*(["This changes:", *table] if table else ["Messages:"]), *messages]
+    return [*(["This changes:", *table] if table else ["Warnings:"]), *messages]
 
 
 def has_report(host: RunHost) -> bool:
-    """Whether the change has lines to show, belongs to the plan of the run, or is to be tested."""
+    """Whether the change has lines to show, belongs to the plan of the run, or is to be checked on the first nodes."""
     done = host.get("__slurmctld_config") or {}
     return bool(report(host) or done.get("plan") or done.get("unproven"))
 
 
-def testing_nodes(host: RunHost) -> list[str]:
-    """The nodes that test a change which restarts slurmd: the first one of each kind that this run has reached."""
+def first_nodes(host: RunHost) -> list[str]:
+    """The nodes that start slurmd with a change before all others: the first of each kind that this run has reached."""
     nodes = {*host.members("slurm_compute")}
     kinds = (expand(kind) for kind in (host.get("__slurmctld_config") or {}).get("unproven") or [])
     firsts = (
@@ -257,14 +257,14 @@ def testing_nodes(host: RunHost) -> list[str]:
     return [name for name in firsts if name is not None]
 
 
-def test_result(host: RunHost) -> ChangeTest:
-    """What the nodes that have tested the change say."""
+def first_nodes_result(host: RunHost) -> FirstNodes:
+    """The result of the first nodes with the change."""
     answers = {name: host.of(name) for name in host.members("slurm_needs_trial")}
     errors = {name: answer["__slurmd_trial"] for name, answer in answers.items() if "__slurmd_trial" in answer}
-    return ChangeTest([*errors], any(errors.values()))
+    return FirstNodes([*errors], any(errors.values()))
 
 
 def nodes_to_restore(host: RunHost) -> list[str]:
-    """The nodes that need their previous settings: after a failure all that have tested the change."""
-    done = test_result(host)
+    """The nodes that need their previous settings: after a failure all first nodes."""
+    done = first_nodes_result(host)
     return done.nodes if done.failed else []

@@ -227,7 +227,7 @@ def hosts_with_work(host: RunHost, records: Mapping[str, Mapping[str, str]]) -> 
 
 
 def started_hosts(host: RunHost) -> list[str]:
-    """The hosts of a test whose slurmd has started with the change."""
+    """The first nodes whose slurmd has started with the change."""
     return [name for name in host.play_hosts if "__slurmd_trial" not in host.of(name)]
 
 
@@ -258,12 +258,12 @@ def drained(lines: Iterable[str]) -> str:
     return "; ".join(f"{fold([name for name, _reason in group])} ({group[0][1]})" for group in groups)
 
 
-def failed_test_message(host: RunHost) -> list[str]:
-    """Why a change is undone, with the errors of the nodes that have tested it."""
+def first_nodes_failure(host: RunHost) -> list[str]:
+    """Why a change is undone, with the errors of the first nodes."""
     nodes = host.members("slurm_needs_former")
     errors = [host.of(name).get("__slurmd_trial") for name in nodes]
     head = (
-        f"The change is undone, since slurmd did not start with it in the test on {fold(nodes)}; no other slurmd was "
-        "restarted."
+        "The change is undone, since slurmd does not start with it. Slurmd was restarted on no other node than "
+        f"{fold(nodes)}."
     )
     return [head, *(str(error) for error in errors if error)]

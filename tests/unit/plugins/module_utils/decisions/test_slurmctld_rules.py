@@ -161,7 +161,7 @@ def test_a_report_says_what_changes_or_what_is_remarked() -> None:
     host = cluster(slurm_mail=RELAY)["head"]
     assert slurmctld.report(host) == []
     assert not slurmctld.has_report(host)
-    assert slurmctld.report(host.set(__slurmctld_config={"remarks": ["r"]})) == ["Messages:", "r"]
+    assert slurmctld.report(host.set(__slurmctld_config={"remarks": ["r"]})) == ["Warnings:", "r"]
     assert slurmctld.report(host.set(__slurmctld_config={"table": ["t"], "remarks": ["r"]})) == [
         "This changes:",
         "t",
@@ -174,16 +174,16 @@ def test_the_first_node_of_each_kind_that_was_reached_tries_a_change() -> None:
     hosts = cluster()
     hosts["n1"].set(__slurm_look={"unreachable": True})
     hosts["head"].set(__slurmctld_config={"unproven": ["n[1-2]", "n9"]})
-    assert slurmctld.testing_nodes(hosts["head"]) == ["n2"]
+    assert slurmctld.first_nodes(hosts["head"]) == ["n2"]
 
 
 def test_all_nodes_get_their_previous_settings_if_the_change_fails_on_one() -> None:
     hosts = cluster(groups={**GROUPS, "slurm_needs_trial": ["n1", "n2"]})
-    assert slurmctld.test_result(hosts["head"]) == slurmctld.ChangeTest([], failed=False)
+    assert slurmctld.first_nodes_result(hosts["head"]) == slurmctld.FirstNodes([], failed=False)
     hosts["n1"].set(__slurmd_trial="")
     assert slurmctld.nodes_to_restore(hosts["head"]) == []
     hosts["n2"].set(__slurmd_trial="does not start")
-    assert slurmctld.test_result(hosts["head"]) == slurmctld.ChangeTest(["n1", "n2"], failed=True)
+    assert slurmctld.first_nodes_result(hosts["head"]) == slurmctld.FirstNodes(["n1", "n2"], failed=True)
     assert slurmctld.nodes_to_restore(hosts["head"]) == ["n1", "n2"]
 
 

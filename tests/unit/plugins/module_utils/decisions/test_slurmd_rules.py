@@ -163,12 +163,15 @@ def test_the_first_host_shows_drained_nodes_by_their_reasons() -> None:
     assert slurmd.node_check(hosts["n2"]).drained == ""
 
 
-def test_a_failed_test_is_reported_with_the_errors_of_its_nodes() -> None:
+def test_a_failure_of_the_first_nodes_is_reported_with_their_errors() -> None:
     hosts = cluster(ansible_play_hosts=["n1", "n2"])
     hosts["n1"].set(__slurmd_trial="n1: no")
     assert slurmd.started_hosts(hosts["n1"]) == ["n2"], "a node that has failed is not asked again"
     hosts["n2"].set(__slurmd_trial="")
     hosts["n1"]["groups"]["slurm_needs_former"] = ["n1", "n2"]
-    head, *errors = slurmd.failed_test_message(hosts["n1"])
-    assert "slurmd did not start with it in the test on n[1-2];" in head
+    head, *errors = slurmd.first_nodes_failure(hosts["n1"])
+    assert (
+        "The change is undone, since slurmd does not start with it. Slurmd was restarted on no other node than n[1-2]."
+        in head
+    )
     assert errors == ["n1: no"]
