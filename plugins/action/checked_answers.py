@@ -22,8 +22,8 @@ UMASK = "0022"
 
 
 class NoAnswer(BaseException):
-    """The task has reached its limit of time. No `Exception`, since Ansible handles some of them as if a host had said
-    something.
+    """The task has reached its limit of time. No `Exception`, since Ansible handles some of them as if a host had
+    answered.
     """
 
 
@@ -49,18 +49,18 @@ class ActionModule(Normal):
         name = str(module.resolved_fqcn).rpartition(".")[2]
         limit_answers(limit=OWN_LIMIT)
         # Ansible's handler would say "Timed out", and nothing about what to do.
-        former, seconds = signal.getsignal(signal.SIGALRM), round(signal.getitimer(signal.ITIMER_REAL)[0])
+        previous, seconds = signal.getsignal(signal.SIGALRM), round(signal.getitimer(signal.ITIMER_REAL)[0])
         if seconds:
             signal.signal(signal.SIGALRM, no_answer)
         try:
             return checked(name, super().run(tmp, task_vars), self._task.args)
         except NoAnswer:
             return self._without_answer(
-                f"No answer of {name} within {seconds} s, so that the host is left out. Look whether its shell, sudo "
-                "and Python answer (ansible HOST -m ping --become), and at its load and its disks."
+                f"{name} did not answer within {seconds} s, and the host is left out of this run. Check whether its "
+                "shell, sudo and Python answer (ansible HOST -m ping --become), and check its load and its disks."
             )
         finally:
-            signal.signal(signal.SIGALRM, former)
+            signal.signal(signal.SIGALRM, previous)
 
     def _without_answer(self, why: str) -> dict[str, Any]:
         """The result of a task that has reached its limit of time."""

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The control host's side of modules that look at a host (meta/runtime.yml): it measures the host's clock."""
+"""The control host's side of modules that gather facts (meta/runtime.yml): it measures the host's clock."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
 from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
 from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import no_answer
-from ansible_collections.gpucluster.slurm.plugins.action.slurm_run import WithRun, words
+from ansible_collections.gpucluster.slurm.plugins.action.slurm_run import WithRun, describe_run
 
 PAUSE = 20
 """Seconds before a controller that could not be reached is asked again."""
@@ -44,7 +44,7 @@ class Waiting(Checked):
                 time.sleep(PAUSE)
             if not waits or result.get("failed") or result.get("unreachable"):
                 return result
-            table = result["table"] + ([f"waiting   {words(result['other'])}"] if result.get("other") else [])
+            table = result["table"] + ([f"waiting   {describe_run(result['other'])}"] if result.get("other") else [])
             if table != shown:
                 shown = table
                 lines = [time.strftime(f"%H:%M:%S {self.title}"), *(f"  {line}" for line in table)]

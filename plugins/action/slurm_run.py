@@ -31,35 +31,35 @@ def process(number: int) -> str:
         return f"{number}"
 
 
-def ended(note: dict[str, str], own: dict[str, str]) -> bool:
-    """Whether a run of this control host has ended without removing its note."""
-    number = note["process"].partition(" ")[0]
-    return note["host"] == own["host"] and process(int(number)) != note["process"]
+def has_ended(lock: dict[str, str], own: dict[str, str]) -> bool:
+    """Whether a run of this control host has ended without removing its run lock."""
+    number = lock["process"].partition(" ")[0]
+    return lock["host"] == own["host"] and process(int(number)) != lock["process"]
 
 
-def words(other: dict[str, str]) -> str:
-    """Another run, for a person."""
+def describe_run(other: dict[str, str]) -> str:
+    """A sentence about another run."""
     return (
-        f"{other['user']} on {other['host']} runs a playbook of this collection on this cluster since "
+        f"{other['user']} on {other['host']} has been running a playbook of this collection on this cluster since "
         f"{other['since']} (process {other['process'].partition(' ')[0]} there)"
     )
 
 
 class WithRun(Checked):
-    """A module with this run as its option, and again if it has found the note of a run that has ended."""
+    """A module with this run as its option, and again if it has found the run lock of a run that has ended."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the module and return its result, with the run that prevents this one as `other`."""
         # The parent of this process is ansible-playbook, which has a process for each task.
         own = {"host": socket.gethostname(), "user": getpass.getuser(), "process": process(os.getppid())}
-        former: list[str] = []
+        ended: list[str] = []
         while True:
-            self._task.args = {**self._task.args, "run": own, "former": former}
+            self._task.args = {**self._task.args, "run": own, "former": ended}
             result = super().run(tmp, task_vars)
             other = result.get("other")
-            if result.get("failed") or not other or other["process"] in former or not ended(other, own):
+            if result.get("failed") or not other or other["process"] in ended or not has_ended(other, own):
                 return result
-            former = [*former, other["process"]]
+            ended = [*ended, other["process"]]
 
 
 class ActionModule(WithRun):
@@ -74,11 +74,11 @@ class ActionModule(WithRun):
         if self._task.check_mode:
             return {
                 **result,
-                "warnings": [*result.get("warnings", []), f"{words(other)}; the plan may change meanwhile."],
+                "warnings": [*result.get("warnings", []), f"{describe_run(other)}; the plan may change meanwhile."],
             }
         return {
             **result,
             "failed": True,
-            "msg": f"{words(other)}. Two runs at the same time would undo each other's work, so wait for its end. If "
-            "it has failed or was killed, add -e slurm_take_over=true: this run completes what is left.",
+            "msg": f"{describe_run(other)}. Two runs at the same time would undo each other's work, so wait for its "
+            "end. If it has failed or was killed, add -e slurm_take_over=true: this run completes what is left.",
         }

@@ -22,7 +22,7 @@ options:
     default: []
   device_files:
     description:
-      - Device files to look for, such as those of generic resources. Each element is a hostlist in Slurm's notation,
+      - Device files to check for, such as those of generic resources. Each element is a hostlist in Slurm's notation,
         which can contain commas, so give a list.
     type: list
     elements: str

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the modules that keep a note of the run that changes a cluster."""
+"""Documentation of the modules that hold the run lock of a cluster."""
 
 from __future__ import annotations
 

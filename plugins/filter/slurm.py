@@ -4,7 +4,7 @@
 """All filters of the collection: pure functions of module_utils, by the names that templates have for them.
 
 They are one file because Ansible imports every file of this directory to find one filter. Each filter has its
-documentation in NAME.yml beside this file. Ansible's main process loads this file when a playbook of this collection
+documentation in NAME.yml next to this file. Ansible's main process loads this file when a playbook of this collection
 begins, and the rules with it.
 """
 

@@ -17,8 +17,8 @@ description:
     machine type and C(partition_NAME) for each partition. In these names, characters other than letters, digits and
     underscores become underscores. If two names become equal by this, the second gets one more underscore at its end.
   - Sets the variables that the roles of this collection share (C(slurm_cluster_name), C(slurm_nodes) and so on) on the
-    group C(slurm_cluster), and C(ansible_host) on hosts with an address. C(group_vars) and C(host_vars) beside the file
-    win over them as always.
+    group C(slurm_cluster), and C(ansible_host) on hosts with an address. C(group_vars) and C(host_vars) next to the
+    file win over them as always.
   - The variables that grow with the cluster, such as C(slurm_nodes), C(slurm_people) and C(slurm_storage), are set on
     the group C(slurm_controller), and C(slurm_cluster) has templates that refer to them. So every host can use them,
     but C(ansible-inventory --list) shows their values for the controllers only.
@@ -152,7 +152,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             document = self._document(path)
             others = (
                 self._measured(path, measured),
-                {name: self._beside(path, name) for name in files(document.data)},
+                {name: self._people_file(path, name) for name in files(document.data)},
                 {name: self._text(path, name) for name in job_scripts.files(document.data)},
             )
             cluster = whole = load(document, *others)
@@ -216,7 +216,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             raise ModelError([f"{name}: found a file, {error}"])
         return self._document(measured)
 
-    def _beside(self, path: str, name: str) -> Document | Table:
+    def _people_file(self, path: str, name: str) -> Document | Table:
         """A file that the cluster file names as that of its people."""
         file = str(Path(path).parent / name)
         if error := file_error(str(Path(path).parent), name):

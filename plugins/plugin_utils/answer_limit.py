@@ -86,9 +86,9 @@ class Ssh(subprocess.Popen[bytes]):
         if self.said > self.limit:
             self.end()
             raise AnsibleError(
-                f"The host has answered one command with more than {self.limit >> 20} MiB, so that the answer was cut "
-                "off and the host is left out. Look at what its shell, sudo and Python print when they start (ssh HOST "
-                "true | wc -c). Has somebody taken it over?"
+                f"The host answered one command with more than {self.limit >> 20} MiB. The answer was cut off, and the "
+                "host is left out of this run. Check what its shell, sudo and Python print when they start (ssh HOST "
+                "true | wc -c), and whether somebody has taken it over."
             )
 
 

@@ -23,8 +23,8 @@ DIGITS = 100
 
 _YAML = "tag:yaml.org,2002:"
 _SCALARS = {
-    f"{_YAML}{tag}": words
-    for tag, words in {
+    f"{_YAML}{tag}": name
+    for tag, name in {
         "str": "a text",
         "null": "null",
         "bool": "a boolean",
@@ -90,7 +90,7 @@ def _check_nesting(file: str, text: bytes) -> None:
 
 
 class _Nodes:
-    """Goes through the nodes of a document, each once, and notes their mistakes."""
+    """Goes through the nodes of a document, each once, and records their mistakes."""
 
     def __init__(self, file: str, loader: SafeLoader) -> None:
         self.file = file
@@ -173,7 +173,7 @@ class _Nodes:
                 self.refused.append(self._message(node, key, what))
 
     def _number(self, node: yaml.ScalarNode, key: str, value: object) -> None:
-        """Note a number that is another one than it seems: a name 010 would be 8."""
+        """Record a number that is not what it seems: a name 010 would be 8."""
         if not isinstance(value, (int, float)) or isinstance(value, bool) or str(value) == node.value:
             return
         if isinstance(value, float) and not isfinite(value):

@@ -67,7 +67,7 @@ class PlainHost(RunHost):
         return self.hosts[name]
 
     def text(self, role: str, template: str, **variables: Any) -> str:
-        """A word for the text that a run would render."""
+        """A stand-in for the text that a run would render."""
         return f"{role}/{template} {sorted(variables.items())}"
 
     def content(self, path: str) -> bytes | None:

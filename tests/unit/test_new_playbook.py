@@ -119,7 +119,7 @@ def test_a_cluster_file_from_hosts(tmp_path: Path) -> None:
     assert not there.asked("n1", "slurm_packages")
     # The file is never written again.
     there.written.write_text("mine")
-    assert "there already, and stays as it is" in run(there)
+    assert "exists already and is not overwritten" in run(there)
     assert there.written.read_text() == "mine"
 
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What remove_nodes removes from a host, beside the paths that the other roles write."""
+"""What remove_nodes removes from a host, in addition to the paths that the other roles write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STAYS = (
     "/etc/apt/preferences.d/*",
     "/etc/apt/sources.list.d/*",
     "/etc/ssh/sshd_config.d/gpucluster-people.conf",  # users do not come in by keys of their own
-    "/etc/security/gpucluster-slurm-access.conf",  # slurm_access removes these four, and proves it
+    "/etc/security/gpucluster-slurm-access.conf",  # slurm_access removes these four, and checks it
     "/etc/ssh/*-gpucluster-slurm-access.conf",
     "/etc/ssh/*.d/*gpucluster-slurm-access.conf",
     "/etc/ssh/sshd_config.d/10-gpucluster-slurm-penalties.conf",

@@ -218,14 +218,17 @@ def test_a_missing_program_stops_the_run_before_any_change(tmp_path: Path) -> No
     assert not there.asked("head", "slurm_packages")
 
 
-def test_a_change_is_tried_on_one_node_of_each_kind(tmp_path: Path) -> None:
-    """The slurmd of n1 does not start: the controller takes the change back, and n2 was never asked."""
+def test_a_change_is_started_on_one_node_of_each_kind(tmp_path: Path) -> None:
+    """The slurmd of n1 does not start: the controller undoes the change, and n2 was never asked."""
     hosts = standing(["head", "n1", "n2", "n3"], packages={"slurmctld": "24.11.5-4", "slurmd": "24.11.5-4"})
     hosts["head"]["slurm_config"] |= {"unproven": ["n[1-2]", "n3"]}
     hosts["n1"]["slurm_service"] = {"failed": True, "msg": "service slurmd: bind: Address already in use"}
     there = Hosts(tmp_path / "site", cluster(), hosts)
     run = there.run("gpucluster.slurm.site", "--tags", "controller,compute", "--skip-tags", "mig")
-    assert "The change is taken back, since slurmd does not come up with it. It was tried on n[1,3]" in run.stdout
+    assert (
+        "The change is undone, since slurmd does not start with it. Slurmd was restarted on no other node than n[1,3]."
+        in run.stdout
+    )
     assert "n1: service slurmd: bind: Address already in use" in run.stdout
     assert run.returncode != 0
     assert '"state": "former"' in there.asked("head", "slurm_config")
@@ -233,7 +236,7 @@ def test_a_change_is_tried_on_one_node_of_each_kind(tmp_path: Path) -> None:
     assert not there.asked("n2", "slurm_service")
 
 
-def test_after_a_good_trial_the_other_nodes_follow_and_drained_nodes_are_named(tmp_path: Path) -> None:
+def test_after_a_good_start_the_other_nodes_follow_and_drained_nodes_are_named(tmp_path: Path) -> None:
     hosts = standing(["head", "n1", "n2", "n3"], packages={"slurmctld": "24.11.5-4", "slurmd": "24.11.5-4"})
     hosts["head"]["slurm_config"] |= {"unproven": ["n[1-2]", "n3"]}
     states = ["n1 drained Prolog error", "n1 drained Prolog error", "n2 draining Prolog error", "n3 drained bad DIMM"]

@@ -106,8 +106,8 @@ def use_names_of_nodes(source: ClusterFiles, controllers: Sequence[str], nodes: 
     names = [labels.get(host.partition(".")[0], host) for host in controllers]
     for host, name in zip(controllers, names):
         if host != name:
-            why = f"{name}, as its node is called: a host has one name"
-            source.add_comment(CHANGED, "slurm.conf", "SlurmctldHost", f"{host} is {why}", "slurm.conf")
+            why = f"{host} becomes {name}, the name of its node: a host has one name"
+            source.add_comment(CHANGED, "slurm.conf", "SlurmctldHost", why, "slurm.conf")
     return names
 
 
@@ -124,6 +124,6 @@ def find_addresses(
     for host in controllers:
         own = addresses.get(host)
         if host in of_nodes and own != of_nodes[host]:
-            why = f"its address is that of its node, {of_nodes[host]}, and not {own or 'its name'}: a host has one"
-            source.add_comment(CHANGED, source.of_nodes[host], "SlurmctldHost", f"{host}: {why}", "slurm.conf")
+            why = f"{host} gets the address of its node, {of_nodes[host]}, not {own or 'its name'}: a host has one"
+            source.add_comment(CHANGED, source.of_nodes[host], "SlurmctldHost", why, "slurm.conf")
     return {host: addresses[host] for host in controllers if host in addresses and host not in of_nodes}

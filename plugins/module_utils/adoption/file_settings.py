@@ -45,7 +45,7 @@ def _read_pairs(source: ClusterFiles, file: str, line: SourceLine) -> list[tuple
     if table_of(file, line.pairs) in ("NodeName", "PartitionName"):
         return []
     if first == "frontendname":
-        source.add_comment(LEFT_OUT, line, "FrontendName", "the collection has no front ends", file)
+        source.add_comment(LEFT_OUT, line, "FrontendName", "the collection does not support front ends", file)
         return []
     table = next((name for name in parameters.LINES if name.lower() == first), None)
     if table and file == "slurm.conf":

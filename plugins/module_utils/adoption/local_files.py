@@ -1,11 +1,11 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of Slurm that a node has beside its own slurm.conf, and that it no longer reads when it is taken over.
+"""Files of Slurm that a node has next to its own slurm.conf, and that it no longer reads when it is taken over.
 
-slurmd with --conf-server reads the files that slurmctld sends, and no file beside a slurm.conf of its own
+slurmd with --conf-server reads the files that slurmctld sends, and no file next to a slurm.conf of its own
 (`_establish_configuration` in `src/slurmd/slurmd/slurmd.c`, `get_extra_conf_path` in `src/common/read_config.c`). What
-only the node's files say would be lost without a word. One comparison serves both sides: the playbook adopt takes the
+only the node's files say would be lost silently. One comparison serves both sides: the playbook adopt takes the
 nodes' files into the cluster file, and site.yml refuses to take over a node whose files say something else.
 """
 
@@ -75,9 +75,9 @@ class NodeDifference:
 
     def __str__(self) -> str:
         if self.key == _TEXT:
-            return f"{self.key} is another one than in the cluster"
+            return f"{self.key} differs from that in the cluster"
         if self.key.lower().endswith("pass"):
-            return f"{self.key}: its value is another one than in the cluster"
+            return f"{self.key}: its value differs from that in the cluster"
         return f"{self.key}: found {_or_nothing(self.own)}, the cluster has {_or_nothing(self.cluster)}"
 
 
@@ -158,11 +158,11 @@ def node_file_errors(own: Mapping[str, Any], node: str, before: Files, after: Fi
         return [f"{node}: {own['directory']}/{problem}" for problem in error.problems]
     errors = []
     for file in dict.fromkeys(difference.file for difference in found):
-        words = "; ".join(str(difference) for difference in found if difference.file == file)
+        differences = "; ".join(str(difference) for difference in found if difference.file == file)
         errors.append(
-            f"{node}: {own['directory']}/{file}: {words}. A node that is taken over reads the files of the cluster "
-            f"instead of its own. Say the same in the cluster file ({NODE_FILES[file]}), or move this file away on "
-            f"{node} if it is not needed any more, or put {node} into unmanaged. Nothing was changed on {node}."
+            f"{node}: {own['directory']}/{file}: {differences}. A node that is taken over reads the files of the "
+            f"cluster instead of its own. Say the same in the cluster file ({NODE_FILES[file]}), or move this file "
+            f"away on {node} if it is not needed any more, or put {node} into unmanaged. Nothing was changed on {node}."
         )
     return errors
 
@@ -238,9 +238,9 @@ def _compare_nodes(cluster: _Side, own: Mapping[str, Mapping[str, Any]], version
 
 def _take_file(result: Merged, file: str, own: Mapping[str, Mapping[str, Any]]) -> None:
     """Take a file that all nodes have into the files of the cluster."""
-    words = "has another one" if file in result.files else "has none"
+    of_controller = "has a different one" if file in result.files else "has none"
     result.files[file] = whole_text(next(iter(own.values()))["files"], file)
-    result.comments.append(f"{file}: changed: it is that of {fold([*own])}; the controller {words}")
+    result.comments.append(f"{file}: changed: it comes from {fold([*own])}; the controller {of_controller}")
 
 
 def _name_missing_files(cluster: _Side, nodes: _NodesCompared, version: str) -> Iterator[str]:
@@ -250,7 +250,7 @@ def _name_missing_files(cluster: _Side, nodes: _NodesCompared, version: str) -> 
             continue
         lacking = [node for node, answer in nodes.readable.items() if file not in answer["files"]]
         if lacking and _says_something(cluster, file, lacking[0], version):
-            yield f"{file}: {fold(lacking)} have no such file: with the take-over they get that of the controller"
+            yield f"{file}: {fold(lacking)} have no such file: a take-over gives them that of the controller"
 
 
 def _describe_left_out(
@@ -259,11 +259,11 @@ def _describe_left_out(
     """Comments on a file that is not the same on all nodes, equal ones of several nodes as one."""
     hosts: dict[tuple[str, str], list[str]] = {}
     for node, differences in nodes.items():
-        words = "; ".join(map(str, differences))
-        hosts.setdefault((own[node]["directory"], words), []).append(node)
-    for (directory, words), names in hosts.items():
+        texts = "; ".join(map(str, differences))
+        hosts.setdefault((own[node]["directory"], texts), []).append(node)
+    for (directory, texts), names in hosts.items():
         yield (
-            f"{fold(names)}:{directory}/{file}: left out: {words}; site.yml refuses to take over such a node until "
+            f"{fold(names)}:{directory}/{file}: left out: {texts}; site.yml refuses to take over such a node until "
             f"the cluster file says the same ({NODE_FILES[file]})"
         )
 
@@ -316,9 +316,9 @@ def _read_plugins(lines: list[SourceLine]) -> Meanings:
     """The SPANK plugins, and their order, since they run one after the other."""
     found: dict[str, tuple[str, object]] = {}
     for line in lines:
-        word, rest = line.pairs[0]
+        requirement, rest = line.pairs[0]
         plugin, *arguments = rest.split() or [""]
-        text = " ".join([word.lower(), plugin, *arguments])
+        text = " ".join([requirement.lower(), plugin, *arguments])
         found[plugin] = (text, text)
     if len(found) > 1:
         order = [*found]

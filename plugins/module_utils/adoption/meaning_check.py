@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Proof that a cluster file means the same as the files that it was translated from.
+"""Check that a cluster file means the same as the files that it was translated from.
 
 The cluster file is rendered as site.yml would do it. Both sides are then brought into one form, in which everything is
 named and spelled as Slurm understands it, and compared parameter by parameter, node by node, partition by partition.
@@ -55,7 +55,7 @@ DEFAULT = "a value of the collection"
 """Stands for the value of a parameter that the collection sets: a neutral cluster file lets none of them through."""
 
 ALWAYS = "enable_configless"
-"""The word that the collection adds to SlurmctldParameters."""
+"""The option that the collection adds to SlurmctldParameters."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ def compare(files: Files, adoption: Adoption, defaults: Mapping[str, Iterable[st
         ModelError: the cluster file is not valid.
         SourceError: a file cannot be read.
     """
-    made = render_files(load(Document("the cluster file", adoption.cluster)).variables, defaults)
+    rendered = render_files(load(Document("the cluster file", adoption.cluster)).variables, defaults)
     release = patch_release_of(version)
-    before, after = (_Meanings(side, release) for side in (files, made))
+    before, after = (_Meanings(side, release) for side in (files, rendered))
     found = [
         *_compare_files(before, after),
         *_compare_parts("NodeName", before.nodes, after.nodes),
@@ -124,8 +124,8 @@ def render_files(variables: Mapping[str, Any], defaults: Mapping[str, Iterable[s
     }
     own = variables["slurm_conf"]
     given = own.get("SlurmctldParameters") or []
-    words = (given if isinstance(given, list) else str(given).split(",")) if given else []
-    always = {"SlurmctldParameters": [*dict.fromkeys([ALWAYS, *words])]}
+    options = (given if isinstance(given, list) else str(given).split(",")) if given else []
+    always = {"SlurmctldParameters": [*dict.fromkeys([ALWAYS, *options])]}
     controllers = [
         f"{host}({addresses[host]})" if host in addresses else host for host in variables["slurm_controllers"]
     ]

@@ -124,7 +124,7 @@ def _translate_node(
     keys = {"gres": resources.entries, "Gres": resources.text, "gres_conf": resources.texts}
     machine |= {key: value for key, value in keys.items() if value}
     if resources.text:
-        why = f"{resources.text} in words of Slurm: the collection neither measures nor validates it"
+        why = f"{resources.text} stays in Slurm's notation: the collection neither measures nor validates it"
         source.add_comment(KEPT, source.find_place(line, "Gres"), "Gres", why, "NodeName", subject)
     others: dict[str, Any] = {}
     for key, text in pairs:
@@ -191,7 +191,7 @@ def drop_resource_types(source: ClusterFiles, conf: dict[str, Any], hardware: Ma
     wanted = set().union(*map(gres_names, hardware.values())) if hardware else set()
     given = {name.strip() for name in str(conf.get("GresTypes", "")).split(",") if name.strip()}
     if missing := sorted(wanted - given):
-        why = f"with {', '.join(missing)} of the nodes, which Slurm leaves out"
+        why = f"{', '.join(missing)} of the nodes is added, which Slurm has ignored"
         source.add_comment(CHANGED, "slurm.conf", "GresTypes", why, "slurm.conf")
     if given <= wanted:
         conf.pop("GresTypes", None)

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Generic resources of a node: what its Gres and its lines of gres.conf mean, and as entries of a machine type.
 
-What an entry cannot express, or would express otherwise, is kept in Slurm's words (`Gres` and `gres_conf` of a machine
-type): entries are only used if the lines that are rendered from them mean the same.
+What an entry cannot express, or would express otherwise, is kept in Slurm's notation (`Gres` and `gres_conf` of a
+machine type): entries are only used if the lines that are rendered from them mean the same.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class _Declared:
 
     def value_of(self, names: Collection[str]) -> str:
         """The part of Gres that has these names."""
-        words = (word.strip() for word in self.value.split(","))
-        return ",".join(word for word in words if word and word.partition(":")[0] in names)
+        parts = (part.strip() for part in self.value.split(","))
+        return ",".join(part for part in parts if part and part.partition(":")[0] in names)
 
     def lines_of(self, names: Collection[str]) -> list[_Line]:
         """The lines that have these names; one without a name is about GPUs."""

@@ -109,7 +109,7 @@ def adopted(
     Returns:
         `cluster`: the content of the file. `table`: lines about the hosts. `errors`: why the file is not valid.
         `comments`: what became of parameters that the file says otherwise. `differences`: what would change for Slurm.
-        `unset`: what the collection would set for parameters that the cluster does not have, in words.
+        `unset`: what the collection would set for parameters that the cluster does not have, as texts.
         `blocks`: texts of `slurm_files` that can be written as they are.
 
     Raises:
@@ -221,7 +221,7 @@ def _name_unread_accounts(cluster: Mapping[str, Any], accounting: Mapping[str, A
     """A line about accounts that were not read."""
     if "policy" in accounting or not has_accounting(cluster):
         return []
-    return [f"the accounts were not read, add them later (accounting): {accounting.get('msg', 'no answer')}"]
+    return [f"the accounts were not read, add them later (key accounting): {accounting.get('msg', 'no answer')}"]
 
 
 def _compare_sizes(hosts: _Hosts) -> list[str]:
@@ -235,14 +235,14 @@ def _compare_sizes(hosts: _Hosts) -> list[str]:
 
 def _name_tasks(found: Mapping[str, Any]) -> list[str]:
     """What a person has to do before site.yml runs."""
-    remarks = []
+    tasks = []
     package = found["package"]
     if package != DISTRIBUTION_PACKAGE:
         source = f"comes from the package {package}" if package else "was not installed from a package"
-        remarks.append(f"slurmctld {source}: replace '{UNKNOWN}' of the key packages by the source of these packages")
+        tasks.append(f"slurmctld {source}: replace '{UNKNOWN}' of the key packages by the source of these packages")
     if found["user_id"] not in (None, USER_ID):
-        remarks.append(f"slurmctld runs with the user id {found['user_id']}: set slurm_user_id to it in group_vars")
-    return remarks
+        tasks.append(f"slurmctld runs with the user id {found['user_id']}: set slurm_user_id to it in group_vars")
+    return tasks
 
 
 def _find_daemons(found: Mapping[str, Any]) -> dict[str, str]:
@@ -275,15 +275,15 @@ def _compare_size(machine: Mapping[str, Any], found: Mapping[str, Any]) -> list[
     if not hardware:
         return []
     own = {**hardware, "sockets": hardware["sockets_per_board"] * hardware["boards"]}
-    remarks = [
-        f"slurm.conf has {machine[key]} {words}, the machine has {own[key]}"
-        for key, words in _SIZES.items()
+    differences = [
+        f"slurm.conf has {machine[key]} {name}, the machine has {own[key]}"
+        for key, name in _SIZES.items()
         if own[key] != machine[key]
     ]
     memory = own["real_memory"]
     if memory and not memory * 0.8 <= machine["real_memory"] <= memory:
-        remarks.append(f"slurm.conf has RealMemory={machine['real_memory']}, the machine has {memory} MiB")
-    return remarks
+        differences.append(f"slurm.conf has RealMemory={machine['real_memory']}, the machine has {memory} MiB")
+    return differences
 
 
 def _is_block(text: str) -> bool:
@@ -313,19 +313,19 @@ def _describe_host(name: str, controllers: Sequence[str], hosts: _Hosts) -> list
         _read_fact(result, "slurm_host").get("slurm_version") or "-",
         ", ".join(_find_daemons(result)) or "-",
         ", ".join(parts) or "-",
-        _tell_fate(name, parts, hosts),
+        _describe_action(name, parts, hosts),
     ]
 
 
-def _tell_fate(name: str, parts: list[str], hosts: _Hosts) -> str:
+def _describe_action(name: str, parts: list[str], hosts: _Hosts) -> str:
     """What site.yml does with a host."""
     result = hosts.result_of(name)
-    words = ["manages the controller"] if "controller" in parts else []
+    actions = ["manages the controller"] if "controller" in parts else []
     if name in hosts.absent:
-        words.append("leaves it to Slurm (State=CLOUD or FUTURE)")
+        actions.append("leaves it to Slurm (State=CLOUD or FUTURE)")
     elif name in hosts.unmanaged:
         why = "slurmd does not run" if _read_fact(result, "slurm_host") else "not reached"
-        words.append(f"unmanaged: {'slurmd reads files of its own' if 'slurmd' in _find_daemons(result) else why}")
+        actions.append(f"unmanaged: {'slurmd reads files of its own' if 'slurmd' in _find_daemons(result) else why}")
     elif "compute node" in parts:
-        words.append("manages the node: slurmd fetches its files already, and is not restarted")
-    return ", ".join(words) or "does not touch it: the cluster file does not name it"
+        actions.append("manages the node: slurmd fetches its files already, and is not restarted")
+    return ", ".join(actions) or "does not touch it: the cluster file does not name it"

@@ -119,15 +119,17 @@ def _translate_plugstack(source: ClusterFiles) -> list[dict[str, Any]]:
     """The SPANK plugins, in their order."""
     entries: list[dict[str, Any]] = []
     for line in source.lines["plugstack.conf"]:
-        word, rest = line.pairs[0]
+        requirement, rest = line.pairs[0]
         plugin, *arguments = rest.split() or [""]
-        if word.lower() not in ("required", "optional") or not plugin:
-            source.add_comment(LEFT_OUT, line, word, "allowed: required or optional, and a plugin", "plugstack.conf")
+        if requirement.lower() not in ("required", "optional") or not plugin:
+            source.add_comment(
+                LEFT_OUT, line, requirement, "allowed: required or optional, and a plugin", "plugstack.conf"
+            )
         elif plugin in (entry["plugin"] for entry in entries):
             source.add_comment(LEFT_OUT, line, plugin, "it is there twice", "plugstack.conf")
         else:
             entry = {"plugin": plugin, **({"arguments": arguments} if arguments else {})}
-            entries.append({**entry, "required": True} if word.lower() == "required" else entry)
+            entries.append({**entry, "required": True} if requirement.lower() == "required" else entry)
     return entries
 
 
@@ -143,5 +145,5 @@ def _keep_other_files(source: ClusterFiles, conf: Mapping[str, Any]) -> dict[str
         elif name in parameters.SITE_FILES or name in scripts:
             texts[name] = whole_text(source.files, name)
         else:
-            source.add_comment(LEFT_OUT, name, name, "Slurm reads no file of this name beside slurm.conf", name)
+            source.add_comment(LEFT_OUT, name, name, "Slurm reads no file of this name next to slurm.conf", name)
     return texts

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Rules of role access: which files of the plan in slurm_access a host has, and whether it has them.
 
-The texts are equal for all hosts, so they are made once (`texts`), and the other functions get them or their digests.
+The texts are equal for all hosts, so they are rendered once (`texts`); the other functions get them or their digests.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ PATHS: Mapping[str, str] = {
 }
 """The files by the names that `access_parts` gives to hosts. Two names with one path are two texts for it."""
 
-UNPROVED = f"{KEPT_DIR}/access/undo"
-"""Here if another run was killed before a new connection had proved its change."""
+UNCONFIRMED = f"{KEPT_DIR}/access/undo"
+"""Here if another run was killed before a new connection had confirmed its change."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def paths() -> list[str]:
 
 def compared_files(host: RunHost) -> list[str]:
     """The files whose digests tell whether a host is as it should be (module slurm_host_facts); none without a plan."""
-    return [*paths(), UNPROVED] if host["slurm_access"] else []
+    return [*paths(), UNCONFIRMED] if host["slurm_access"] else []
 
 
 def packages(host: RunHost) -> list[str]:
@@ -104,8 +104,8 @@ def texts(host: RunHost) -> dict[str, str]:
     }
     keepers = [controller for controller in host["slurm_controllers"] if controller in host.play_hosts]
     if keepers:
-        former = host.of(keepers[0]).facts["known_hosts"]
-        lines = known_hosts(former, host_keys(host), addresses, hosts)
+        present = host.of(keepers[0]).facts["known_hosts"]
+        lines = known_hosts(present, host_keys(host), addresses, hosts)
         found["known_hosts"] = host.text("access", "known_hosts.j2", lines=lines)
     return {name: text for name, text in found.items() if text}
 

@@ -39,7 +39,7 @@ MUNGE_KEY = "/etc/munge/munge.key"
 FOUND_DIR = f"{KEPT_DIR}/found"
 """On a host that was taken over: the files that it had before."""
 
-MADE_FILES = (
+CREATED_FILES = (
     f"{CONF_DIR}/*.conf",
     "/etc/apt/apt.conf.d/*gpucluster-*",
     "/etc/logrotate.d/gpucluster-*",
@@ -48,10 +48,10 @@ MADE_FILES = (
     "/etc/sysusers.d/gpucluster-*",
     "/etc/tmpfiles.d/gpucluster-*",
 )
-"""What site.yml has made on the hosts of a cluster that is given back. Features that were added since are removed by
+"""What site.yml has created on the hosts of a cluster that is given back. Features that were added since are removed by
 their keys, before."""
 
-MADE_DIRECTORIES = (KEPT_DIR, "/run/gpucluster-slurm")
+CREATED_DIRECTORIES = (KEPT_DIR, "/run/gpucluster-slurm")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def objections(host: RunHost) -> list[str]:
         [name for name in host if name.startswith("adopt_")],
     )
     directory = str(host["adopt_dir"])
-    return found if os.path.isdir(directory) else [*found, f"adopt_dir: {directory} is no directory"]
+    return found if os.path.isdir(directory) else [*found, f"adopt_dir: {directory} is not a directory"]
 
 
 def _survey(host: RunHost) -> dict[str, dict[str, Any]]:
@@ -98,7 +98,7 @@ def source(host: RunHost) -> str:
 
 
 def result(host: RunHost) -> dict[str, Any]:
-    """The content of the cluster file, and all notes about it.
+    """The content of the cluster file, and all comments on it.
 
     Raises:
         ValueError: a file cannot be read, or the version of Slurm is not known.
@@ -121,7 +121,7 @@ def lines(host: RunHost) -> list[str]:
     return [*found["table"], "", *found["remarks"], *found["comments"], *found["differences"]]
 
 
-def unproved(host: RunHost) -> list[str]:
+def result_errors(host: RunHost) -> list[str]:
     """Why the cluster file would not be valid, or would mean something else."""
     found = kept_result(host)
     return [*found["errors"], *found["unexplained"]]
@@ -135,7 +135,7 @@ def file(host: RunHost) -> str:
 def file_objection(host: RunHost) -> str:
     """Why the cluster file is not written; empty if it is."""
     path = file(host)
-    return f"{path}: there already, and stays as it is; give another adopt_dir" if os.path.exists(path) else ""
+    return f"{path} exists already and is not overwritten; set another adopt_dir" if os.path.exists(path) else ""
 
 
 def text(host: RunHost) -> str:
@@ -179,10 +179,10 @@ def compared_keys(host: RunHost) -> list[dict[str, str]]:
 
 
 def return_options(host: RunHost) -> ReturnOptions:
-    """How a host gets its former files back."""
+    """How a host gets its own files back."""
     return ReturnOptions(
-        files=[*MADE_FILES],
+        files=[*CREATED_FILES],
         restored={"kept": FOUND_DIR, "path": CONF_DIR},
-        directories=[*MADE_DIRECTORIES],
+        directories=[*CREATED_DIRECTORIES],
         parts=[{"path": "/etc/hosts", "marker": hosts_marker(host)}],
     )

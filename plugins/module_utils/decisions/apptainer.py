@@ -43,9 +43,9 @@ def objections(host: RunHost) -> list[str]:
 
 def wrong_user_ids(ids: Iterable[Any]) -> list[str]:
     """What is no user id, and ids of users that cannot have subordinate ids."""
-    words = [str(word) for word in ids]
-    numbers = [part for word in words for part in word.split("-") if part.isdecimal()]
-    return [word for word in words if not USER_IDS.match(word)] + [
+    ranges = [str(entry) for entry in ids]
+    numbers = [part for entry in ranges for part in entry.split("-") if part.isdecimal()]
+    return [entry for entry in ranges if not USER_IDS.match(entry)] + [
         str(int(number)) for number in numbers if int(number) > LAST_USER_ID
     ]
 
@@ -126,7 +126,7 @@ def directive_text(value: Any) -> str:
 
 
 def profile_text(host: RunHost) -> str:
-    """The directories of a user, made at a login."""
+    """The directories of a user, created at a login."""
     wanted = {"CACHEDIR": host["apptainer_cache_dir"], "TMPDIR": host["apptainer_tmp_dir"]}
     directories = {
         name: path.replace("%h", "$HOME").replace("%U", "$(id -u)").replace("%u", "$(id -un)")
@@ -139,7 +139,7 @@ def profile_text(host: RunHost) -> str:
 def subordinate_ids(host: RunHost) -> str:
     """The lines of /etc/subuid and /etc/subgid: the ids of user N start at N x 65536, the same on every host."""
     lines = []
-    for word in host["apptainer_fakeroot_uids"]:
-        ends = [int(number) for number in str(word).split("-")]
+    for entry in host["apptainer_fakeroot_uids"]:
+        ends = [int(number) for number in str(entry).split("-")]
         lines += [f"{uid}:{uid * 65536}:65536\n" for uid in range(ends[0], ends[-1] + 1)]
     return "".join(lines)

@@ -39,12 +39,12 @@ class BackupService:
 
 
 def hosts_of_age(run: RunHost) -> list[str] | str:
-    """The hosts whose last backup is looked at; Ansible's pattern for no hosts without backups.
+    """The hosts whose last backup is checked; Ansible's pattern for no hosts without backups.
 
-    The playbook validate has no look, and takes the hosts from the variables. A play has no variables of a host.
+    The playbook validate gathers no facts, and takes the hosts from the variables. A play has no variables of a host.
     """
-    if looked := run.members("slurm_needs_backup"):
-        return looked
+    if hosts := run.members("slurm_needs_backup"):
+        return hosts
     controllers = run.members("slurm_controller")
     known = controllers or run.members("slurm_cluster")
     # ansible-playbook --list-tasks has no variables of hosts.
@@ -156,11 +156,11 @@ def _environment(host: RunHost) -> list[dict[str, Any]]:
     return [{"path": ENVIRONMENT, "secret": secret, "mode": "0600", "loaded": False}]
 
 
-# -- a backup that is made now ----------------------------------------------------------------------------------------
+# -- a backup on demand -----------------------------------------------------------------------------------------------
 
 
 def saved_parts(host: RunHost) -> list[str]:
-    """What the host would save, in words."""
+    """The names of what the host would save."""
     wanted = settings(host)
     parts = []
     if host.name == host["slurm_database"]:
@@ -174,10 +174,10 @@ def results(host: RunHost) -> list[dict[str, Any]]:
     """What `slurm-backup run` and `slurm-backup verify` said on the hosts of this play."""
     found = []
     for name in host.play_hosts:
-        made = (host.of(name).get("__backup_run") or {}).get("stdout")
-        if made is not None:
-            proved = (host.of(name).get("__backup_verified") or {}).get("stdout", '{"verified": []}')
-            found.append({**json.loads(made), **json.loads(proved)})
+        saved = (host.of(name).get("__backup_run") or {}).get("stdout")
+        if saved is not None:
+            verified = (host.of(name).get("__backup_verified") or {}).get("stdout", '{"verified": []}')
+            found.append({**json.loads(saved), **json.loads(verified)})
     return found
 
 

@@ -43,7 +43,7 @@ class Profile:
     job_user: str = "root"
     """Who submits the jobs by which the collection checks the cluster."""
     logs: str = "0755"
-    """The mode of the directory of the logs. The file in which slurmctld notes all jobs is there, and slurmctld gives
+    """The mode of the directory of the logs. The file in which slurmctld lists all jobs is there, and slurmctld gives
     it the mode 0644 at each start (src/plugins/jobcomp/filetxt)."""
 
 
@@ -130,7 +130,7 @@ def conf_servers(host: RunHost) -> list[str]:
 
 
 def cluster_members(host: RunHost) -> dict[str, list[str]]:
-    """The hosts that words in `hosts` of an entry of slurm_storage stand for."""
+    """The hosts that the names in `hosts` of an entry of slurm_storage stand for."""
     groups = host["groups"]
     return {
         "all": list(groups.get("slurm_cluster", groups["all"])),

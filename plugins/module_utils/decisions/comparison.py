@@ -117,7 +117,7 @@ def unreached(host: RunHost) -> list[str]:
 def left_out(host: RunHost) -> list[str]:
     """Hosts that were not reached, for a person."""
     away = unreached(host)
-    return [f"Not reached, and left out of this run: {fold(away)}"] if away else []
+    return [f"Hosts that were not reached are left out of this run: {fold(away)}"] if away else []
 
 
 def other_cluster(host: RunHost, answers: Mapping[str, Answer]) -> str:
@@ -173,8 +173,8 @@ def unreached_controller(host: RunHost) -> str:
     if controller not in unreached(host) or {*host["ansible_run_tags"]} <= {"base", "people"}:
         return ""
     return (
-        f"Nothing was changed: {controller}, the controller that serves, was not reached, and the other hosts depend "
-        "on it. Run again when it is there, or with --tags base or people, which do not need it."
+        f"Nothing was changed: the serving controller {controller} was not reached, and the other hosts depend on it. "
+        "Run again when it answers, or with --tags base or people, which do not need it."
     )
 
 
@@ -304,9 +304,9 @@ def services_with_work(host: RunHost, answers: Mapping[str, Answer]) -> dict[str
     Stages that change something which slurmctld or slurmd depends on let the run compare these again
     (`controllers_again`, `nodes_again`).
     """
-    made = facts_of(answers, "made")
-    controllers = {name: made[name] for name in made if name in host["slurm_controllers"]}
-    nodes = {name: made[name] for name in made if name in host.members("slurm_compute")}
+    records = facts_of(answers, "made")
+    controllers = {name: records[name] for name in records if name in host["slurm_controllers"]}
+    nodes = {name: records[name] for name in records if name in host.members("slurm_compute")}
     compute = {*slurm_health.hosts_with_work(host, nodes), *slurmd.hosts_with_work(host, nodes)}
     return {
         "munge": munge.hosts_with_work(host, answers),
@@ -317,15 +317,15 @@ def services_with_work(host: RunHost, answers: Mapping[str, Answer]) -> dict[str
 
 def controllers_again(host: RunHost) -> list[str]:
     """The controllers with work after the stages that slurmctld's configuration depends on."""
-    return slurmctld.hosts_with_work(host, made_on(host, "slurm_controller"))
+    return slurmctld.hosts_with_work(host, records_on(host, "slurm_controller"))
 
 
 def nodes_again(host: RunHost) -> list[str]:
     """The compute nodes with work after the stages that slurmd depends on."""
-    return slurmd.hosts_with_work(host, made_on(host, "slurm_compute"))
+    return slurmd.hosts_with_work(host, records_on(host, "slurm_compute"))
 
 
-def made_on(host: RunHost, group: str) -> dict[str, Any]:
+def records_on(host: RunHost, group: str) -> dict[str, Any]:
     """The checksums that modules have recorded on the hosts of a group, by host of this play."""
     members = {*host.members(group)}
     return {name: host.of(name).facts["made"] for name in host.play_hosts if name in members}

@@ -37,8 +37,8 @@ def needs_profile(host: RunHost, profile: str) -> bool:
 
 def profile_objections(host: RunHost, profile: str) -> list[str]:
     """Why AppArmor does not let a program make containers, after the installation of its packages."""
-    look: Mapping[str, Any] = host["__slurm_apparmor_facts"]
-    state = look["ansible_facts"]["slurm_host"]["profiles"][profile]
+    result: Mapping[str, Any] = host["__slurm_apparmor_facts"]
+    state = result["ansible_facts"]["slurm_host"]["profiles"][profile]
     if state == "loaded":
         return []
     file = f"/etc/apparmor.d/{profile}"

@@ -16,26 +16,28 @@ def is_controller(host: RunHost) -> bool:
     return host.name in host.members("slurm_controller")
 
 
-def server_looks(host: RunHost) -> dict[str, dict[str, Any]]:
-    """The looks at the controllers and the database host. A host outside of --limit has none."""
-    return _looks(host, [*host.members("slurm_controller"), *host.members("slurm_database")], "__doctor_server_facts")
+def server_facts(host: RunHost) -> dict[str, dict[str, Any]]:
+    """The facts of the controllers and the database host. A host outside of --limit has none."""
+    return _registered_results(
+        host, [*host.members("slurm_controller"), *host.members("slurm_database")], "__doctor_server_facts"
+    )
 
 
-def node_looks(host: RunHost) -> dict[str, dict[str, Any]]:
-    """The looks at the hosts of the nodes that are not well."""
-    return _looks(host, host.members("slurm_needs_doctor"), "__doctor_node_facts")
+def node_facts(host: RunHost) -> dict[str, dict[str, Any]]:
+    """The facts of the hosts of the nodes that are not well."""
+    return _registered_results(host, host.members("slurm_needs_doctor"), "__doctor_node_facts")
 
 
-def _looks(host: RunHost, names: list[str], result: str) -> dict[str, dict[str, Any]]:
+def _registered_results(host: RunHost, names: list[str], result: str) -> dict[str, dict[str, Any]]:
     """A registered result, by the hosts that have it."""
-    looks = {name: host.of(name).get(result) for name in dict.fromkeys(names)}
-    return {name: look for name, look in looks.items() if look}
+    results = {name: host.of(name).get(result) for name in dict.fromkeys(names)}
+    return {name: found for name, found in results.items() if found}
 
 
 def serving(host: RunHost) -> str:
     """The controller that serves; empty if none answers."""
-    looks = server_looks(host)
-    return next((name for name, look in looks.items() if look.get("cluster", {}).get("answers")), "")
+    servers = server_facts(host)
+    return next((name for name, facts in servers.items() if facts.get("cluster", {}).get("answers")), "")
 
 
 def sick_nodes(host: RunHost) -> list[dict[str, Any]]:
@@ -54,14 +56,14 @@ def node_options(host: RunHost) -> dict[str, Any]:
 
 def _answer(host: RunHost) -> dict[str, Any]:
     """The answer of the serving controller; empty if none answers."""
-    return server_looks(host).get(serving(host), {})
+    return server_facts(host).get(serving(host), {})
 
 
 def conclusions(host: RunHost) -> dict[str, Any]:
     """The diagnosis: findings, their table, and the safe repairs."""
     return diagnosis.diagnosis(
-        server_looks(host),
-        node_looks(host),
+        server_facts(host),
+        node_facts(host),
         host["groups"]["all"],
         host.members("slurm_controller"),
         host.members("slurm_database"),
@@ -70,7 +72,7 @@ def conclusions(host: RunHost) -> dict[str, Any]:
 
 
 def _repairs(host: RunHost) -> str:
-    """What becomes of the repairs, in words."""
+    """A text about what becomes of the repairs."""
     if not host.flag("doctor", "doctor_repair"):
         return "-e doctor_repair=true does this"
     return "a run without --check does this" if host.check_mode else "this run has done it"

@@ -83,7 +83,7 @@ def directories(host: RunHost) -> dict[str, str]:
     return {kind: str(host[f"enroot_{kind}_dir"]) for kind in ("runtime", "cache", "data", "config", "temp")}
 
 
-def made(host: RunHost) -> list[str]:
+def created_directories(host: RunHost) -> list[str]:
     """Directories that the prolog makes.
 
     It makes none in homes, because root may have no right to write to a file server.
@@ -96,7 +96,7 @@ def cleaned(host: RunHost) -> list[str]:
     if is_login(host):
         return []
     kept = [path for kind, path in directories(host).items() if kind not in host["enroot_clean"]]
-    return [path for path in made(host) if path not in kept]
+    return [path for path in created_directories(host) if path not in kept]
 
 
 def is_login(host: RunHost) -> bool:
@@ -106,7 +106,7 @@ def is_login(host: RunHost) -> bool:
 
 def parents(host: RunHost) -> list[str]:
     """The parents of the directories that the prolog makes."""
-    return unique(os.path.dirname(path) for path in made(host))
+    return unique(os.path.dirname(path) for path in created_directories(host))
 
 
 def parent_mode(host: RunHost) -> str:
@@ -144,7 +144,7 @@ def for_user(path: str) -> str:
 def objections(host: RunHost) -> list[str]:
     """Why settings do not work."""
     found = []
-    if wrong := [path for path in made(host) if not OF_A_USER.match(path)]:
+    if wrong := [path for path in created_directories(host) if not OF_A_USER.match(path)]:
         found.append(
             f"enroot's directories: found {', '.join(wrong)}, allowed: below %h, or a path that ends in a part with %U "
             "or %u, such as /run/enroot/%U"
@@ -267,7 +267,7 @@ def clean_text(host: RunHost) -> str:
 
 def prolog_text(host: RunHost) -> str:
     """The prolog, which makes the directories of a job's user."""
-    paths = [for_root(path) for path in made(host)]
+    paths = [for_root(path) for path in created_directories(host)]
     return host.text("enroot", "prolog.sh.j2", lock=lock(), directories=paths)
 
 

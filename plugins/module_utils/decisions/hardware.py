@@ -86,12 +86,12 @@ def registration_errors(
     conf, scripts = cluster["slurm_conf"], site_scripts(cluster)
     machines = {name: answers[name]["slurm_hardware"] for name in measured}
     found = check_registration(machines, cluster["slurm_nodes"], cluster["slurm_hardware_types"], conf)
-    looked: dict[str, Any] = {}
+    checked: dict[str, Any] = {}
     if scripts or programs(conf, WITH_PROGRAMS):
         facts = {name: answers.get(name, {}).get("slurm_host") or {} for name in cluster.members("slurm_cluster")}
-        looked = {name: own for name, own in facts.items() if "programs" in own}
+        checked = {name: own for name, own in facts.items() if "programs" in own}
     unprepared = cluster.members("slurm_needs_packages")
-    return Registration(found["odd"], found["refused"] + program_errors(conf, looked, unprepared, scripts))
+    return Registration(found["odd"], found["refused"] + program_errors(conf, checked, unprepared, scripts))
 
 
 def measured_hosts(host: RunHost) -> list[str]:
@@ -124,6 +124,6 @@ def discovery(host: RunHost, known: Mapping[str, Any]) -> Discovery:
 
 
 def not_measured(host: RunHost) -> list[str]:
-    """The remark about hosts that were not reached."""
+    """The message about hosts that were not reached."""
     names = sorted((name for name in host.all_play_hosts if name not in host.play_hosts), key=str.lower)
-    return [f"Not measured, with the entry that they had: {fold(names)}"] if names else []
+    return [f"Hosts that were not measured keep their entry: {fold(names)}"] if names else []

@@ -36,10 +36,10 @@ are made on every host, and at each boot by systemd-tmpfiles. `closed`: nothing 
 
 def directories(host: RunHost) -> list[Directory]:
     """All directories of a host."""
-    return made_at_boot(host) + OF_PROGRAMS + of_controllers(host) + written_by_slurm(host) + chosen(host)
+    return created_at_boot(host) + OF_PROGRAMS + of_controllers(host) + written_by_slurm(host) + chosen(host)
 
 
-def made_at_boot(host: RunHost) -> list[Directory]:
+def created_at_boot(host: RunHost) -> list[Directory]:
     """Directories that every host needs."""
     owner, user = slurm_user(host), profile(host).job_user
     always: list[Directory] = [

@@ -23,7 +23,7 @@ PASSWORD = "/etc/gpucluster-slurm/mail/password"
 
 PROGRAM = Path(__file__).parents[3] / "roles/slurmctld/files/mail.py"
 
-REMARK = "Slurm sends no mail: --mail-type has no effect until slurm_mail names a relay (cluster file, key mail)."
+NO_MAIL = "Slurm sends no mail: --mail-type has no effect until slurm_mail names a relay (cluster file, key mail)."
 
 
 def has_password(host: RunHost) -> bool:
@@ -36,11 +36,11 @@ def files(host: RunHost) -> list[dict[str, Any]]:
     if not host["slurm_mail"]:
         return []
     program = host.text("slurmctld", "mail.py.j2", program=PROGRAM.read_text(encoding="utf-8").rstrip())
-    made = [
+    files = [
         {"path": MAIL_PROGRAM, "content": program, "mode": "0755", "loaded": False},
         {"path": SETTINGS, "content": settings(host), "loaded": False},
     ]
-    return [*made, password(host)] if has_password(host) else made
+    return [*files, password(host)] if has_password(host) else files
 
 
 def absent(host: RunHost) -> list[str]:
@@ -72,10 +72,10 @@ def password(host: RunHost) -> dict[str, Any]:
     return {"path": PASSWORD, "secret": secret, "owner": slurm_user(host), "mode": "0400", "loaded": False}
 
 
-def remarks(host: RunHost) -> list[str]:
+def warnings(host: RunHost) -> list[str]:
     """Said by the run that installs the controller, or that leaves Slurm without mail."""
     if not serves(host) or host["slurm_mail"] or "MailProg" in host["slurm_conf"]:
         return []
     plan = (host.get("__slurmctld_config") or {}).get("plan") or []
     changed = any(line["what"] == "slurm.conf MailProg" for line in plan)
-    return [REMARK] if changed or KEPT_CONF not in host.facts["files"] else []
+    return [NO_MAIL] if changed or KEPT_CONF not in host.facts["files"] else []

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import (
-    is_settled,
+    is_unchanged,
     options_digest,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MARIADB_SOCKET
@@ -23,8 +23,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written i
 FILE = f"/etc/mysql/mariadb.conf.d/{defaults.MARIADB}"
 """MariaDB reads the files of this directory in the order of their names, and the last value wins."""
 
-FORMER_FILE = "/etc/mysql/mariadb.conf.d/90-gpucluster-slurm.cnf"
-"""The former name, which lost to a file such as 99-site.cnf."""
+PREVIOUS_FILE = "/etc/mysql/mariadb.conf.d/90-gpucluster-slurm.cnf"
+"""The previous name, which lost to a file such as 99-site.cnf."""
 
 LOCAL = "('localhost', '127.0.0.1', '::1')"
 
@@ -36,13 +36,13 @@ QUESTIONS = {
     ),
     "test_database": "SELECT schema_name AS name FROM information_schema.schemata WHERE schema_name = 'test'",
     "powerful_users": (
-        "SELECT CONCAT(user, '@', host) AS words FROM mysql.user "
+        "SELECT CONCAT(user, '@', host) AS message FROM mysql.user "
         f"WHERE is_role = 'N' AND super_priv = 'Y' AND user NOT IN ('', 'root') AND host NOT IN {LOCAL}"
     ),
     # Such a database reads from the disk.
     "large": (
         "SELECT CONCAT('database ', table_schema, ' has ', ROUND(SUM(data_length + index_length) / 1048576), "
-        "' MiB, more than innodb_buffer_pool_size (', ROUND(@@innodb_buffer_pool_size / 1048576), ' MiB)') AS words "
+        "' MiB, more than innodb_buffer_pool_size (', ROUND(@@innodb_buffer_pool_size / 1048576), ' MiB)') AS message "
         "FROM information_schema.tables "
         "WHERE table_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys') "
         "GROUP BY table_schema HAVING SUM(data_length + index_length) > @@innodb_buffer_pool_size"
@@ -50,14 +50,14 @@ QUESTIONS = {
     # A slow query makes users of sacct wait, and slurmdbd.
     "slow": (
         "SELECT CONCAT(slow.variable_value, ' queries took longer than ', ROUND(@@long_query_time), ' s in the ', "
-        "CEILING(uptime.variable_value / 3600), ' hours since MariaDB started') AS words "
+        "CEILING(uptime.variable_value / 3600), ' hours since MariaDB started') AS message "
         "FROM information_schema.global_status AS slow JOIN information_schema.global_status AS uptime "
         "WHERE slow.variable_name = 'SLOW_QUERIES' AND uptime.variable_name = 'UPTIME' "
         "AND slow.variable_value > 10 AND slow.variable_value > uptime.variable_value / 3600"
     ),
     "overridden": (
         "SELECT CONCAT(LOWER(variable_name), ' is ', global_value, ', from ', "
-        "COALESCE(global_value_path, 'the command line')) AS words "
+        "COALESCE(global_value_path, 'the command line')) AS message "
         "FROM information_schema.system_variables WHERE variable_name IN ('{variables}') "
         f"AND global_value_origin IN ('CONFIG', 'COMMAND-LINE') AND COALESCE(global_value_path, '') <> '{FILE}'"
     ),
@@ -73,7 +73,7 @@ class MariadbService:
     files: list[dict[str, Any]]
     absent: list[str]
     digest: str
-    settled: bool
+    unchanged: bool
     """Whether the host has MariaDB as the last run has left it."""
 
 
@@ -104,8 +104,8 @@ def service(host: RunHost) -> MariadbService:
     """How MariaDB runs on this host."""
     lines = {key: written(value, "mariadb") for key, value in settings(host).items()}
     files = [{"path": FILE, "content": host.text("mariadb", "slurm.cnf.j2", lines=lines)}]
-    digest = options_digest([files, FORMER_FILE])
-    return MariadbService(files, [FORMER_FILE], digest, is_settled(host, "mariadb", digest))
+    digest = options_digest([files, PREVIOUS_FILE])
+    return MariadbService(files, [PREVIOUS_FILE], digest, is_unchanged(host, "mariadb", digest))
 
 
 def lacks_package(host: RunHost) -> bool:
@@ -138,14 +138,14 @@ def findings(host: RunHost) -> MariadbFindings:
     """What the queries have found."""
     rows = dict(zip(QUESTIONS, host["__mariadb_read"]["query_result"], strict=True))
 
-    def words(*names: str) -> list[str]:
-        return [row["words"] for name in names for row in rows[name]]
+    def messages(*names: str) -> list[str]:
+        return [row["message"] for name in names for row in rows[name]]
 
     return MariadbFindings(
         insecure_users=rows["insecure_users"],
         test_database=bool(rows["test_database"]),
-        powerful_users=words("powerful_users"),
-        growth=words("large", "slow"),
-        overridden=words("overridden"),
+        powerful_users=messages("powerful_users"),
+        growth=messages("large", "slow"),
+        overridden=messages("overridden"),
         file=FILE,
     )

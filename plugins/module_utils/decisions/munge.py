@@ -73,7 +73,7 @@ def encoding(_host: RunHost) -> list[str]:
 
 
 def decoding(host: RunHost) -> dict[str, Any] | None:
-    """The proof that a host decodes a credential of the controller."""
+    """The check that a host decodes a credential of the controller."""
     controller = serving_controller(host)
     if controller in host.all_play_hosts:
         credential = (host.of(controller).get("__munge_encoded") or {}).get("proof", "")
@@ -93,7 +93,7 @@ def cluster_runs(host: RunHost) -> bool:
 def hosts_with_work(host: RunHost, answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The hosts on which munge is not as the last run has left it, in the order of the answers.
 
-    With them, the controller is one of them, whose credential proves them. Without a key on the control host, all are.
+    With them, the controller is one of them, whose credential they decode. Without a key on the control host, all are.
 
     Args:
         host: any host.

@@ -53,7 +53,7 @@ def schema(_host: RunHost) -> str:
 
 
 def objections(host: RunHost) -> list[str]:
-    """Why no cluster file can be made, before any host is reached."""
+    """Why no cluster file can be written, before any host is reached."""
     found = first_cluster_file.choice_errors(
         choices(host),
         inventory_hosts(host),
@@ -62,9 +62,9 @@ def objections(host: RunHost) -> list[str]:
     )
     path, directory = file(host), str(host["new_cluster_dir"])
     if os.path.exists(path):
-        found.append(f"{path}: there already, and stays as it is; give another new_cluster_name or new_cluster_dir")
+        found.append(f"{path} exists already and is not overwritten; set another new_cluster_name or new_cluster_dir")
     if not os.path.isdir(directory):
-        found.append(f"new_cluster_dir: {directory} is no directory")
+        found.append(f"new_cluster_dir: {directory} is not a directory")
     return found
 
 

@@ -60,7 +60,7 @@ def left_alone(host: RunHost) -> str:
         if reason := found(host.of(name)).get("reason"):
             names.setdefault(reason, []).append(name)
     reasons = sorted(names, key=str.lower)
-    return "; ".join(f"No driver: {fold(names[reason])}: {reason}" for reason in reasons)
+    return "; ".join(f"Role nvidia_driver installs no driver on {fold(names[reason])}: {reason}" for reason in reasons)
 
 
 def may_drain(host: RunHost) -> bool:
@@ -101,7 +101,7 @@ def resumes(host: RunHost) -> bool:
     return has_drained(host) and not present(host)["reboot"] and done
 
 
-def remarks(host: RunHost) -> list[str]:
+def messages(host: RunHost) -> list[str]:
     """The message to the administrator at the end."""
     plan, now = found(host), present(host)
     lines = list(now["remarks"])
@@ -109,12 +109,12 @@ def remarks(host: RunHost) -> list[str]:
         return lines
     if plan["disruptive"]:
         lines.append(
-            "Nothing is done to a driver that jobs may be using. This would be installed: " + " ".join(plan["packages"])
+            f"The driver is not changed, since jobs may be using it. To be installed: {' '.join(plan['packages'])}"
         )
     return [
         *lines,
         *now["reboot"],
-        "Say nvidia_driver_reboot=true to drain the node, wait for its jobs and reboot it.",
+        "Set nvidia_driver_reboot=true to drain the node, wait for its jobs and reboot it.",
     ]
 
 

@@ -41,8 +41,8 @@ PYXIS_DIR = "/var/lib/pyxis"
 """The runtime path of pyxis. Its default is in memory: an image of several GB would count as memory of its job, which
 Slurm would end, or fill /run."""
 
-PYXIS_FORMER_LINE = f"{KEPT_DIR}/spank_pyxis.so.line.before"
-"""On the controller: the former line of plugstack.conf, until a container has run with the plugin (role pyxis)."""
+PYXIS_PREVIOUS_LINE = f"{KEPT_DIR}/spank_pyxis.so.line.before"
+"""On the controller: the previous line of plugstack.conf, until a container has run with the plugin (role pyxis)."""
 
 APPTAINER_SOURCE = "/etc/apt/sources.list.d/gpucluster-apptainer.list"
 NVIDIA_FILES = ("/etc/modules-load.d/gpucluster-nvidia.conf", "/etc/modprobe.d/gpucluster-nvidia.conf")

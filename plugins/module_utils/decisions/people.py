@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.people.messages i
 
 WAY_OUT = "Nothing was changed. Correct the plan (users and groups), or the accounts on these hosts."
 DIRECTORY_WAY_OUT = (
-    "Nothing was changed. Slurm needs the same ids on every host: look for local users of these names (/etc/passwd), "
+    "Nothing was changed. Slurm needs the same ids on every host: check for local users of these names (/etc/passwd), "
     "and compare the settings of the directory's client, such as the ranges of ids in sssd.conf."
 )
 
@@ -29,7 +29,7 @@ def conflicts(host: RunHost) -> list[str]:
     return [*found, WAY_OUT] if found else []
 
 
-def remarks(host: RunHost) -> list[str]:
+def warnings(host: RunHost) -> list[str]:
     """Users who leave, and what stays of them on the hosts of this play."""
     return _said(host, "__people_applied", "remarks")
 

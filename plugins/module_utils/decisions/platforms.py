@@ -48,7 +48,7 @@ class PackageSource:
     """The packages that have the units of daemons. A host with such a package shows in check mode what a run would
     change on the daemon, whatever other packages it lacks."""
     plugins: Mapping[str, tuple[str, ...]]
-    """Names by the word of AutoDetect that needs them; these packages have versions of their own."""
+    """Names by the method of AutoDetect that needs them; these packages have versions of their own."""
     version: str
     """The package on which all others depend in its own version, so that its version is theirs."""
     hold: tuple[str, ...]
@@ -108,7 +108,7 @@ class Release:
     """Directories in which the daemons can write their PID files (RuntimeDirectory of the units; older units make no
     directories)."""
     autodetect: tuple[str, ...]
-    """Methods by which slurmd can find GPUs (gres.conf(5)); with another word it would find none."""
+    """Methods by which slurmd can find GPUs (gres.conf(5)); with another method it would find none."""
     namespaces: bool
     """Whether NamespaceType has replaced JobContainerType."""
 

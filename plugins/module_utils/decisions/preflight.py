@@ -172,7 +172,7 @@ def _objections(host: RunHost) -> Iterator[str]:
     nodes = {name for entry in host["slurm_nodes"] for name in expand(entry["hosts"])}
     if undeclared := without(host.members("slurm_compute"), nodes):
         names = ", ".join(sorted(undeclared, key=str.lower))
-        yield f"in the group slurm_compute, but in no entry of slurm_nodes: {names}"
+        yield f"slurm_nodes has no entry for these hosts of the group slurm_compute: {names}"
 
 
 def policy_values(host: RunHost) -> dict[str, Any]:
@@ -257,28 +257,28 @@ def line_errors(host: RunHost) -> list[str]:
     return []
 
 
-# -- remarks ---------------------------------------------------------------------------------------------------------
+# -- warnings --------------------------------------------------------------------------------------------------------
 
 
-def remarks(host: RunHost) -> list[str]:
+def warnings(host: RunHost) -> list[str]:
     """What a person should know about the variables of a cluster that can run."""
-    return list(_remarks(host))
+    return list(_warnings(host))
 
 
-def _remarks(host: RunHost) -> Iterator[str]:
-    yield from suspended_remarks(host)
-    if remark := storage_warning(host["slurm_storage"], cluster_members(host), host["slurm_people"]):
-        yield remark
+def _warnings(host: RunHost) -> Iterator[str]:
+    yield from suspended_warnings(host)
+    if warning := storage_warning(host["slurm_storage"], cluster_members(host), host["slurm_people"]):
+        yield warning
     target, hosts = host["slurm_backup"].get("target", ""), backup_hosts(host)
     if target.startswith("/") and len(hosts) > 1:
         yield (
-            f"slurm_backup.target is the directory {target}: {fold(hosts)} need the same file system there, which is "
-            "lost with none of them"
+            f"slurm_backup.target is the directory {target}: {fold(hosts)} need the same file system there, which "
+            "must not be lost with any of them"
         )
     yield from script_warnings(host["slurm_prologs"], host["slurm_epilogs"])
 
 
-def suspended_remarks(host: RunHost) -> Iterator[str]:
+def suspended_warnings(host: RunHost) -> Iterator[str]:
     """Where Slurm does not keep out users who are suspended."""
     users = host["slurm_people"].get("users", [])
     suspended = ", ".join(user["name"] for user in users if user.get("state") == "suspended")
@@ -303,5 +303,5 @@ def closed_ports(host: RunHost) -> list[str]:
     """
     opened = {name: host.of(name).facts["ufw"] for name in host.play_hosts}
     conf = {"SrunPortRange": SRUN_PORTS, **host["slurm_conf"]}
-    remark = firewall_warning(opened, model(host) | {"slurm_conf": conf})
-    return remark.split("\n") if remark else []
+    warning = firewall_warning(opened, model(host) | {"slurm_conf": conf})
+    return warning.split("\n") if warning else []

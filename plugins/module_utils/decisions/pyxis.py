@@ -24,7 +24,7 @@ OPTION = "--container-image"
 """The option of srun that the plugin adds."""
 
 OF_PYXIS = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY")
-"""States of a job that has run in a container in vain. A job that was refused, waits or still runs proves nothing."""
+"""States of a job that has run in a container in vain. A job that was refused, waits or still runs tells nothing."""
 
 
 # -- the package -----------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def plugin_arguments(host: RunHost) -> list[str]:
     as memory of its job, which Slurm would end, or fill /run.
     """
     wanted = list(host.option("pyxis", "pyxis_arguments"))
-    own = [] if any(str(word).startswith("runtime_path=") for word in wanted) else [f"runtime_path={PYXIS_DIR}"]
+    own = [] if any(str(argument).startswith("runtime_path=") for argument in wanted) else [f"runtime_path={PYXIS_DIR}"]
     return own + wanted
 
 
@@ -132,30 +132,30 @@ def makes_optional(host: RunHost) -> bool:
 
 
 def optional_line(host: RunHost) -> str:
-    """The former line, optional instead of required."""
-    former: str = host["__pyxis_record"]["former_line"]
-    return re.sub("^required", "optional", former)
+    """The previous line, optional instead of required."""
+    previous: str = host["__pyxis_record"]["former_line"]
+    return re.sub("^required", "optional", previous)
 
 
-# -- the proof -------------------------------------------------------------------------------------------------------
+# -- the check -------------------------------------------------------------------------------------------------------
 
 
-def needs_proof(host: RunHost) -> bool:
+def needs_check(host: RunHost) -> bool:
     """Whether a container has to run, because a host of the play has another plugin, or plugstack.conf another line."""
-    notes = [host.get("__pyxis_record"), *(host.of(name).get("__pyxis_plugin") for name in host.play_hosts)]
-    return not host.check_mode and any(bool((note or {}).get("unproven")) for note in notes)
+    results = [host.get("__pyxis_record"), *(host.of(name).get("__pyxis_plugin") for name in host.play_hosts)]
+    return not host.check_mode and any(bool((result or {}).get("unproven")) for result in results)
 
 
 def has_options(host: RunHost) -> bool:
     """Whether srun of this host has the options of containers.
 
-    Where another plugin is to be proved, it may lack them: then the role restores the former one, and fails with that.
+    Where another plugin is to be checked, it may lack them: then the role restores the previous one and fails.
     """
-    return OPTION in host["__pyxis_help"]["stdout"] or needs_proof(host)
+    return OPTION in host["__pyxis_help"]["stdout"] or needs_check(host)
 
 
 @dataclass(frozen=True)
-class ProofJob:
+class CheckJob:
     """Options of slurm_job for a container on a node of each machine type."""
 
     jobs: list[dict[str, Any]]
@@ -164,7 +164,7 @@ class ProofJob:
     user: str
 
 
-def proof_job(host: RunHost) -> ProofJob:
+def check_job(host: RunHost) -> CheckJob:
     """The job on the nodes of the play, or on all nodes if it has none."""
     compute, user = host.members("slurm_compute"), profile(host).job_user
     jobs = container_jobs(
@@ -174,50 +174,54 @@ def proof_job(host: RunHost) -> ProofJob:
         host["slurm_conf"],
         [name for name in compute if name in host.play_hosts] or compute,
     )
-    return ProofJob(jobs, f"{'/run/gpucluster-slurm-pyxis' if user == 'root' else f'{JOB_DIR}/pyxis'}.log", user)
+    return CheckJob(jobs, f"{'/run/gpucluster-slurm-pyxis' if user == 'root' else f'{JOB_DIR}/pyxis'}.log", user)
 
 
 @dataclass(frozen=True)
-class ContainerProof:
-    """What the jobs and srun's options have proved, for the whole play."""
+class ContainerCheck:
+    """What the jobs and srun's options have shown, for the whole play."""
 
     needed: bool
     broken: bool
-    """Whether the former plugin and line are restored."""
+    """Whether the previous plugin and line are restored."""
     proven: bool
     """Whether a container has run."""
     remark: str
-    """Why no container was tried; empty if one was."""
+    """Why no container has run on a machine type; empty if one has on each."""
     log_host: str
     """The compute node that has the output of the failed job; empty without one. The host that ran the job names it."""
 
 
-def proof(host: RunHost) -> ContainerProof:
+def check_result(host: RunHost) -> ContainerCheck:
     """What is known after the jobs."""
-    jobs, needed = jobs_of_proof(host), needs_proof(host)
+    jobs, needed = check_jobs(host), needs_check(host)
     broken = lacks_options(host) or any(job["state"] in OF_PYXIS for job in jobs)
     proven = not broken and any(job["ok"] for job in jobs)
     waiting = "; ".join(f"the job {job['message']}" for job in jobs if not job["ok"])
     node = failed_job(host)["nodes"]
-    return ContainerProof(
+    return ContainerCheck(
         needed=needed,
         broken=broken,
         proven=proven,
-        remark=unproved(host, waiting, proven) if needed and waiting and not broken else "",
+        remark=unverified_message(host, waiting, proven) if needed and waiting and not broken else "",
         log_host=node if node in host.members("slurm_compute") else "",
     )
 
 
-def unproved(host: RunHost, waiting: str, proven: bool) -> str:
-    """The remark on jobs that have proved nothing."""
-    later = "" if proven else "The next run tries again."
-    if not proven and host.flag("pyxis", "pyxis_required"):
-        later += " Until then the plugin is optional: the command of a container that does not start runs on the host."
-    return f"pyxis is not proven: {waiting}. {later}"
+def unverified_message(host: RunHost, waiting: str, proven: bool) -> str:
+    """The message about jobs that have not run in a container."""
+    if proven:
+        return f"pyxis is not verified on all machine types: {waiting}."
+    if host.flag("pyxis", "pyxis_required"):
+        return (
+            f"pyxis is not verified: {waiting}. The next run tries again. Until then the plugin is optional: the "
+            "command of a container that does not start runs on the host."
+        )
+    return f"pyxis is not verified: {waiting}. The next run tries again."
 
 
-def jobs_of_proof(host: RunHost) -> list[dict[str, Any]]:
-    """The jobs of the proof; one that has not run if there is none."""
+def check_jobs(host: RunHost) -> list[dict[str, Any]]:
+    """The jobs of the check; one that has not run if there is none."""
     run = host.get("__pyxis_run") or {}
     message = run.get("msg", "has not run")
     return run.get("jobs") or [{"name": "pyxis", "state": "", "ok": False, "nodes": "", "message": message}]
@@ -225,7 +229,7 @@ def jobs_of_proof(host: RunHost) -> list[dict[str, Any]]:
 
 def failed_job(host: RunHost) -> dict[str, Any]:
     """The first job that has failed, or else the first one."""
-    jobs = jobs_of_proof(host)
+    jobs = check_jobs(host)
     return next((job for job in jobs if job["state"] in OF_PYXIS), jobs[0])
 
 
@@ -243,12 +247,7 @@ def lacks_options(host: RunHost) -> bool:
 
 
 def failure(host: RunHost) -> str:
-    """Why the role fails, after it has restored the former plugin and line."""
-    outcome = (
-        "and the former plugin is for another release of Slurm, so the new one stays"
-        if host["__pyxis_restored"]["unproven"]
-        else "so the former line of plugstack.conf and the former plugin are restored, or removed if there were none"
-    )
+    """Why the role fails, after it has restored the previous plugin and line."""
     if lacks_options(host):
         errors = (answer["stderr"] for answer in answers_of_srun(host) if answer["stderr"])
         reason = f"srun --help lacks --container-image: {next(errors, '')}"
@@ -256,4 +255,12 @@ def failure(host: RunHost) -> str:
         job = failed_job(host)
         reason = f"The job {job['name']} {job['message']}"
     said = (host.get("__pyxis_output") or {}).get("stdout", "")
-    return f"pyxis: no container has run after the change, {outcome}. {reason} {said}"
+    if host["__pyxis_restored"]["unproven"]:
+        return (
+            "pyxis: no container has run after the change. The new plugin stays, since the previous one is for another "
+            f"release of Slurm. {reason} {said}"
+        )
+    return (
+        "pyxis: no container has run after the change. The previous line of plugstack.conf and the previous plugin are "
+        f"restored, or removed if there were none. {reason} {said}"
+    )

@@ -40,8 +40,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
     LOG_DIR,
     MAIL_PROGRAM,
     NVIDIA_FILES,
-    PYXIS_FORMER_LINE,
     PYXIS_PLUGIN,
+    PYXIS_PREVIOUS_LINE,
     SLURMD_SETTINGS,
     UPGRADE_MARK,
 )
@@ -150,7 +150,7 @@ def files(host: RunHost) -> list[str]:
     """Files whose checksums several roles need."""
     paths = [APPTAINER_SOURCE, *file_digests(source_files(host), downloaded_files(host))]
     paths += NVIDIA_FILES if host.within("slurm_compute") else []
-    paths += [PYXIS_PLUGIN, PYXIS_FORMER_LINE] if "pyxis" in host["slurm_containers"] else []
+    paths += [PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE] if "pyxis" in host["slurm_containers"] else []
     paths += [KEPT_CONF, KEPT_LIST, KEPT_SLURMD, state_mark(host)] if is_controller(host) else []
     paths += [UPGRADE_MARK] if is_controller(host) or host.name == host["slurm_database"] else []
     paths += [SLURMD_SETTINGS, f"{CONF_DIR}/slurm.conf"] if host.within("slurm_compute") else []

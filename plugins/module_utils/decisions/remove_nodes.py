@@ -122,8 +122,8 @@ def _reachable(result: Mapping[str, Any]) -> bool:
 
 def unreached(host: RunHost) -> str:
     """The hosts that have not answered before the removal, as a hostlist."""
-    looks = _results(host, "__remove_nodes_compared")
-    return fold([node for node, look in looks.items() if not _reachable(look)])
+    results = _results(host, "__remove_nodes_compared")
+    return fold([node for node, result in results.items() if not _reachable(result)])
 
 
 def errors(host: RunHost) -> dict[str, str]:
@@ -174,7 +174,7 @@ def report(host: RunHost) -> list[str]:
             f"Not cleaned: {fold(others)}. They still have the munge key: clean them by hand (docs/admin/nodes.md), or "
             "rotate the key. Each run of site.yml names them until you confirm it"
         )
-    lines += _remarks(host)
+    lines += _unmount_messages(host)
     if not host.flag("remove_nodes", "remove_nodes_write"):
         lines.append(
             f"{cluster_file(host)} still names {nodes(host)}: change it as shown above, or run again with -e "
@@ -183,10 +183,10 @@ def report(host: RunHost) -> list[str]:
     return lines
 
 
-def _remarks(host: RunHost) -> list[str]:
+def _unmount_messages(host: RunHost) -> list[str]:
     """What a person has to unmount, each once."""
     storage = _results(host, "__remove_nodes_storage").values()
-    return list(dict.fromkeys(remark for result in storage for remark in result.get("remarks") or []))
+    return list(dict.fromkeys(message for result in storage for message in result.get("remarks") or []))
 
 
 def failure(host: RunHost) -> str:

@@ -87,7 +87,7 @@ def _plugins(host: RunHost) -> Iterator[str]:
     distribution, missing = host.facts["distribution"], platform.missing_plugins(host)
     if {*missing} & {*BROKEN_PACKAGES.get(distribution, ())}:
         yield (
-            f"apt cannot install {', '.join(missing)} beside the present Slurm of {distribution}, and slurmd would "
+            f"apt cannot install {', '.join(missing)} with the installed Slurm of {distribution}, and slurmd would "
             "find no GPU with autodetect nvml; give the machine type file (/dev/nvidia[0-7]) instead of autodetect, or "
             "install SchedMD's packages (slurm_packages, the key packages of the cluster file)"
         )

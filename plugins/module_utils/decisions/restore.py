@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Rules of a restore (role backup): what is lost, what is put back, and which jobs that concerns.
 
-The hosts with data have looked into the backup and for their data (`slurm-backup look`), and compute nodes have named
+The hosts with data have read the backup and checked their data (`slurm-backup look`), and compute nodes have named
 their jobs. All rules read these answers.
 """
 
@@ -98,7 +98,7 @@ def objection(host: RunHost) -> str:
     if not wanted and not continues:
         database = f"{host['slurm_database']} has the database, " if host["slurm_database"] else ""
         state = f"{primary(host)} has the state of slurmctld"
-        return f"Nothing is lost: {database}{state}. What is there is never overwritten."
+        return f"Nothing is lost: {database}{state}. Existing data are never overwritten."
     unsaved = [part for part in wanted if part not in backups(host)]
     if unsaved:
         return f"{host['slurm_backup']['target']} has no backup of: {', '.join(unsaved)}"
@@ -128,20 +128,20 @@ def release(host: RunHost) -> dict[str, str]:
 
 
 def announcement(host: RunHost) -> list[str]:
-    """What is put back, and what happened between the backup and the loss, in words."""
+    """Lines about what is put back, and about what happened between the backup and the loss."""
     saved = backups(host)
     wanted = [f"from the backup: {part}, {saved[part]['time']}" for part in parts(host)]
-    return (wanted or ["all data are back; a restore that was ended goes on"]) + events(host)
+    return (wanted or ["all data are restored; an interrupted restore continues"]) + events(host)
 
 
 def events(host: RunHost) -> list[str]:
-    """What happened between the backup and the loss, in words."""
-    words = [*compared_jobs(host).get("words", []), *_later_jobs(host).get("words", [])]
+    """Lines about what happened between the backup and the loss."""
+    lines = [*compared_jobs(host).get("words", []), *_later_jobs(host).get("words", [])]
     known = running_jobs(host)
     unasked = [name for name in host.members("slurm_compute") if name not in known]
     if unasked and puts_state(host):
-        words.append(f"not reached, so that their jobs are unknown: {fold(unasked)}")
-    return words
+        lines.append(f"the jobs of these nodes are unknown, since they were not reached: {fold(unasked)}")
+    return lines
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------------
@@ -197,13 +197,13 @@ def result(host: RunHost) -> dict[str, Any]:
 
 
 def report(host: RunHost) -> list[str]:
-    """What was restored, in words."""
-    words = [part["words"] for part in restored_parts(host)] + events(host)
+    """Lines about what was restored."""
+    lines = [part["words"] for part in restored_parts(host)] + events(host)
     # sacctmgr writes a title and a question around the jobs.
     runaway = re.findall("(?m)^([0-9_+]+)[|]", (host.get("__backup_runaway") or {}).get("stdout", ""))
     if runaway:
-        words.append(
+        lines.append(
             "jobs that the database has as running and slurmctld does not know (sacctmgr show runawayjobs ends them): "
             + ", ".join(runaway)
         )
-    return words
+    return lines

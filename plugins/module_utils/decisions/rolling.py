@@ -23,8 +23,8 @@ MOST_BATCHES = 100
 WINDOW = "gpucluster_rolling_window"
 """The reservation of all nodes of the run."""
 
-PROOF_RESERVATION = "gpucluster_rolling"
-"""The reservation of the module slurm_rolling for the jobs that prove nodes."""
+CHECK_RESERVATION = "gpucluster_rolling"
+"""The reservation of the module slurm_rolling for the jobs that check nodes."""
 
 
 # -- the change -------------------------------------------------------------------------------------------------------
@@ -61,19 +61,19 @@ def _task_text(host: RunHost) -> str:
 
 
 def work(host: RunHost) -> str:
-    """What is done on each node, in words; empty if that is nothing."""
+    """A text about what is done on each node; empty if that is nothing."""
     wanted, path = host["rolling_packages"], task_file(host)
-    words = [f"packages {', '.join(wanted)}"] if wanted else []
-    words += [f"tasks of {path}"] if path else []
-    words += ["a reboot"] if reboots(host) else []
-    return ", ".join(words)
+    steps = [f"packages {', '.join(wanted)}"] if wanted else []
+    steps += [f"tasks of {path}"] if path else []
+    steps += ["a reboot"] if reboots(host) else []
+    return ", ".join(steps)
 
 
 def objection(host: RunHost) -> str:
     """Why there is no such change; empty if there is."""
     path = task_file(host)
     if not work(host):
-        return "Nothing to do: give rolling_tasks (a file of tasks), rolling_packages (a list) or rolling_reboot (true)"
+        return "Nothing to do: set rolling_tasks (a file of tasks), rolling_packages (a list) or rolling_reboot (true)"
     if path and not Path(path).is_file():
         return f"rolling_tasks: found '{host['rolling_tasks']}', allowed: a file on the control host; {path} is none"
     return ""
@@ -156,14 +156,14 @@ def results(host: RunHost) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class RollingProof:
+class RollingCheck:
     """Options of the module slurm_job."""
 
     jobs: list[dict[str, Any]]
     options: dict[str, str]
 
 
-def proof(host: RunHost) -> RollingProof:
+def check_jobs(host: RunHost) -> RollingCheck:
     """A job on each node that is back, in its first partition, with all of its GPUs."""
     jobs: dict[str, dict[str, Any]] = {}
     every = validation_jobs(
@@ -176,12 +176,12 @@ def proof(host: RunHost) -> RollingProof:
     for job in every:
         if job.get("nodelist") in host["__rolling_resumed"]["ready"]:
             jobs.setdefault(job["nodelist"], job)
-    return RollingProof([*jobs.values()], {"reservation": PROOF_RESERVATION})
+    return RollingCheck([*jobs.values()], {"reservation": CHECK_RESERVATION})
 
 
-def proven(host: RunHost) -> dict[str, str]:
+def check_results(host: RunHost) -> dict[str, str]:
     """The error of each node that is back, empty after a good job and for a node in no partition."""
-    nodes, jobs = host["__rolling_resumed"]["ready"], proof(host).jobs
+    nodes, jobs = host["__rolling_resumed"]["ready"], check_jobs(host).jobs
     run = host.get("__rolling_jobs") or {}
     if not jobs:
         return dict.fromkeys(nodes, "")
@@ -196,7 +196,7 @@ def proven(host: RunHost) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class BegunChange:
-    """What this run has noted at its beginning."""
+    """What this run has recorded at its beginning."""
 
     found: bool
     """Whether it has begun. The play of the end has other hosts, perhaps none of the nodes."""

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-TRUE_WORDS = ("1", "on", "t", "true", "y", "yes")
+TRUE_TEXTS = ("1", "on", "t", "true", "y", "yes")
 
 
 class RunHost(Mapping[str, Any]):
@@ -43,9 +43,9 @@ class RunHost(Mapping[str, Any]):
         """What a function of decisions/shared.py says for all hosts of the cluster."""
 
     def flag(self, role: str, name: str) -> bool:
-        """A variable of a role that is on or off. With `-e` it is a word, as Ansible's filter `bool` reads it."""
+        """A variable of a role that is on or off. With `-e` it is a text, as Ansible's filter `bool` reads it."""
         value = self.option(role, name)
-        return value.lower() in TRUE_WORDS if isinstance(value, str) else bool(value)
+        return value.lower() in TRUE_TEXTS if isinstance(value, str) else bool(value)
 
     @abstractmethod
     def argument_options(self, role: str) -> dict[str, Any]:
@@ -86,8 +86,8 @@ class RunHost(Mapping[str, Any]):
 
     def answer(self) -> dict[str, Any] | None:
         """The result of slurm_host_facts on this host; None before it has answered."""
-        look = self.get("__slurm_facts") or {}
-        return look if "slurm_host" in (look.get("ansible_facts") or {}) else None
+        result = self.get("__slurm_facts") or {}
+        return result if "slurm_host" in (result.get("ansible_facts") or {}) else None
 
     @property
     def facts(self) -> dict[str, Any]:

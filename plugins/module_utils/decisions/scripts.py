@@ -11,7 +11,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_hos
 
 
 def site_scripts(host: RunHost) -> dict[str, str]:
-    """The scripts of the site that hosts run, by the words that messages have for them."""
+    """The scripts of the site that hosts run, by the names that messages have for them."""
     checks = {name: script_text(host, path) for name, path in own_checks(host).items()}
     return programs.site_scripts(
         host["slurm_conf"], host["slurm_files"], host["slurm_prologs"], host["slurm_epilogs"], checks

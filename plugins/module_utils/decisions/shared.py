@@ -16,7 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, firewall, scripts, slurm_health
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import all_storage_plans, profile
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host_directories import made_at_boot
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host_directories import created_at_boot
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import JOB_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import SOURCES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -46,8 +46,8 @@ def users_text(host: RunHost) -> str:
 
 
 def directories_text(host: RunHost) -> str:
-    """The directories that are made at each boot (tmpfiles.d(5))."""
-    return host.text("base", "tmpfiles.conf.j2", directories=made_at_boot(host))
+    """The directories that are created at each boot (tmpfiles.d(5))."""
+    return host.text("base", "tmpfiles.conf.j2", directories=created_at_boot(host))
 
 
 def digests(host: RunHost) -> dict[str, str]:
@@ -60,7 +60,7 @@ def digests(host: RunHost) -> dict[str, str]:
 
 
 def people_plan(host: RunHost) -> str:
-    """The plan of people, as JSON; empty if their accounts are not made by the collection."""
+    """The plan of people, as JSON; empty if the collection does not create their accounts."""
     people = host["slurm_people"]
     return json.dumps(people) if people.get("source") == "list" else ""
 
@@ -118,7 +118,7 @@ def device_files(host: RunHost) -> list[str]:
 
 
 def site_scripts(host: RunHost) -> dict[str, str]:
-    """The scripts of the site that hosts run, by the words that messages have for them."""
+    """The scripts of the site that hosts run, by the names that messages have for them."""
     return scripts.site_scripts(host)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import conf_servers, source
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import (
-    is_settled,
+    is_unchanged,
     options_digest,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import CONF_DIR
@@ -31,7 +31,7 @@ class SackdService:
     absent: list[str]
     """Commands would read this file instead of the configuration that sackd fetches."""
     digest: str
-    settled: bool
+    unchanged: bool
     """Whether the host has sackd as the last run has left it."""
 
 
@@ -40,7 +40,7 @@ def service(host: RunHost) -> SackdService:
     files = unit_files(host)
     digest = options_digest(files)
     return SackdService(
-        files, conf_servers(host), [f"{CONF_DIR}/slurm.conf"], digest, is_settled(host, "sackd", digest)
+        files, conf_servers(host), [f"{CONF_DIR}/slurm.conf"], digest, is_unchanged(host, "sackd", digest)
     )
 
 

@@ -17,8 +17,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
     CONF_DIR,
     PYXIS_DIR,
-    PYXIS_FORMER_LINE,
     PYXIS_PLUGIN,
+    PYXIS_PREVIOUS_LINE,
     UPGRADE_DIR,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -34,7 +34,7 @@ def files(host: RunHost, release: str = "") -> dict[str, str]:
         release: of the Slurm that will read them, such as 24.11; that of the host if it is empty.
     """
     target = defaults.target(host, release or slurm_conf_values.own_release(host))
-    made = {
+    texts = {
         "cgroup.conf": own_file(
             host,
             "cgroup.conf",
@@ -47,12 +47,12 @@ def files(host: RunHost, release: str = "") -> dict[str, str]:
     for stage in ("prolog", "epilog"):
         if entries := host[f"slurm_{stage}s"]:
             scripts = job_scripts(entries, host["slurm_nodes"])
-            made[f"slurm-{stage}"] = host.text("slurmctld", "job_script.sh.j2", stage=stage, scripts=scripts)
+            texts[f"slurm-{stage}"] = host.text("slurmctld", "job_script.sh.j2", stage=stage, scripts=scripts)
     if parameters := defaults.values(defaults.JOB_CONTAINER, target):
-        made["job_container.conf"] = own_file(
+        texts["job_container.conf"] = own_file(
             host, "job_container.conf", parameters=parameter_lines(parameters).rstrip()
         )
-    return {**made, **host["slurm_files"]}
+    return {**texts, **host["slurm_files"]}
 
 
 def own_file(host: RunHost, name: str, **values: Any) -> str:
@@ -74,7 +74,7 @@ def spank_plugins(host: RunHost) -> list[dict[str, Any]]:
     """The plugins of plugstack.conf. The line of role pyxis follows a site's own lines."""
     plugins: list[dict[str, Any]] = list(host["slurm_plugstack"])
     if "pyxis" in host["slurm_containers"]:
-        required = host.flag("pyxis", "pyxis_required") and not pyxis_is_unproven(host)
+        required = host.flag("pyxis", "pyxis_required") and not pyxis_is_unverified(host)
         plugins.append({"plugin": PYXIS_PLUGIN, "arguments": pyxis_arguments(host), "required": required})
     return plugins
 
@@ -82,11 +82,11 @@ def spank_plugins(host: RunHost) -> list[dict[str, Any]]:
 def pyxis_arguments(host: RunHost) -> list[Any]:
     """Arguments of the plugin, which imports images as files in its runtime path."""
     wanted: list[Any] = host.option("pyxis", "pyxis_arguments")
-    named = any(str(word).startswith("runtime_path=") for word in wanted)
+    named = any(str(argument).startswith("runtime_path=") for argument in wanted)
     return [*([] if named else [f"runtime_path={PYXIS_DIR}"]), *wanted]
 
 
-def pyxis_is_unproven(host: RunHost) -> bool:
+def pyxis_is_unverified(host: RunHost) -> bool:
     """Whether no container has run with the plugin yet, so that its line is optional.
 
     Role pyxis asks for this in the same run, unless the run has none of its hosts; then the facts of the controller
@@ -96,7 +96,7 @@ def pyxis_is_unproven(host: RunHost) -> bool:
         return False
     asked = (host.of(name).get("__pyxis_record") for name in host.members("slurm_needs_container_plugins"))
     kept: dict[str, Any] = next((keep for keep in asked if keep is not None), {})
-    return bool(kept["unproven"] if "unproven" in kept else PYXIS_FORMER_LINE in host.facts["files"])
+    return bool(kept["unproven"] if "unproven" in kept else PYXIS_PREVIOUS_LINE in host.facts["files"])
 
 
 def copies(host: RunHost) -> list[dict[str, str]]:

@@ -15,7 +15,10 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import tmp_fs
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import HEALTH_PROGRAM, LIB_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.unchanged_hosts import note_digests, unsettled
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.unchanged_hosts import (
+    changed_hosts,
+    record_digests,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 
 ROLE = Path(__file__).parents[3] / "roles/slurm_health"
@@ -149,7 +152,7 @@ def digests(host: RunHost) -> dict[str, str]:
     if not hosts or not is_used(host):
         return {}
     first = host.of(hosts[0])
-    return note_digests(hosts, common(first), environments(first), given(first, hosts))
+    return record_digests(hosts, common(first), environments(first), given(first, hosts))
 
 
 def digest(host: RunHost) -> str:
@@ -157,11 +160,11 @@ def digest(host: RunHost) -> str:
     return str(host.shared("health_digests").get(host.name, ""))
 
 
-def hosts_with_work(host: RunHost, made: Mapping[str, Mapping[str, str]]) -> list[str]:
+def hosts_with_work(host: RunHost, records: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The hosts whose health checks are not those of the last run.
 
     Args:
         host: any host.
-        made: by compute node, the checksums that modules have recorded there.
+        records: by compute node, the checksums that modules have recorded there.
     """
-    return unsettled(made, {"slurm_health": host.shared("health_digests")})
+    return changed_hosts(records, {"slurm_health": host.shared("health_digests")})

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Rules of role slurm_upgrade: what an upgrade of Slurm changes, why it is refused, and the part that a host has in it.
 
-All rules but `plan` need the plan, which a task has made once for all hosts (`__slurm_upgrade_plan`).
+All rules but `plan` need the plan, which a task has computed once for all hosts (`__slurm_upgrade_plan`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def plan(host: RunHost) -> dict[str, Any]:
 
 
 def announcement(host: RunHost) -> str:
-    """The plan in words."""
+    """A line about the plan."""
     found = host["__slurm_upgrade_plan"]
     if not found["hosts"]:
         return f"Every host has Slurm {found['to']}"
@@ -79,7 +79,7 @@ def _objections(host: RunHost) -> Iterator[str]:
     serving, primary = serving_controller(host), host["slurm_controllers"][0]
     if serving != primary:
         yield (
-            f"{serving} serves in the place of {primary}; start slurmctld there, so that it takes control back, and "
+            f"{serving} serves in place of {primary}; start slurmctld on {primary}, so that it takes control back, and "
             "run the upgrade again"
         )
     if "pyxis" in host["slurm_containers"] and release not in host.option("pyxis", "pyxis_packages"):
@@ -96,7 +96,7 @@ def serving_hosts(host: RunHost) -> list[str]:
 
 
 def slurmd_timeout(host: RunHost) -> int:
-    """SlurmdTimeout in seconds; 0, which is no limit, for a word such as INFINITE."""
+    """SlurmdTimeout in seconds; 0, which is no limit, for a value such as INFINITE."""
     try:
         return int(float(host["slurm_conf"].get("SlurmdTimeout") or USUAL_TIMEOUT))
     except (ValueError, TypeError, OverflowError):
@@ -110,10 +110,10 @@ def stages(host: RunHost) -> list[str]:
     """The stages that this host has a part in.
 
     Hosts that serve the cluster and have slurmd or pyxis as well come first: their slurmd has been stopped with their
-    other daemons, and their srun does not load the former pyxis any more.
+    other daemons, and their srun does not load the previous pyxis any more.
     """
     changes, computes, serves = is_changed(host), host.within("slurm_compute"), serves_cluster(host)
-    # A database whose change a killed run has begun has a note.
+    # A database whose change a killed run has begun has a record.
     begun = changes or UPGRADE_MARK in host.facts["files"]
     parts = {
         "packages": changes,
@@ -199,7 +199,7 @@ def state_copy(host: RunHost) -> str:
 
 
 def conversion(host: RunHost) -> dict[str, Any]:
-    """What the trial of the conversion has told on the host of the database; empty without one."""
+    """What the conversion of a copy has shown on the host of the database; empty without one."""
     database = host["slurm_database"]
     return (host.of(database).get("__slurmdbd_conversion") or {}) if database else {}
 
@@ -210,15 +210,15 @@ def report(host: RunHost) -> str:
     lines = ["Check mode: the next run would upgrade."] if host.check_mode else []
     lines.append(f"The packages are on the hosts, and slurmctld {target} starts with the configuration.")
     if host.members("slurm_upgrades_database"):
-        tried = conversion(host)
+        result = conversion(host)
         lines.append(
-            f"A copy of the database ({tried['size']} MiB) was converted; the conversion will take about "
-            f"{max(int(tried.get('seconds', 0)), 1)} s. Until slurmdbd {target} opens its port, every failure restores "
-            "the former release."
+            f"A copy of the database ({result['size']} MiB) was converted; the conversion will take about "
+            f"{max(int(result.get('seconds', 0)), 1)} s. Until slurmdbd {target} opens its port, every failure "
+            "restores the previous release."
         )
     if host["slurm_plugstack"]:
         plugins = ", ".join(entry["plugin"] for entry in host["slurm_plugstack"])
-        lines.append(f"SPANK plugins of slurm_plugstack must be there for {release}: {plugins}")
+        lines.append(f"SPANK plugins of slurm_plugstack must be installed for Slurm {release}: {plugins}")
     return " ".join(lines)
 
 

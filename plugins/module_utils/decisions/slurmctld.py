@@ -54,8 +54,8 @@ class SlurmctldService:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """Nodes that have tried a change that restarts slurmd."""
+class FirstNodes:
+    """The nodes that have started slurmd with a change before all others."""
 
     nodes: list[str]
     failed: bool
@@ -180,7 +180,7 @@ def in_force(known: dict[str, Any], directory: str) -> list[dict[str, Any]]:
 
 
 def digests(host: RunHost) -> dict[str, str]:
-    """The checksums of the options of both modules, by the names of their notes on the controller.
+    """The checksums of the options of both modules, by the names of their records on the controller.
 
     For a cluster with one controller: with several, the files of the others follow from those in force, which are known
     after slurm_config has run.
@@ -188,22 +188,22 @@ def digests(host: RunHost) -> dict[str, str]:
     return {"slurmctld": service_digest(host), "slurmctld_config": configuration_digest(host)}
 
 
-def hosts_with_work(host: RunHost, made: Mapping[str, Mapping[str, str]]) -> list[str]:
+def hosts_with_work(host: RunHost, records: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The controllers on which slurmctld or its configuration is not as the last run has left it.
 
-    With several controllers, the files of the others follow from those in force, so all of them are looked at.
+    With several controllers, the files of the others follow from those in force, so all of them are compared.
 
     Args:
         host: any host.
-        made: by controller, the checksums that modules have recorded there.
+        records: by controller, the checksums that modules have recorded there.
     """
     if len(host["slurm_controllers"]) > 1:
-        return list(made)
+        return list(records)
     prepared = host.members("slurm_needs_preparation")
     return [
         name
-        for name, found in made.items()
-        if name in prepared or any(found.get(note) != wanted for note, wanted in digests(host.of(name)).items())
+        for name, found in records.items()
+        if name in prepared or any(found.get(key) != wanted for key, wanted in digests(host.of(name)).items())
     ]
 
 
@@ -235,20 +235,20 @@ def digest(options: Iterable[Any]) -> str:
 def report(host: RunHost) -> list[str]:
     """Lines about the change of the configuration; empty if there is nothing to say."""
     done = host.get("__slurmctld_config") or {}
-    table, remarks = done.get("table") or [], [*(done.get("remarks") or []), *mail.remarks(host)]
-    if not table and not remarks:
+    table, messages = done.get("table") or [], [*(done.get("remarks") or []), *mail.warnings(host)]
+    if not table and not messages:
         return []
-    return [*(["This changes:", *table] if table else ["Remarks:"]), *remarks]
+    return [*(["This changes:", *table] if table else ["Warnings:"]), *messages]
 
 
 def has_report(host: RunHost) -> bool:
-    """Whether the change has lines to show, belongs to the plan of the run, or is to be tried."""
+    """Whether the change has lines to show, belongs to the plan of the run, or is to be checked on the first nodes."""
     done = host.get("__slurmctld_config") or {}
     return bool(report(host) or done.get("plan") or done.get("unproven"))
 
 
-def trial_nodes(host: RunHost) -> list[str]:
-    """The nodes that try a change which restarts slurmd: the first one of each kind that this run has reached."""
+def first_nodes(host: RunHost) -> list[str]:
+    """The nodes that start slurmd with a change before all others: the first of each kind that this run has reached."""
     nodes = {*host.members("slurm_compute")}
     kinds = (expand(kind) for kind in (host.get("__slurmctld_config") or {}).get("unproven") or [])
     firsts = (
@@ -257,14 +257,14 @@ def trial_nodes(host: RunHost) -> list[str]:
     return [name for name in firsts if name is not None]
 
 
-def trial(host: RunHost) -> Trial:
-    """What the nodes that have tried the change say."""
+def first_nodes_result(host: RunHost) -> FirstNodes:
+    """The result of the first nodes with the change."""
     answers = {name: host.of(name) for name in host.members("slurm_needs_first_nodes")}
-    tried = {name: answer["__slurmd_outcome"] for name, answer in answers.items() if "__slurmd_outcome" in answer}
-    return Trial([*tried], any(tried.values()))
+    errors = {name: answer["__slurmd_outcome"] for name, answer in answers.items() if "__slurmd_outcome" in answer}
+    return FirstNodes([*errors], any(errors.values()))
 
 
-def needs_former(host: RunHost) -> list[str]:
-    """The nodes that need their former settings: after a failure all that have tried the change."""
-    done = trial(host)
+def nodes_to_restore(host: RunHost) -> list[str]:
+    """The nodes that need their previous settings: after a failure all first nodes."""
+    done = first_nodes_result(host)
     return done.nodes if done.failed else []

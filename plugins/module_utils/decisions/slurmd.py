@@ -32,13 +32,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platfor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preparation import packages_of_role
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.unchanged_hosts import (
+    changed_hosts,
     common_text,
-    note_digest,
-    unsettled,
+    record_digest,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
-UNSETTLING = ("slurm_needs_preparation", "slurm_needs_first_nodes", "slurm_needs_previous")
+CHANGING_GROUPS = ("slurm_needs_preparation", "slurm_needs_first_nodes", "slurm_needs_previous")
 """Groups of hosts on which an earlier stage of the run can have changed what slurmd reads at its start."""
 
 NOT_UP = re.compile(r"^\S+ (\S*\*|unknown\S*|down\S*|inval\S*|future\S*) ", re.MULTILINE)
@@ -61,14 +61,14 @@ class SlurmdService:
     servers: list[str]
     absent: list[str]
     keep_in: str
-    """Where the files of a cluster that was made by hand stay, until it is given back."""
+    """Where the files of a cluster that was set up by hand stay, until it is given back."""
     digest: str
     stale: bool
     """Whether slurmd has to start again, because its GPUs or its plugins have changed."""
 
 
 @dataclass(frozen=True)
-class NodeProof:
+class NodeCheck:
     """What Slurm says about a node after its slurmd has started."""
 
     up: bool
@@ -104,7 +104,7 @@ def settings(host: RunHost, read_at_start: str) -> str:
     return host.text("slurmd", "slurmd.service.j2", servers=servers, read_at_start=read_at_start)
 
 
-def told_values(host: RunHost) -> str | None:
+def returned_values(host: RunHost) -> str | None:
     """The values that slurmd reads at its start, as role slurmctld has returned them in this run; None if it has not.
 
     In check mode these are the values after the change.
@@ -115,12 +115,12 @@ def told_values(host: RunHost) -> str | None:
 
 def asks_for_values(host: RunHost) -> bool:
     """Whether the controller has to be asked for these values."""
-    return told_values(host) is None
+    return returned_values(host) is None
 
 
 def read_at_start(host: RunHost) -> str:
     """These values, after the question; empty if the controller has none yet."""
-    told = told_values(host)
+    told = returned_values(host)
     return str((host.get("__slurmd_asked") or {}).get("stdout", "")) if told is None else told
 
 
@@ -181,7 +181,7 @@ def digest(common_options: str, mig: bool, controller: bool) -> str:
         mig: whether GPUs of the host have MIG layouts.
         controller: whether the host is a controller, too.
     """
-    return note_digest(common_options, mig or None, controller or None)
+    return record_digest(common_options, mig or None, controller or None)
 
 
 def all_have_work(host: RunHost) -> bool:
@@ -206,28 +206,28 @@ def disturbed(host: RunHost) -> set[str]:
     """
     drivers = [name for name in host.members("slurm_needs_driver") if "__nvidia_driver_done" in host.of(name)]
     pending = [host.of(name).get("nvidia_mig_pending") or [] for name in host.members("slurm_needs_mig")[:1]]
-    groups = [host.members(group) for group in UNSETTLING]
+    groups = [host.members(group) for group in CHANGING_GROUPS]
     return {*chain(*groups, drivers, *pending, expand(out_of_service(host) or ""))}
 
 
-def hosts_with_work(host: RunHost, made: Mapping[str, Mapping[str, str]]) -> list[str]:
+def hosts_with_work(host: RunHost, records: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The nodes whose slurmd is to be compared or changed, or that are not in service.
 
     Args:
         host: any host.
-        made: by node, the checksums that modules have recorded there.
+        records: by node, the checksums that modules have recorded there.
     """
     if all_have_work(host):
-        return list(made)
+        return list(records)
     text = common(host, values_checksum(host))
     mig, controllers = {*host.shared("mig_hosts")}, {*host["slurm_controllers"]}
-    digests = {name: digest(text, name in mig, name in controllers) for name in made}
-    found = {*unsettled(made, {"slurmd": digests})} | disturbed(host)
-    return [name for name in made if name in found]
+    digests = {name: digest(text, name in mig, name in controllers) for name in records}
+    found = {*changed_hosts(records, {"slurmd": digests})} | disturbed(host)
+    return [name for name in records if name in found]
 
 
-def tried_hosts(host: RunHost) -> list[str]:
-    """The hosts of a trial whose slurmd has started with the change."""
+def started_hosts(host: RunHost) -> list[str]:
+    """The first nodes whose slurmd has started with the change."""
     return [name for name in host.play_hosts if "__slurmd_outcome" not in host.of(name)]
 
 
@@ -236,11 +236,11 @@ def are_up(_host: RunHost, sinfo: str) -> bool:
     return not NOT_UP.search(sinfo)
 
 
-def proof(host: RunHost) -> NodeProof:
+def node_check(host: RunHost) -> NodeCheck:
     """What sinfo has said last."""
     lines = list((host.get("__slurmd_states") or {}).get("stdout_lines") or [])
     own = [line for line in lines if line.startswith(f"{host.name} ")]
-    return NodeProof(
+    return NodeCheck(
         up=not any(NOT_UP.search(line) for line in own),
         lines=own,
         drained=drained(lines) if host.name == host.play_hosts[0] else "",
@@ -258,12 +258,12 @@ def drained(lines: Iterable[str]) -> str:
     return "; ".join(f"{fold([name for name, _reason in group])} ({group[0][1]})" for group in groups)
 
 
-def failed_trials(host: RunHost) -> list[str]:
-    """Why a change is taken back, with the words of the nodes that have tried it."""
-    tried = host.members("slurm_needs_previous")
-    words = [host.of(name).get("__slurmd_outcome") for name in tried]
+def first_nodes_failure(host: RunHost) -> list[str]:
+    """Why a change is undone, with the errors of the first nodes."""
+    nodes = host.members("slurm_needs_previous")
+    errors = [host.of(name).get("__slurmd_outcome") for name in nodes]
     head = (
-        "The change is taken back, since slurmd does not come up with it. It was tried on "
-        f"{fold(tried)}; no other slurmd was restarted."
+        "The change is undone, since slurmd does not start with it. Slurmd was restarted on no other node than "
+        f"{fold(nodes)}."
     )
-    return [head, *(str(word) for word in words if word)]
+    return [head, *(str(error) for error in errors if error)]

@@ -14,8 +14,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import (
-    has_note,
-    is_settled,
+    has_record,
+    is_unchanged,
     options_digest,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
@@ -43,7 +43,7 @@ class SlurmdbdConfiguration:
     secrets: dict[str, str]
     """The file with the password, in base64."""
     digest: str
-    settled: bool
+    unchanged: bool
     """Whether the host has slurmdbd and its configuration as the last run has left them."""
 
 
@@ -131,7 +131,7 @@ def configuration(host: RunHost) -> SlurmdbdConfiguration:
         conf=text,
         secrets={STORAGE_CONF: base64.b64encode(line.encode()).decode()},
         digest=digest,
-        settled=key != "" and has_note(host, "slurmdbd_config", digest) and service_is_settled(host),
+        unchanged=key != "" and has_record(host, "slurmdbd_config", digest) and service_is_unchanged(host),
     )
 
 
@@ -142,16 +142,16 @@ def unit_files(host: RunHost) -> list[dict[str, Any]]:
     return [{"path": path, "content": settings, "loaded": False}]
 
 
-def service_is_settled(host: RunHost) -> bool:
+def service_is_unchanged(host: RunHost) -> bool:
     """Whether the host has slurmdbd as the last run has left it."""
-    return is_settled(host, "slurmdbd", options_digest(unit_files(host)))
+    return is_unchanged(host, "slurmdbd", options_digest(unit_files(host)))
 
 
 def service(host: RunHost) -> SlurmdbdService:
     """How slurmdbd runs on this host."""
     files = unit_files(host)
     starts = "start" in ((host.get("__slurmdbd_config") or {}).get("actions") or [])
-    wanted = not service_is_settled(host) and not (host.check_mode and starts)
+    wanted = not service_is_unchanged(host) and not (host.check_mode and starts)
     return SlurmdbdService(files, options_digest(files), wanted)
 
 

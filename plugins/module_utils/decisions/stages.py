@@ -85,7 +85,7 @@ def needs_registry(host: RunHost) -> bool:
 
 
 def needs_storage(host: RunHost) -> bool:
-    """The mounts of the host differ. A host that the storage has left still has its note."""
+    """The mounts of the host differ. A host that the storage has left still has its record."""
     plan = storage.own_plan(host)
     return host.facts["storage"] != plan.get("digest", "") and not plan.get("exports")
 
@@ -97,7 +97,7 @@ def needs_file_server(host: RunHost) -> bool:
 
 
 def needs_firewall_rules(host: RunHost) -> bool:
-    """The rules of the host differ. A host that had a firewall before still has its note."""
+    """The rules of the host differ. A host that had a firewall before still has its record."""
     plans = host.shared("firewall_digests")
     return bool(host.facts["firewall"] != plans.get(host.name, ""))
 

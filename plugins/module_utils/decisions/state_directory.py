@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The state directory of several controllers, which has to be one directory.
 
-Each controller writes a file into it, and looks for the files of the others (roles/slurmctld/tasks/state.yml).
+Each controller writes a file into it, and checks for the files of the others (roles/slurmctld/tasks/state.yml).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def unit_file(host: RunHost) -> dict[str, Any]:
     return {"path": UNIT, "content": content, "loaded": False}
 
 
-def is_to_be_proved(host: RunHost) -> bool:
-    """Whether stage plan could not prove that the controllers have one directory, because it was missing."""
+def needs_check(host: RunHost) -> bool:
+    """Whether stage plan could not check that the controllers have one directory, because it was missing."""
     answer = host.get("__slurmctld_state")
     return is_shared(host) and (answer is None or (answer["file"] == "" and not host.check_mode))
 
@@ -54,7 +54,7 @@ def written(host: RunHost) -> dict[str, dict[str, Any]]:
 
 
 def files_of_others(host: RunHost) -> list[str]:
-    """The files of the other controllers, which this one looks for."""
+    """The files of the other controllers, for which this one checks."""
     return [answer["file"] for name, answer in written(host).items() if name != host.name and answer["file"]]
 
 
@@ -65,14 +65,13 @@ def objections(host: RunHost) -> list[str]:
     return state_directory_errors(answers, seen, state_directory(host))
 
 
-def missing_proof(host: RunHost) -> str:
-    """What was not proven; empty if all was. A host that is down must not prevent repairs of the others."""
+def unconfirmed_message(host: RunHost) -> str:
+    """What was not confirmed; empty if all was. A host that is down must not prevent repairs of the others."""
     away = [name for name in host["slurm_controllers"] if name not in host.play_hosts]
-    reasons = [f"Not in this run: {fold(away)}"] if away else []
+    reasons = [f"Controllers outside of this run: {fold(away)}."] if away else []
     if host.check_mode:
-        reasons.append("Check mode writes no file there and has only compared mounts and inodes")
+        reasons.append("Check mode writes no file there and has only compared mounts and inodes.")
     if not reasons:
         return ""
     controllers = fold(host["slurm_controllers"])
-    what = f"Not proven: that {state_directory(host)} is one directory on {controllers}."
-    return f"{what} {'. '.join(reasons)}."
+    return f"It is not confirmed that {state_directory(host)} is one directory on {controllers}. {' '.join(reasons)}"

@@ -18,7 +18,7 @@ def common_text(common: Any) -> str:
     return json.dumps(plain(common), sort_keys=True)
 
 
-def note_digest(common: str, *own: Any) -> str:
+def record_digest(common: str, *own: Any) -> str:
     """The checksum of the options of a module on one host (SHA-256).
 
     Args:
@@ -28,7 +28,7 @@ def note_digest(common: str, *own: Any) -> str:
     return sha256(json.dumps([common, *own], sort_keys=True).encode()).hexdigest()
 
 
-def note_digests(hosts: Iterable[str], common: Any, *own: Mapping[str, Any]) -> dict[str, str]:
+def record_digests(hosts: Iterable[str], common: Any, *own: Mapping[str, Any]) -> dict[str, str]:
     """The checksums of the options of a module on each of these hosts, by host (SHA-256).
 
     Args:
@@ -37,19 +37,19 @@ def note_digests(hosts: Iterable[str], common: Any, *own: Mapping[str, Any]) -> 
     """
     text = common_text(common)
     maps = [plain(values) for values in own]
-    return {host: note_digest(text, *(values.get(host) for values in maps)) for host in map(str, hosts)}
+    return {host: record_digest(text, *(values.get(host) for values in maps)) for host in map(str, hosts)}
 
 
-def unsettled(found: Mapping[str, Mapping[str, str]], wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+def changed_hosts(found: Mapping[str, Mapping[str, str]], wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The hosts with work for a module.
 
     Args:
-        found: the checksums of the notes that hold, by host and name of the note.
-        wanted: the checksums of the modules' options now (note_digests), by name of the note and host. A host that is
-            not in them has no work.
+        found: the checksums of the records that hold, by host and name of the record.
+        wanted: the checksums of the modules' options now (record_digests), by name of the record and host. A host
+            that is not in them has no work.
     """
     return [
         host
-        for host, notes in found.items()
-        if any(host in digests and notes.get(name) != digests[host] for name, digests in wanted.items())
+        for host, records in found.items()
+        if any(host in digests and records.get(name) != digests[host] for name, digests in wanted.items())
     ]

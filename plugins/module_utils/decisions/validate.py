@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules of role validate: the jobs that prove a cluster or warm it up, and what their results mean."""
+"""Rules of role validate: the jobs that check a cluster or warm it up, and what their results mean."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_hos
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import validation
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
-DOCTOR = "Playbook gpucluster.slurm.doctor finds out more about nodes."
+DOCTOR = "The playbook gpucluster.slurm.doctor finds the causes of faults of nodes."
 
 
 def user(host: RunHost) -> str:
@@ -21,7 +21,7 @@ def user(host: RunHost) -> str:
 
 
 def jobs(host: RunHost) -> list[dict[str, Any]]:
-    """The jobs that prove the cluster."""
+    """The jobs that check the cluster."""
     return validation.validation_jobs(
         host["slurm_partitions"],
         host["slurm_nodes"],
@@ -54,8 +54,8 @@ def failure(host: RunHost) -> str:
     if found["ok"]:
         return ""
     names = ", ".join(job["name"] for job in found["jobs"] if not job["ok"])
-    words = [f"Not as expected: {names}.", f"The table above and {host['validate_report_dir']} say why."]
-    return " ".join([*words, *found["remedies"], DOCTOR] if found["remedies"] else words)
+    text = f"These jobs did not end as expected: {names}. The table above and {host['validate_report_dir']} say why."
+    return " ".join([text, *found["remedies"], DOCTOR] if found["remedies"] else [text])
 
 
 def _finished(host: RunHost) -> list[dict[str, Any]]:
@@ -83,7 +83,7 @@ def warm_up_table(host: RunHost) -> list[str]:
 
 
 def cold_nodes(host: RunHost) -> str:
-    """The nodes without such a job, in words."""
+    """The nodes without such a job, as a hostlist."""
     warm = {name for job in warm_up_jobs(host) for name in expand(job["nodelist"])}
     nodes = [name for node in host["slurm_nodes"] for name in expand(node["hosts"])]
     return fold([name for name in dict.fromkeys(nodes) if name not in warm]) or "No node"

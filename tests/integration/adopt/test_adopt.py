@@ -187,7 +187,7 @@ def test_what_only_nodes_have_is_in_the_cluster_file_or_named(copied: Lab, fetch
     assert confined == dict.fromkeys(("ConstrainCores", "ConstrainDevices", "ConstrainRAMSpace"), "yes")
     assert "plugstack" not in copied.cluster
     text = copied.inventory.read_text()
-    assert "# cgroup.conf: changed: it is that of ad-n[1-2]; the controller has none" in text
+    assert "# cgroup.conf: changed: it comes from ad-n[1-2]; the controller has none" in text
     assert "# gres.conf: changed: the lines of ad-n2 come from the nodes' own files" in text
     assert "# ad-n1:/etc/slurm/plugstack.conf: left out: /opt/site/spank_site.so: found 'optional" in text
     # slurmd of the other cluster does not read the files that lie on its node.
@@ -198,7 +198,7 @@ def test_what_only_nodes_have_is_in_the_cluster_file_or_named(copied: Lab, fetch
 def test_what_is_there_stays(copied: Lab, tmp_path: Path) -> None:
     """A second run keeps the file, one with another key keeps the key, and without a controller there is one error."""
     again = adopt(COPIED, copied.inventory.parent)
-    assert "there already, and stays as it is; give another adopt_dir" in str(again.failed["ad-head"])
+    assert "exists already and is not overwritten; set another adopt_dir" in str(again.failed["ad-head"])
     (tmp_path / "secrets/lab-one").mkdir(parents=True)
     (tmp_path / "secrets/lab-one/munge.key").write_bytes(b"another")
     other = adopt(COPIED, tmp_path)

@@ -43,7 +43,7 @@ def test_a_plugin_with_which_no_container_runs_is_not_left_to_jobs(lab: Lab, wor
 
 def test_a_plugin_is_not_checked_by_a_job_that_slurm_does_not_run(lab: Lab, equipping: Run) -> None:
     said = [result.get("msg", "") for _host, task, result in equipping.results if "no container was run" in task]
-    assert "pyxis is not proven: the job REFUSED" in str(said)
+    assert "pyxis is not verified: the job REFUSED" in str(said)
     for host in HOSTS:
         assert lab.command(host, f"ls {PLUGIN}*").split() == [PLUGIN, f"{PLUGIN}.before"]
 

@@ -39,7 +39,9 @@ def platform(lab: Lab) -> str:
 def test_a_host_without_a_gpu_stays_as_it_is_and_the_run_says_why(role: Any) -> None:
     run = role()
     assert (run.rc, run.changed) == (0, {})
-    assert f"No driver: {HOST}: a container, whose driver is that of its host" in run.output
+    assert (
+        f"Role nvidia_driver installs no driver on {HOST}: a container, whose driver is that of its host" in run.output
+    )
 
 
 def test_an_unknown_branch_is_refused_with_those_that_are_known(lab: Lab, role: Any) -> None:

@@ -110,7 +110,7 @@ def test_hardware_is_discovered(lab: Lab, memory: int, detected: tuple[Lab, Path
     run = site.playbook("discover")
     away.unlink()
     assert (run.rc, run.changed) == (4, {})
-    assert "Not measured, with the entry that they had: compute02" in run.output
+    assert "Hosts that were not measured keep their entry: compute02" in run.output
     assert file.read_text() == text
 
 

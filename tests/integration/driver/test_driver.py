@@ -52,7 +52,7 @@ def test_a_reboot_waits_for_jobs_and_for_permission(lab: Lab) -> None:
     rc, changed, failed, output = compute(lab)
     assert (rc, changed, failed) == (0, {}, {})
     assert "nouveau is loaded" in output
-    assert "Say nvidia_driver_reboot=true" in output
+    assert "Set nvidia_driver_reboot=true" in output
 
     job = lab.command(NODE, "sudo -u alice sbatch --parsable --output=/dev/null --chdir=/ --wrap 'sleep 3600'")
     lab.wait_for(NODE, f"squeue --noheader --jobs={job} --format=%T", "RUNNING")

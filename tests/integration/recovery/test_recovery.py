@@ -323,7 +323,7 @@ def test_a_restore_that_was_killed_after_its_data_are_back_is_continued(site: La
     assert site.command(CONTROLLER, "systemctl is-active slurmctld", rc=3) == "inactive"
     run = site.playbook("restore", "--skip-tags=validate")
     assert (run.rc, run.failed) == (0, {})
-    assert "a restore that was ended goes on" in run.output
+    assert "an interrupted restore continues" in run.output
     assert "is UP" in site.command(CONTROLLER, "timeout 60 scontrol ping")
     assert "Nothing is lost" in str(site.playbook("restore").failed)
 

@@ -169,7 +169,7 @@ def test_gpus_that_this_slurm_cannot_find_are_refused(lab: Lab, head: str, node:
         assert "knows autodetect nvml, oneapi, rsmi, and the machine types have nvidia" in str(run.failed[head])
         gpus[0]["autodetect"] = "nvml"
         run = with_hardware(lab, tmp_path, node, {"gres": gpus}).playbook("site", "--tags=base", "--check")
-        assert "apt cannot install slurm-wlm-nvml-plugin beside the present Slurm" in str(run.failed[node])
+        assert "apt cannot install slurm-wlm-nvml-plugin with the installed Slurm" in str(run.failed[node])
         assert "give the machine type file" in str(run.failed[node])
     else:
         assert (run.rc, run.failed) == (0, {})

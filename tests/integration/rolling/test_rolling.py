@@ -214,14 +214,14 @@ def test_while_a_rolling_change_waits_site_yml_changes_the_cluster(lab: Lab, tmp
     # While nodes are changed, site.yml is refused.
     run.wait_for_task("Change slowly")
     refused = lab.playbook("site", "--tags", "base")
-    assert "runs a playbook of this collection on this cluster" in str(refused.failed)
+    assert "has been running a playbook of this collection on this cluster" in str(refused.failed)
     run.wait_for_line("done      3 of 4")
     succeeded(lab.playbook("site", "--skip-tags", "validate", "-e", "{slurm_conf: {MessageTimeout: 11}}"))
     lab.command(CONTROLLER, "timeout 60 scontrol show config | grep 'MessageTimeout *= 11 sec'")
     assert lab.command(CONTROLLER, f"timeout 60 squeue --noheader --jobs={job} --format=%T") == "RUNNING"
     # A run that has not ended when the job ends is waited for.
     lab.command(CONTROLLER, f"echo '{OTHER}' >/run/gpucluster-slurm/run; touch /home/go")
-    run.wait_for_line("waiting   alice on adm2 runs a playbook of this collection")
+    run.wait_for_line("waiting   alice on adm2 has been running a playbook of this collection")
     lab.command(CONTROLLER, "rm /home/go /run/gpucluster-slurm/run")
     succeeded(run.finish())
     record(lab, job, "COMPLETED")
@@ -235,7 +235,7 @@ def test_a_run_that_was_killed_goes_on_and_a_second_one_is_refused(lab: Lab, tmp
     run.wait_for_line("done      3 of 4")
     second = lab.playbook("rolling", *given)
     assert second.rc != 0
-    assert "runs a playbook of this collection on this cluster" in str(second.failed)
+    assert "has been running a playbook of this collection on this cluster" in str(second.failed)
     run.kill()
     assert reason(lab, "roll-node2").endswith("gpucluster.slurm rolling: to be changed")
     lab.command(CONTROLLER, "touch /home/go")

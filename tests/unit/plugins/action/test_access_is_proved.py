@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The proof of a change by a new connection, with a connection that is none; tests/integration/people has ssh."""
+"""The check of a change by a new connection, with a connection that is none; tests/integration/people has ssh."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ class Run:
 
 
 @pytest.mark.parametrize("result", [{**CHANGED, "unproven": False}, {"failed": True, "msg": "x", "unproven": True}])
-def test_without_a_change_there_is_no_proof(monkeypatch: pytest.MonkeyPatch, result: dict[str, Any]) -> None:
+def test_without_a_change_there_is_no_check(monkeypatch: pytest.MonkeyPatch, result: dict[str, Any]) -> None:
     run = Run(monkeypatch, dict(FORMER), result)
     assert run.result() == result
     assert run.states == []
 
 
-def test_a_change_is_proved_over_a_connection_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_is_checked_over_a_connection_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(monkeypatch, dict(FORMER), CHANGED)
     assert run.result() == {**CHANGED, "unproven": False}
     assert run.states == [("proven", NEW["ssh_args"])]
-    assert run.action._connection.options == {"remote_user": "ops1", **FORMER}, "the former options are back"
+    assert run.action._connection.options == {"remote_user": "ops1", **FORMER}, "the previous options are back"
 
 
 def test_another_connection_than_ssh_has_no_such_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,13 +82,13 @@ def test_another_connection_than_ssh_has_no_such_options(monkeypatch: pytest.Mon
     "answer",
     [AnsibleConnectionFailure("Permission denied"), {"failed": True, "msg": "Permission denied by sudo"}],
 )
-def test_the_former_files_come_back_over_the_first_connection(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+def test_the_previous_files_come_back_over_the_first_connection(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     run = Run(monkeypatch, dict(FORMER), CHANGED)
     run.broken["proven"] = answer
     found = run.result()
     assert [*map(bool, (found["failed"], found["changed"], found["unproven"]))] == [True, False, False]
-    assert found["msg"].startswith("No new connection came through as ops1")
-    assert "the former files are back: Permission denied" in found["msg"]
+    assert found["msg"].startswith("No new connection as ops1 could become root")
+    assert "so the previous files were restored: Permission denied" in found["msg"]
     assert run.states[1] == ("former", FORMER["ssh_args"])
 
 
@@ -96,5 +96,5 @@ def test_without_any_connection_the_host_helps_itself(monkeypatch: pytest.Monkey
     run = Run(monkeypatch, dict(FORMER), CHANGED)
     run.broken = dict.fromkeys(("proven", "former"), AnsibleConnectionFailure("Connection refused"))
     found = run.result()
-    assert "the host takes it back within two minutes (Connection refused)" in found["msg"]
+    assert "so the host undoes the change within two minutes (Connection refused)" in found["msg"]
     assert found["changed"] is True

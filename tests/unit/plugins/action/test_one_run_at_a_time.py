@@ -18,20 +18,20 @@ from ansible_collections.gpucluster.slurm.plugins.action.slurm_run import Action
 
 def ended_process() -> str:
     child = subprocess.Popen(["sleep", "60"])
-    words = process(child.pid)
+    identity = process(child.pid)
     child.kill()
     child.wait()
-    return words
+    return identity
 
 
-def run_of(monkeypatch: pytest.MonkeyPatch, note: dict[str, str], check_mode: bool = False) -> Any:
-    """The result of the action, and the options of the module in each of its calls, on a controller with this note."""
+def run_of(monkeypatch: pytest.MonkeyPatch, lock: dict[str, str], check_mode: bool = False) -> Any:
+    """The result of the action, and the options of the module in each of its calls, on a controller with this lock."""
     action, calls = object.__new__(ActionModule), []
     action._task = SimpleNamespace(args={"state": "begun", "take_over": False}, check_mode=check_mode)
 
     def module(self: Any, *_arguments: Any) -> dict[str, Any]:
         calls.append(dict(self._task.args))
-        return {"changed": False, "other": {} if self._task.args.get("former") else dict(note)}
+        return {"changed": False, "other": {} if self._task.args.get("former") else dict(lock)}
 
     monkeypatch.setattr(Checked, "run", module)
     return action.run(None, {}), calls
@@ -51,29 +51,29 @@ def test_the_run_is_ansible_playbook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_of_this_host_that_has_ended_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    note = {"host": socket.gethostname(), "user": "alice", "process": ended_process(), "since": "2026-11-24 10:02"}
-    result, calls = run_of(monkeypatch, note)
+    lock = {"host": socket.gethostname(), "user": "alice", "process": ended_process(), "since": "2026-11-24 10:02"}
+    result, calls = run_of(monkeypatch, lock)
     assert not result.get("failed")
-    assert [call["former"] for call in calls] == [[], [note["process"]]]
+    assert [call["former"] for call in calls] == [[], [lock["process"]]]
 
 
 @pytest.mark.parametrize("here", [True, False])
 def test_another_run_is_named(monkeypatch: pytest.MonkeyPatch, here: bool) -> None:
     running = process(os.getpid()) if here else ended_process()
-    note = {
+    lock = {
         "host": socket.gethostname() if here else "adm2",
         "user": "alice",
         "process": running,
         "since": "2026-11-24 10:02",
     }
-    result, calls = run_of(monkeypatch, note)
+    result, calls = run_of(monkeypatch, lock)
     assert (result["failed"], len(calls)) == (True, 1)
     assert result["msg"].startswith(
-        f"alice on {note['host']} runs a playbook of this collection on this cluster since 2026-11-24 10:02 "
-        f"(process {running.partition(' ')[0]} there). Two runs"
+        f"alice on {lock['host']} has been running a playbook of this collection on this cluster since "
+        f"2026-11-24 10:02 (process {running.partition(' ')[0]} there). Two runs"
     )
     assert "-e slurm_take_over=true" in result["msg"]
 
-    planned, _calls = run_of(monkeypatch, note, check_mode=True)
+    planned, _calls = run_of(monkeypatch, lock, check_mode=True)
     assert not planned.get("failed")
     assert "the plan may change meanwhile" in planned["warnings"][0]

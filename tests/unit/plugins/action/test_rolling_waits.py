@@ -71,12 +71,12 @@ def test_a_controller_that_does_not_answer_is_asked_again(monkeypatch: pytest.Mo
     monkeypatch.setattr(slurm_rolling, "ANSWER", 1)
     monkeypatch.setattr(slurm_rolling, "Display", lambda: SimpleNamespace(display=shown.append))
     assert action.run(None, {})["ready"] == ["n1"]
-    assert "the controller cannot be reached: No answer of slurm_rolling within 1 s" in shown[0]
+    assert "the controller cannot be reached: slurm_rolling did not answer within 1 s" in shown[0]
 
 
 def test_another_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     _result, shown, _left = run_of(monkeypatch, {**WAITS, "other": OTHER}, READY)
-    assert "waiting   bob on adm2 runs a playbook of this collection on this cluster since" in shown[0]
+    assert "waiting   bob on adm2 has been running a playbook of this collection on this cluster since" in shown[0]
 
 
 def test_an_error_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

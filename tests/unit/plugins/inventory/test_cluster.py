@@ -264,7 +264,7 @@ def test_nodes_that_leave_are_no_hosts_of_the_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "words"),
+    ("nodes", "message"),
     [
         ("compute[01-02]", "my.cluster.yml: partitions[1]: partition gpu would have no node without compute[01-02]"),
         ("compute1", "remove_nodes: found 'compute1', unknown node, did you mean 'compute01'?"),
@@ -272,10 +272,10 @@ def test_nodes_that_leave_are_no_hosts_of_the_cluster(tmp_path: Path) -> None:
         ("head", "my.cluster.yml: controllers: head cannot leave the cluster"),
     ],
 )
-def test_nodes_that_cannot_leave_stop_the_run(tmp_path: Path, nodes: str, words: str) -> None:
+def test_nodes_that_cannot_leave_stop_the_run(tmp_path: Path, nodes: str, message: str) -> None:
     path = tmp_path / "my.cluster.yml"
     path.write_text(GUIDE.read_text())
-    assert words in inventory_without(path, nodes).stderr
+    assert message in inventory_without(path, nodes).stderr
 
 
 def test_the_files_of_prologs_become_their_texts(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_layouts(before: str, hosts: str, after: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hosts", "words"),
+    ("hosts", "message"),
     {
         "gpu99": "remove_nodes: found 'gpu99', unknown node, did you mean 'gpu09'? allowed: nodes of",
         "": "remove_nodes: found no name, allowed: nodes of",
@@ -165,15 +165,15 @@ def test_layouts(before: str, hosts: str, after: str) -> None:
         "gpu[01-08],big1,cpu[1-4],fat[1-2],login1": "nodes: gpu[01-08],big1,cpu[1-4],fat[1-2],login1 cannot leave",
     }.items(),
 )
-def test_nodes_that_cannot_leave(hosts: str, words: str) -> None:
+def test_nodes_that_cannot_leave(hosts: str, message: str) -> None:
     text = WHOLE.replace('"gpu[01-08],login"', '"gpu[01-08]"')
     with pytest.raises(ModelError) as error:
         without_nodes(text, hosts)
-    assert words.replace("gpu09", "gpu08") in str(error.value)
+    assert message.replace("gpu09", "gpu08") in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("more", "message"),
     {
         "accounting: {reservations: [{name: maint, Nodes: 'n[1-2]', StartTime: now, Duration: 60, Users: root}]}\n": (
             "accounting.reservations[0].Nodes: n1 is named here"
@@ -184,10 +184,10 @@ def test_nodes_that_cannot_leave(hosts: str, words: str) -> None:
         "registry: n1\n": "registry: n1 cannot leave the cluster: give another host the registry first",
     }.items(),
 )
-def test_a_person_has_to_change_other_values_first(more: str, words: str) -> None:
+def test_a_person_has_to_change_other_values_first(more: str, message: str) -> None:
     with pytest.raises(ModelError) as error:
         without_nodes(f'{NODES}nodes: [{{hosts: "n[1-3]", hardware: a}}]\n{more}', "n1")
-    assert words in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_shared_variables_have_the_defaults_of_role_slurm() -> None:
 
 
 @pytest.mark.parametrize(("value", "expected"), [(True, True), ("yes", True), ("False", False), ("no", False)])
-def test_an_option_that_is_on_or_off_may_be_a_word(value: Any, expected: bool) -> None:
+def test_an_option_that_is_on_or_off_may_be_a_text(value: Any, expected: bool) -> None:
     assert host(base_manage_hosts_file=value).flag("base", "base_manage_hosts_file") is expected
     assert host().flag("base", "base_manage_hosts_file") is True
 

@@ -50,6 +50,6 @@ def test_old_parameters_do_not_count_with_the_new_one() -> None:
 def test_a_cluster_needs_a_name_and_a_controller(conf: str, problems: list[str]) -> None:
     with pytest.raises(SourceError) as raised:
         find_controllers(source_of(conf))
-    assert [found.startswith(words) for found, words in zip(raised.value.problems, problems, strict=True)] == [
+    assert [found.startswith(message) for found, message in zip(raised.value.problems, problems, strict=True)] == [
         True
     ] * len(problems)

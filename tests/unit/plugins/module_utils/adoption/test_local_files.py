@@ -44,7 +44,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {"slurm.conf": {"KillWait": 30}, "cgroup.c
 
 
 def own_of(files: dict[str, str], conf: str = CONF) -> dict[str, Any]:
-    """The answer of a node with files beside its slurm.conf."""
+    """The answer of a node with files next to its slurm.conf."""
     return {"files": {"slurm.conf": conf, **files}, "directory": "/etc/slurm"}
 
 
@@ -78,8 +78,8 @@ def test_resources_of_each_node_are_in_the_cluster_file() -> None:
     assert "gres.conf: changed: the lines of gpu1 come from the nodes' own files" in found["comments"]
     variables = load(Document("the cluster file", found["cluster"])).variables
     lines = gres_lines(variables["slurm_nodes"], variables["slurm_hardware_types"])
-    made = {"slurm.conf": GRES_ON_NODES, "gres.conf": lines, "cgroup.conf": ""}
-    assert node_differences(own["gpu1"]["files"], "gpu1", {"slurm.conf": GRES_ON_NODES}, made, VERSION) == []
+    rendered = {"slurm.conf": GRES_ON_NODES, "gres.conf": lines, "cgroup.conf": ""}
+    assert node_differences(own["gpu1"]["files"], "gpu1", {"slurm.conf": GRES_ON_NODES}, rendered, VERSION) == []
 
 
 def test_nodes_can_have_different_resources() -> None:
@@ -118,7 +118,7 @@ def test_a_file_that_all_nodes_have_becomes_that_of_the_cluster() -> None:
     assert cluster["cgroup_conf"] == {"CgroupPlugin": "autodetect", "ConstrainCores": "yes", "ConstrainDevices": "yes"}
     assert cluster["plugstack"] == [{"plugin": "/opt/site/spank_x.so", "arguments": ["level=2"], "required": True}]
     assert cluster["slurm_files"] == {"helpers.conf": CONFINED["helpers.conf"]}
-    assert "cgroup.conf: changed: it is that of n[1-2]; the controller has none" in found["comments"]
+    assert "cgroup.conf: changed: it comes from n[1-2]; the controller has none" in found["comments"]
 
 
 @pytest.mark.parametrize(
@@ -145,32 +145,36 @@ def test_a_file_of_some_nodes_is_named(others: dict[str, Any]) -> None:
 
 def test_a_file_of_the_controller_alone_is_named() -> None:
     found = adopted_of(CONF, {"n1": own_of({}), "n2": own_of({})}, {"plugstack.conf": "required /opt/login.so\n"})
-    words = "plugstack.conf: n[1-2] have no such file: with the take-over they get that of the controller"
-    assert words in found["comments"]
+    message = "plugstack.conf: n[1-2] have no such file: a take-over gives them that of the controller"
+    assert message in found["comments"]
 
 
-def test_the_files_of_a_node_that_were_not_read_are_a_remark() -> None:
+def test_the_files_of_a_node_that_were_not_read_are_named() -> None:
     found = adopted_of(CONF, {"n1": {"msg": "Slurm's configuration cannot be read: no"}})
-    assert any(remark.startswith("n1: its own files were not read") for remark in found["remarks"])
+    assert any(message.startswith("n1: its own files were not read") for message in found["remarks"])
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "words"),
+    ("file", "text", "message"),
     [
         ("cgroup.conf", "ConstrainRAMSpace=yes\n", "ConstrainRAMSpace: found 'yes', the cluster has nothing"),
         ("cgroup.conf", "OfNoRelease=yes\n", "OfNoRelease: found 'yes', the cluster has nothing"),
         ("plugstack.conf", "optional /opt/a.so\n", "/opt/a.so: found 'optional /opt/a.so', the cluster has nothing"),
         ("job_container.conf", "BasePath=/nvme\n", "BasePath: found '/nvme', the cluster has nothing"),
         ("mpi.conf", "PMIxDebug=1\n", "PMIxDebug: found '1', the cluster has nothing"),
-        ("acct_gather.conf", "ProfileInfluxDBPass=secret\n", "ProfileInfluxDBPass: its value is another one"),
-        ("oci.conf", "RunTimeRun=x\n", "its text is another one than in the cluster"),
-        ("helpers.conf", "Feature=a Helper=/b\n", "its text is another one than in the cluster"),
-        ("cli_filter.lua", "return 0\n", "its text is another one than in the cluster"),
+        (
+            "acct_gather.conf",
+            "ProfileInfluxDBPass=secret\n",
+            "ProfileInfluxDBPass: its value differs from that in the cluster",
+        ),
+        ("oci.conf", "RunTimeRun=x\n", "its text differs from that in the cluster"),
+        ("helpers.conf", "Feature=a Helper=/b\n", "its text differs from that in the cluster"),
+        ("cli_filter.lua", "return 0\n", "its text differs from that in the cluster"),
     ],
 )
-def test_a_node_is_not_taken_over_if_its_file_says_something_else(file: str, text: str, words: str) -> None:
+def test_a_node_is_not_taken_over_if_its_file_says_something_else(file: str, text: str, message: str) -> None:
     (error,) = node_file_errors(own_of({file: text}), "n1", CONTROLLER, CONTROLLER, VERSION)
-    assert error.startswith(f"n1: /etc/slurm/{file}: {words}")
+    assert error.startswith(f"n1: /etc/slurm/{file}: {message}")
     assert "secret" not in error
     assert "or put n1 into unmanaged. Nothing was changed on n1." in error
     same = {**CONTROLLER, file: text}

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Generic resources of other files as entries of a machine type, or in Slurm's words."""
+"""Generic resources of other files as entries of a machine type, or in Slurm's notation."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CASES: dict[str, tuple[str, tuple[str, ...], list[Entry], str, list[str]]] = {
         [],
     ),
     "a count with a unit": ("disk:500G", (), [{"name": "disk", "count": 500 * 1024**3}], "", []),
-    "no_consume, beside what can be expressed": (
+    "no_consume, next to what can be expressed": (
         "gpu:1,lustre:no_consume:4K",
         ("Name=gpu File=/dev/nvidia0", "Name=lustre Count=4K"),
         [{"name": "gpu", "file": "/dev/nvidia0"}],

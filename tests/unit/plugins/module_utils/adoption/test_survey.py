@@ -102,13 +102,13 @@ def test_the_policy_of_the_database_is_in_the_file() -> None:
     assert found["cluster"]["accounting"] == {"accounts": [{"name": "physics"}]}
     lost = found_of(cluster(conf, __adopt_accounting={"msg": "slurmdbd is\x1b away"}))
     assert "accounting" not in lost["cluster"]
-    assert lost["remarks"][0].endswith("add them later (accounting): slurmdbd is\\x1b away")
+    assert lost["remarks"][0].endswith("add them later (key accounting): slurmdbd is\\x1b away")
 
 
 def test_the_source_of_packages_and_another_user_are_for_a_person() -> None:
     found = found_of(cluster(user_id=450, package="slurm-smd-slurmctld"))
     assert found["cluster"]["packages"] == "unknown"
-    assert [remark.partition(":")[0] for remark in found["remarks"][:2]] == [
+    assert [message.partition(":")[0] for message in found["remarks"][:2]] == [
         "slurmctld comes from the package slurm-smd-slurmctld",
         "slurmctld runs with the user id 450",
     ]

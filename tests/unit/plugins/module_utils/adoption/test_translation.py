@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the files of a cluster to its cluster file, and the proof that it means the same."""
+"""From the files of a cluster to its cluster file, and the check that it means the same."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def differences(files: Mapping[str, str], version: str = "24.11.5") -> list[str]
     return [str(difference) for difference in found]
 
 
-def notes(files: Mapping[str, str], version: str = "24.11.5") -> list[str]:
-    """The notes about the result."""
-    return [str(note) for note in adopted(files, version).comments]
+def comments(files: Mapping[str, str], version: str = "24.11.5") -> list[str]:
+    """The comments on the result."""
+    return [str(comment) for comment in adopted(files, version).comments]
 
 
 def test_a_cluster_of_many_shapes() -> None:
@@ -89,15 +89,15 @@ def test_a_cluster_of_many_shapes() -> None:
         "addresses": {"head": "10.0.0.1"},
     }
     shape = {"sockets": 2, "cores_per_socket": 4, "threads_per_core": 2, "real_memory": 1000}
-    words = {"Gres": "nic:no_consume:1"}
+    others = {"Gres": "nic:no_consume:1"}
     gpus = {"name": "gpu", "type": "h100"}
     assert cluster["hardware"] == {
         "2xh100-16c-1g": {
             **shape,
             "gres": [{**gpus, "cores": "0-3", "file": "/dev/nvidia[0-1]"}],
-            **words,
+            **others,
         },
-        "2xh100-16c-1g-2": {**shape, "gres": [{**gpus, "file": "/dev/nvidia[0-1]"}], **words},
+        "2xh100-16c-1g-2": {**shape, "gres": [{**gpus, "file": "/dev/nvidia[0-1]"}], **others},
         "16c-1g": {**shape, "cpus": 8},
         "2c-1g": {"sockets": 1, "cores_per_socket": 1, "threads_per_core": 2, "real_memory": 1000},
     }
@@ -151,9 +151,9 @@ def test_it_means_the_same() -> None:
     found = compare(SITE, adopted(SITE), DEFAULTS, "24.11.5")
     assert (found.parameters, found.nodes, found.partitions) == (19, 5, 2)
     assert found.differences == []
-    assert notes(SITE) == [
-        "old-nodes.conf:2: NodeName=n[1-2] Gres: kept: nic:no_consume:1 in words of Slurm: the collection neither "
-        "measures nor validates it",
+    assert comments(SITE) == [
+        "old-nodes.conf:2: NodeName=n[1-2] Gres: kept: nic:no_consume:1 stays in Slurm's notation: the collection "
+        "neither measures nor validates it",
         "old-nodes.conf:4: NodeName=o1 CPUs: changed: found 3, which fits no sockets, cores or threads: Slurm uses 2",
         "slurm.conf:17: PartitionName=a Default: left out: the last of several is the default, b",
     ]
@@ -208,14 +208,14 @@ def edited(**texts: tuple[str, str]) -> dict[str, str]:
         ({**SITE, "job_submit.lua": "-- theirs\n"}, "job_submit.lua job_submit.lua: "),
     ],
 )
-def test_the_proof_finds_what_differs(files: dict[str, str], difference: str) -> None:
+def test_the_check_finds_what_differs(files: dict[str, str], difference: str) -> None:
     """The cluster file of other files does not mean the same."""
     found = compare(files, adopted(SITE), DEFAULTS, "24.11.5").differences
     assert any(difference in str(one) for one in found), [str(one) for one in found]
 
 
 def test_a_value_of_the_collection_is_a_difference() -> None:
-    """The proof knows which values the collection sets."""
+    """The check knows which values the collection sets."""
     result = adopted(SITE)
     del result.cluster["slurm_conf"]["EnforcePartLimits"]
     del result.cluster["slurm_conf"]["DefMemPerCPU"]
@@ -227,7 +227,7 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "version", "note", "difference"),
+    ("text", "version", "comment", "difference"),
     [
         (
             "CacheGroups=0\n",
@@ -283,8 +283,8 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
         (
             "NodeName=m1 RealMemory=9 Gres=gpu:2\n",
             "24.11.5",
-            "slurm.conf: GresTypes: changed: with gpu of the nodes, which Slurm leaves out",
-            "slurm.conf GresTypes: nothing -> gpu: slurm.conf: with gpu of the nodes, which Slurm leaves out",
+            "slurm.conf: GresTypes: changed: gpu of the nodes is added, which Slurm has ignored",
+            "slurm.conf GresTypes: nothing -> gpu: slurm.conf: gpu of the nodes is added, which Slurm has ignored",
         ),
         (
             "PartitionName=q Nodes=n1,zz,n1 Foo=1\n",
@@ -301,8 +301,8 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
         (
             "FrontendName=f1\n",
             "23.11",
-            "slurm.conf:5: FrontendName: left out: the collection has no front ends",
-            "slurm.conf FrontendName: f1 -> nothing: slurm.conf:5: the collection has no front ends",
+            "slurm.conf:5: FrontendName: left out: the collection does not support front ends",
+            "slurm.conf FrontendName: f1 -> nothing: slurm.conf:5: the collection does not support front ends",
         ),
         (
             "AccountingStorageType=accounting_storage/slurmdbd\n",
@@ -314,21 +314,22 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
         (
             "NodeName=head RealMemory=9 NodeAddr=10.0.0.1\n",
             "24.11.5",
-            "slurm.conf:5: SlurmctldHost: changed: head: its address is that of its node, 10.0.0.1, and not its name: ",
-            "slurm.conf SlurmctldHost: head -> head(10.0.0.1): slurm.conf:5: head: its address is that of its node",
+            "slurm.conf:5: SlurmctldHost: changed: head gets the address of its node, 10.0.0.1, not its name: ",
+            "slurm.conf SlurmctldHost: head -> head(10.0.0.1): slurm.conf:5: head gets the address of its node",
         ),
         (
             "NodeName=head.example.org RealMemory=9\n",
             "24.11.5",
-            "slurm.conf: SlurmctldHost: changed: head is head.example.org, as its node is called: a host has one name",
-            "slurm.conf SlurmctldHost: head -> head.example.org: slurm.conf: head is head.example.org",
+            "slurm.conf: SlurmctldHost: changed: head becomes head.example.org, the name of its node: a host has one "
+            "name",
+            "slurm.conf SlurmctldHost: head -> head.example.org: slurm.conf: head becomes head.example.org",
         ),
         ("MailProg={{x}}\n", "24.11.5", "slurm.conf:5: MailProg: left out: found '{{x}}', templates are not ", " -> "),
     ],
 )
-def test_what_the_cluster_file_cannot_say_has_a_note(text: str, version: str, note: str, difference: str) -> None:
+def test_what_the_cluster_file_cannot_say_has_a_comment(text: str, version: str, comment: str, difference: str) -> None:
     files = {"slurm.conf": LEAST + text}
-    assert any(found.startswith(note) for found in notes(files, version)), notes(files, version)
+    assert any(found.startswith(comment) for found in comments(files, version)), comments(files, version)
     found = differences(files, version)
     assert found.pop(next(i for i, line in enumerate(found) if "enable_configless" in line)) == ALWAYS
     assert any(difference in one for one in found) if difference else found == [], found
@@ -336,12 +337,12 @@ def test_what_the_cluster_file_cannot_say_has_a_note(text: str, version: str, no
 
 def test_a_file_that_is_none_of_slurm() -> None:
     files = {"slurm.conf": LEAST, "old": "x\n"}
-    assert notes(files) == ["old: old: left out: Slurm reads no file of this name beside slurm.conf"]
+    assert comments(files) == ["old: old: left out: Slurm reads no file of this name next to slurm.conf"]
 
 
 def test_a_file_that_the_release_does_not_read() -> None:
     files = {"slurm.conf": LEAST, "topology.yaml": "- topology: x\n"}
-    assert notes(files) == [
+    assert comments(files) == [
         "topology.yaml: topology.yaml: left out: Slurm 24.11 does not have it, 25.05 and later do",
     ]
     assert any("topology.yaml topology.yaml: its text -> nothing: " in one for one in differences(files))

@@ -94,7 +94,7 @@ def test_keys_are_those_of_hosts_that_have_answered() -> None:
     assert access.host_keys(hosts["head"]) == {"head": "", "login": "", "n1": "ssh-ed25519 AAAA", "n2": ""}
 
 
-def settled(plan: dict[str, Any]) -> tuple[PlainHost, dict[str, str]]:
+def unchanged_host(plan: dict[str, Any]) -> tuple[PlainHost, dict[str, str]]:
     """A compute node that is as wanted, and the digests of all texts."""
     hosts = hosts_with(plan)
     digests = access.text_digests(access.texts(hosts["head"]))
@@ -103,7 +103,7 @@ def settled(plan: dict[str, Any]) -> tuple[PlainHost, dict[str, str]]:
 
 
 def test_a_host_differs_if_it_lacks_a_file_or_has_another() -> None:
-    host, digests = settled({"compute": "job"})
+    host, digests = unchanged_host({"compute": "job"})
     assert not access.differs(host, digests)
     files = host.facts["files"]
     assert access.differs(host.say(files={**files, SSHD: "0" * 64}), digests)
@@ -112,14 +112,16 @@ def test_a_host_differs_if_it_lacks_a_file_or_has_another() -> None:
 
 
 def test_a_host_differs_if_it_has_too_much() -> None:
-    host, digests = settled({"compute": "all"})
+    host, digests = unchanged_host({"compute": "all"})
     files = host.facts["files"]
     assert access.differs(host.say(files={**files, SSHD: "0" * 64}), digests)
-    assert access.differs(host.say(files={**files, access.UNPROVED: "0" * 64}), digests), "a change without its proof"
+    assert access.differs(host.say(files={**files, access.UNCONFIRMED: "0" * 64}), digests), (
+        "a change without its check"
+    )
 
 
 def test_files_of_the_site_make_no_difference() -> None:
-    host, digests = settled({"compute": "all"})
+    host, digests = unchanged_host({"compute": "all"})
     files = host.facts["files"]
     assert not access.differs(host.say(files={**files, "/etc/ssh/shosts.equiv": "0" * 64, "/etc/x": "1"}), digests)
 

@@ -39,7 +39,7 @@ def test_wrong_choices_are_refused_before_any_host_is_reached(tmp_path: Path) ->
     variable, controller, directory = adopt.objections(hosts["localhost"])
     assert variable.startswith("adopt_config: unknown variable, did you mean 'adopt_conf'?")
     assert controller.startswith("adopt_controller: found 'clt', unknown host, did you mean 'ctl'?")
-    assert directory == f"adopt_dir: {tmp_path}/no is no directory"
+    assert directory == f"adopt_dir: {tmp_path}/no is not a directory"
     assert adopt.objections(inventory(tmp_path)["localhost"]) == []
 
 
@@ -68,10 +68,10 @@ def test_both_hosts_name_one_file_and_keep_one_that_is_there(tmp_path: Path) -> 
     assert adopt.file(hosts["localhost"]) == adopt.file(hosts["ctl"]) == str(path)
     assert adopt.file_objection(hosts["ctl"]) == ""
     path.write_text("")
-    assert adopt.file_objection(hosts["ctl"]) == f"{path}: there already, and stays as it is; give another adopt_dir"
+    assert adopt.file_objection(hosts["ctl"]) == f"{path} exists already and is not overwritten; set another adopt_dir"
 
 
-def test_a_person_and_a_program_get_the_same_notes(tmp_path: Path) -> None:
+def test_a_person_and_a_program_get_the_same_messages(tmp_path: Path) -> None:
     host = inventory(tmp_path)["localhost"]
     assert adopt.lines(host) == ["host", "ctl", "", "remark", "comment", "difference"]
     assert adopt.statistics(host) == {
@@ -85,9 +85,9 @@ def test_a_person_and_a_program_get_the_same_notes(tmp_path: Path) -> None:
 
 def test_a_file_that_would_mean_something_else_stops_the_run(tmp_path: Path) -> None:
     host = inventory(tmp_path)["ctl"]
-    assert adopt.unproved(host) == []
+    assert adopt.result_errors(host) == []
     host.set(__adopt_result={**RESULT, "errors": ["error"], "unexplained": ["other meaning"]})
-    assert adopt.unproved(host) == ["error", "other meaning"]
+    assert adopt.result_errors(host) == ["error", "other meaning"]
 
 
 def test_a_key_that_is_there_is_compared(tmp_path: Path) -> None:

@@ -106,17 +106,17 @@ def test_directories_of_users_are_expressions_of_the_shell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("namespaces", "words"),
+    ("namespaces", "message"),
     [
         ({"max_user_namespaces": 0}, "user.max_user_namespaces is 0, allowed: more than 0"),
         ({"max_user_namespaces": None}, "user.max_user_namespaces is missing"),
         ({"unprivileged_userns_clone": 0}, "kernel.unprivileged_userns_clone is 0, allowed: 1"),
     ],
 )
-def test_a_kernel_that_does_not_let_users_make_containers(namespaces: dict[str, Any], words: str) -> None:
+def test_a_kernel_that_does_not_let_users_make_containers(namespaces: dict[str, Any], message: str) -> None:
     honest = {"max_user_namespaces": 1, "unprivileged_userns_clone": None, "apparmor_restrict_unprivileged_userns": 1}
     (objection,) = containers.kernel_objections(node().say(namespaces=honest | namespaces))
-    assert words in objection
+    assert message in objection
     assert containers.kernel_objections(node().say(namespaces=honest)) == []
 
 
@@ -129,7 +129,7 @@ def test_a_profile_of_apparmor_is_needed_where_it_restricts_namespaces() -> None
 
 
 @pytest.mark.parametrize(
-    ("state", "words"),
+    ("state", "message"),
     [
         ("loaded", ""),
         ("missing", "the packages have no profile /etc/apparmor.d/enroot."),
@@ -137,7 +137,7 @@ def test_a_profile_of_apparmor_is_needed_where_it_restricts_namespaces() -> None
         ("not loaded", "(apparmor_parser --replace /etc/apparmor.d/enroot), or set"),
     ],
 )
-def test_a_profile_that_does_not_let_a_program_make_containers(state: str, words: str) -> None:
-    look = {"ansible_facts": {"slurm_host": {"profiles": {"enroot": state}}}}
-    objections = containers.profile_objections(node().set(__slurm_apparmor_facts=look), "enroot")
-    assert [words in objection for objection in objections] == ([True] if words else [])
+def test_a_profile_that_does_not_let_a_program_make_containers(state: str, message: str) -> None:
+    result = {"ansible_facts": {"slurm_host": {"profiles": {"enroot": state}}}}
+    objections = containers.profile_objections(node().set(__slurm_apparmor_facts=result), "enroot")
+    assert [message in objection for objection in objections] == ([True] if message else [])

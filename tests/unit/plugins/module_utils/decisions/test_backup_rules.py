@@ -120,7 +120,7 @@ def test_results_are_those_of_hosts_that_made_a_backup() -> None:
     ]
 
 
-def test_without_a_look_the_age_is_asked_where_backups_are() -> None:
+def test_without_facts_the_age_is_asked_where_backups_are() -> None:
     run = cluster(slurm_backup={"target": "/backup"}, hostvars={})["n1"]
     assert backup.hosts_of_age(run) == ["head"]
     assert backup.hosts_of_age(cluster()["n1"]) == "!all"

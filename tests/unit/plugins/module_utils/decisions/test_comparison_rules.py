@@ -65,7 +65,7 @@ def test_without_its_controller_a_run_does_what_needs_none(tags: list[str], stop
     hosts = run()
     found = compared(hosts, ansible_play_hosts=["login", "n1", "n2"], ansible_run_tags=tags)
     assert bool(found.stop) is stops
-    assert found.remarks == ["Not reached, and left out of this run: head"]
+    assert found.remarks == ["Hosts that were not reached are left out of this run: head"]
 
 
 def test_clocks_are_those_of_the_first_controller() -> None:

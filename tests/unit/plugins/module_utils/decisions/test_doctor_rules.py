@@ -31,26 +31,26 @@ def sick(name: str, reason: str = "Kill task failed") -> dict[str, Any]:
     return asdict(SlurmNode(name, ("IDLE", "DRAIN"), reason, "slurm", "2026-11-24T10:00:00", name, ("10.0.0.1",)))
 
 
-def looked(**more: Any) -> dict[str, Any]:
+def host_facts(**more: Any) -> dict[str, Any]:
     """What slurm_doctor_node_info says of a host."""
-    look = asdict(HostEvidence(addresses=("10.0.0.1",))) | more
-    del look["unreached"]
-    return look
+    facts = asdict(HostEvidence(addresses=("10.0.0.1",))) | more
+    del facts["unreached"]
+    return facts
 
 
 def hosts_with(*nodes: dict[str, Any], **variables: Any) -> dict[str, PlainHost]:
-    """A cluster whose controller names these nodes, with doctor's look at it."""
+    """A cluster whose controller names these nodes, with doctor's facts about it."""
     hosts: dict[str, PlainHost] = cluster(**variables)
     hosts["head"].set(__doctor_server_facts={**SERVES, "nodes": [*nodes], "node_options": {"tmp_fs": "/tmp"}})
     return hosts
 
 
-def examined(hosts: dict[str, PlainHost], **looks: dict[str, Any]) -> PlainHost:
-    """The controller, after the looks at the hosts of nodes, with its conclusions."""
+def examined(hosts: dict[str, PlainHost], **results: dict[str, Any]) -> PlainHost:
+    """The controller, after the facts of the hosts of nodes were gathered, with its conclusions."""
     for host in hosts.values():
-        host.set(groups={**host["groups"], "slurm_needs_doctor": [*looks]})
-    for name, look in looks.items():
-        hosts[name].set(__doctor_node_facts=look)
+        host.set(groups={**host["groups"], "slurm_needs_doctor": [*results]})
+    for name, result in results.items():
+        hosts[name].set(__doctor_node_facts=result)
     return hosts["head"].set(__doctor_found=doctor.conclusions(hosts["head"]))
 
 
@@ -66,7 +66,7 @@ def test_nodes_of_the_inventory_are_examined() -> None:
     hosts = hosts_with(sick("n1"), sick("stranger"))
     assert [node["name"] for node in doctor.sick_nodes(hosts["n2"])] == ["n1"]
     assert doctor.node_options(hosts["n1"]) == {"tmp_fs": "/tmp"}
-    found = doctor.result(examined(hosts, n1=looked()))["findings"]
+    found = doctor.result(examined(hosts, n1=host_facts()))["findings"]
     assert [(one["hosts"], one["repair"]) for one in found] == [("n1", "resume"), ("stranger", "")]
 
 
@@ -75,7 +75,7 @@ def test_a_node_that_this_run_leaves_out_is_no_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "words"),
+    ("variables", "text"),
     [
         ({}, "(-e doctor_repair=true does this)"),
         ({"doctor_repair": "no"}, "(-e doctor_repair=true does this)"),
@@ -83,10 +83,10 @@ def test_a_node_that_this_run_leaves_out_is_no_finding() -> None:
         ({"doctor_repair": True}, "(this run has done it)"),
     ],
 )
-def test_the_table_says_what_becomes_of_a_repair(variables: dict[str, Any], words: str) -> None:
-    head = examined(hosts_with(sick("n1"), **variables), n1=looked())
-    assert f"    repair  resume {words}" in doctor.report(head)
-    assert doctor.result(head)["repaired"] == ("has done" in words)
+def test_the_table_says_what_becomes_of_a_repair(variables: dict[str, Any], text: str) -> None:
+    head = examined(hosts_with(sick("n1"), **variables), n1=host_facts())
+    assert f"    repair  resume {text}" in doctor.report(head)
+    assert doctor.result(head)["repaired"] == ("has done" in text)
 
 
 def test_the_first_controller_that_answers_serves() -> None:
@@ -98,19 +98,19 @@ def test_the_first_controller_that_answers_serves() -> None:
     assert doctor.node_options(hosts["n1"]) == {"tmp_fs": "/tmp"}
 
 
-@pytest.mark.parametrize("look", [None, UNREACHABLE, {**STANDBY, "nodes": [], "node_options": {}}])
-def test_without_an_answer_no_node_is_examined(look: dict[str, Any] | None) -> None:
-    """A controller outside of --limit has no look, one that was not reached is a finding."""
+@pytest.mark.parametrize("facts", [None, UNREACHABLE, {**STANDBY, "nodes": [], "node_options": {}}])
+def test_without_an_answer_no_node_is_examined(facts: dict[str, Any] | None) -> None:
+    """A controller outside of --limit has no facts, one that was not reached is a finding."""
     hosts = cluster()
-    if look:
-        hosts["head"].set(__doctor_server_facts=look)
+    if facts:
+        hosts["head"].set(__doctor_server_facts=facts)
     assert doctor.serving(hosts["head"]) == ""
     assert doctor.sick_nodes(hosts["head"]) == []
     result = doctor.result(examined(hosts))
     assert not result["answers"]
-    words = [one["words"] for one in result["findings"]]
-    assert len(words) == (1 if look else 0)
-    assert any("No route to host" in said for said in words) == (look is UNREACHABLE)
+    texts = [one["words"] for one in result["findings"]]
+    assert len(texts) == (1 if facts else 0)
+    assert any("No route to host" in text for text in texts) == (facts is UNREACHABLE)
 
 
 def test_repairs_that_failed_are_named() -> None:
@@ -120,8 +120,8 @@ def test_repairs_that_failed_are_named() -> None:
     failed, well = {"failed": True, "msg": "no such unit"}, {"changed": True}
     hosts["n1"].set(__doctor_repaired={"results": [well, failed]})
     hosts["head"].set(__doctor_repaired={"results": [{**failed, "msg": "not permitted"}]})
-    head = examined(hosts, n1=looked())
-    words = ["a repair has failed: no such unit", "a repair has failed: not permitted"]
-    assert doctor.failures(head) == words
-    assert doctor.report(head)[-2:] == words
-    assert doctor.result(head)["failures"] == words
+    head = examined(hosts, n1=host_facts())
+    messages = ["a repair has failed: no such unit", "a repair has failed: not permitted"]
+    assert doctor.failures(head) == messages
+    assert doctor.report(head)[-2:] == messages
+    assert doctor.result(head)["failures"] == messages

@@ -70,7 +70,7 @@ def test_a_value_of_two_lines_is_refused(variable: str) -> None:
 
 
 def test_no_directory_is_made_or_removed_in_a_home() -> None:
-    assert enroot.made(host()) == enroot.cleaned(host()) == ["/run/enroot/%U", "/var/lib/enroot/%U"]
+    assert enroot.created_directories(host()) == enroot.cleaned(host()) == ["/run/enroot/%U", "/var/lib/enroot/%U"]
     assert enroot.parents(host()) == ["/run/enroot", "/var/lib/enroot"]
 
 
@@ -81,14 +81,14 @@ def test_a_directory_that_is_also_one_to_keep_stays() -> None:
 def test_users_make_their_directories_on_login_hosts() -> None:
     login = host("login")
     assert enroot.cleaned(login) == []
-    look = {"ansible_facts": {"slurm_host": {"paths": {"/run/enroot": "root 1777", "/var/lib/enroot": "root 0755"}}}}
+    found = {"ansible_facts": {"slurm_host": {"paths": {"/run/enroot": "root 1777", "/var/lib/enroot": "root 0755"}}}}
     new = {"path": "/var/lib/enroot", "owner": "root"}
     there = {"path": "/run/enroot", "owner": ""}
-    assert enroot.parent_directories(login.set(__enroot_facts=look)) == [new | {"mode": "1777"}, there]
+    assert enroot.parent_directories(login.set(__enroot_facts=found)) == [new | {"mode": "1777"}, there]
     # A node does not undo the mode of a login host on storage that both have.
-    node = host().set(__enroot_facts=look)
+    node = host().set(__enroot_facts=found)
     assert enroot.parent_directories(node) == [there, {"path": "/var/lib/enroot", "owner": ""}]
-    look["ansible_facts"]["slurm_host"]["paths"] = {}
+    found["ansible_facts"]["slurm_host"]["paths"] = {}
     assert {entry["mode"] for entry in enroot.parent_directories(node)} == {"0755"}
 
 

@@ -119,7 +119,7 @@ def test_hosts_that_were_not_reached_keep_their_entry() -> None:
     }
     found = hardware.discovery(hosts["n1"], known)
     assert {node["hosts"]: node["hardware"] for node in found.nodes} == {"n1": "2c-2g", "n2": "m"}
-    assert found.remarks[-1] == "Not measured, with the entry that they had: n2"
+    assert found.remarks[-1] == "Hosts that were not measured keep their entry: n2"
 
 
 def test_names_of_declared_types_are_not_given_to_measured_ones() -> None:

@@ -39,16 +39,16 @@ def test_settings_of_the_site_win_and_are_written_as_mariadb_reads_them() -> Non
 
 def test_mariadb_is_left_alone_if_it_is_as_the_last_run_has_left_it() -> None:
     host = database()
-    assert not mariadb.service(host).settled
+    assert not mariadb.service(host).unchanged
     host.say(made={"mariadb": mariadb.service(host).digest})
-    assert mariadb.service(host).settled
-    assert not mariadb.service(host.set(mariadb_settings={"max_connections": 200})).settled
+    assert mariadb.service(host).unchanged
+    assert not mariadb.service(host.set(mariadb_settings={"max_connections": 200})).unchanged
 
 
 def test_a_host_that_this_run_has_prepared_is_compared() -> None:
     host = database()
     host.say(made={"mariadb": mariadb.service(host).digest})
-    assert not mariadb.service(host.set(group_names=["slurm_needs_preparation"])).settled
+    assert not mariadb.service(host.set(group_names=["slurm_needs_preparation"])).unchanged
 
 
 def test_a_check_asks_mariadb_only_if_the_host_has_what_the_modules_need() -> None:
@@ -73,7 +73,7 @@ def test_answers_belong_to_their_questions() -> None:
     host = database(__mariadb_read={"query_result": rows})
     nothing = mariadb.findings(host)
     assert (nothing.insecure_users, nothing.test_database, nothing.growth) == ([], False, [])
-    rows[:] = [[{"user": "", "host": "h"}], [{"name": "test"}], *([{"words": word}] for word in "abcd")]
+    rows[:] = [[{"user": "", "host": "h"}], [{"name": "test"}], *([{"message": text}] for text in "abcd")]
     found = mariadb.findings(host.set(__mariadb_read={"query_result": rows}))
     assert found.insecure_users == [{"user": "", "host": "h"}]
     assert found.test_database

@@ -32,12 +32,12 @@ def control_host(directory: Path, names: tuple[str, ...] = ("a", "b"), **variabl
 
 def reached(host: PlainHost, name: str) -> None:
     """Let a host have answered."""
-    look = honest(name)["slurm_host_facts"]
-    facts = look["ansible_facts"]["slurm_host"]
+    result = honest(name)["slurm_host_facts"]
+    facts = result["ansible_facts"]["slurm_host"]
     facts |= {"slurm_version": "", "free_mib": {"/var/lib": 50000, "/var/log": 60000}}
     host.of(name).set(
         __new_cluster_ping={"ping": "pong"},
-        __new_cluster_facts=look,
+        __new_cluster_facts=result,
         __new_cluster_processes={"rc": 1, "stdout": ""},
         __new_cluster_addresses={"rc": 0, "stdout": f"10.0.0.{ord(name) - 96}"},
     )
@@ -50,8 +50,8 @@ def test_a_correct_choice_is_not_refused(tmp_path: Path) -> None:
 def test_a_cluster_file_is_not_written_again(tmp_path: Path) -> None:
     (tmp_path / "x.cluster.yml").write_text("")
     (line,) = new_cluster.objections(control_host(tmp_path))
-    way = "give another new_cluster_name or new_cluster_dir"
-    assert line == f"{tmp_path}/x.cluster.yml: there already, and stays as it is; {way}"
+    way = "set another new_cluster_name or new_cluster_dir"
+    assert line == f"{tmp_path}/x.cluster.yml exists already and is not overwritten; {way}"
 
 
 def test_a_missing_directory_is_named_after_the_wrong_choices(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_missing_directory_is_named_after_the_wrong_choices(tmp_path: Path) ->
     variable, login, directory = new_cluster.objections(host)
     assert variable.startswith("new_cluster_logins: unknown variable, did you mean 'new_cluster_login'?")
     assert login.startswith("new_cluster_login: found 'c', unknown host")
-    assert directory == f"new_cluster_dir: {tmp_path}/no is no directory"
+    assert directory == f"new_cluster_dir: {tmp_path}/no is not a directory"
 
 
 def test_the_control_host_is_no_host_of_the_cluster(tmp_path: Path) -> None:

@@ -33,7 +33,10 @@ def test_hosts_without_a_driver_are_named_once_by_reason() -> None:
     for name, reason in {"n1": "no NVIDIA GPU on PCI", "n2": "no NVIDIA GPU on PCI", "login": "a container"}.items():
         hosts[name].set(__nvidia_driver_plan=answer(reason=reason))
     hosts["head"].set(__nvidia_driver_plan=answer())
-    expected = "No driver: login: a container; No driver: n[1-2]: no NVIDIA GPU on PCI"
+    expected = (
+        "Role nvidia_driver installs no driver on login: a container; "
+        "Role nvidia_driver installs no driver on n[1-2]: no NVIDIA GPU on PCI"
+    )
     assert nvidia_driver.left_alone(hosts["n1"]) == expected
     assert nvidia_driver.managed_hosts(hosts["n1"]) == ["head"]
     assert nvidia_driver.left_alone(cluster(**OPTIONS)["n1"]) == ""
@@ -75,14 +78,14 @@ def test_a_node_stays_drained_while_its_driver_needs_a_reboot() -> None:
 
 def test_without_leave_to_reboot_the_run_says_what_it_has_not_done() -> None:
     plan = answer(disruptive=True, packages=["a", "b"], reboot=["nouveau is loaded"], remarks=["one"])
-    assert nvidia_driver.remarks(node(plan)) == [
+    assert nvidia_driver.messages(node(plan)) == [
         "one",
-        "Nothing is done to a driver that jobs may be using. This would be installed: a b",
+        "The driver is not changed, since jobs may be using it. To be installed: a b",
         "nouveau is loaded",
-        "Say nvidia_driver_reboot=true to drain the node, wait for its jobs and reboot it.",
+        "Set nvidia_driver_reboot=true to drain the node, wait for its jobs and reboot it.",
     ]
-    assert nvidia_driver.remarks(node(plan, nvidia_driver_reboot=True)) == ["one"]
-    assert nvidia_driver.remarks(node(answer(remarks=["one"]))) == ["one"]
+    assert nvidia_driver.messages(node(plan, nvidia_driver_reboot=True)) == ["one"]
+    assert nvidia_driver.messages(node(answer(remarks=["one"]))) == ["one"]
 
 
 def test_check_mode_drains_only_where_slurm_answers() -> None:

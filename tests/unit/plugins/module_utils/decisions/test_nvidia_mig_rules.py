@@ -50,8 +50,8 @@ def test_nodes_that_slurm_does_not_know_have_no_jobs(lines: list[str], expected:
 
 def test_the_service_is_not_compared_where_check_mode_has_not_made_the_instances() -> None:
     cluster_hosts = hosts({"0": "MIG off"}, ansible_check_mode=True)
-    made = {name: nvidia_mig.makes_service(host) for name, host in cluster_hosts.items()}
-    assert made == {"head": False, "login": False, "n1": False, "n2": True}
+    services = {name: nvidia_mig.makes_service(host) for name, host in cluster_hosts.items()}
+    assert services == {"head": False, "login": False, "n1": False, "n2": True}
     assert nvidia_mig.makes_service(cluster_hosts["n1"].set(ansible_check_mode=False))
     without = cluster_hosts["n2"].set(__nvidia_mig_compared={"driver": False, "gpus": {}})
     assert not nvidia_mig.makes_service(without)

@@ -73,7 +73,7 @@ def test_a_clock_that_something_else_synchronizes_stays() -> None:
     assert preparation.time_packages(host().say(clocks={"systemd-timesyncd": False})) == []
 
 
-def test_words_switch_the_hosts_file_off() -> None:
+def test_texts_switch_the_hosts_file_off() -> None:
     there = host(base_manage_hosts_file="no").say(part="0" * 64)
     assert stages.stages(there) == []
     assert [entry["path"] for entry in preparation.preparation(there).files] == [

@@ -41,11 +41,11 @@ def test_conflicts_name_their_hosts_and_the_way_out() -> None:
     assert people.conflicts(hosts["head"]) == ["n[1-2]: uid 5001 of user ann belongs to user bob here", people.WAY_OUT]
 
 
-def test_hosts_that_have_failed_are_not_asked_for_remarks() -> None:
+def test_hosts_that_have_failed_are_not_asked_for_warnings() -> None:
     hosts = hosts_with(ansible_play_hosts=["n1"])
     hosts["n1"].set(__people_applied={"remarks": ["the home of bob stays"]})
     hosts["n2"].set(__people_applied={"remarks": ["another one"]})
-    assert people.remarks(hosts["n1"]) == ["n1: the home of bob stays"]
+    assert people.warnings(hosts["n1"]) == ["n1: the home of bob stays"]
 
 
 def test_jobs_of_a_suspended_user_end_if_the_plan_says_so() -> None:

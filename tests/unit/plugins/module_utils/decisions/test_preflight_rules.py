@@ -34,7 +34,7 @@ def head(files: dict[str, bytes] | None = None, **variables: Any) -> PlainHost:
 def test_a_right_cluster_has_no_errors_and_no_objections() -> None:
     assert preflight.variable_errors(head()) == []
     assert preflight.objections(head()) == []
-    assert preflight.remarks(head()) == []
+    assert preflight.warnings(head()) == []
 
 
 def test_errors_of_roles_precede_those_of_the_cluster_file() -> None:
@@ -101,7 +101,7 @@ def test_the_registry_has_its_default_directory_and_port() -> None:
         ),
         (
             {"slurm_nodes": [{"hosts": "n2", "hardware": "m"}]},
-            "in the group slurm_compute, but in no entry of slurm_nodes: n1",
+            "slurm_nodes has no entry for these hosts of the group slurm_compute: n1",
         ),
     ],
 )
@@ -174,24 +174,24 @@ def test_packages_that_are_files_must_be_those_that_the_cluster_needs() -> None:
 def test_slurm_takes_jobs_of_suspended_users_without_a_policy() -> None:
     shared = [{"path": "/home", "type": "nfs", "server": "head", "homes": True}]
     host = head(slurm_people=SUSPENDED, slurm_storage=shared)
-    assert preflight.remarks(host) == [
+    assert preflight.warnings(host) == [
         "Slurm cannot refuse jobs of suspended users, since it has no policy for accounting: bob, eve"
     ]
-    assert preflight.remarks(host.set(slurm_accounting_qos=[{"name": "high"}])) == []
+    assert preflight.warnings(host.set(slurm_accounting_qos=[{"name": "high"}])) == []
 
 
 @pytest.mark.parametrize("kinds", ["auth/jwt", ["auth/jwt"], "AUTH/JWT,auth/x"])
 def test_a_token_of_a_suspended_user_stays_valid(kinds: Any) -> None:
     host = head(slurm_people=SUSPENDED, slurm_conf={"AuthAltTypes": kinds}, slurm_accounting_qos=[{"name": "high"}])
-    assert [*preflight.suspended_remarks(host)] == [
+    assert [*preflight.suspended_warnings(host)] == [
         "AuthAltTypes has auth/jwt: tokens of suspended users are valid until they expire, or until jwt_key is "
         "replaced: bob, eve"
     ]
 
 
-def test_remarks_about_storage_backups_and_scripts_follow() -> None:
+def test_warnings_about_storage_backups_and_scripts_follow() -> None:
     people = {"groups": [], "users": [{"name": "ann", "state": "present", "home": "/home/ann"}]}
-    found = preflight.remarks(
+    found = preflight.warnings(
         head(
             slurm_people=people,
             slurm_backup={"target": "/backup"},
@@ -201,15 +201,15 @@ def test_remarks_about_storage_backups_and_scripts_follow() -> None:
     )
     assert found[0].startswith("The homes of ann are not on storage")
     assert found[1] == (
-        "slurm_backup.target is the directory /backup: login,head need the same file system there, which is lost with "
-        "none of them"
+        "slurm_backup.target is the directory /backup: login,head need the same file system there, which must not be "
+        "lost with any of them"
     )
     assert found[2].startswith("prologs: the script a names squeue.")
 
 
 def test_a_backup_elsewhere_needs_no_file_system() -> None:
-    assert preflight.remarks(head(slurm_backup={"target": "s3:x"}, slurm_database="login")) == []
-    assert preflight.remarks(head(slurm_backup={"target": "/backup"})) == []
+    assert preflight.warnings(head(slurm_backup={"target": "s3:x"}, slurm_database="login")) == []
+    assert preflight.warnings(head(slurm_backup={"target": "/backup"})) == []
 
 
 def test_closed_ports_are_those_of_hosts_with_an_active_firewall() -> None:

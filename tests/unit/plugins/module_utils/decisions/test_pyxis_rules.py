@@ -91,10 +91,10 @@ def test_copies_of_the_configuration_are_on_controllers_and_on_login_hosts_witho
     assert pyxis.conf_copies(found["n1"].say(slurm_version="23.02.1")) == ["second", "login"]
 
 
-def test_the_proof_runs_on_the_nodes_of_the_play() -> None:
-    (job,) = pyxis.proof_job(hosts(ansible_play_hosts=["login", "n2"])["login"]).jobs
+def test_the_check_runs_on_the_nodes_of_the_play() -> None:
+    (job,) = pyxis.check_job(hosts(ansible_play_hosts=["login", "n2"])["login"]).jobs
     assert job["options"] == {"exclude": "n1"}
-    (job,) = pyxis.proof_job(hosts(ansible_play_hosts=["login"])["login"]).jobs
+    (job,) = pyxis.check_job(hosts(ansible_play_hosts=["login"])["login"]).jobs
     assert "options" not in job
 
 
@@ -106,16 +106,16 @@ def test_the_proof_runs_on_the_nodes_of_the_play() -> None:
     ],
 )
 def test_nobody_else_can_put_a_link_where_the_job_writes(profile: str, user: str, output: str) -> None:
-    job = pyxis.proof_job(hosts(slurm_profile=profile)["login"])
+    job = pyxis.check_job(hosts(slurm_profile=profile)["login"])
     assert (job.user, job.output) == (user, output)
 
 
-def proven(run: dict[str, Any], help_text: str = "--container-image", **variables: Any) -> pyxis.ContainerProof:
+def proven(run: dict[str, Any], help_text: str = "--container-image", **variables: Any) -> pyxis.ContainerCheck:
     """What is known after this answer of slurm_job, on a cluster with a new plugin."""
     found = hosts(**variables)
     found["login"].set(__pyxis_help={"stdout": help_text, "stderr": ""})
     found["n1"].set(__pyxis_plugin={"unproven": True})
-    return pyxis.proof(found["n2"].set(__pyxis_run=run))
+    return pyxis.check_result(found["n2"].set(__pyxis_run=run))
 
 
 def test_a_container_has_run() -> None:
@@ -144,14 +144,14 @@ def test_srun_without_the_options_is_broken_whatever_the_jobs_say() -> None:
         (
             {"jobs": [OTHER | {"state": "PENDING", "message": "waits"}]},
             True,
-            "pyxis is not proven: the job waits. The next run tries again. Until then the plugin is optional: the "
+            "pyxis is not verified: the job waits. The next run tries again. Until then the plugin is optional: the "
             "command of a container that does not start runs on the host.",
         ),
-        ({"msg": "no sbatch"}, False, "pyxis is not proven: the job no sbatch. The next run tries again."),
-        ({}, False, "pyxis is not proven: the job has not run. The next run tries again."),
+        ({"msg": "no sbatch"}, False, "pyxis is not verified: the job no sbatch. The next run tries again."),
+        ({}, False, "pyxis is not verified: the job has not run. The next run tries again."),
     ],
 )
-def test_a_job_that_has_not_run_proves_nothing(run: dict[str, Any], required: bool, remark: str) -> None:
+def test_a_job_that_has_not_run_confirms_nothing(run: dict[str, Any], required: bool, remark: str) -> None:
     proof = proven(run, pyxis_required=required)
     assert (proof.needed, proof.broken, proof.proven, proof.remark) == (True, False, False, remark)
 
@@ -167,14 +167,14 @@ def test_only_a_compute_node_is_asked_for_the_output() -> None:
         (
             "--container-image",
             False,
-            "pyxis: no container has run after the change, so the former line of plugstack.conf and the former plugin "
-            "are restored, or removed if there were none. The job pyxis/m has failed the output",
+            "pyxis: no container has run after the change. The previous line of plugstack.conf and the previous "
+            "plugin are restored, or removed if there were none. The job pyxis/m has failed the output",
         ),
         (
             "usage",
             True,
-            "pyxis: no container has run after the change, and the former plugin is for another release of Slurm, so "
-            "the new one stays. srun --help lacks --container-image: wrong the output",
+            "pyxis: no container has run after the change. The new plugin stays, since the previous one is for "
+            "another release of Slurm. srun --help lacks --container-image: wrong the output",
         ),
     ],
 )

@@ -89,7 +89,7 @@ def test_the_report_names_what_is_left_to_do() -> None:
     ]
 
 
-def test_a_remark_is_said_once() -> None:
+def test_a_message_is_shown_once() -> None:
     hosts = cleaned(remove_nodes_write="yes")
     for name in ("n1", "n2"):
         hosts[name].set(__remove_nodes_storage={"remarks": ["unmount /a"]})

@@ -69,7 +69,7 @@ def test_the_state_is_put_back_on_the_first_controller() -> None:
 
 def test_what_is_there_is_never_overwritten() -> None:
     assert restore.objection(hosts_with(())["n1"]) == (
-        "Nothing is lost: login has the database, head has the state of slurmctld. What is there is never overwritten."
+        "Nothing is lost: login has the database, head has the state of slurmctld. Existing data are never overwritten."
     )
     assert restore.objection(hosts_with((), slurm_database="")["n1"]).startswith("Nothing is lost: head has the state")
     assert restore.objection(hosts_with()["n1"]) == ""
@@ -79,7 +79,7 @@ def test_a_restore_that_was_ended_goes_on() -> None:
     hosts = hosts_with(())
     hosts["login"].set(__backup_read=printed(present={"database": True}, backups=SAVED, unfinished=True))
     assert restore.objection(hosts["head"]) == ""
-    assert restore.announcement(hosts["head"]) == ["all data are back; a restore that was ended goes on"]
+    assert restore.announcement(hosts["head"]) == ["all data are restored; an interrupted restore continues"]
 
 
 def test_a_part_without_a_backup_is_named() -> None:
@@ -108,7 +108,7 @@ def test_jobs_are_those_of_nodes_that_answered() -> None:
     hosts["n1"].set(__backup_steps={"ansible_facts": {"slurm_host": {"jobs": ["7"]}}})
     hosts["n2"].set(__backup_steps={"unreachable": True})
     assert restore.running_jobs(hosts["head"]) == {"n1": ["7"]}
-    assert restore.events(hosts["head"]) == ["not reached, so that their jobs are unknown: n2"]
+    assert restore.events(hosts["head"]) == ["the jobs of these nodes are unknown, since they were not reached: n2"]
 
 
 def test_without_a_lost_state_nothing_is_said_about_nodes() -> None:

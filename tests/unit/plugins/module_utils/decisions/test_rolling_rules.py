@@ -29,7 +29,7 @@ def hosts(nodes: str = "n1 n2", files: dict[str, bytes] | None = None, **variabl
     return found
 
 
-def test_a_change_is_told_in_words() -> None:
+def test_a_change_is_described() -> None:
     host = hosts(rolling_packages=["a", "b"], rolling_tasks="my.yml", rolling_reboot=True)["n1"]
     assert rolling.work(host) == "packages a, b, tasks of /cluster/my.yml, a reboot"
     host.set(__rolling_nodes=["n1", "n2"])
@@ -40,7 +40,7 @@ def test_a_change_is_told_in_words() -> None:
 def test_a_reboot_can_be_asked_for_on_the_command_line(value: bool | str, reboots: bool) -> None:
     host = hosts(rolling_reboot=value)["n1"]
     assert rolling.reboots(host) == reboots
-    assert rolling.objection(host).startswith("Nothing to do: give rolling_tasks") != reboots
+    assert rolling.objection(host).startswith("Nothing to do: set rolling_tasks") != reboots
 
 
 def test_a_file_of_tasks_must_be_there(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_file_of_tasks_must_be_there(tmp_path: Path) -> None:
     assert rolling.objection(host) == ""
 
 
-def test_another_change_has_another_checksum_and_notes_of_earlier_releases_hold() -> None:
+def test_another_change_has_another_checksum_and_records_of_earlier_releases_hold() -> None:
     files = {"/cluster/my.yml": b"- ansible.builtin.debug: {msg: mine}\n\n"}
     host = hosts(rolling_packages=["htop"], rolling_tasks="my.yml", files=files)["n1"]
     assert rolling.change(host) == "8bd8366bfcb3b3186a5b980436d191f396ef709ec5ab0cfba66bce390ef73db2"
@@ -119,28 +119,28 @@ JOBS = [{"name": "all", "nodes": "n[1-2]"}, {"name": "other", "nodes": "n[1-2]"}
 
 
 def test_each_node_that_is_back_has_one_job_in_its_first_partition() -> None:
-    proof = rolling.proof(hosts(slurm_partitions=JOBS)["n1"].set(__rolling_resumed={"ready": ["n2", "n1"]}))
-    assert [job["name"] for job in proof.jobs] == ["all/n1", "all/n2"]
-    assert proof.options == {"reservation": "gpucluster_rolling"}
+    check = rolling.check_jobs(hosts(slurm_partitions=JOBS)["n1"].set(__rolling_resumed={"ready": ["n2", "n1"]}))
+    assert [job["name"] for job in check.jobs] == ["all/n1", "all/n2"]
+    assert check.options == {"reservation": "gpucluster_rolling"}
 
 
 @pytest.mark.parametrize(
-    ("run", "proven"),
+    ("run", "errors"),
     [
         ({"jobs": [{"message": ""}, {"message": "has failed"}]}, {"n2": "has failed", "n1": "", "n3": ""}),
         ({"msg": "no sbatch"}, dict.fromkeys(["n2", "n1", "n3"], "no sbatch")),
         ({"jobs": []}, dict.fromkeys(["n2", "n1", "n3"], "the job could not be submitted")),
     ],
 )
-def test_a_node_without_a_good_job_is_not_proven(run: dict[str, Any], proven: dict[str, str]) -> None:
+def test_a_node_without_a_good_job_is_not_confirmed(run: dict[str, Any], errors: dict[str, str]) -> None:
     host = hosts()["n1"].set(__rolling_resumed={"ready": ["n2", "n1", "n3"]}, __rolling_jobs=run)
-    assert rolling.proven(host) == proven
+    assert rolling.check_results(host) == errors
 
 
-def test_nodes_in_no_partition_need_no_proof() -> None:
+def test_nodes_in_no_partition_need_no_check() -> None:
     host = hosts(slurm_partitions=[])["n1"].set(__rolling_resumed={"ready": ["n1"]}, __rolling_jobs={"skipped": True})
-    assert rolling.proof(host).jobs == []
-    assert rolling.proven(host) == {"n1": ""}
+    assert rolling.check_jobs(host).jobs == []
+    assert rolling.check_results(host) == {"n1": ""}
 
 
 def test_the_end_knows_the_beginning_from_any_node() -> None:

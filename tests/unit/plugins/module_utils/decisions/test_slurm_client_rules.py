@@ -28,7 +28,7 @@ def test_sackd_is_left_alone_if_it_is_as_the_last_run_has_left_it() -> None:
     host = cluster(slurm_controllers=["head", "n1"])["login"]
     before = slurm_client.service(host)
     assert before.servers == ["head:6817", "n1:6817"]
-    assert not before.settled
+    assert not before.unchanged
     host.say(made={"sackd": before.digest})
-    assert slurm_client.service(host).settled
-    assert not slurm_client.service(host.set(slurm_controllers=["head"])).settled
+    assert slurm_client.service(host).unchanged
+    assert not slurm_client.service(host.set(slurm_controllers=["head"])).unchanged

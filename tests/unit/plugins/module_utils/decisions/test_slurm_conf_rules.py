@@ -41,14 +41,14 @@ def test_a_site_overrides_every_default_but_configless_mode() -> None:
     assert found["SlurmctldParameters"] == "enable_configless,idle_on_node_suspend"
 
 
-def test_a_site_overrides_a_profile_which_adds_its_words() -> None:
+def test_a_site_overrides_a_profile_which_adds_its_options() -> None:
     found = parameters(head(slurm_profile="strict", slurm_conf={"DisableRootJobs": False}))
     assert found["DisableRootJobs"] == "NO"
     assert found["SlurmctldParameters"] == "enable_configless,disable_triggers"
     assert parameters(head(slurm_profile="strict"), "23.02")["SlurmctldParameters"] == "enable_configless"
 
 
-def test_a_word_is_there_once_in_any_case() -> None:
+def test_an_option_is_there_once_in_any_case() -> None:
     found = parameters(head(slurm_conf={"SlurmctldParameters": "Enable_Configless,a,A"}))
     assert found["SlurmctldParameters"] == "enable_configless,a"
 
@@ -157,19 +157,19 @@ def test_the_line_of_pyxis_is_optional_until_a_container_has_run() -> None:
     assert line["required"]
     assert line["arguments"] == ["runtime_path=/var/lib/pyxis"]
     assert not slurm_files.spank_plugins(hosts["head"].set(pyxis_required="no"))[1]["required"]
-    noted = {"/var/lib/gpucluster-slurm/spank_pyxis.so.line.before": "0" * 64}
-    host = cluster(slurm_containers=["pyxis"], pyxis_arguments=["runtime_path=/x"])["head"].say(files=noted)
-    assert slurm_files.pyxis_is_unproven(host)
+    recorded = {"/var/lib/gpucluster-slurm/spank_pyxis.so.line.before": "0" * 64}
+    host = cluster(slurm_containers=["pyxis"], pyxis_arguments=["runtime_path=/x"])["head"].say(files=recorded)
+    assert slurm_files.pyxis_is_unverified(host)
     assert slurm_files.pyxis_arguments(host) == ["runtime_path=/x"]
-    assert not slurm_files.pyxis_is_unproven(host.set(ansible_check_mode=True))
+    assert not slurm_files.pyxis_is_unverified(host.set(ansible_check_mode=True))
 
 
-def test_the_run_that_changes_pyxis_knows_more_than_the_note() -> None:
+def test_the_run_that_changes_pyxis_knows_more_than_the_record() -> None:
     hosts = cluster(slurm_containers=["pyxis"])
     hosts["head"].set(groups={**hosts["head"]["groups"], "slurm_needs_container_plugins": ["n1", "n2"]})
-    assert not slurm_files.pyxis_is_unproven(hosts["head"])
+    assert not slurm_files.pyxis_is_unverified(hosts["head"])
     hosts["n2"].set(__pyxis_record={"unproven": True})
-    assert slurm_files.pyxis_is_unproven(hosts["head"])
+    assert slurm_files.pyxis_is_unverified(hosts["head"])
 
 
 def test_a_cluster_that_is_taken_over_sees_values_that_all_clusters_have() -> None:

@@ -102,7 +102,7 @@ def test_variables_that_a_host_has_for_itself_change_its_digest_alone() -> None:
 def test_hosts_with_other_checks_have_work() -> None:
     host = nodes()["n1"]
     wanted = slurm_health.digests(host)
-    made = {"n1": {"slurm_health": wanted["n1"]}, "n2": {}, "head": {}}
-    assert slurm_health.hosts_with_work(host, made) == ["n2"]
+    records = {"n1": {"slurm_health": wanted["n1"]}, "n2": {}, "head": {}}
+    assert slurm_health.hosts_with_work(host, records) == ["n2"]
     other = nodes(slurm_conf={"HealthCheckProgram": "/usr/sbin/nhc"})["n1"]
-    assert slurm_health.hosts_with_work(other, made) == []
+    assert slurm_health.hosts_with_work(other, records) == []

@@ -40,7 +40,7 @@ def test_the_packages_that_hosts_are_offered_are_the_target() -> None:
     assert slurm_upgrade.plan(found["n1"])["to"] == "26.05.1-1"
 
 
-def test_the_plan_is_told_in_words() -> None:
+def test_the_plan_is_described() -> None:
     assert slurm_upgrade.announcement(hosts()["n1"]) == "Slurm 24.11.5-4 -> 26.05.1-1 on head,login,n[1-2]"
     assert slurm_upgrade.announcement(hosts({"hosts": []})["n1"]) == "Every host has Slurm 26.05.1-1"
 
@@ -62,8 +62,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a takeover": (
         {},
         {"__slurm_run": {"serving_controller": "n1"}},
-        "n1 serves in the place of head; start slurmctld there, so that it takes control back, and run the upgrade "
-        "again",
+        "n1 serves in place of head; start slurmctld on head, so that it takes control back, and run the upgrade again",
     ),
     "pyxis of another release": (
         {},
@@ -139,7 +138,7 @@ def test_a_host_gets_the_files_of_the_packages_that_it_has() -> None:
     assert slurm_upgrade.packages(host.set(slurm_packages="schedmd")).packages == []
 
 
-def test_what_is_tried_before_is_unpacked_on_the_database_and_the_first_controller() -> None:
+def test_what_is_checked_before_is_unpacked_on_the_database_and_the_first_controller() -> None:
     found = hosts(slurm_controllers=["n1", "n2"])
     directory = "/var/lib/gpucluster-slurm/upgrade/26.05.1-1"
     unpacked = {name: slurm_upgrade.unpacked(host) for name, host in found.items()}
@@ -159,8 +158,8 @@ def test_the_report_says_how_long_the_conversion_takes() -> None:
     assert slurm_upgrade.report(found["n1"]) == (
         "Check mode: the next run would upgrade. The packages are on the hosts, and slurmctld 26.05.1-1 starts with "
         "the configuration. A copy of the database (33 MiB) was converted; the conversion will take about 1 s. Until "
-        "slurmdbd 26.05.1-1 opens its port, every failure restores the former release. SPANK plugins of "
-        "slurm_plugstack must be there for 26.05: a.so, b.so"
+        "slurmdbd 26.05.1-1 opens its port, every failure restores the previous release. SPANK plugins of "
+        "slurm_plugstack must be installed for Slurm 26.05: a.so, b.so"
     )
     assert slurm_upgrade.result(found["n1"]) == {
         "from": "24.11.5-4",

@@ -149,19 +149,19 @@ def test_an_address_of_a_relay_has_brackets_in_the_cluster_file_only() -> None:
 
 def test_a_person_hears_once_that_slurm_sends_no_mail() -> None:
     host = cluster()["head"]
-    assert mail.remarks(host) == [mail.REMARK]
+    assert mail.warnings(host) == [mail.NO_MAIL]
     host.say(files={"/var/lib/gpucluster-slurm/good/slurm.conf": "0" * 64})
-    assert mail.remarks(host) == []
+    assert mail.warnings(host) == []
     host.set(__slurmctld_config={"plan": [{"what": "slurm.conf MailProg"}]})
-    assert mail.remarks(host) == [mail.REMARK]
-    assert mail.remarks(host.set(slurm_conf={"MailProg": "/bin/mail"})) == []
+    assert mail.warnings(host) == [mail.NO_MAIL]
+    assert mail.warnings(host.set(slurm_conf={"MailProg": "/bin/mail"})) == []
 
 
 def test_a_report_says_what_changes_or_what_is_remarked() -> None:
     host = cluster(slurm_mail=RELAY)["head"]
     assert slurmctld.report(host) == []
     assert not slurmctld.has_report(host)
-    assert slurmctld.report(host.set(__slurmctld_config={"remarks": ["r"]})) == ["Remarks:", "r"]
+    assert slurmctld.report(host.set(__slurmctld_config={"remarks": ["r"]})) == ["Warnings:", "r"]
     assert slurmctld.report(host.set(__slurmctld_config={"table": ["t"], "remarks": ["r"]})) == [
         "This changes:",
         "t",
@@ -174,20 +174,20 @@ def test_the_first_node_of_each_kind_that_was_reached_tries_a_change() -> None:
     hosts = cluster()
     hosts["n1"].set(__slurm_facts={"unreachable": True})
     hosts["head"].set(__slurmctld_config={"unproven": ["n[1-2]", "n9"]})
-    assert slurmctld.trial_nodes(hosts["head"]) == ["n2"]
+    assert slurmctld.first_nodes(hosts["head"]) == ["n2"]
 
 
-def test_all_nodes_get_their_former_settings_if_the_change_fails_on_one() -> None:
+def test_all_nodes_get_their_previous_settings_if_the_change_fails_on_one() -> None:
     hosts = cluster(groups={**GROUPS, "slurm_needs_first_nodes": ["n1", "n2"]})
-    assert slurmctld.trial(hosts["head"]) == slurmctld.Trial([], failed=False)
+    assert slurmctld.first_nodes_result(hosts["head"]) == slurmctld.FirstNodes([], failed=False)
     hosts["n1"].set(__slurmd_outcome="")
-    assert slurmctld.needs_former(hosts["head"]) == []
+    assert slurmctld.nodes_to_restore(hosts["head"]) == []
     hosts["n2"].set(__slurmd_outcome="does not start")
-    assert slurmctld.trial(hosts["head"]) == slurmctld.Trial(["n1", "n2"], failed=True)
-    assert slurmctld.needs_former(hosts["head"]) == ["n1", "n2"]
+    assert slurmctld.first_nodes_result(hosts["head"]) == slurmctld.FirstNodes(["n1", "n2"], failed=True)
+    assert slurmctld.nodes_to_restore(hosts["head"]) == ["n1", "n2"]
 
 
-def test_each_controller_looks_for_the_files_of_the_others() -> None:
+def test_each_controller_checks_for_the_files_of_the_others() -> None:
     hosts = two()
     hosts["head"].set(__slurmctld_state=answer(file="a"))
     assert state_directory.files_of_others(hosts["n1"]) == ["a"]
@@ -201,20 +201,20 @@ def test_a_directory_that_slurm_cannot_use_is_refused() -> None:
     assert objection.endswith("which slurm cannot use on n1: Stale file handle")
 
 
-def test_what_was_not_proved_is_said() -> None:
-    assert state_directory.missing_proof(two()["head"]) == ""
+def test_what_was_not_confirmed_is_reported() -> None:
+    assert state_directory.unconfirmed_message(two()["head"]) == ""
     host = two(ansible_play_hosts=["head"], ansible_check_mode=True)["head"]
-    assert state_directory.missing_proof(host) == (
-        "Not proven: that /shared/slurm is one directory on head,n1. Not in this run: n1. "
+    assert state_directory.unconfirmed_message(host) == (
+        "It is not confirmed that /shared/slurm is one directory on head,n1. Controllers outside of this run: n1. "
         "Check mode writes no file there and has only compared mounts and inodes."
     )
 
 
-def test_a_directory_that_was_missing_is_proved_later() -> None:
+def test_a_directory_that_was_missing_is_checked_later() -> None:
     host = two()["head"]
-    assert state_directory.is_to_be_proved(host)
-    assert not state_directory.is_to_be_proved(host.set(__slurmctld_state=answer(file="a")))
-    assert not state_directory.is_to_be_proved(cluster()["head"])
+    assert state_directory.needs_check(host)
+    assert not state_directory.needs_check(host.set(__slurmctld_state=answer(file="a")))
+    assert not state_directory.needs_check(cluster()["head"])
 
 
 def test_hosts_outside_of_a_limit_lack_what_the_configuration_names() -> None:

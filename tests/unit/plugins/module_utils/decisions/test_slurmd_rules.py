@@ -27,8 +27,8 @@ def converged(**variables: Any) -> dict[str, PlainHost]:
     hosts["head"].say(out_of_service="", files={KEPT_SLURMD: "0" * 64})
     for name in ("n1", "n2"):
         mig = name == "n1" and "slurm_hardware_types" in variables
-        note = slurmd.digest(slurmd.common(hosts[name], "0" * 64), mig, controller=False)
-        hosts[name].say(made={"slurmd": note})
+        record = slurmd.digest(slurmd.common(hosts[name], "0" * 64), mig, controller=False)
+        hosts[name].say(made={"slurmd": record})
     return hosts
 
 
@@ -42,7 +42,7 @@ def test_a_converged_node_has_no_work(variables: dict[str, Any]) -> None:
     assert with_work(converged(**variables)) == []
 
 
-def test_a_node_has_work_if_its_note_is_another_one() -> None:
+def test_a_node_has_work_if_its_record_is_another_one() -> None:
     hosts = converged()
     hosts["n2"].say(made={"slurmd": "1" * 64})
     assert with_work(hosts) == ["n2"]
@@ -54,7 +54,7 @@ def test_a_node_has_work_if_slurm_does_not_count_on_it() -> None:
     assert with_work(hosts) == ["n2"]
 
 
-@pytest.mark.parametrize("group", slurmd.UNSETTLING)
+@pytest.mark.parametrize("group", slurmd.CHANGING_GROUPS)
 def test_a_node_has_work_after_an_earlier_stage(group: str) -> None:
     hosts = converged()
     hosts["n1"]["groups"][group] = ["n2", "login"]
@@ -145,8 +145,8 @@ def test_a_node_that_is_not_up(state: str) -> None:
     lines = ["n1 idle none", f"n2 {state} Not responding"]
     hosts = cluster(ansible_play_hosts=["n1", "n2"], __slurmd_states={"stdout_lines": lines})
     assert not slurmd.are_up(hosts["n1"], "\n".join(lines))
-    assert slurmd.proof(hosts["n1"]).up
-    assert slurmd.proof(hosts["n2"]) == slurmd.NodeProof(up=False, lines=lines[1:], drained="")
+    assert slurmd.node_check(hosts["n1"]).up
+    assert slurmd.node_check(hosts["n2"]) == slurmd.NodeCheck(up=False, lines=lines[1:], drained="")
 
 
 @pytest.mark.parametrize("state", ["idle", "mixed", "allocated", "drained", "draining"])
@@ -159,16 +159,19 @@ def test_the_first_host_shows_drained_nodes_by_their_reasons() -> None:
     """sinfo has a line for each partition of a node."""
     lines = ["n1 drained new DIMMs", "n1 drained new DIMMs", "n2 draining New DIMMs", "n3 fail burnt", "n4 idle none"]
     hosts = cluster(ansible_play_hosts=["n1", "n2"], __slurmd_states={"stdout_lines": lines})
-    assert slurmd.proof(hosts["n1"]).drained == "n3 (burnt); n[1-2] (new DIMMs)"
-    assert slurmd.proof(hosts["n2"]).drained == ""
+    assert slurmd.node_check(hosts["n1"]).drained == "n3 (burnt); n[1-2] (new DIMMs)"
+    assert slurmd.node_check(hosts["n2"]).drained == ""
 
 
-def test_a_failed_trial_is_told_with_the_words_of_its_nodes() -> None:
+def test_a_failure_of_the_first_nodes_is_reported_with_their_errors() -> None:
     hosts = cluster(ansible_play_hosts=["n1", "n2"])
     hosts["n1"].set(__slurmd_outcome="n1: no")
-    assert slurmd.tried_hosts(hosts["n1"]) == ["n2"], "a node that has failed is not asked again"
+    assert slurmd.started_hosts(hosts["n1"]) == ["n2"], "a node that has failed is not asked again"
     hosts["n2"].set(__slurmd_outcome="")
     hosts["n1"]["groups"]["slurm_needs_previous"] = ["n1", "n2"]
-    head, *words = slurmd.failed_trials(hosts["n1"])
-    assert "It was tried on n[1-2];" in head
-    assert words == ["n1: no"]
+    head, *errors = slurmd.first_nodes_failure(hosts["n1"])
+    assert (
+        "The change is undone, since slurmd does not start with it. Slurmd was restarted on no other node than n[1-2]."
+        in head
+    )
+    assert errors == ["n1: no"]

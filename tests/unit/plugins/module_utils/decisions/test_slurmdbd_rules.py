@@ -82,18 +82,18 @@ def test_the_password_may_be_missing_in_check_mode_only() -> None:
 
 def test_a_configuration_is_compared_again_without_the_munge_key() -> None:
     """Without the key, a checksum that the host keeps would tell something about the password."""
-    for files, settled in (({PASSWORD: b"x", KEY: b"key"}, True), ({PASSWORD: b"x"}, False)):
+    for files, unchanged in (({PASSWORD: b"x", KEY: b"key"}, True), ({PASSWORD: b"x"}, False)):
         host = database(files)
-        notes = {"slurmdbd": slurmdbd.service(host).digest, "slurmdbd_config": slurmdbd.configuration(host).digest}
-        assert slurmdbd.configuration(host.say(made=notes)).settled is settled
+        records = {"slurmdbd": slurmdbd.service(host).digest, "slurmdbd_config": slurmdbd.configuration(host).digest}
+        assert slurmdbd.configuration(host.say(made=records)).unchanged is unchanged
 
 
 @pytest.mark.parametrize("missing", ["slurmdbd", "slurmdbd_config"])
-def test_a_configuration_is_compared_again_without_a_note(missing: str) -> None:
+def test_a_configuration_is_compared_again_without_a_record(missing: str) -> None:
     host = database({PASSWORD: b"x", KEY: b"key"})
-    notes = {"slurmdbd": slurmdbd.service(host).digest, "slurmdbd_config": slurmdbd.configuration(host).digest}
-    host.say(made={name: digest for name, digest in notes.items() if name != missing})
-    assert not slurmdbd.configuration(host).settled
+    records = {"slurmdbd": slurmdbd.service(host).digest, "slurmdbd_config": slurmdbd.configuration(host).digest}
+    host.say(made={name: digest for name, digest in records.items() if name != missing})
+    assert not slurmdbd.configuration(host).unchanged
 
 
 def test_slurmdbd_is_compared_unless_it_is_as_the_last_run_has_left_it() -> None:

@@ -64,14 +64,14 @@ def test_a_job_may_wait_for_a_busy_node() -> None:
 
 def test_a_failure_names_the_jobs_and_the_remedies() -> None:
     said = validate.failure(after(PASSED, DRAINED))
-    assert said.startswith("Not as expected: all/n2. The table above and /report say why. n2: ")
+    assert said.startswith("These jobs did not end as expected: all/n2. The table above and /report say why. n2: ")
     assert said.endswith(validate.DOCTOR)
     assert validate.failure(after(DRAINED, validate_may_wait=["unavailable"])) == ""
 
 
 def test_a_failure_without_a_known_cause_needs_no_doctor() -> None:
     said = validate.failure(after({**PASSED, "status": "failed", "message": "exit code 1"}))
-    assert said == "Not as expected: all/n1. The table above and /report say why."
+    assert said == "These jobs did not end as expected: all/n1. The table above and /report say why."
 
 
 def test_the_prologs_run_on_as_many_nodes_as_they_want() -> None:
