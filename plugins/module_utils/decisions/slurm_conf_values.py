@@ -75,7 +75,7 @@ def untracked_limit_errors(host: RunHost, policy: Mapping[str, Any]) -> list[str
     if not host["slurm_database"]:
         return []
     way_out = "add it to AccountingStorageTRES in slurm_conf"
-    if host["slurm_defaults"] < NEWEST_GENERATION:
+    if defaults.target(host, "").generation < NEWEST_GENERATION:
         way_out += f", or set `defaults: {NEWEST_GENERATION}`, which tracks each type of GPU"
     return [f"{limit}: {way_out}" for limit in untracked_limits(policy, tracked_resources(host))]
 

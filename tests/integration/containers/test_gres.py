@@ -70,7 +70,7 @@ def test_a_job_gets_the_share_of_its_gpu_and_cpu_jobs_leave_room_for_it(lab: Lab
         lab.wait_for("front", f"squeue --noheader --jobs={jobs[0]} --format=%T", "RUNNING")
         show = "scontrol show job $SLURM_JOB_ID | grep -o 'AllocTRES=.*'"
         output = run(lab, "--partition=gpu --gres=gpu:1 --immediate=30", show)
-        assert output == "AllocTRES=cpu=1,mem=1000M,node=1,billing=1,gres/gpu=1"
+        assert output == "AllocTRES=cpu=1,mem=1000M,node=1,billing=1,gres/gpu=1,gres/gpu:h100=1"
         assert lab.command("front", f"squeue --noheader --jobs={jobs[1]} --format=%T") == "PENDING"
     finally:
         lab.command("front", f"scancel {' '.join(jobs)}")

@@ -26,7 +26,7 @@ DAMAGE = {
     "head": (
         "systemctl kill --signal=KILL slurmctld; echo NoSuchKey=1 >>/etc/slurm/slurm.conf;"
         "chmod 644 /etc/slurm/slurmdbd.conf; chmod 777 /etc/munge;"
-        "chown root: /var/log/slurm/job_completions",
+        "chown root: /var/lib/slurm/slurmctld",
         [
             "base : Prepare the host",
             "slurmdbd : Apply slurmdbd's configuration",

@@ -108,9 +108,7 @@ def test_a_check_shows_the_newer_defaults(lab: Lab) -> None:
     before = daemons(lab)
     run = lab.playbook("site", "--check", "--skip-tags=validate")
     succeeded(run)
-    (lines,) = {
-        result["msg"] for _host, task, result in run.results if "Show the newer defaults" in task and "msg" in result
-    }
+    (lines,) = {result["msg"] for _host, task, result in run.results if "Check the model" in task and "msg" in result}
     keys = [re.sub(r":.*", "", line) for line in lines.splitlines()]
     assert keys == [
         "slurm.conf SrunPortRange",

@@ -92,6 +92,10 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
 }
 """Words of the files and their replacements, and the message of the module."""
 
+# The files of the tests have a list of jobs, and none of the scheduler's parameters.
+LIST_OF_JOBS = "JobCompType=jobcomp/filetxt\nJobCompLoc=/var/log/slurm/job_completions"
+BASE = {"SchedulerParameters=bf_window=10080,bf_resolution=420\n": "", "KillWait=30": f"KillWait=30\n{LIST_OF_JOBS}"}
+
 # The second slurmctld must not write to the files of the first one, so it cannot find that this directory is missing.
 NOWHERE = {"KillWait=30": "KillWait=79", "/var/log/slurm/job_completions": "/nowhere/log"}
 OTHER_PID = {"/run/slurmctld/slurmctld.pid": "/run/slurmctld/other.pid"}
@@ -169,7 +173,9 @@ def changes(files: Files, job: str) -> Iterator[Task]:
 @pytest.fixture(scope="module", name="results")
 def results_of_one_play(lab: Lab, files: Files, job: str, tmp_path_factory: pytest.TempPathFactory) -> Results:
     """The results of all tasks here."""
-    tasks = [shell("files before", FILES), *refusals(files), *changes(files, job)]
+    base = edited(files, BASE)
+    before = [change("base", base), shell("files before", FILES)]
+    tasks = [*before, *refusals(base), *changes(base, job), change("as before", files)]
     return play(lab, tmp_path_factory.mktemp("config"), *tasks)
 
 
