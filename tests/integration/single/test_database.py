@@ -65,7 +65,7 @@ def test_a_user_with_all_rights_from_anywhere_is_shown(repaired: Run) -> None:
 
 
 def test_a_database_that_outgrows_its_memory_and_slow_queries_are_shown(repaired: Run) -> None:
-    said = [result["msg"] for _host, name, result in repaired.results if "Show what grows" in name]
+    said = [result["msg"] for _host, name, result in repaired.results if "Show growth that needs a change" in name]
     assert len(said) == 1
     assert re.search(r"database large has \d+ MiB, more than innodb_buffer_pool_size \(\d+ MiB\); ", said[0])
     assert re.search(r"\d+ queries took longer than 10 s in the 1 hours since MariaDB started", said[0])

@@ -60,7 +60,7 @@ def directories_that_all_can_write(lab: Lab) -> Iterator[None]:
 def test_owner_and_mode_are_repaired(lab: Lab) -> None:
     lab.command(HOST, f"chown alice: {KEPT}")
     checked = lab.playbook("site", LOOK, "--check", "--diff")
-    (diff,) = [result["diff"] for _host, task, result in checked.results if task.endswith("Prepare the host")]
+    (diff,) = [result["diff"] for _host, task, result in checked.results if task.endswith("base : Prepare the host")]
     changes = {change["before_header"]: (change["before"], change["after"]) for change in diff}
     assert {*changes} == {*OPENED}
     assert changes[KEPT] == ("alice:alice 0777\n", "root:root 0755\n")
