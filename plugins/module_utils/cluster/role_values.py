@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import url
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb_values, other, systemd
@@ -203,7 +204,7 @@ VALUES: dict[str, Check] = {
     "pyxis_packages": package_source,
     "registry_clean": _optional(systemd.calendar),
     "registry_dir": directory_for("registry"),
-    "registry_port": _from_to(1, 65535, "a port, from 1 to 65535"),
+    **{key.port.variable: _from_to(1, 65535, "a port, from 1 to 65535") for key in KEYS if key.port},
     "registry_upstream": _optional(url),
     "registry_upstream_password": one_line,
     "registry_upstream_username": one_line,

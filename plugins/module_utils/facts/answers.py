@@ -162,7 +162,7 @@ _FORMS: dict[Form, Check] = {Form.CORES: _cores, Form.LINE: _line, Form.TEXT: _a
 
 
 def check_of(kind: Any, none: bool = False) -> Check:
-    """The check of a type of `answer_records`, or of a field's type; a value may be null if it says so.
+    """The check of a type of `fact_records`, or of a field's type; a value may be null if it says so.
 
     Raises:
         TypeError: a text or number has no bounds, or the type is no other one of JSON.

@@ -18,8 +18,8 @@ import pytest
 from lab import Lab, Run, container, podman, with_cluster
 from reboots import wait_for_reboot, write_stand_ins
 
-CONTROLLER = "def-ctl"
-NODES = ("def-node1", "def-node2")
+CONTROLLER = "upd-ctl"
+NODES = ("upd-node1", "upd-node2")
 HOSTS = (CONTROLLER, *NODES)
 GO = "/home/alice/go"
 UNTIL = f"sh -c 'while test -e {GO}; do sleep 1; done; echo end of the step'"
@@ -81,10 +81,10 @@ def succeeded(run: Run) -> None:
 def jobs_of_alice(lab: Lab) -> Iterator[str]:
     """A batch job, whose number this is, and an srun whose step started before the update."""
     lab.command(CONTROLLER, f"touch {GO}; chown alice: {GO}")
-    job = submit(lab, "-J batch -w def-node1 -n1", UNTIL.replace("'", '"'))
+    job = submit(lab, "-J batch -w upd-node1 -n1", UNTIL.replace("'", '"'))
     service = "systemd-run --quiet --uid=alice --working-directory=/home/alice --unit=waiting"
     lab.command(
-        CONTROLLER, f"{service} --property=StandardOutput=file:/home/alice/out srun -J srun -w def-node2 {UNTIL}"
+        CONTROLLER, f"{service} --property=StandardOutput=file:/home/alice/out srun -J srun -w upd-node2 {UNTIL}"
     )
     jobs_run(lab)
     yield job
@@ -173,19 +173,19 @@ def test_a_job_for_two_partitions_needs_one_that_fits(lab: Lab) -> None:
 
 def test_the_factor_of_a_partition_counts(lab: Lab) -> None:
     job = as_alice(lab, "sbatch --parsable -o /dev/null -p gpu -n2 --begin=now+1hour --wrap true")
-    held = as_alice(lab, "sbatch --parsable -o /dev/null -p gpu -c2 -w def-node1 --mem=1500 --wrap true")
+    held = as_alice(lab, "sbatch --parsable -o /dev/null -p gpu -c2 -w upd-node1 --mem=1500 --wrap true")
     lab.wait_for(CONTROLLER, f"timeout 60 sprio --noheader --jobs={held} --format=%P", "10000", 90)
     as_alice(lab, f"scancel {job} {held}")
 
 
 def test_salloc_gives_a_shell_on_the_node(lab: Lab) -> None:
-    shell = """script --quiet --command 'salloc --quiet -n1 -w def-node2' /dev/null"""
+    shell = """script --quiet --command 'salloc --quiet -n1 -w upd-node2' /dev/null"""
     output = lab.command(
         CONTROLLER,
         f"echo 'echo on-$(hostname); exit' >/tmp/typed; cd /home/alice; "
         f"runuser -u alice -- timeout 60 {shell} </tmp/typed",
     )
-    assert "on-def-node2" in output
+    assert "on-upd-node2" in output
 
 
 def test_a_node_that_boots_for_two_minutes_returns_to_service(lab: Lab, jobs: str) -> None:
@@ -195,10 +195,10 @@ def test_a_node_that_boots_for_two_minutes_returns_to_service(lab: Lab, jobs: st
         which = f"--jobs={job}" if job else f"--name={name} --starttime=now-1hours"
         lab.wait_for(CONTROLLER, f"timeout 60 sacct --noheader -X -P {which} --format=state", "COMPLETED", 60)
     assert "end of the step" in lab.command(CONTROLLER, "cat /home/alice/out")
-    write_stand_ins(lab, "def-node2")
-    lab.wait_until_idle(CONTROLLER, "def-node2")
-    lab.command(CONTROLLER, "timeout 60 scontrol reboot ASAP nextstate=RESUME def-node2")
-    wait_for_reboot("def-node2")
+    write_stand_ins(lab, "upd-node2")
+    lab.wait_until_idle(CONTROLLER, "upd-node2")
+    lab.command(CONTROLLER, "timeout 60 scontrol reboot ASAP nextstate=RESUME upd-node2")
+    wait_for_reboot("upd-node2")
     time.sleep(BOOT_SECONDS)
-    podman("start", container("def-node2"))
-    lab.wait_until_idle(CONTROLLER, "def-node2", 60)
+    podman("start", container("upd-node2"))
+    lab.wait_until_idle(CONTROLLER, "upd-node2", 60)
