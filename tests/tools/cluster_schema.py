@@ -51,6 +51,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     PLUGINS,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import package
+from generated_files import run
 
 Schema = dict[str, Any]
 
@@ -488,16 +489,10 @@ def document() -> Schema:
     }
 
 
-def main(check: bool) -> int:
-    """Write the schema, or say that it is not current. Returns the exit status."""
-    wanted = json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
-    if FILE.exists() and FILE.read_text() == wanted:
-        return 0
-    print(f"{FILE}: {'is not current, run `make docs`' if check else 'written'}")
-    if not check:
-        FILE.write_text(wanted)
-    return int(check)
+def text() -> str:
+    """The text of the schema."""
+    return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] == ["--check"]))
+    run({FILE: text()})

@@ -8,7 +8,6 @@ With --check nothing is written, and the exit status is 1 if the page is not cur
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default
     Default,
     Follows,
 )
+from generated_files import run
 
 PAGE = Path(__file__).parents[2] / "docs/admin/defaults.md"
 
@@ -64,16 +64,5 @@ def page() -> str:
     return "\n".join(lines)
 
 
-def main(check: bool) -> int:
-    """Write the page, or say that it is not current. Returns the exit status."""
-    wanted = page()
-    if PAGE.exists() and PAGE.read_text() == wanted:
-        return 0
-    print(f"{PAGE}: {'is not current, run `make docs`' if check else 'written'}")
-    if not check:
-        PAGE.write_text(wanted)
-    return int(check)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] == ["--check"]))
+    run({PAGE: page()})

@@ -21,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes imp
     Cause,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.server_causes import SERVER_CAUSES, ServerCause
+from generated_files import run
 
 PAGE = Path(__file__).parents[2] / "docs/admin/doctor.md"
 TABLES: Mapping[str, Sequence[Cause | ServerCause]] = {
@@ -50,17 +51,5 @@ def page(text: str) -> str:
     return text
 
 
-def main(check: bool) -> int:
-    """Write the page, or say that it is not current. Returns the exit status."""
-    text = PAGE.read_text()
-    wanted = page(text)
-    if text == wanted:
-        return 0
-    print(f"{PAGE}: {'is not current, run `make docs`' if check else 'written'}")
-    if not check:
-        PAGE.write_text(wanted)
-    return int(check)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] == ["--check"]))
+    run({PAGE: page(PAGE.read_text())})

@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, ClusterKey, paragraphs
+from generated_files import run
 
 ROOT = Path(__file__).parents[2]
 BEGIN, END = "begin keys: `make docs` writes these lines from cluster/keys.py", "end keys"
@@ -108,21 +109,10 @@ def current(path: Path, begin: str, end: str, part: str) -> str:
     return before + first + part + last + after
 
 
-def main(check: bool) -> int:
-    """Write every file that is not current, or name it. Returns the exit status."""
-    status = 0
-    for name, (begin, end, part) in PARTS.items():
-        path = ROOT / name
-        wanted = current(path, begin, end, part())
-        if path.read_text() == wanted:
-            continue
-        print(f"{path}: {'is not current, run `make docs`' if check else 'written'}")
-        if check:
-            status = 1
-        else:
-            path.write_text(wanted)
-    return status
+def files() -> dict[Path, str]:
+    """The files, with their parts as they should be."""
+    return {ROOT / name: current(ROOT / name, begin, end, part()) for name, (begin, end, part) in PARTS.items()}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] == ["--check"]))
+    run(files())
