@@ -71,6 +71,7 @@ FULL = after(POLICY, EMPTY)
         ({"qos": [{"Priority": 1}]}, "qos: name: missing"),
         ({"qos": [None]}, "qos: name: missing"),
         ({"accounts": [False]}, "account: name: found False, allowed: a name"),
+        ({"qos": [{"name": "a", "Description": False}]}, "found False, allowed: a text; YAML reads it as a boolean"),
         ({"accounts": [[[1]]]}, "account: name: found [[1]], allowed: a name"),
         ({"accounts": ["a#b"]}, "account: name: found 'a#b', allowed: a name"),
         ({"accounts": ["a\\b"]}, "account: name: found 'a\\\\b', allowed: a name"),
