@@ -189,7 +189,7 @@ def _text(value: Any) -> str:
     """A text, which Slurm keeps in small letters (`strip_quotes`)."""
     text = str(value).strip(" ")  # 26.05 does so
     if isinstance(value, bool):
-        raise ValueError(f"a text; {AS_BOOLEAN}")
+        raise ValueError(f"text; {AS_BOOLEAN}")
     if isinstance(value, (list, Mapping)) or re.search(r'["|\\]', text) or not text.isprintable():
         raise ValueError("text without quotation marks, bars, backslashes and line breaks")
     if len(text.encode()) > _TEXT:

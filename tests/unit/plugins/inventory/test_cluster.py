@@ -94,11 +94,18 @@ def test_people_beside_the_file(tmp_path: Path, file: str) -> None:
     assert [user["name"] for user in variables["slurm_accounting_users"]] == ["alice", "bob", "zoe"]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("people", ["people.csv", "/nowhere/people.yml"])
-def test_a_file_of_people_that_is_missing(tmp_path: Path, people: str) -> None:
+@pytest.mark.parametrize(
+    ("people", "problem"),
+    [
+        *((name, "which does not exist, allowed: a file next to") for name in ("people.csv", "/nowhere/people.yml")),
+        ("d.csv", "which is no regular file, allowed: a regular file"),
+    ],
+)
+def test_a_file_of_people_that_is_none(tmp_path: Path, people: str, problem: str) -> None:
     path = tmp_path / "my.cluster.yml"
     path.write_text(f"{GUIDE.read_text()}people: {people}\n")
-    line = f"my.cluster.yml: people: found '{people}', which does not exist, allowed: a file next to the cluster file"
+    (tmp_path / "d.csv").mkdir()
+    line = f"my.cluster.yml: people: found '{people}', {problem}"
     result = playbook(path)
     assert (result.returncode != 0, result.stderr.count(line)) == (True, 1), result.stderr
 

@@ -239,6 +239,14 @@ USER_KEYS = (
             ],
         ),
         ("name,name,uid\na,b,5001\n", ["line 1: found the column name twice"]),
+        (
+            "name,nam,nam,uid\na,b,c,5001\n",
+            [
+                "line 1: found 'nam', unknown column, did you mean 'name'? allowed: "
+                + ", ".join([*USER_KEYS[:-1], "limits.NAME"])
+            ],
+        ),
+        ("name,uid,limits.MaxJobs,limits.MaxJobs\na,5001,1,2\n", ["line 1: found the column limits.MaxJobs twice"]),
         ("name,groups\nalice,\n", ["line 1: the column uid is missing"]),
         ("", ["line 1: the column name is missing", "line 1: the column uid is missing"]),
         (
@@ -447,6 +455,16 @@ def test_groups_together() -> None:
         "groups[2].name: found 'vision', the name of vision (groups[0]), allowed: another name",
         "groups[2].gid: found 6002, the gid of ocean (groups[1]), allowed: another gid",
     ]
+
+
+@pytest.mark.parametrize("wrong", [{"name": "Vision", "gid": 6001}, {"name": "vision", "gid": 1}, {"gid": 6001}])
+def test_a_wrong_group_is_no_error_of_its_users(wrong: dict[str, Any]) -> None:
+    users = [
+        user("bob", 5002, groups=[wrong.get("name", "vision")]),
+        user("carol", 5003, gid=6001),
+        user("dave", 5004, gid=6001),
+    ]
+    assert len(of_users(*users, groups=[wrong])) == 1
 
 
 def test_users_may_share_a_listed_primary_group() -> None:
