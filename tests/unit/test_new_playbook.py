@@ -72,7 +72,7 @@ def test_a_host_without_a_process_of_slurm_has_no_error(tmp_path: Path) -> None:
     answers["command"] |= {"rc": 1, "failed": True, "msg": "non-zero return code"}  # of pgrep, which finds none
     told = run(Bare(tmp_path / "site", {"n1": answers}))
     task = told.partition("Find processes of another Slurm")[2].partition("TASK [")[0]
-    assert [word for word in ("ok: [n1]", "FAILED", "ERROR") if word in task] == ["ok: [n1]"], told
+    assert [part for part in ("ok: [n1]", "FAILED", "ERROR") if part in task] == ["ok: [n1]"], told
 
 
 def test_a_cluster_file_from_hosts(tmp_path: Path) -> None:

@@ -170,17 +170,16 @@ class _Reader:
         """Users, with their accounts. Where no default is named, it is the one that stays, or else the first."""
         for entry in self.entries("users", found):
             entity = Entity("user", self.name("user", entry))
-            own = ["name", "accounts"]
+            own, before = ["name", "accounts"], len(self.errors)
             settings = self.settings(entity.text, entry, own, "user", "association")
             places = [*self.entries(f"{entity.text}: accounts", entry.get("accounts"))]
             names = [str(place.get("name", "")).lower() for place in places]
             present = self.state.entities.get(entity, {}).get("DefaultAccount", "")
             stays = present if present in names or not self.purge else ""
             default = settings["user"].setdefault("DefaultAccount", stays or "".join(names[:1]))
-            if not default and entry.get("DefaultAccount"):
-                continue  # a wrong one has been reported
             if not default:
-                self.errors.append(f"{entity.text}: has no account; name its DefaultAccount, or accounts")
+                if not any("DefaultAccount" in error for error in self.errors[before:]):
+                    self.errors.append(f"{entity.text}: has no account; name its DefaultAccount, or accounts")
                 continue
             self.add(entity, settings["user"])
             for place in places if default in names else [{"name": default}, *places]:

@@ -58,9 +58,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
     FOREIGN,
     IGNORED,
+    KEYWORDS,
     REFUSED,
     TEXTS,
-    WORDS,
     Span,
     check_value,
 )
@@ -265,12 +265,12 @@ def refused_everywhere(file: str, key: str, value: str, effects: tuple[str, ...]
 def refused_boolean(file: str, key: str, value: str) -> str:
     """The allowed values for a parameter whose value is no boolean, where YAML has read one; nothing for others.
 
-    value: the text of the boolean, which a parameter with any text or any word would have in silence.
+    value: the text of the boolean, which a parameter with any text or keyword would get in silence.
     """
     kind = FILES[file][key.lower()].value
     allowed = "allowed: a text" if kind in TEXTS else refused_everywhere(file, key, value, (REFUSED, IGNORED, FOREIGN))
-    of_words = kind in TEXTS or kind.partition(" ")[0] in WORDS
-    return f"{allowed}; {AS_BOOLEAN}" if allowed and of_words else allowed
+    takes_texts = kind in TEXTS or kind.partition(" ")[0] in KEYWORDS
+    return f"{allowed}; {AS_BOOLEAN}" if allowed and takes_texts else allowed
 
 
 def unread_files(names: Iterable[str], version: str) -> list[Problem]:

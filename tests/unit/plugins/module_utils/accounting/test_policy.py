@@ -94,6 +94,7 @@ FULL = after(POLICY, EMPTY)
             "account b: Parent: found 'root', but it is in a",
         ),
         ({"users": [{"name": "u"}]}, "user u: has no account; name its DefaultAccount, or accounts"),
+        ({"users": [{"name": "u", "DefaultAccount": " "}]}, "user u: has no account"),
         ({"users": [{"name": "u", "accounts": ["x"]}]}, "user u in x: account: 'x' is unknown"),
         ({"users": [{"name": "u", "accounts": ["root", "root"]}]}, "user u in root: is listed twice"),
         (

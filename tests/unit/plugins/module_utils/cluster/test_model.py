@@ -677,7 +677,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "slurm_conf.SlurmctldTimeout: found '\u0663', allowed: a whole number from 0 to 65535, or UNLIMITED",
         ],
     ),
-    "slurm_conf: a boolean in the place of a word or a number": (
+    "slurm_conf: a boolean in the place of a keyword or a number": (
         changed(
             partitions=[{"name": "long", "nodes": "ALL", "PreemptMode": False, "OverSubscribe": False, "Hidden": True}],
             slurm_conf={"PreemptMode": False, "SelectType": True, "JobRequeue": True, "PriorityFavorSmall": True},
@@ -695,7 +695,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "v2; YAML reads it as a boolean, so write it in quotes",
         ],
     ),
-    "a boolean whose text Slurm reads as a word": (
+    "a boolean whose text Slurm reads as a keyword": (
         GUIDE.replace('MaxTime: "2-00:00:00"', "PreemptMode: OFF"),
         [
             "partitions[1].PreemptMode: found OFF, which YAML reads as false: write false, or a text in quotes",
@@ -826,7 +826,7 @@ FILE_ONLY = {
     "unknown key, none near": "a variable that no role has may be of anybody",
     "key twice": "Ansible warns of it by itself",
     "time as number": "a variable has the number alone",
-    "a boolean whose text Slurm reads as a word": "a variable has the boolean alone",
+    "a boolean whose text Slurm reads as a keyword": "a variable has the boolean alone",
     "bad hostlist": "slurm_controllers are names of hosts",
     "template": "Ansible evaluates variables",
     "one group for two names": "the groups are made by the plugin",
