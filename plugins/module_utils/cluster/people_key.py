@@ -409,7 +409,7 @@ def check_variable(checker: Checker, found: Any, policy: Any, slurm_user_id: Any
     check_together(groups, users)
     for listed, key in ((users, "uid"), (users, "gid"), (groups, "gid")):
         for i, entry in enumerate(listed.entries):
-            if key in entry and entry[key] == slurm_user_id:
+            if key in entry and str(entry[key]) == str(slurm_user_id):  # with -e, the variable is a text
                 listed.problem(i, key, f"found {slurm_user_id}, which is slurm_user_id, allowed: another id")
     _check_suspended(users, policy if isinstance(policy, list) else [])
 

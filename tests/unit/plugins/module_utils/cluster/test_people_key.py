@@ -668,6 +668,12 @@ def test_the_rules_hold_for_the_variable() -> None:
     ]
 
 
+def test_the_id_of_slurm_may_be_a_text_of_the_command_line() -> None:
+    people = FILTERS["people"]({"groups": GROUPS, "users": []})
+    (problem,) = model_errors(variables(people, slurm_user_id="6002"), ["head", "n1"])
+    assert problem == "slurm_people.groups[1].gid: found 6002, which is slurm_user_id, allowed: another id"
+
+
 @pytest.mark.parametrize("people", ["directory", {"users": [user()]}, [user()]])
 def test_the_variable_without_its_defaults(people: Any) -> None:
     (problem,) = model_errors(variables(people), ["head", "n1"])
