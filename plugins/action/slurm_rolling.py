@@ -18,6 +18,9 @@ from ansible_collections.gpucluster.slurm.plugins.action.slurm_run import WithRu
 PAUSE = 20
 """Seconds before a controller that could not be reached is asked again."""
 
+HEARTBEAT = 300
+"""Seconds after which a table that has not changed is shown again: the run is alive, and its output is not idle."""
+
 ANSWER = 600
 """Seconds for one answer. The task has no limit, since it waits for jobs; the module waits for a minute at a time."""
 
@@ -32,6 +35,7 @@ class Waiting(Checked):
         """Run the module and return its result."""
         waits = self._task.args.get("step") == "next" and not self._task.check_mode
         shown: list[str] = []
+        since = time.monotonic()
         while True:
             try:
                 result = self._one_answer(tmp, task_vars) if waits else super().run(tmp, task_vars)
@@ -45,8 +49,8 @@ class Waiting(Checked):
             if not waits or result.get("failed") or result.get("unreachable"):
                 return result
             table = result["table"] + ([f"waiting   {describe_run(result['other'])}"] if result.get("other") else [])
-            if table != shown:
-                shown = table
+            if table != shown or time.monotonic() - since >= HEARTBEAT:
+                shown, since = table, time.monotonic()
                 lines = [time.strftime(f"%H:%M:%S {self.title}"), *(f"  {line}" for line in table)]
                 Display().display("\n".join(lines))
             if result.get("ready") or result.get("over"):

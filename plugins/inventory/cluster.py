@@ -89,14 +89,14 @@ keyed_groups:
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleParserError
+from ansible.errors import AnsibleParserError, ExitCode
 from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.template import trust_as_template
 from ansible.vars.plugins import get_vars_from_path
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import job_scripts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, PLUGIN
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     SLURM_GROUPS,
     DeclaredCluster,
@@ -162,9 +162,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                 if partitions := find_emptied(whole, cluster):
                     raise ModelError([f"{document.file}: {describe_empty(name, leaving)}" for name in partitions])
         except ModelError as error:
-            # Ansible shows the message of an exception several times, and each plugin that it tries adds its own.
-            # So the problems are shown here, once.
+            # Ansible shows the message of an exception several times, so the problems are shown here, once.
             self.display.error(f"The cluster file is not valid:\n{error}", wrap_text=False)
+            if PLUGIN in loader.get_text_file_contents(path):
+                # After any Exception, Ansible asks its other plugins, and shows why each of them cannot read the file.
+                raise SystemExit(ExitCode.PARSER_ERROR) from None
             raise AnsibleParserError(f"{path}: {len(error.problems)} problem(s), named above") from None
         self._populate(cluster, path)
         if leaving is not None:

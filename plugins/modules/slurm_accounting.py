@@ -156,7 +156,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import qos_of_partitions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr, conf_for_sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import opener
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import write_new
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
@@ -171,8 +171,7 @@ def change_accounting(module: AnsibleModule) -> PolicyResult:
         return apply_policy(module, Sacctmgr(cluster), policy, module.params["purge"], tracked=module.params["tracked"])
     wanted = conf_file.read({"slurm.conf": conf})
     path = os.path.join(module.tmpdir, "slurm.conf")
-    with open(path, "w", encoding="utf-8", opener=opener(0o600)) as file:
-        file.write(conf_for_sacctmgr(wanted))
+    write_new(path, conf_for_sacctmgr(wanted).encode(), 0o600)
     sacctmgr = Sacctmgr(cluster, new=True, conf=path)
     policy = qos_of_partitions(policy, wanted.partitions)
     return apply_policy(module, sacctmgr, policy, partitions=wanted.partitions)

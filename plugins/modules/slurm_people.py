@@ -80,7 +80,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import NOT_STARTED, Answer, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, opener, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write, write_new
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import ancestors, processes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.locks import accounts_locked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
@@ -174,8 +174,7 @@ def complaints(texts: Texts) -> set[str]:
     with tempfile.TemporaryDirectory(prefix="people-") as directory:
         for name, text in texts.items():
             content = text if name in ("passwd", "shadow") else MEMBERS.sub(r"\1:", text)
-            with open(f"{directory}/{name}", "wb", opener=opener(0o600)) as file:
-                file.write(content.encode(errors="surrogateescape"))
+            write_new(f"{directory}/{name}", content.encode(errors="surrogateescape"), 0o600)
         for program, *names in (("pwck", "passwd", "shadow"), ("grpck", "group", "gshadow")):
             # Without --quiet, pwck checks homes, which may be on a server that does not answer.
             paths = [f"{directory}/{name}" for name in names if name in texts]

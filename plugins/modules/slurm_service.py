@@ -185,7 +185,6 @@ proof:
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -199,6 +198,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import
     from_base64,
     mode_of,
     opener,
+    temporary_file,
     write,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import PATHS, run_module
@@ -226,13 +226,11 @@ def wanted_file(wanted: dict[str, Any]) -> File:
 
 def check(module: AnsibleModule, file: File, validate: list[str]) -> None:
     """Raises ServiceError with the command's output if the wanted content is not valid."""
-    with tempfile.NamedTemporaryFile(suffix=f".{os.path.basename(file.path)}") as candidate:
-        candidate.write(file.content)
-        candidate.flush()
-        command = [argument.replace("%s", candidate.name) for argument in validate]
+    with temporary_file(file.content, f".{os.path.basename(file.path)}") as candidate:
+        command = [argument.replace("%s", candidate) for argument in validate]
         rc, stdout, stderr = module.run_command(command)
     if rc != 0:
-        error = (stderr or stdout).strip().replace(candidate.name, file.path)
+        error = (stderr or stdout).strip().replace(candidate, file.path)
         raise ServiceError(f"{file.path} was not changed, since the new file is not valid: {error}")
 
 

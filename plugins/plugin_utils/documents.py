@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from datetime import date
 from math import isfinite
+from typing import Any
 
 import yaml
 from ansible.module_utils.common.yaml import SafeLoader
@@ -34,6 +36,9 @@ _SCALARS = {
         "merge": "a merge key",
     }.items()
 }
+_BOOLEANS = ("true", "false", "yes", "no")
+"""Those that are booleans to Slurm as well (`s_p_handle_boolean`); to it, `OFF` is a text, as in PreemptMode."""
+
 _OPEN = (0, 0)
 
 
@@ -96,8 +101,8 @@ class _Nodes:
         self.file = file
         self.loader = loader
         self.problems: list[tuple[str, str]] = []
-        """Mistakes that YAML accepts, as (key, problem): keys that are given twice, of which YAML uses the last, times
-        that it reads as numbers (1:00:00 is 3600), and numbers that are others than they seem (010 is 8)."""
+        """Mistakes that YAML accepts, as (key, problem): keys that are given twice, of which YAML uses the last, and
+        values that are others than their text (1:00:00 is 3600, 010 is 8, OFF is false)."""
         self.refused: list[str] = []
         """Values that YAML does not accept, a message for each."""
         self._sizes: dict[int, tuple[int, int]] = {}
@@ -145,14 +150,14 @@ class _Nodes:
                 self.refused.append(self._message(name, key, "found a list or a mapping as key, allowed: a text"))
                 continue
             child = f"{key}.{name.value}" if key else str(name.value)
-            self._scalar(name, child)
+            self._scalar(name, child, is_key=True)
             if name.value in lines:
                 self.problems.append((child, f"is given twice, in lines {lines[name.value]} and {line}"))
             lines[name.value] = line
             values.append((value, child))
         return values
 
-    def _scalar(self, node: yaml.ScalarNode, key: str) -> None:
+    def _scalar(self, node: yaml.ScalarNode, key: str, *, is_key: bool = False) -> None:
         """Read a value as YAML does, whose errors name neither the key nor always the line."""
         found = f"found {shown(node.value)}"
         if node.tag not in _SCALARS:
@@ -162,28 +167,46 @@ class _Nodes:
             return
         elif len(node.value) > DIGITS:
             self.refused.append(self._message(node, key, f"{found}, allowed: numbers of up to {DIGITS} digits"))
-        elif ":" in node.value and node.tag in (f"{_YAML}int", f"{_YAML}float"):
-            what = f"found {node.value}, which YAML reads as a number to the base 60: write it in quotes"
-            self.problems.append((key, what))
         else:
             try:
-                self._number(node, key, self.loader.construct_object(node))
+                self._compare(node, key, self.loader.construct_object(node), is_key=is_key)
             except (ValueError, LookupError, AttributeError, TypeError, OverflowError, yaml.YAMLError):
                 what = f"{found}, which YAML takes for {_SCALARS[node.tag]} and cannot read: write it in quotes"
                 self.refused.append(self._message(node, key, what))
 
-    def _number(self, node: yaml.ScalarNode, key: str, value: object) -> None:
-        """Record a number that is not what it seems: a name 010 would be 8."""
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or str(value) == node.value:
-            return
+    def _compare(self, node: yaml.ScalarNode, key: str, value: Any, *, is_key: bool) -> None:
+        """Record a value that is another one than its text: a name 010 would be 8."""
         if isinstance(value, float) and not isfinite(value):
             what = f"found {shown(node.value)}, allowed: a number, or a text in quotes"
             self.refused.append(self._message(node, key, what))
-        else:
-            what = f"found {node.value}, which YAML reads as the number {value}"
-            self.problems.append((key, f"{what}: write {value}, or a text in quotes"))
+        elif not _is_as_written(node.value, value, is_key=is_key):
+            what = _name_value(node.value, value, is_key=is_key)
+            self.problems.append((key, f"found {node.value}, which YAML reads as {what}"))
 
     def _message(self, node: yaml.Node, key: str, what: str) -> str:
         """The message of a problem with a node."""
         place = f"{self.file}: line {node.start_mark.line + 1}"
         return message(f"{place}: {f'{short(key, KEY)}: ' if key else ''}{what}")
+
+
+def _is_as_written(text: str, value: Any, *, is_key: bool) -> bool:
+    """Whether a value that YAML takes for no text is what its text says. A key is always meant as a text."""
+    if value is None:
+        return not is_key and text in ("", "~", "null")
+    if isinstance(value, bool):
+        return not is_key and text.lower() in _BOOLEANS
+    if isinstance(value, date):
+        return bool(value.isoformat() == text.replace(" ", "T"))
+    return str(value) == text
+
+
+def _name_value(text: str, value: Any, *, is_key: bool) -> str:
+    """The value that YAML reads in place of a text, and how to write what was meant."""
+    if isinstance(value, date):
+        return f"the date {value.isoformat()}: write it in quotes"
+    if value is None or isinstance(value, bool):
+        name = "null" if value is None else str(value).lower()
+        return f"{name}: write {'it' if is_key else f'{name}, or a text'} in quotes"
+    if ":" in text:
+        return "a number to the base 60: write it in quotes"
+    return f"the number {value}: write {value}, or a text in quotes"

@@ -1,7 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host for unit tests of decisions: plain variables instead of Ansible's, and names instead of rendered texts."""
+"""A host for unit tests of decisions: plain variables instead of Ansible's, and names instead of rendered texts.
+
+Options of roles that are on or off are texts, as the command line gives them.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import ke
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import shared
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from standing_hosts import honest
+from switches import as_given
 
 ROLES = Path(__file__).parents[2] / "roles"
 
@@ -54,7 +58,7 @@ class PlainHost(RunHost):
         self.hosts: dict[str, PlainHost] = {self.name: self}
 
     def __getitem__(self, name: str) -> Any:
-        return self._variables[name]
+        return as_given(name, self._variables[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._variables)
@@ -78,7 +82,7 @@ class PlainHost(RunHost):
         """A variable, or the default of the role if that is no template."""
         if name in self._variables:
             return self[name]
-        return yaml.safe_load((ROLES / role / "defaults/main.yml").read_text())[name]
+        return as_given(name, yaml.safe_load((ROLES / role / "defaults/main.yml").read_text())[name])
 
     def extended(self, **variables: Any) -> PlainHost:
         """The same host with further variables, which all hosts reached from it have."""

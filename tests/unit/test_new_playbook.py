@@ -67,6 +67,14 @@ def run(there: Bare, *choices: str) -> str:
     return f"{done.stdout}{done.stderr}\nrc={done.returncode}"
 
 
+def test_a_host_without_a_process_of_slurm_has_no_error(tmp_path: Path) -> None:
+    answers = bare("n1")
+    answers["command"] |= {"rc": 1, "failed": True, "msg": "non-zero return code"}  # of pgrep, which finds none
+    told = run(Bare(tmp_path / "site", {"n1": answers}))
+    task = told.partition("Find processes of another Slurm")[2].partition("TASK [")[0]
+    assert [part for part in ("ok: [n1]", "FAILED", "ERROR") if part in task] == ["ok: [n1]"], told
+
+
 def test_a_cluster_file_from_hosts(tmp_path: Path) -> None:
     """Each kind of host in one run: those that can be used make a file that loads, the others are rows of the table."""
     away = {

@@ -215,6 +215,12 @@ def test_only_tasks_that_wait_for_jobs_have_no_limit_of_time() -> None:
     assert without == ["roles/remove_nodes/tasks/wait.yml", "roles/rolling/tasks/batch.yml"]
 
 
+def test_ansible_runner_ends_no_run_before_its_tasks_end() -> None:
+    """A task without output, such as the conversion of a database, can take as long as its limit."""
+    settings = yaml.safe_load((ROOT / "runner/env/settings").read_text())
+    assert (settings["job_timeout"], settings["idle_timeout"]) == (0, 0)
+
+
 def test_the_first_question_has_a_short_limit() -> None:
     limits = {name: each["timeout"] for name, each in plays() if "timeout" in each}
     first = [

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import AS_BOOLEAN, short, shown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
 
 NAME = re.compile(r"(?![+-])(?:(?![\"#%',=\[\\\]`|])[!-~]){1,255}")
@@ -188,7 +188,9 @@ def _word(value: Any) -> str:
 def _text(value: Any) -> str:
     """A text, which Slurm keeps in small letters (`strip_quotes`)."""
     text = str(value).strip(" ")  # 26.05 does so
-    if isinstance(value, (bool, list, Mapping)) or re.search(r'["|\\]', text) or not text.isprintable():
+    if isinstance(value, bool):
+        raise ValueError(f"text; {AS_BOOLEAN}")
+    if isinstance(value, (list, Mapping)) or re.search(r'["|\\]', text) or not text.isprintable():
         raise ValueError("text without quotation marks, bars, backslashes and line breaks")
     if len(text.encode()) > _TEXT:
         raise ValueError(f"text of up to {_TEXT} bytes")

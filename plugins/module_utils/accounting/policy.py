@@ -93,6 +93,8 @@ class _Reader:
     """Whether Slurm may have more than `state`."""
     wanted: Wanted = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    unnamed: set[str] = field(default_factory=set)
+    """What has an entry without a valid name, such as `account`: others may refer to it."""
 
     def name(self, what: str, entry: Mapping[str, Any]) -> str:
         """The name of an entry, as Slurm keeps it."""
@@ -105,6 +107,7 @@ class _Reader:
         except ValueError as error:
             problem = "missing" if found is None else f"found {shown(found)}, allowed: {error}"
             self.errors.append(f"{what}: {key}: {problem}")
+            self.unnamed.add(what)
             return str(found)
 
     def settings(
@@ -117,6 +120,8 @@ class _Reader:
                 continue
             try:
                 kind, limit = find(kinds, str(key), own)
+                if limit.name in by_kind[kind]:
+                    self.errors.append(f"{what}: {limit.name}: is given twice")
                 by_kind[kind][limit.name] = meaning(limit, value)
             except ValueError as error:
                 self.errors.append(f"{what}: {error}")
@@ -165,7 +170,7 @@ class _Reader:
         """Users, with their accounts. Where no default is named, it is the one that stays, or else the first."""
         for entry in self.entries("users", found):
             entity = Entity("user", self.name("user", entry))
-            own = ["name", "accounts"]
+            own, before = ["name", "accounts"], len(self.errors)
             settings = self.settings(entity.text, entry, own, "user", "association")
             places = [*self.entries(f"{entity.text}: accounts", entry.get("accounts"))]
             names = [str(place.get("name", "")).lower() for place in places]
@@ -173,7 +178,8 @@ class _Reader:
             stays = present if present in names or not self.purge else ""
             default = settings["user"].setdefault("DefaultAccount", stays or "".join(names[:1]))
             if not default:
-                self.errors.append(f"{entity.text}: has no account; name its DefaultAccount, or accounts")
+                if not any("DefaultAccount" in error for error in self.errors[before:]):
+                    self.errors.append(f"{entity.text}: has no account; name its DefaultAccount, or accounts")
                 continue
             self.add(entity, settings["user"])
             for place in places if default in names else [{"name": default}, *places]:
@@ -201,7 +207,7 @@ class _Reader:
 
     def partitions(self, partitions: Partitions, kinds: Iterable[str]) -> None:
         """Check that each name in partitions is known: to the policy, or to Slurm."""
-        keys = {key: self.known(kind) for kind in kinds for key in _IN_PARTITIONS[kind]}
+        keys = {key: known for kind, known in self._all_known(kinds).items() for key in _IN_PARTITIONS[kind]}
         for name, parameters in partitions.items():
             for key, value in parameters:
                 if key.lower() in keys:
@@ -212,10 +218,13 @@ class _Reader:
         stays = () if self.purge else self.state.entities
         return {entity.name for entity in (*self.wanted, *stays, *OWN) if entity.kind == kind}
 
+    def _all_known(self, kinds: Iterable[str]) -> dict[str, set[str]]:
+        """The known names by kind; none of a kind with an entry without a valid name, which may be one of them."""
+        return {kind: self.known(kind) for kind in kinds if kind not in self.unnamed}
+
     def references(self, kinds: Iterable[str] = tuple(_LISTS)) -> None:
         """Check that each name of these kinds is known: to the policy, or to Slurm if the object stays there."""
-        state = self.state
-        known = {kind: self.known(kind) for kind in kinds}
+        state, known = self.state, self._all_known(kinds)
         for entity, settings in self.wanted.items():
             if entity.kind == "association":
                 self._known(f"{entity.text}: account", [entity.account], known.get("account"))
@@ -333,10 +342,10 @@ def closed_users(policy: Mapping[str, Any]) -> set[str]:
 
 
 def account_names(policy: Mapping[str, Any]) -> set[str]:
-    """The accounts of a policy; none if it lists none, as Slurm may have them then."""
+    """The accounts of a policy; none if it lists none, as Slurm may have them then, or if one has no valid name."""
     reader = _Reader(State(), purge=False)
     reader.accounts("accounts", policy.get("accounts"))
-    return reader.known("account") if policy.get("accounts") else set()
+    return reader.known("account") if policy.get("accounts") and "account" not in reader.unnamed else set()
 
 
 def _all(entity: Entity, settings: Settings, shared: bool) -> Settings:

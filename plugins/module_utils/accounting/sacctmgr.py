@@ -9,7 +9,6 @@ The output of `-nP` with named columns is the same in Slurm 22.05, 24.11 and 26.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
@@ -34,6 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     Configuration,
     value_text,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import temporary_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 TIMEOUT = 3600
@@ -297,10 +297,8 @@ class Sacctmgr:
         """
         text = "\n".join(lines) + "\n"
         if load:
-            with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                answer = run(["sacctmgr", "-i", "load", file.name], seconds=TIMEOUT, conf=self.conf)
+            with temporary_file(text.encode()) as path:
+                answer = run(["sacctmgr", "-i", "load", path], seconds=TIMEOUT, conf=self.conf)
         else:
             answer = run(["sacctmgr", "-iQ"], text, TIMEOUT, self.conf)
         # It repeats the commands that it reads.

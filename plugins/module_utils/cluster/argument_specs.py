@@ -9,7 +9,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_fil
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import home_problems, value_problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.variable_names import replaced_variables
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited, short, visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited, short, shown, visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 
@@ -63,12 +63,29 @@ def argument_errors(
         for given, hosts in found.values()
         for message in [
             *_validator(options[role]).validate(given).error_messages,
+            *_texts_for_others(given, options[role]),
             *value_problems(given),
             *home_problems(given, partial(variables[hosts[0]].get, "slurm_people")),
             *named_file_errors(given, _directory(variables[hosts[0]])),
         ]
     ]
     return limited([*kept, *wrong])
+
+
+_MORE = {"list": ("a list", "[VALUE, VALUE]"), "dict": ("a mapping", "{KEY: VALUE}")}
+"""Types whose values `-e NAME=VALUE` cannot give, and how to write one."""
+
+
+def _texts_for_others(given: Mapping[str, Any], options: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The values that are texts in the place of a list or a mapping.
+
+    Ansible's validator takes them, since it can convert them, but roles have them as they are.
+    """
+    for name, value in given.items():
+        if isinstance(value, str) and (kind := options[name].get("type")) in _MORE:
+            what, form = _MORE[kind]
+            way_out = f"on the command line: -e '{{{name}: {form}}}'"
+            yield f"{name}: found {shown(value)}, allowed: {what}; {way_out}"
 
 
 def _directory(variables: Mapping[str, Any]) -> str:

@@ -115,6 +115,8 @@ def limits(value: Any) -> dict[str, Any]:
         if limit.name == "DefaultAccount":
             raise ValueError("DefaultAccount: allowed: the key account")
         meaning(limit, setting)
+        if limit.name in found:
+            raise ValueError(f"{limit.name} is given twice")
         found[limit.name] = setting
     return found
 
@@ -177,7 +179,7 @@ _USER: dict[str, dict[str, Any]] = {
     "name": {"type": user_name, "required": True},
     "uid": {"type": identity, "required": True},
     "gid": {"type": identity},
-    "groups": {"type": each(user_name)},
+    "groups": {"type": each(text)},  # each is the name of an entry of groups
     "full_name": {"type": full_name},
     "home": {"type": home},
     "shell": {"type": shell},
@@ -282,17 +284,18 @@ def _read_rows(checker: Checker, table: Table, kind: Kind) -> list[dict[str, Any
 def _column_problem(column: str, times: int, kind: Kind) -> str:
     """The problem of a column of a table, which is there so many times; empty if it has none."""
     has_limits = "limits" in kind.own
+    twice = f"found the column {column} twice" if times > 1 else ""
     if has_limits and column.startswith(_LIMIT):
         try:
             limits({column.removeprefix(_LIMIT): None})
         except ValueError as error:
             return f"{_LIMIT}{error}"
-        return ""
+        return twice
     names = [*(name for name in kind.own if name != "limits"), *([f"{_LIMIT}NAME"] if has_limits else [])]
     if column not in names:
         separator = "columns are separated by ',': " if ";" in column or "\t" in column else ""
         return f"found {shown(column)}, {separator}{unknown('column', column, names, ', '.join(names))}"
-    return f"found the column {column} twice" if times > 1 else ""
+    return twice
 
 
 def _read_row(columns: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
@@ -406,7 +409,7 @@ def check_variable(checker: Checker, found: Any, policy: Any, slurm_user_id: Any
     check_together(groups, users)
     for listed, key in ((users, "uid"), (users, "gid"), (groups, "gid")):
         for i, entry in enumerate(listed.entries):
-            if key in entry and entry[key] == slurm_user_id:
+            if key in entry and str(entry[key]) == str(slurm_user_id):  # with -e, the variable is a text
                 listed.problem(i, key, f"found {slurm_user_id}, which is slurm_user_id, allowed: another id")
     _check_suspended(users, policy if isinstance(policy, list) else [])
 

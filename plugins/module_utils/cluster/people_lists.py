@@ -52,8 +52,13 @@ def check_together(groups: PeopleList, users: PeopleList) -> None:
 
 
 def _check_groups(groups: PeopleList, users: PeopleList) -> None:
-    """Check the groups of users. A primary group that is not listed is the user's own, and has the user's name."""
-    listed = {group["name"]: group.get("gid") for group in groups.entries if "name" in group}
+    """Check the groups of users. A primary group that is not listed is the user's own, and has the user's name.
+
+    Users of a group whose entry is wrong may mean it.
+    """
+    if any({"name", "gid"} - group.keys() for group in groups.entries):
+        return
+    listed = {group["name"]: group["gid"] for group in groups.entries}
     ids = {gid: name for name, gid in listed.items()}
     own_groups: dict[int, int] = {}
     for i, user in enumerate(users.entries):

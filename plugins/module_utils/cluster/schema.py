@@ -30,10 +30,16 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys impo
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import name_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import node_sets, parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS, TEXTS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import REFUSED_METHODS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language import spelling
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import KEY, message, short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
+    AS_BOOLEAN,
+    KEY,
+    message,
+    short,
+    shown,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 AUTO = "auto"
@@ -81,7 +87,9 @@ PACKAGE_SOURCES = ("distribution", "schedmd")
 
 def any_text(value: Any) -> str:
     """A string, or a number that is meant as one. Templates are refused, since nothing would evaluate them."""
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+    if isinstance(value, bool):
+        raise ValueError(f"allowed: a text; {AS_BOOLEAN}")
+    if not isinstance(value, (str, int, float)):
         raise ValueError("allowed: a text")
     if "{{" in str(value):
         raise ValueError("templates are not evaluated here; set the variable in group_vars instead")
@@ -360,8 +368,8 @@ def parameter_of(table: str, key: str) -> Callable[[Any], Any]:
 
     def typed(value: Any) -> Any:
         """The value, as it was given."""
-        if isinstance(value, bool) and parameters.FILES[table][key.lower()].value in TEXTS:
-            raise ValueError("allowed: a text; YAML reads it as a boolean, so write it in quotes")
+        if isinstance(value, bool) and (allowed := parameters.refused_boolean(table, key, value_text(value))):
+            raise ValueError(allowed)
         repeated = isinstance(parameter(value), list) and key in parameters.REPEATED
         for element in value if repeated else [value]:
             allowed = parameters.refused_everywhere(table, key, value_text(element).strip('"'))

@@ -40,6 +40,9 @@ Verdict = tuple[str, str]
 TEXTS = ("text", "host", "hosts", "user", "path", "dir", "program")
 """Kinds of any text, whose names are for a reader."""
 
+KEYWORDS = ("one", "word", "flags", "hints", "plugin", "plugins", "level")
+"""Kinds of values out of a set of keywords."""
+
 LIMITS = {"u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1}
 """The highest numbers of the kinds of whole numbers, `s_p_handle_uint16` and the like in `src/common/parse_value.c`."""
 

@@ -58,11 +58,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
     FOREIGN,
     IGNORED,
+    KEYWORDS,
     REFUSED,
+    TEXTS,
     Span,
     check_value,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import AS_BOOLEAN, shown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
 
 __all__ = [
@@ -74,6 +76,7 @@ __all__ = [
     "needs",
     "patch_of",
     "problems",
+    "refused_boolean",
     "refused_everywhere",
     "release_of",
     "unread",
@@ -246,14 +249,28 @@ def needs(file: str, key: str, version: str) -> Needs:
     return Needs(False, ("slurmctld", "slurmd") if daemon == "daemons" else (daemon,), "")
 
 
-def refused_everywhere(file: str, key: str, value: str) -> str:
-    """The allowed values for a value that every release with the parameter refuses; nothing for other values."""
+def refused_everywhere(file: str, key: str, value: str, effects: tuple[str, ...] = (REFUSED,)) -> str:
+    """The allowed values for a value that every release with the parameter refuses; nothing for other values.
+
+    effects: those of a value that count as refused.
+    """
     parameter = FILES[file][key.lower()]
     verdicts = [
         [*check_value(parameter.value, value, release)] for release in RELEASES if release in parameter.releases
     ]
-    texts = [next((text for effect, text in verdict if effect == REFUSED), "") for verdict in verdicts]
+    texts = [next((text for effect, text in verdict if effect in effects), "") for verdict in verdicts]
     return texts[-1] if all(texts) and not parameter.defunct else ""
+
+
+def refused_boolean(file: str, key: str, value: str) -> str:
+    """The allowed values for a parameter whose value is no boolean, where YAML has read one; nothing for others.
+
+    value: the text of the boolean, which a parameter with any text or keyword would get in silence.
+    """
+    kind = FILES[file][key.lower()].value
+    allowed = "allowed: a text" if kind in TEXTS else refused_everywhere(file, key, value, (REFUSED, IGNORED, FOREIGN))
+    takes_texts = kind in TEXTS or kind.partition(" ")[0] in KEYWORDS
+    return f"{allowed}; {AS_BOOLEAN}" if allowed and takes_texts else allowed
 
 
 def unread_files(names: Iterable[str], version: str) -> list[Problem]:

@@ -23,7 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import cross_checks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import ConfigError, Daemon
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.slurm_parser import library_of, secret_problem
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import opener
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import write_new
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import content_of
 
 RUN = "/run/gpucluster-slurm"
@@ -64,8 +64,7 @@ def candidate_directory(module: AnsibleModule, files: Mapping[str, str], gone: C
             if name not in (*files, *gone, "slurmdbd.conf"):
                 os.symlink(os.path.join(current, name), os.path.join(directory, name))
         for name, text in files.items():
-            with open(os.path.join(directory, name), "wb", opener=opener(0o644)) as file:
-                file.write(content_of(text))
+            write_new(os.path.join(directory, name), content_of(text), 0o644)
         yield directory
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import named_in_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import mounts as all_mounts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
     TimeoutCallError,
@@ -127,8 +128,9 @@ def write(path: str) -> str:
     Files that runs which were killed have left go. Raises OSError.
     """
     name = _PREFIX + os.urandom(8).hex()
-    descriptor = os.open(os.path.join(path, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+    place = os.path.join(path, name)
+    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with named_in_errors(place), os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(name)
         file.flush()
         os.fsync(descriptor)

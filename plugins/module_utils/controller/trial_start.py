@@ -21,7 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     table_of,
     value_text,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import opener
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import write_new
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 # Seconds in which slurmctld starts or refuses the files.
@@ -118,8 +118,7 @@ def start_on_trial(directory: str, user: str) -> None:
     path = os.path.join(directory, "slurm.conf")
     with open(path, encoding="utf-8") as file:
         text = trial_conf(file.read(), directory)
-    with open(path, "w", encoding="utf-8", opener=opener(0o644)) as file:
-        file.write(text)
+    write_new(path, text.encode(), 0o644)
     os.mkdir(os.path.join(directory, STATE), mode=0o700)
     shutil.chown(os.path.join(directory, STATE), user, user)
     shutil.chown(directory, user, user)

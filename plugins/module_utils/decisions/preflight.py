@@ -115,7 +115,7 @@ def model(host: RunHost) -> dict[str, Any]:
         "apptainer_fakeroot_uids": own_value(compute, "apptainer_fakeroot_uids", []),
         **{f"slurm_accounting_{kind}": value for kind, value in policy_values(host).items()},
         "slurm_accounting_reservations": own_value(controller, "slurm_accounting_reservations", []),
-        "slurm_accounting_purge": own_value(controller, "slurm_accounting_purge", False),
+        "slurm_accounting_purge": bool(controller and controller.flag("slurm_accounting", "slurm_accounting_purge")),
         "registry_dir": own_value(registry, "registry_dir", defaults["registry_dir"]) if host["slurm_registry"] else "",
         "slurmdbd_conf": own_value(database, "slurmdbd_conf", {}),
     }

@@ -10,7 +10,6 @@ import hashlib
 import os
 import pwd
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -48,7 +47,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories 
     group_name,
     user_name,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import part_of, without_part
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import part_of, temporary_file, without_part
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import mount_record
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import (
     ScriptError,
@@ -376,10 +375,8 @@ def slurm_version(run: Command) -> str:
 
     The version of the package can be another one, on a host whose packages were built by somebody else.
     """
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as conf:
-        conf.write(LEAST_CONF)
-        conf.flush()
-        command = ["env", f"SLURM_CONF={conf.name}", "/usr/bin/sinfo", "-V"]
+    with temporary_file(LEAST_CONF.encode()) as conf:
+        command = ["env", f"SLURM_CONF={conf}", "/usr/bin/sinfo", "-V"]
         matches = (VERSION.search(run(each)) for each in (*([daemon, "-V"] for daemon in DAEMONS), command))
         return next((match[1] for match in matches if match), "")
 

@@ -13,7 +13,8 @@ import pwd
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.file_checks import refusals
@@ -40,6 +41,31 @@ def _shown(content: bytes) -> str:
 def opener(mode: int) -> Callable[[str, int], int]:
     """The option `opener` of open(): a file that it creates has this mode, under the umask of all modules (0022)."""
     return lambda path, flags: os.open(path, flags, mode)
+
+
+@contextmanager
+def named_in_errors(path: str) -> Iterator[None]:
+    """Name a file in the errors of writing it, where the kernel's calls do not know it: a full disk, for example."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
+
+
+def write_new(path: str, content: bytes, mode: int) -> None:
+    """Write a file of a temporary directory. Raises OSError."""
+    with named_in_errors(path), open(path, "wb", opener=opener(mode)) as file:
+        file.write(content)
+
+
+@contextmanager
+def temporary_file(content: bytes, suffix: str = "") -> Iterator[str]:
+    """A file with a content, by its path, that only root can read. Raises OSError."""
+    with tempfile.TemporaryDirectory(prefix="gpucluster-slurm-") as directory:
+        path = os.path.join(directory, f"file{suffix}")
+        write_new(path, content, 0o600)
+        yield path
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -142,7 +168,7 @@ class File:
         os.makedirs(directory, mode=0o755, exist_ok=True)
         descriptor, self._staged = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=directory)
         try:
-            with os.fdopen(descriptor, "wb") as file:
+            with named_in_errors(self.path), os.fdopen(descriptor, "wb") as file:
                 file.write(self.content)
                 os.fchown(file.fileno(), *self.ids)
                 os.fchmod(file.fileno(), self.mode)

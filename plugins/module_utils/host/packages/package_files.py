@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import fetch_url
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import named_in_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
@@ -83,8 +84,9 @@ def fetch_package(module: AnsibleModule, url: str, sha256: str) -> str:
     os.makedirs(CACHE, mode=0o755, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=CACHE, prefix=".fetch-", delete=False) as file:
         try:
-            shutil.copyfileobj(answer, file)
-            file.close()
+            with named_in_errors(path):
+                shutil.copyfileobj(answer, file)
+                file.close()
             check_checksum(url, file.name, sha256)
             os.chmod(file.name, 0o644)
             os.replace(file.name, path)

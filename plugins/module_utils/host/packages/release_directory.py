@@ -11,7 +11,7 @@ import shutil
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import opener
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import write_new
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_get import APT_GET, CHANGE, ENVIRONMENT
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import (
     PackageError,
@@ -67,8 +67,7 @@ def unpack_packages(module: AnsibleModule, targets: list[str], debs: list[Packag
             rc, _stdout, stderr = module.run_command(["dpkg-deb", "--extract", path, root])
             if rc != 0:
                 raise PackageError(f"dpkg-deb --extract {path}: {stderr.strip()}")
-        with open(os.path.join(root, UNPACKED), "w", encoding="utf-8", opener=opener(0o644)) as file:
-            file.write(content)
+        write_new(os.path.join(root, UNPACKED), content.encode(), 0o644)
         os.chmod(root, 0o755)
         shutil.rmtree(directory, ignore_errors=True)
         os.rename(root, directory)

@@ -45,6 +45,12 @@ def test_it_waits_for_nodes_and_shows_each_table_once(monkeypatch: pytest.Monkey
     assert [text.partition("\n")[2].strip() for text in shown] == ["waiting   n1: job 7", "now       n1"]
 
 
+def test_a_table_that_stays_is_shown_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_rolling, "HEARTBEAT", 0)
+    _result, shown, _left = run_of(monkeypatch, WAITS, WAITS, READY)
+    assert [text.partition("\n")[2].strip() for text in shown] == ["waiting   n1: job 7"] * 2 + ["now       n1"]
+
+
 def test_a_controller_that_cannot_be_reached_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     result, shown, _left = run_of(monkeypatch, WAITS, AnsibleConnectionFailure("no route"), READY)
     assert result["ready"] == ["n1"]

@@ -74,9 +74,41 @@ def test_numbers_that_are_not_what_is_written(text: str, number: float) -> None:
     assert read("f", f"a: '{text}'".encode()).problems == []
 
 
+@pytest.mark.parametrize(
+    ("text", "read_as"),
+    {
+        "OFF": "false: write false, or a text in quotes",
+        "on": "true: write true, or a text in quotes",
+        "NULL": "null: write null, or a text in quotes",
+        "Null": "null: write null, or a text in quotes",
+        "2026-1-2 03:04:05": "the date 2026-01-02T03:04:05: write it in quotes",
+        "2026-01-02T03:04:05Z": "the date 2026-01-02T03:04:05+00:00: write it in quotes",
+        "12:00:00": "a number to the base 60: write it in quotes",
+        "1:00.50": "a number to the base 60: write it in quotes",
+    }.items(),
+)
+def test_values_that_are_not_what_is_written(text: str, read_as: str) -> None:
+    problems = [("a", f"found {text}, which YAML reads as {read_as}")]
+    assert read("f", f"a: {text}".encode()).problems == problems
+    assert read("f", f"a: '{text}'".encode()).problems == []
+
+
 @pytest.mark.parametrize("text", ["0", "8", "-1", "1.5", "0.5", "1.0", "08", "1e3", "yes", "2026-01-02", "24.11.5"])
 def test_numbers_that_are_what_is_written(text: str) -> None:
     assert read("f", f"a: {text}".encode()).problems == []
+
+
+@pytest.mark.parametrize(
+    "text", ["true", "False", "NO", "", "~", "null", "2026-01-02T03:04:05", "2026-01-02 03:04:05", "y", "off1"]
+)
+def test_values_that_are_what_is_written(text: str) -> None:
+    assert read("f", f"a: {text}".encode()).problems == []
+
+
+@pytest.mark.parametrize(("text", "read_as"), {"no": "false", "true": "true", "OFF": "false", "null": "null"}.items())
+def test_keys_are_texts(text: str, read_as: str) -> None:
+    what = f"found {text}, which YAML reads as {read_as}: write it in quotes"
+    assert read("f", f"a: {{{text}: 1}}".encode()).problems == [(f"a.{text}", what)]
 
 
 def test_all_values_that_yaml_refuses_are_named() -> None:

@@ -71,6 +71,7 @@ FULL = after(POLICY, EMPTY)
         ({"qos": [{"Priority": 1}]}, "qos: name: missing"),
         ({"qos": [None]}, "qos: name: missing"),
         ({"accounts": [False]}, "account: name: found False, allowed: a name"),
+        ({"qos": [{"name": "a", "Description": False}]}, "found False, allowed: text; YAML reads it as a boolean"),
         ({"accounts": [[[1]]]}, "account: name: found [[1]], allowed: a name"),
         ({"accounts": ["a#b"]}, "account: name: found 'a#b', allowed: a name"),
         ({"accounts": ["a\\b"]}, "account: name: found 'a\\\\b', allowed: a name"),
@@ -93,12 +94,14 @@ FULL = after(POLICY, EMPTY)
             "account b: Parent: found 'root', but it is in a",
         ),
         ({"users": [{"name": "u"}]}, "user u: has no account; name its DefaultAccount, or accounts"),
+        ({"users": [{"name": "u", "DefaultAccount": " "}]}, "user u: has no account"),
         ({"users": [{"name": "u", "accounts": ["x"]}]}, "user u in x: account: 'x' is unknown"),
         ({"users": [{"name": "u", "accounts": ["root", "root"]}]}, "user u in root: is listed twice"),
         (
             {"users": [{"name": "u", "accounts": [{"name": "root", "partition": "a\ndelete qos b"}]}]},
             "user u: partition: found 'a\\ndelete qos b', allowed: a name",
         ),
+        ({"qos": [{"name": "a", "MaxWall": 1, "maxwall": 2}]}, "qos a: MaxWall: is given twice"),
         ({"users": {"name": "u"}}, "users: found {'name': 'u'}, allowed: a list"),
         (
             {"users": [{"name": "u", "accounts": [{"name": "root", "MaxJob": 1}]}]},
@@ -117,6 +120,21 @@ def test_all_that_is_wrong_is_reported_at_once() -> None:
     with pytest.raises(PolicyError) as error:
         read(wrong, "lab", EMPTY)
     assert len(str(error.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"accounts": [{"nam": "physics"}], "users": [{"name": "u", "DefaultAccount": "physics"}]},
+        {"accounts": [{"name": "a b"}, {"name": "c", "Parent": "physics"}]},
+        {"qos": [{"name": False}], "accounts": [{"name": "physics", "QOS": ["off"]}]},
+        {"users": [{"name": "u", "DefaultAccount": "a b"}]},
+    ],
+)
+def test_a_wrong_name_is_no_error_of_those_that_refer_to_it(policy: dict[str, Any]) -> None:
+    with pytest.raises(PolicyError) as error:
+        read(policy, "lab", EMPTY, partitions={"p": [("QOS", "off")]} if "qos" in policy else {})
+    assert [line for line in str(error.value).splitlines() if "nam: unknown" not in line][1:] == []
 
 
 def test_what_slurm_has_is_known_unless_it_would_be_removed() -> None:

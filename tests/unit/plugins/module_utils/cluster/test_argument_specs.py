@@ -47,6 +47,12 @@ def test_equal_hosts_are_one_line_and_only_the_hosts_asked_for_are_checked() -> 
     assert found[2:] == [f"n5: {clock}"]
 
 
+def test_a_text_in_the_place_of_a_list_is_what_the_command_line_gave() -> None:
+    assert errors({"n1": {"names": "1,2"}}, ["n1"]) == [
+        "n1: names: found '1,2', allowed: a list; on the command line: -e '{names: [VALUE, VALUE]}'"
+    ]
+
+
 def test_each_role_is_checked_for_the_hosts_of_its_group() -> None:
     hosts = {"n1": {"clock": "ntp", "size": "big"}, "n2": {"clock": "ntp", "size": "big"}}
     roles = {"time": "all", "disk": "stores", "none": "missing"}

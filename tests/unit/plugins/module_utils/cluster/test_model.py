@@ -344,7 +344,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "wrong types": (
         changed(name=True, controllers=["head"], slurm_conf="KillWait=3", addresses=None, login=None),
         [
-            "name: found True, allowed: a text",
+            "name: found True, allowed: a text; YAML reads it as a boolean, so write it in quotes",
             "controllers: found ['head'], allowed: a text",
             "slurm_conf: found 'KillWait=3', allowed: a mapping, key: value",
         ],
@@ -677,6 +677,32 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "slurm_conf.SlurmctldTimeout: found '\u0663', allowed: a whole number from 0 to 65535, or UNLIMITED",
         ],
     ),
+    "slurm_conf: a boolean in the place of a keyword or a number": (
+        changed(
+            partitions=[{"name": "long", "nodes": "ALL", "PreemptMode": False, "OverSubscribe": False, "Hidden": True}],
+            slurm_conf={"PreemptMode": False, "SelectType": True, "JobRequeue": True, "PriorityFavorSmall": True},
+            cgroup_conf={"CgroupPlugin": False},
+        ),
+        [
+            "slurm_conf.JobRequeue: found True, allowed: a whole number from 0 to 65535, or UNLIMITED",
+            "slurm_conf.PreemptMode: found False, 'NO' is unknown, allowed: cancel, cluster, gang, off, on, "
+            "priority, requeue, suspend, within; YAML reads it as a boolean, so write it in quotes",
+            "slurm_conf.SelectType: found True, Slurm does not come with 'YES', allowed: cons_tres, linear; "
+            "YAML reads it as a boolean, so write it in quotes",
+            "partitions[0].PreemptMode: found False, 'NO' is unknown, allowed: cancel, cluster, gang, off, on, "
+            "priority, requeue, suspend, within; YAML reads it as a boolean, so write it in quotes",
+            "cgroup_conf.CgroupPlugin: found False, Slurm does not come with 'NO', allowed: autodetect, disabled, v1, "
+            "v2; YAML reads it as a boolean, so write it in quotes",
+        ],
+    ),
+    "a boolean whose text Slurm reads as a keyword": (
+        GUIDE.replace('MaxTime: "2-00:00:00"', "PreemptMode: OFF"),
+        [
+            "partitions[1].PreemptMode: found OFF, which YAML reads as false: write false, or a text in quotes",
+            "partitions[1].PreemptMode: found False, 'NO' is unknown, allowed: cancel, cluster, gang, off, on, "
+            "priority, requeue, suspend, within; YAML reads it as a boolean, so write it in quotes",
+        ],
+    ),
     "numbers that Slurm cannot keep": (
         hardware(
             a={**MACHINE, "sockets": 70000},
@@ -800,6 +826,7 @@ FILE_ONLY = {
     "unknown key, none near": "a variable that no role has may be of anybody",
     "key twice": "Ansible warns of it by itself",
     "time as number": "a variable has the number alone",
+    "a boolean whose text Slurm reads as a keyword": "a variable has the boolean alone",
     "bad hostlist": "slurm_controllers are names of hosts",
     "template": "Ansible evaluates variables",
     "one group for two names": "the groups are made by the plugin",

@@ -239,6 +239,14 @@ USER_KEYS = (
             ],
         ),
         ("name,name,uid\na,b,5001\n", ["line 1: found the column name twice"]),
+        (
+            "name,nam,nam,uid\na,b,c,5001\n",
+            [
+                "line 1: found 'nam', unknown column, did you mean 'name'? allowed: "
+                + ", ".join([*USER_KEYS[:-1], "limits.NAME"])
+            ],
+        ),
+        ("name,uid,limits.MaxJobs,limits.MaxJobs\na,5001,1,2\n", ["line 1: found the column limits.MaxJobs twice"]),
         ("name,groups\nalice,\n", ["line 1: the column uid is missing"]),
         ("", ["line 1: the column name is missing", "line 1: the column uid is missing"]),
         (
@@ -449,6 +457,16 @@ def test_groups_together() -> None:
     ]
 
 
+@pytest.mark.parametrize("wrong", [{"name": "Vision", "gid": 6001}, {"name": "vision", "gid": 1}, {"gid": 6001}])
+def test_a_wrong_group_is_no_error_of_its_users(wrong: dict[str, Any]) -> None:
+    users = [
+        user("bob", 5002, groups=[wrong.get("name", "vision")]),
+        user("carol", 5003, gid=6001),
+        user("dave", 5004, gid=6001),
+    ]
+    assert len(of_users(*users, groups=[wrong])) == 1
+
+
 def test_users_may_share_a_listed_primary_group() -> None:
     users = [user(gid=6001), user("bob", 5002, gid=6001), user("vision", 5003, gid=6001)]
     assert len(loaded({"groups": GROUPS, "users": users}).variables["slurm_people"]["users"]) == 3
@@ -648,6 +666,12 @@ def test_the_rules_hold_for_the_variable() -> None:
         "slurm_people.users[1].state: found 'suspended', but the user may submit jobs, "
         "allowed: MaxJobs: 0, MaxSubmitJobs: 0, GrpSubmitJobs: 0 in slurm_accounting_users",
     ]
+
+
+def test_the_id_of_slurm_may_be_a_text_of_the_command_line() -> None:
+    people = FILTERS["people"]({"groups": GROUPS, "users": []})
+    (problem,) = model_errors(variables(people, slurm_user_id="6002"), ["head", "n1"])
+    assert problem == "slurm_people.groups[1].gid: found 6002, which is slurm_user_id, allowed: another id"
 
 
 @pytest.mark.parametrize("people", ["directory", {"users": [user()]}, [user()]])
