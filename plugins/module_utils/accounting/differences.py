@@ -132,17 +132,34 @@ def _find_names_like(name: str, others: Iterable[str]) -> list[str]:
     return [other for other in others if other != name and pattern.fullmatch(other)]
 
 
-def accounts_of_users(state: State, unwanted: Iterable[Entity], kept: Mapping[Entity, str]) -> dict[Entity, str]:
-    """The unwanted accounts with users who stay, and the accounts that those are in, with the reason."""
+def kept_accounts(state: State, unwanted: Iterable[Entity], kept: Mapping[Entity, str]) -> dict[Entity, str]:
+    """The unwanted accounts that are not removed, with the reason, by the users and accounts that stay in them.
+
+    Slurm removes an account with all that is in it.
+    """
+    unwanted, found = [*unwanted], dict(kept)
+    more = True
+    while more:
+        left = [account for account in unwanted if account not in found]
+        reasons = _accounts_around(state, found) | not_removed(state, left)
+        more = {account: reasons[account] for account in left if account in reasons}
+        found |= more
+    return {account: found[account] for account in unwanted if account in found}
+
+
+def _accounts_around(state: State, kept: Mapping[Entity, str]) -> dict[Entity, str]:
+    """The accounts with users and accounts that stay, and the accounts that those are in, with the reason."""
     parents = parents_of(state.entities)
     reasons: dict[Entity, str] = {}
     for entity in state.entities:
-        if entity.kind == "association" and Entity("user", entity.name) in kept:
-            account = entity.account
+        user = Entity("user", entity.name)
+        if entity in kept if entity.kind == "account" else entity.kind == "association" and user in kept:
+            inside = entity if entity.kind == "account" else user
+            account = entity.account or parents.get(entity.name, "")
             while account in parents:
-                reasons.setdefault(Entity("account", account), f"user {entity.name} stays in it")
+                reasons.setdefault(Entity("account", account), f"{inside.text} stays in it")
                 account = parents[account]
-    return {entity: reasons[entity] for entity in unwanted if entity in reasons}
+    return reasons
 
 
 def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[Entity] = ()) -> list[AccountingChange]:

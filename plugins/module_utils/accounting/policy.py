@@ -8,7 +8,7 @@ What a policy does not name is left alone, or with `purge` removed: limits as we
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits
     meaning,
     name_of,
     of_all_clusters,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import (
+    can_name,
+    find_unmanaged,
+    find_unmanaged_settings,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
     PROBLEMS,
@@ -170,13 +175,14 @@ class _Reader:
             places = [*self.entries(f"{entity.text}: accounts", entry.get("accounts"))]
             names = [str(place.get("name", "")).lower() for place in places]
             present = self.state.entities.get(entity, {}).get("DefaultAccount", "")
-            stays = present if present in names or not self.purge else ""
+            stays = present if present in names or not self.purge or not can_name(present) else ""
             default = settings["user"].setdefault("DefaultAccount", stays or "".join(names[:1]))
             if not default:
                 self.errors.append(f"{entity.text}: has no account; name its DefaultAccount, or accounts")
                 continue
             self.add(entity, settings["user"])
-            for place in places if default in names else [{"name": default}, *places]:
+            given = default in names or not can_name(default)
+            for place in places if given else [{"name": default}, *places]:
                 account, partition = self.name(entity.text, place), place.get("partition")
                 partition = "" if partition in (None, "") else self._name(entity.text, "partition", partition)
                 where = Entity("association", entity.name, account, partition)
@@ -205,11 +211,13 @@ class _Reader:
         for name, parameters in partitions.items():
             for key, value in parameters:
                 if key.lower() in keys:
-                    self._known(f"partition {name}: {key}", _names(value), keys[key.lower()])
+                    # What no policy can name is for slurmdbd to know.
+                    names = filter(can_name, _names(value))
+                    self._known(f"partition {name}: {key}", names, keys[key.lower()])
 
     def known(self, kind: str) -> set[str]:
         """The names that there are after the change."""
-        stays = () if self.purge else self.state.entities
+        stays = find_unmanaged(self.state) if self.purge else self.state.entities
         return {entity.name for entity in (*self.wanted, *stays, *OWN) if entity.kind == kind}
 
     def references(self, kinds: Iterable[str] = tuple(_LISTS)) -> None:
@@ -281,7 +289,8 @@ def read(
     if not purge:
         return reader.wanted
     shared = bool(state.others(cluster))
-    return {entity: _all(entity, settings, shared) for entity, settings in reader.wanted.items()}
+    stay = find_unmanaged_settings(state, find_unmanaged(state))
+    return {entity: _all(entity, settings, shared, stay.get(entity, ())) for entity, settings in reader.wanted.items()}
 
 
 def problems(policy: Mapping[str, Any], purge: bool, partitions: Partitions) -> list[str]:
@@ -339,15 +348,15 @@ def account_names(policy: Mapping[str, Any]) -> set[str]:
     return reader.known("account") if policy.get("accounts") else set()
 
 
-def _all(entity: Entity, settings: Settings, shared: bool) -> Settings:
+def _all(entity: Entity, settings: Settings, shared: bool, stay: Collection[str]) -> Settings:
     """The settings with those that are not named, except texts, which are never unset.
 
-    shared: the database has other clusters, whose settings are not unset either.
+    shared: the database has other clusters, whose settings are not unset either. stay: those that no policy can have.
     """
     unset = {
         name: limit.default
         for name, limit in LIMITS[entity.kind].items()
-        if limit.kind != "text" and not (shared and of_all_clusters(entity.kind, name))
+        if limit.kind != "text" and name not in stay and not (shared and of_all_clusters(entity.kind, name))
     }
     return settings if entity.kind == "cluster" else {**unset, **settings}
 
@@ -356,14 +365,23 @@ def _all(entity: Entity, settings: Settings, shared: bool) -> Settings:
 
 
 def policy_of(state: State) -> dict[str, Any]:
-    """The present state as a policy: limits that are set, and all entities except those that Slurm adds itself."""
+    """The present state as a policy: limits that are set, and all entities except those that Slurm adds itself.
+
+    What a policy cannot express is left out (`list_unmanaged`).
+    """
+    unmanaged = find_unmanaged(state)
+    unmanaged_settings = find_unmanaged_settings(state, unmanaged)
 
     def entries(kind: str) -> Iterator[tuple[Entity, dict[str, Any]]]:
         """Entities of a kind with their limits."""
         for entity, settings in state.entities.items():
-            if entity.kind == kind and entity not in OWN and entity.name != ROOT:
+            if entity.kind == kind and entity not in OWN and entity.name != ROOT and entity not in unmanaged:
+                left_out = unmanaged_settings.get(entity, {})
                 unset = {name: limit.default for name, limit in LIMITS[kind].items()}
-                yield entity, {key: value for key, value in settings.items() if value != unset[key]}
+                yield (
+                    entity,
+                    {key: value for key, value in settings.items() if value != unset[key] and key not in left_out},
+                )
 
     accounts = {entity.name: {"name": entity.name, **own} for entity, own in entries("account")}
     users = {entity.name: {"name": entity.name, **own} for entity, own in entries("user")}
