@@ -15,7 +15,7 @@ description:
   - Returns slurmdbd's data in the form that M(gpucluster.slurm.slurm_accounting) takes, so that a site can start from
     its present policy. Entities that Slurm adds itself and limits that are not set are left out.
   - What a policy cannot express is left out as well, such as an account with a blank in its name or a QOS that was
-    given with C(qos+=), and is named in RV(left_out). M(gpucluster.slurm.slurm_accounting) does not change or remove it.
+    given with C(qos+=), and is named in RV(left_out). M(gpucluster.slurm.slurm_accounting) leaves it as it is.
 options:
   cluster:
     description: Name of the cluster in the database. Not needed if the database has no other cluster.
@@ -81,7 +81,6 @@ left_out:
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import policy_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import list_unmanaged
