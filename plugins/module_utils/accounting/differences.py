@@ -176,12 +176,25 @@ def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[
         present = state.elsewhere.get(entity, {}) if existing is None else existing
         for key, after in settings.items():
             before = present.get(key, unset[key])
+            if key == "Coordinators":
+                before = _present_coordinators(state, entity.name, before, after)
             if before != after:
                 changes.append(AccountingChange(entity, key, before, after))
     return changes + [
         AccountingChange(entity, "", entity.name, None)
         for entity in (*(entity for entity in unwanted if entity in state.entities), *state.coordinators)
     ]
+
+
+def _present_coordinators(state: State, account: str, named: str, wanted: str) -> str:
+    """The coordinators of an account that a policy would keep or remove.
+
+    Somebody who is wanted and is one already, by an account above, need not be named. Those who go in any case are
+    changes of their own.
+    """
+    gone = {coordinator.name for coordinator in state.coordinators if coordinator.account == account}
+    already = {*wanted.split(",")} & state.all_coordinators.get(account, set())
+    return ",".join(sorted(({*filter(None, named.split(","))} - gone) | already))
 
 
 def table(changes: Iterable[AccountingChange]) -> list[str]:

@@ -21,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
     parents_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import (
+    LEFT_ALONE,
     LIMITS,
     find,
     meaning,
@@ -96,6 +97,8 @@ class _Reader:
     purge: bool
     blind: bool = False
     """Whether Slurm may have more than `state`."""
+    closed: Collection[str] = ()
+    """Users who may have no jobs, who coordinate no account either."""
     wanted: Wanted = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
@@ -147,6 +150,7 @@ class _Reader:
             entity = Entity("cluster", cluster)
             self.add(entity, self.settings(entity.text, policy["limits"], [], "cluster")["cluster"])
         self.qos(policy.get("qos"))
+        self.closed = closed_users(policy)
         self.accounts("accounts", policy.get("accounts"))
         self.users(policy.get("users"))
 
@@ -161,6 +165,9 @@ class _Reader:
         for entry in self.entries(what, found):
             entity = Entity("account", self.name("account", entry))
             settings = self.settings(entity.text, entry, ["name", "accounts"], "account")["account"]
+            if "Coordinators" in settings:
+                names = settings["Coordinators"].split(",")
+                settings["Coordinators"] = ",".join(name for name in names if name not in self.closed)
             if parent and settings.setdefault("Parent", parent) != parent:
                 self.errors.append(f"{entity.text}: Parent: found {shown(settings['Parent'])}, but it is in {parent}")
             self.add(entity, settings)
@@ -218,9 +225,10 @@ class _Reader:
     def known(self, kind: str) -> set[str]:
         """The names that there are after the change."""
         stays = find_unmanaged(self.state) if self.purge else self.state.entities
-        return {entity.name for entity in (*self.wanted, *stays, *OWN) if entity.kind == kind}
+        others = self.state.elsewhere if kind == "user" else ()
+        return {entity.name for entity in (*self.wanted, *stays, *OWN, *others) if entity.kind == kind}
 
-    def references(self, kinds: Iterable[str] = tuple(_LISTS)) -> None:
+    def references(self, kinds: Iterable[str] = (*_LISTS, "user")) -> None:
         """Check that each name of these kinds is known: to the policy, or to Slurm if the object stays there."""
         state = self.state
         known = {kind: self.known(kind) for kind in kinds}
@@ -235,6 +243,8 @@ class _Reader:
                     self._known(f"{entity.text}: {key}", resources, state.tres)
                 elif key in ("QOS", "DefaultQOS", "Preempt"):
                     self._known(f"{entity.text}: {key}", filter(None, value.split(",")), known.get("qos"))
+                elif key == "Coordinators":
+                    self._known(f"{entity.text}: {key}", filter(None, value.split(",")), known.get("user"))
                 elif key == "Parent":
                     self._known(f"{entity.text}: {key}", [value], known.get("account"))
 
@@ -349,14 +359,14 @@ def account_names(policy: Mapping[str, Any]) -> set[str]:
 
 
 def _all(entity: Entity, settings: Settings, shared: bool, stay: Collection[str]) -> Settings:
-    """The settings with those that are not named, except texts, which are never unset.
+    """The settings with those that are not named, except texts, coordinators and WCKeys, which are never unset.
 
     shared: the database has other clusters, whose settings are not unset either. stay: those that no policy can have.
     """
     unset = {
         name: limit.default
         for name, limit in LIMITS[entity.kind].items()
-        if limit.kind != "text" and name not in stay and not (shared and of_all_clusters(entity.kind, name))
+        if limit.kind not in LEFT_ALONE and name not in stay and not (shared and of_all_clusters(entity.kind, name))
     }
     return settings if entity.kind == "cluster" else {**unset, **settings}
 

@@ -20,7 +20,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
     Settings,
     State,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, NAME, Limit, meaning
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import (
+    LEFT_ALONE,
+    LIMITS,
+    NAME,
+    Limit,
+    meaning,
+)
 
 NO_NAME = "has a name that a policy cannot have"
 
@@ -119,7 +125,7 @@ def describe_kept_settings(state: State, wanted: Mapping[Entity, Settings]) -> d
             found[entity] = {
                 name: value
                 for name, value in own.items()
-                if LIMITS[entity.kind][name].kind != "text" and wanted[entity].get(name, value) == value
+                if LIMITS[entity.kind][name].kind not in LEFT_ALONE and wanted[entity].get(name, value) == value
             }
     return {entity: describe(own) for entity, own in found.items() if own}
 
