@@ -320,7 +320,8 @@ def test_a_cluster_is_given_back(copied: Lab, found: dict[str, str]) -> None:
     assert (run.rc, run.failed) == (0, {})
     assert files_of_slurm(COPIED) == found
     for host in ("ad-head", "ad-n1"):
-        copied.command(host, "test ! -e /var/lib/gpucluster-slurm")
+        for path in ("/etc/gpucluster-slurm", "/usr/local/sbin/slurm-health", "/var/lib/gpucluster-slurm"):
+            copied.command(host, f"test ! -e {path}")
         assert copied.command(host, "grep -rlE '(Managed by|BEGIN) gpucluster' /etc || true") == ""
     assert copied.command("ad-head", "stat --format='%U %a' /etc/slurm/slurmdbd.conf") == "slurm 600"
     assert "--conf-server" not in copied.command("ad-n1", "pgrep --list-full --exact slurmd")

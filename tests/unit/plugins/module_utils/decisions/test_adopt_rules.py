@@ -106,5 +106,12 @@ def test_a_host_gets_its_files_back_where_they_were() -> None:
     found = adopt.return_options(cluster()["n1"])
     assert found.restored == {"kept": "/var/lib/gpucluster-slurm/found", "path": "/etc/slurm"}
     assert "/etc/slurm/*.conf" in found.files
-    assert found.directories == ["/var/lib/gpucluster-slurm", "/run/gpucluster-slurm"]
+    assert {"/usr/local/sbin/slurm-health", "/etc/gpucluster-slurm/health.d/*"} <= {*found.files}
+    assert found.secrets == ["/etc/gpucluster-slurm/health.json"]
+    assert found.directories == [
+        "/var/lib/gpucluster-slurm",
+        "/run/gpucluster-slurm",
+        "/var/cache/gpucluster-slurm",
+    ]
+    assert found.empty_directories[:2] == ["/etc/gpucluster-slurm/health.d", "/etc/gpucluster-slurm"]
     assert found.parts == [{"path": "/etc/hosts", "marker": "# {mark} gpucluster.slurm x"}]
