@@ -4,7 +4,7 @@
 """The coordinators of an account who were named for it, without those who follow from something else.
 
 slurmdbd answers with both (`as_mysql_user_create_user_coords_list` in `src/plugins/accounting_storage/mysql`; 22.05:
-`_get_account_coords`): a coordinator of an account is one of all accounts in it, and since 23.11 all users of an
+`_get_account_coords`): a coordinator of an account is one of all accounts in it, and since 24.05 all users of an
 account with the flag UsersAreCoords are. Only those who were named can be removed.
 """
 

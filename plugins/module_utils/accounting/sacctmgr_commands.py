@@ -17,6 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
     parents_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, Limit, new_value
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import can_name
 
 LINE = 3500
 """Length of a list of names; sacctmgr takes lines of 4,096 characters where it has no readline (`_getline`)."""
@@ -193,7 +194,10 @@ def _account_limits(trees: Iterable[_Work], cluster: str) -> Iterator[_Command]:
 
 
 def _user_limits(state: State, places: Sequence[_Work], users: Mapping[str, _Work], cluster: str) -> Iterator[_Command]:
-    """Other limits of users in their accounts, which are not named where they get the same ones in all of them."""
+    """Other limits of users in their accounts, which are not named where they get the same ones in all of them.
+
+    Nor where no command can name the account: a user who is suspended, or is back, gets the same in all of them.
+    """
     texts: dict[str, set[str]] = {}
     of_place = {work.entity: "" if work.created else work.assignments for work in places if not work.removed}
     gone = {work.entity for work in places if work.removed}
@@ -203,7 +207,9 @@ def _user_limits(state: State, places: Sequence[_Work], users: Mapping[str, _Wor
     for work in places:
         name, account, partition = work.entity[1:]
         if work.settings and not work.created:
-            where = "" if len(texts[name]) == 1 else f" account={account} partition={partition}"
+            where = (
+                "" if len(texts[name]) == 1 or not can_name(account) else f" account={account} partition={partition}"
+            )
             yield "modify user where name=", name, f" cluster={cluster}{where} set{work.assignments}"
     for work in users.values():
         if work.settings and not work.created:

@@ -14,6 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differ
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, Settings, State
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.other_clusters import OtherClusters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import policy_of, problems, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr_commands import batches
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import list_unmanaged
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,6 +118,25 @@ def test_a_policy_can_name_what_a_purge_would_keep() -> None:
     assert purge(policy)["table"] == ["user alice in science QOS  +high -> high"]
 
 
+def test_a_suspended_user_is_suspended_in_an_account_that_no_command_can_name() -> None:
+    """`account=phys lab` would be two words."""
+    closed = {"MaxJobs": "0", "MaxSubmitJobs": "0", "GrpSubmitJobs": "0"}
+    state = State(
+        {
+            **ENTITIES,
+            Entity("association", "alice", "phys lab"): {"MaxJobs": "2"},
+            Entity("association", "alice", "science"): {**closed, "MaxJobs": "5"},
+        },
+        ["lab"],
+    )
+    policy = {"users": [{"name": "alice", "accounts": ["science"], **closed}]}
+    lines = batches(state, compare(state, read(policy, "lab", state)), "lab")[0].lines
+    assert lines == [
+        "modify user where name=alice cluster=lab account=science partition= set MaxJobs=0",
+        "modify user where name=alice cluster=lab set MaxJobs=0 MaxSubmitJobs=0 GrpSubmitJobs=0",
+    ]
+
+
 NAMES = st.sampled_from(["a", "b", "a b", "B", "c.d", "ü", "+x", "e\\f", "1.10", "on"])
 VALUES = st.sampled_from(["", "1", "+a", "-b", "a,b", "a b", "x|y", "00:10:00", "cpu=1", "cluster"])
 
@@ -130,10 +150,14 @@ def states(draw: st.DrawFn) -> State:
     accounts = [*draw(st.sets(NAMES, min_size=1))]
     for i, name in enumerate(accounts):
         above = draw(st.sampled_from(["root", *accounts[:i]]))
-        entities[Entity("account", name)] = {"Parent": above, "QOS": draw(VALUES), "Description": draw(VALUES)}
+        own = {key: draw(VALUES) for key in ("QOS", "Description", "Coordinators")}
+        entities[Entity("account", name)] = {"Parent": above, **own}
     for name in draw(st.sets(NAMES)):
         places = [*draw(st.sets(st.sampled_from(accounts), min_size=1))]
-        entities[Entity("user", name)] = {"DefaultAccount": draw(st.sampled_from(["", *places]))}
+        entities[Entity("user", name)] = {
+            "DefaultAccount": draw(st.sampled_from(["", *places])),
+            "WCKeys": draw(VALUES),
+        }
         for place in places:
             entities[Entity("association", name, place)] = {"QOS": draw(VALUES), "DefaultQOS": draw(VALUES)}
     return State(entities, ["lab"], ["cpu"])
