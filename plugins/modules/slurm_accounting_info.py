@@ -95,7 +95,7 @@ ARGUMENTS = {"cluster": {"type": "str"}}
 def read_policy(module: AnsibleModule) -> PolicyInfo:
     """Read the policy. Raises AccountingError."""
     state = Sacctmgr(module.params["cluster"]).state()
-    return {"policy": policy_of(state), "left_out": list_unmanaged(state)}
+    return {"changed": False, "policy": policy_of(state), "left_out": list_unmanaged(state)}
 
 
 def main() -> None:

@@ -137,14 +137,14 @@ def kept_accounts(state: State, unwanted: Iterable[Entity], kept: Mapping[Entity
 
     Slurm removes an account with all that is in it.
     """
-    unwanted, found = [*unwanted], dict(kept)
-    more = True
-    while more:
-        left = [account for account in unwanted if account not in found]
+    found, left = dict(kept), [account for account in unwanted if account not in kept]
+    while True:
         reasons = _accounts_around(state, found) | not_removed(state, left)
         more = {account: reasons[account] for account in left if account in reasons}
+        if not more:
+            return {account: reason for account, reason in found.items() if account not in kept}
         found |= more
-    return {account: found[account] for account in unwanted if account in found}
+        left = [account for account in left if account not in more]
 
 
 def _accounts_around(state: State, kept: Mapping[Entity, str]) -> dict[Entity, str]:
@@ -152,10 +152,11 @@ def _accounts_around(state: State, kept: Mapping[Entity, str]) -> dict[Entity, s
     parents = parents_of(state.entities)
     reasons: dict[Entity, str] = {}
     for entity in state.entities:
-        user = Entity("user", entity.name)
-        if entity in kept if entity.kind == "account" else entity.kind == "association" and user in kept:
-            inside = entity if entity.kind == "account" else user
-            account = entity.account or parents.get(entity.name, "")
+        if entity.kind == "account":
+            inside, account = entity, parents.get(entity.name, "")
+        else:
+            inside, account = Entity("user", entity.name), entity.account
+        if inside in kept:
             while account in parents:
                 reasons.setdefault(Entity("account", account), f"{inside.text} stays in it")
                 account = parents[account]

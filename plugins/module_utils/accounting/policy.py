@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
     OWN,
@@ -40,6 +40,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatti
     shown,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Policy
 
 Wanted = dict[Entity, Settings]
 Partitions = Mapping[str, Iterable[tuple[str, Any]]]
@@ -374,7 +377,7 @@ def _all(entity: Entity, settings: Settings, shared: bool, stay: Collection[str]
 # -- back to data ----------------------------------------------------------------------------------------------------
 
 
-def policy_of(state: State) -> dict[str, Any]:
+def policy_of(state: State) -> Policy:
     """The present state as a policy: limits that are set, and all entities except those that Slurm adds itself.
 
     What a policy cannot express is left out (`list_unmanaged`).

@@ -107,11 +107,12 @@ def describe(settings: Mapping[str, str]) -> str:
 
 
 def kept_from_purge(state: State, unwanted: Iterable[Entity]) -> dict[Entity, str]:
-    """The unwanted entities that no policy can name, and the users who are in such an account, with the reason."""
+    """The unwanted entities that no policy can name, and the users with such an association, with the reason."""
     unmanaged = find_unmanaged(state)
-    places = {place.name: place.account for place in unmanaged if place.kind == "association"}
     members = {
-        Entity("user", name): f"is in account {account}, which a policy cannot name" for name, account in places.items()
+        Entity("user", place.name): f"is in {place.account}: {reason}"
+        for place, reason in unmanaged.items()
+        if place.kind == "association"
     }
     reasons = members | unmanaged
     return {entity: reasons[entity] for entity in unwanted if entity in reasons}
