@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption import survey
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
+    configuration_of,
+    source_lines,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, slurm_health
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.new_cluster import (
     inventory_hosts,
@@ -111,6 +115,17 @@ def controller(host: RunHost) -> str:
 def source(host: RunHost) -> str:
     """The same host, once it was found."""
     return host.members("slurm_adopt_controller")[0]
+
+
+def cluster_name(host: RunHost) -> str:
+    """The cluster whose accounting is read, since a database can have several; empty if slurm.conf does not name it.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
+    lines_of_conf = {"slurm.conf": source_lines(host["__adopt_files"]["files"], "slurm.conf")}
+    _name, value = configuration_of(lines_of_conf).settings.get(("slurm.conf", "clustername"), ("", ""))
+    return value.lower()
 
 
 def result(host: RunHost) -> dict[str, Any]:

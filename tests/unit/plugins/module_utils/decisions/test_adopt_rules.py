@@ -62,6 +62,14 @@ def test_the_cluster_file_comes_from_what_the_hosts_have_answered(tmp_path: Path
     assert found["unset"]["EnforcePartLimits"] == "ALL"
 
 
+def test_the_accounting_of_the_cluster_is_read_though_the_database_has_others(tmp_path: Path) -> None:
+    host = inventory(tmp_path)["ctl"]
+    host.set(__adopt_files={"files": {"slurm.conf": "Include names\n", "names": "ClusterName=Lab\n"}})
+    assert adopt.cluster_name(host) == "lab"
+    host.set(__adopt_files={"files": {"slurm.conf": "NodeName=n1\n"}})
+    assert adopt.cluster_name(host) == ""
+
+
 def test_both_hosts_name_one_file_and_keep_one_that_is_there(tmp_path: Path) -> None:
     hosts = inventory(tmp_path)
     path = tmp_path / "lab.cluster.yml"
