@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import compare
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, State
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import PolicyError, policy_of, read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import (
+    PolicyError,
+    policy_of,
+    problems,
+    read,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr, questions, state
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr_commands import batches
 from programs import StandIn
@@ -109,6 +114,11 @@ def test_a_new_coordinator_comes_after_the_account_and_the_user() -> None:
 def test_a_coordinator_is_a_user() -> None:
     with pytest.raises(PolicyError, match="account vision: Coordinators: 'alic' is unknown, did you mean 'alice'"):
         read({"accounts": [{"name": "vision", "Coordinators": ["alic"]}]}, "lab", STATE)
+
+
+def test_a_cluster_file_can_have_them_before_there_is_a_database() -> None:
+    policy = {"accounts": [{"name": "vision", "Coordinators": ["alice"]}], "qos": ["high"]}
+    assert problems(policy, False, {}) == problems(policy, True, {}) == []
 
 
 def test_a_suspended_user_is_no_coordinator() -> None:
