@@ -30,7 +30,9 @@ options:
     description: Organization of the account.
     type: str
   limits:
-    description: Any limits of an association, such as C(Fairshare), C(GrpTRES), C(MaxJobs), C(MaxWall), C(QOS).
+    description: >-
+      Any limits of an association, such as C(Fairshare), C(GrpTRES), C(MaxJobs), C(MaxWall), C(QOS), and
+      C(Coordinators), a list of all users who are named as coordinators.
     type: dict
     default: {}
   state:

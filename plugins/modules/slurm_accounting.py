@@ -32,6 +32,7 @@ options:
     description:
       - The accounts. Each has a C(name), and optionally C(Description), C(Organization), C(Parent) and the limits of an
         association, such as C(Fairshare), C(GrpTRES), C(MaxJobs), C(QOS).
+      - C(Coordinators) has all users who are named as coordinators of the account; without it, they stay as they are.
       - An account can have its child accounts as a list C(accounts), instead of a C(Parent) in each of them.
     type: list
     elements: dict
@@ -41,6 +42,7 @@ options:
       - The users. Each has a C(name), a C(DefaultAccount) and further C(accounts). Without C(DefaultAccount), a user
         keeps the present default account, and a new user gets the first of C(accounts). C(AdminLevel) is optional.
         Limits of an association apply in each account of the user.
+      - C(WCKeys) has all WCKeys of the user in this cluster; without it, they stay as they are.
       - An element of C(accounts) can be a mapping with C(name), a C(partition), and limits for this association only.
     type: list
     elements: dict
@@ -51,6 +53,8 @@ options:
       - Entities of root, entities with jobs, and the QOS V(normal), which Slurm adds itself, are kept. Those that are
         kept because of their jobs are in RV(kept), with those that no command can remove alone. Slurm 23.11 and later
         take C(_) in the name of a removed account or user for any character, so that V(a_b) would also remove V(a-b).
+      - What a policy cannot express is kept, and is in RV(kept), such as an account with a blank in its name. So are
+        texts, coordinators and WCKeys that the policy does not name.
       - In a database with other clusters, only associations of this cluster are removed. All QOS are kept, since the
         partitions of other clusters may name them, and so are limits of QOS and an C(AdminLevel) that the policy does
         not name. Users stay if they have an C(AdminLevel), coordinate an account of another cluster, or have WCKeys

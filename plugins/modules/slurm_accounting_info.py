@@ -14,6 +14,8 @@ version_added: 0.1.0
 description:
   - Returns slurmdbd's data in the form that M(gpucluster.slurm.slurm_accounting) takes, so that a site can start from
     its present policy. Entities that Slurm adds itself and limits that are not set are left out.
+  - What a policy cannot express is left out as well, such as an account with a blank in its name or a QOS that was
+    given with C(qos+=), and is named in RV(left_out). M(gpucluster.slurm.slurm_accounting) leaves it as it is.
 options:
   cluster:
     description: Name of the cluster in the database. Not needed if the database has no other cluster.
@@ -67,17 +69,37 @@ policy:
       elements: dict
       returned: always
       sample: [{name: alice, DefaultAccount: physics, accounts: [{name: physics}]}]
+left_out:
+  description: What the policy cannot express, with the reason. Equal reasons are one line.
+  type: list
+  elements: str
+  returned: always
+  sample: ["account phys lab: has a name that a policy cannot have"]
+  version_added: 0.2.0
 """
 
+from typing import TYPE_CHECKING
+
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import policy_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import list_unmanaged
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PolicyInfo
 
 ARGUMENTS = {"cluster": {"type": "str"}}
 
 
+def read_policy(module: AnsibleModule) -> PolicyInfo:
+    """Read the policy. Raises AccountingError."""
+    state = Sacctmgr(module.params["cluster"]).state()
+    return {"changed": False, "policy": policy_of(state), "left_out": list_unmanaged(state)}
+
+
 def main() -> None:
-    run_module(lambda module: {"policy": policy_of(Sacctmgr(module.params["cluster"]).state())}, ARGUMENTS)
+    run_module(read_policy, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,13 @@ options:
     type: list
     elements: path
     default: []
+  empty_directories:
+    description:
+      - Directories that are removed if nothing is in them, after all others. A warning names those that stay and what
+        is in them.
+    type: list
+    elements: path
+    default: []
   parts:
     description: Files of others that have a part of this collection.
     type: list
@@ -90,14 +97,20 @@ import glob
 import os
 import shutil
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, part_of, without_part, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import PATHS, REQUIRED_PATH, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
 
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PlanResult
+
 MARK = b"Managed by gpucluster.slurm"
+EDGE = 1024
+"""Bytes at the beginning and at the end of a file that may have the mark: a check of the site has it at its end."""
 LIMIT = 150
 """Seconds for the end of a service."""
 
@@ -126,7 +139,9 @@ def managed(path: str) -> bool:
     if os.path.islink(path) or not os.path.isfile(path):
         return False
     with open(path, "rb") as file:
-        return MARK in file.read(1024)
+        head = file.read(EDGE)
+        file.seek(max(len(head), os.path.getsize(path) - EDGE))
+        return MARK in head + file.read(EDGE)
 
 
 def clean(params: dict[str, Any], check_mode: bool) -> list[Change]:
@@ -140,9 +155,28 @@ def clean(params: dict[str, Any], check_mode: bool) -> list[Change]:
     changes += remove_paths(filter(os.path.isdir, params["directories"]), "directory", shutil.rmtree, check_mode)
     for part in params["parts"]:
         changes += without(part["path"], part["marker"], check_mode)
+    empty, _left = sort_empty(params["empty_directories"], changes)
+    changes += remove_paths(empty, "directory", os.rmdir, check_mode)
     if files and not check_mode:
         systemctl("daemon-reload")
     return changes
+
+
+def sort_empty(directories: Iterable[str], changes: Iterable[Change]) -> tuple[list[str], dict[str, list[str]]]:
+    """The directories with nothing but what these changes remove, and those with more, which is named.
+
+    A directory comes before the one that it is in.
+    """
+    gone = {change["what"] for change in changes}
+    empty: list[str] = []
+    left = {}
+    for directory in filter(os.path.isdir, directories):
+        paths = [os.path.join(directory, name) for name in sorted(os.listdir(directory))]
+        if others := [path for path in paths if path not in (*gone, *empty)]:
+            left[directory] = others
+        else:
+            empty.append(directory)
+    return empty, left
 
 
 def stop_services(services: Iterable[str], check_mode: bool) -> list[Change]:
@@ -202,6 +236,7 @@ ARGUMENTS = {
     "secrets": {**PATHS, "no_log": False},  # their names
     "files": PATHS,
     "directories": PATHS,
+    "empty_directories": PATHS,
     "parts": {
         "type": "list",
         "elements": "dict",
@@ -212,8 +247,20 @@ ARGUMENTS = {
 }
 
 
+def clean_host(module: AnsibleModule) -> PlanResult:
+    """Clean the host, and return the module's result. Raises as `clean`."""
+    changes = clean(module.params, module.check_mode)
+    _empty, left = sort_empty(module.params["empty_directories"], changes)
+    for directory, paths in left.items():
+        module.warn(
+            f"{directory} stays, since it has {', '.join(paths)}. Remove the keys of the cluster file that these "
+            "belong to, and run site.yml, before a host is given back; what belongs to no key is yours to remove"
+        )
+    return plan_result(changes)
+
+
 def main() -> None:
-    run_module(lambda module: plan_result(clean(module.params, module.check_mode)), ARGUMENTS)
+    run_module(clean_host, ARGUMENTS)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,9 @@ options:
     type: str
     choices: [None, Operator, Administrator]
   limits:
-    description: Any limits of an association, such as C(Fairshare), C(MaxJobs). They apply in each account of the user.
+    description: >-
+      Any limits of an association, such as C(Fairshare), C(MaxJobs), which apply in each account of the user, and
+      C(WCKeys), a list of all WCKeys of the user in the cluster.
     type: dict
     default: {}
   state:

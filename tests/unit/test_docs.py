@@ -25,11 +25,11 @@ def documents() -> list[Path]:
     return sorted(ROOT / name for name in listed.splitlines() if (ROOT / name).exists())
 
 
-def anchors(text: str) -> set[str]:
+def anchors(text: str) -> list[str]:
     """The anchors of the headings of a Markdown text, as GitHub makes them."""
     without_blocks = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", without_blocks, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings]
 
 
 def is_broken(document: Path, link: str) -> bool:
@@ -49,6 +49,13 @@ def test_links_lead_to_files_and_headings(document: Path) -> None:
 def test_files_that_are_named_exist(document: Path) -> None:
     named = {name.rstrip("./") for name in FILE.findall(document.read_text())}
     assert [name for name in sorted(named) if not list(ROOT.glob(name.replace("NAME", "*")))] == []
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_heading_is_there_once(document: Path) -> None:
+    """A link to the second of two leads to the first."""
+    found = anchors(document.read_text())
+    assert [anchor for anchor in found if found.count(anchor) > 1] == []
 
 
 def test_the_readme_is_short() -> None:

@@ -35,6 +35,12 @@ ad-head)
   sacctmgr --immediate --quiet add qos long Priority=5 MaxWall=2-0 || true
   sacctmgr --immediate --quiet add user alice Account=physics QOS=normal,long DefaultQOS=normal || true
   sacctmgr --immediate --quiet add user root Account=physics || true
+  # What no policy can express.
+  sacctmgr --immediate --quiet add account 'phys lab' Description=lab Organization=science || true
+  sacctmgr --immediate --quiet add user 'EX\bob' Account=physics || true
+  sacctmgr --immediate --quiet add account optics Description=optics Organization=science || true
+  sacctmgr --immediate --quiet modify account optics set qos+=long || true
+  sacctmgr --immediate --quiet add coordinator Account=physics Names=alice || true
   run slurmctld
   ;;
 *) run slurmd ;;

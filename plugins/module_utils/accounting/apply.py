@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import (
     AccountingChange,
-    accounts_of_users,
     compare,
     contents,
     in_use,
+    kept_accounts,
     kept_lines,
     not_removed,
     surplus,
@@ -36,6 +36,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import AccountingError, Sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr_commands import batches
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import (
+    describe_kept_settings,
+    kept_from_purge,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
@@ -69,7 +73,7 @@ def apply_policy(
     if module.check_mode and state.tres:
         state.tres.extend(tracked or ())
     wanted = read(policy, sacctmgr.cluster, state, purge, partitions)
-    settings = kept_settings(state, wanted) if purge and state.others(sacctmgr.cluster) else {}
+    settings = _kept_settings(state, wanted, sacctmgr.cluster) if purge else {}
     unwanted = surplus(state, wanted) if purge else [entity for entity in absent if entity in state.entities]
     others = sacctmgr.others(unwanted, purge)
     kept = _kept(state, unwanted, sacctmgr, others, purge)
@@ -85,6 +89,16 @@ def apply_policy(
     }
 
 
+def _kept_settings(state: State, wanted: Wanted, cluster: str) -> dict[Entity, str]:
+    """The settings that a purge would remove, and that stay, with the reason."""
+    shared = kept_settings(state, wanted) if state.others(cluster) else {}
+    unmanaged = describe_kept_settings(state, wanted)
+    return {
+        entity: "; ".join(part[entity] for part in (shared, unmanaged) if entity in part)
+        for entity in {**shared, **unmanaged}
+    }
+
+
 def _kept(
     state: State, unwanted: Sequence[Entity], sacctmgr: Sacctmgr, others: OtherClusters, purge: bool
 ) -> dict[Entity, str]:
@@ -92,13 +106,14 @@ def _kept(
     # A cluster that is gone cannot be asked for its jobs.
     used = in_use(state, unwanted, sacctmgr.jobs()) if any(entity.kind != "cluster" for entity in unwanted) else {}
     kept = {entity: f"has jobs {fold(numbers)}" for entity, numbers in used.items()}
+    if purge:
+        kept |= kept_from_purge(state, unwanted)
     if others.clusters:
         kept = kept_for_other_clusters(state, unwanted, others, purge) | kept
     accounts = [entity for entity in unwanted if entity.kind == "account"]
     left = [entity for entity in unwanted if entity.kind != "account" and entity not in kept]
     kept |= not_removed(state, left, others.members)
-    kept = accounts_of_users(state, accounts, kept) | kept
-    return kept | not_removed(state, [account for account in accounts if account not in kept])
+    return kept | kept_accounts(state, accounts, kept)
 
 
 def _refuse(state: State, absent: Iterable[Entity], kept: Mapping[Entity, str]) -> None:

@@ -132,17 +132,35 @@ def _find_names_like(name: str, others: Iterable[str]) -> list[str]:
     return [other for other in others if other != name and pattern.fullmatch(other)]
 
 
-def accounts_of_users(state: State, unwanted: Iterable[Entity], kept: Mapping[Entity, str]) -> dict[Entity, str]:
-    """The unwanted accounts with users who stay, and the accounts that those are in, with the reason."""
+def kept_accounts(state: State, unwanted: Iterable[Entity], kept: Mapping[Entity, str]) -> dict[Entity, str]:
+    """The unwanted accounts that are not removed, with the reason, by the users and accounts that stay in them.
+
+    Slurm removes an account with all that is in it.
+    """
+    found, left = dict(kept), [account for account in unwanted if account not in kept]
+    while True:
+        reasons = _accounts_around(state, found) | not_removed(state, left)
+        more = {account: reasons[account] for account in left if account in reasons}
+        if not more:
+            return {account: reason for account, reason in found.items() if account not in kept}
+        found |= more
+        left = [account for account in left if account not in more]
+
+
+def _accounts_around(state: State, kept: Mapping[Entity, str]) -> dict[Entity, str]:
+    """The accounts with users and accounts that stay, and the accounts that those are in, with the reason."""
     parents = parents_of(state.entities)
     reasons: dict[Entity, str] = {}
     for entity in state.entities:
-        if entity.kind == "association" and Entity("user", entity.name) in kept:
-            account = entity.account
+        if entity.kind == "account":
+            inside, account = entity, parents.get(entity.name, "")
+        else:
+            inside, account = Entity("user", entity.name), entity.account
+        if inside in kept:
             while account in parents:
-                reasons.setdefault(Entity("account", account), f"user {entity.name} stays in it")
+                reasons.setdefault(Entity("account", account), f"{inside.text} stays in it")
                 account = parents[account]
-    return {entity: reasons[entity] for entity in unwanted if entity in reasons}
+    return reasons
 
 
 def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[Entity] = ()) -> list[AccountingChange]:
@@ -159,12 +177,25 @@ def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[
         present = state.elsewhere.get(entity, {}) if existing is None else existing
         for key, after in settings.items():
             before = present.get(key, unset[key])
+            if key == "Coordinators":
+                before = _present_coordinators(state, entity.name, before, after)
             if before != after:
                 changes.append(AccountingChange(entity, key, before, after))
     return changes + [
         AccountingChange(entity, "", entity.name, None)
         for entity in (*(entity for entity in unwanted if entity in state.entities), *state.coordinators)
     ]
+
+
+def _present_coordinators(state: State, account: str, named: str, wanted: str) -> str:
+    """The coordinators of an account that a policy would keep or remove.
+
+    Somebody who is wanted and is one already, by an account above, need not be named. Those who go in any case are
+    changes of their own.
+    """
+    gone = {coordinator.name for coordinator in state.coordinators if coordinator.account == account}
+    already = {*wanted.split(",")} & state.all_coordinators.get(account, set())
+    return ",".join(sorted(({*filter(None, named.split(","))} - gone) | already))
 
 
 def table(changes: Iterable[AccountingChange]) -> list[str]:

@@ -46,6 +46,8 @@ class State:
     elsewhere: dict[Entity, Settings] = field(default_factory=dict)
     """Accounts and users without an association in the cluster, with their settings in all clusters."""
 
+    all_coordinators: dict[str, set[str]] = field(default_factory=dict)
+    """All coordinators by account. The setting Coordinators has those who were named for the account."""
     coordinators: list[Entity] = field(default_factory=list)
     """Coordinators of accounts, as (`coordinator`, user, account), who must not be any longer."""
 

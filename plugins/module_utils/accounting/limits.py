@@ -208,8 +208,13 @@ KINDS: Mapping[str, Callable[[Any], str]] = {
     "grace": _grace,
     "word": _word,
     "names": _names,
+    "members": _names,
     "text": _text,
 }
+
+
+LEFT_ALONE = ("text", "members")
+"""The kinds of limits that stay as they are where a policy does not name them, also with `purge`."""
 
 
 def meaning(limit: Limit, value: Any) -> str:
@@ -332,6 +337,7 @@ _OF_QOS = (
 
 _OF_ACCOUNTS = (
     Limit("Parent", "word", field="ParentName", default="root"),
+    Limit("Coordinators", "members", aliases=("Coordinator",)),
     Limit("Organization", "text", aliases=("Org",)),
     Limit("Description", "text"),
     *_OF_ASSOCIATIONS,
@@ -340,6 +346,7 @@ _OF_ACCOUNTS = (
 _OF_USERS = (
     Limit("DefaultAccount", "word"),
     Limit("AdminLevel", "word", field="Admin", default="None", choices=("None", "Operator", "Administrator")),
+    Limit("WCKeys", "members", aliases=("WCKey",)),
 )
 
 LIMITS: Mapping[str, Mapping[str, Limit]] = {
@@ -357,13 +364,17 @@ LIMITS: Mapping[str, Mapping[str, Limit]] = {
 
 def of_all_clusters(kind: str, name: str) -> bool:
     """Whether a limit is one for all clusters of a database, and not one of the associations of a cluster."""
-    return kind == "qos" or name in ("AdminLevel", "Description", "Organization")
+    return kind == "qos" or name in ("AdminLevel", "Coordinators", "Description", "Organization")
 
 
 _FOUND = {
     kind: {term.lower(): limit for limit in limits.values() for term in (limit.name, *limit.aliases)}
     for kind, limits in LIMITS.items()
 }
+
+
+_ONLY_SACCTMGR = ("defaultwckey", "flags", "newname", "rawusage")
+"""Terms of sacctmgr(1) in small letters that no policy has."""
 
 
 def find(kinds: Iterable[str], key: str, others: Iterable[str] = ()) -> tuple[str, Limit]:
@@ -378,5 +389,7 @@ def find(kinds: Iterable[str], key: str, others: Iterable[str] = ()) -> tuple[st
     for kind in kinds:
         if key.lower() in _FOUND[kind]:
             return kind, _FOUND[kind][key.lower()]
+    if key.lower() in _ONLY_SACCTMGR:
+        raise ValueError(f"{short(key)}: a policy cannot have it, sacctmgr(1) sets it")
     meant = nearest(key, [*(name for kind in kinds for name in LIMITS[kind]), *others])
     raise ValueError(f"{short(key)}: unknown to Slurm" + (f", did you mean {meant!r}?" if meant else ""))

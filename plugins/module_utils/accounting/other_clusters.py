@@ -19,7 +19,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
     Settings,
     State,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, of_all_clusters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import (
+    LEFT_ALONE,
+    LIMITS,
+    of_all_clusters,
+)
 
 
 @dataclass
@@ -107,7 +111,7 @@ def kept_settings(state: State, named: Mapping[Entity, Settings]) -> dict[Entity
             f"{name} {present[name]}"
             for name, limit in LIMITS[entity.kind].items()
             if of_all_clusters(entity.kind, name)
-            and limit.kind != "text"
+            and limit.kind not in LEFT_ALONE
             and name not in settings
             and present.get(name, limit.default) != limit.default
         ]

@@ -8,9 +8,9 @@ What a policy does not name is left alone, or with `purge` removed: limits as we
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
     OWN,
@@ -21,11 +21,17 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
     parents_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import (
+    LEFT_ALONE,
     LIMITS,
     find,
     meaning,
     name_of,
     of_all_clusters,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import (
+    can_name,
+    find_unmanaged,
+    find_unmanaged_settings,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
     PROBLEMS,
@@ -34,6 +40,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatti
     shown,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Policy
 
 Wanted = dict[Entity, Settings]
 Partitions = Mapping[str, Iterable[tuple[str, Any]]]
@@ -91,6 +100,8 @@ class _Reader:
     purge: bool
     blind: bool = False
     """Whether Slurm may have more than `state`."""
+    closed: Collection[str] = ()
+    """Users who may have no jobs, who coordinate no account either."""
     wanted: Wanted = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     unnamed: set[str] = field(default_factory=set)
@@ -147,6 +158,7 @@ class _Reader:
             entity = Entity("cluster", cluster)
             self.add(entity, self.settings(entity.text, policy["limits"], [], "cluster")["cluster"])
         self.qos(policy.get("qos"))
+        self.closed = closed_users(policy)
         self.accounts("accounts", policy.get("accounts"))
         self.users(policy.get("users"))
 
@@ -161,6 +173,9 @@ class _Reader:
         for entry in self.entries(what, found):
             entity = Entity("account", self.name("account", entry))
             settings = self.settings(entity.text, entry, ["name", "accounts"], "account")["account"]
+            if "Coordinators" in settings:
+                names = settings["Coordinators"].split(",")
+                settings["Coordinators"] = ",".join(name for name in names if name not in self.closed)
             if parent and settings.setdefault("Parent", parent) != parent:
                 self.errors.append(f"{entity.text}: Parent: found {shown(settings['Parent'])}, but it is in {parent}")
             self.add(entity, settings)
@@ -175,14 +190,15 @@ class _Reader:
             places = [*self.entries(f"{entity.text}: accounts", entry.get("accounts"))]
             names = [str(place.get("name", "")).lower() for place in places]
             present = self.state.entities.get(entity, {}).get("DefaultAccount", "")
-            stays = present if present in names or not self.purge else ""
+            stays = present if present in names or not self.purge or not can_name(present) else ""
             default = settings["user"].setdefault("DefaultAccount", stays or "".join(names[:1]))
             if not default:
                 if not any("DefaultAccount" in error for error in self.errors[before:]):
                     self.errors.append(f"{entity.text}: has no account; name its DefaultAccount, or accounts")
                 continue
             self.add(entity, settings["user"])
-            for place in places if default in names else [{"name": default}, *places]:
+            given = default in names or not can_name(default)
+            for place in places if given else [{"name": default}, *places]:
                 account, partition = self.name(entity.text, place), place.get("partition")
                 partition = "" if partition in (None, "") else self._name(entity.text, "partition", partition)
                 where = Entity("association", entity.name, account, partition)
@@ -211,18 +227,21 @@ class _Reader:
         for name, parameters in partitions.items():
             for key, value in parameters:
                 if key.lower() in keys:
-                    self._known(f"partition {name}: {key}", _names(value), keys[key.lower()])
+                    # What no policy can name is for slurmdbd to know.
+                    names = filter(can_name, _names(value))
+                    self._known(f"partition {name}: {key}", names, keys[key.lower()])
 
     def known(self, kind: str) -> set[str]:
         """The names that there are after the change."""
-        stays = () if self.purge else self.state.entities
-        return {entity.name for entity in (*self.wanted, *stays, *OWN) if entity.kind == kind}
+        stays = find_unmanaged(self.state) if self.purge else self.state.entities
+        others = self.state.elsewhere if kind == "user" else ()
+        return {entity.name for entity in (*self.wanted, *stays, *OWN, *others) if entity.kind == kind}
 
     def _all_known(self, kinds: Iterable[str]) -> dict[str, set[str]]:
         """The known names by kind; none of a kind with an entry without a valid name, which may be one of them."""
         return {kind: self.known(kind) for kind in kinds if kind not in self.unnamed}
 
-    def references(self, kinds: Iterable[str] = tuple(_LISTS)) -> None:
+    def references(self, kinds: Iterable[str] = (*_LISTS, "user")) -> None:
         """Check that each name of these kinds is known: to the policy, or to Slurm if the object stays there."""
         state, known = self.state, self._all_known(kinds)
         for entity, settings in self.wanted.items():
@@ -236,6 +255,8 @@ class _Reader:
                     self._known(f"{entity.text}: {key}", resources, state.tres)
                 elif key in ("QOS", "DefaultQOS", "Preempt"):
                     self._known(f"{entity.text}: {key}", filter(None, value.split(",")), known.get("qos"))
+                elif key == "Coordinators":
+                    self._known(f"{entity.text}: {key}", filter(None, value.split(",")), known.get("user"))
                 elif key == "Parent":
                     self._known(f"{entity.text}: {key}", [value], known.get("account"))
 
@@ -290,7 +311,8 @@ def read(
     if not purge:
         return reader.wanted
     shared = bool(state.others(cluster))
-    return {entity: _all(entity, settings, shared) for entity, settings in reader.wanted.items()}
+    stay = find_unmanaged_settings(state, find_unmanaged(state))
+    return {entity: _all(entity, settings, shared, stay.get(entity, ())) for entity, settings in reader.wanted.items()}
 
 
 def problems(policy: Mapping[str, Any], purge: bool, partitions: Partitions) -> list[str]:
@@ -348,15 +370,15 @@ def account_names(policy: Mapping[str, Any]) -> set[str]:
     return reader.known("account") if policy.get("accounts") and "account" not in reader.unnamed else set()
 
 
-def _all(entity: Entity, settings: Settings, shared: bool) -> Settings:
-    """The settings with those that are not named, except texts, which are never unset.
+def _all(entity: Entity, settings: Settings, shared: bool, stay: Collection[str]) -> Settings:
+    """The settings with those that are not named, except texts, coordinators and WCKeys, which are never unset.
 
-    shared: the database has other clusters, whose settings are not unset either.
+    shared: the database has other clusters, whose settings are not unset either. stay: those that no policy can have.
     """
     unset = {
         name: limit.default
         for name, limit in LIMITS[entity.kind].items()
-        if limit.kind != "text" and not (shared and of_all_clusters(entity.kind, name))
+        if limit.kind not in LEFT_ALONE and name not in stay and not (shared and of_all_clusters(entity.kind, name))
     }
     return settings if entity.kind == "cluster" else {**unset, **settings}
 
@@ -364,15 +386,24 @@ def _all(entity: Entity, settings: Settings, shared: bool) -> Settings:
 # -- back to data ----------------------------------------------------------------------------------------------------
 
 
-def policy_of(state: State) -> dict[str, Any]:
-    """The present state as a policy: limits that are set, and all entities except those that Slurm adds itself."""
+def policy_of(state: State) -> Policy:
+    """The present state as a policy: limits that are set, and all entities except those that Slurm adds itself.
+
+    What a policy cannot express is left out (`list_unmanaged`).
+    """
+    unmanaged = find_unmanaged(state)
+    unmanaged_settings = find_unmanaged_settings(state, unmanaged)
 
     def entries(kind: str) -> Iterator[tuple[Entity, dict[str, Any]]]:
         """Entities of a kind with their limits."""
         for entity, settings in state.entities.items():
-            if entity.kind == kind and entity not in OWN and entity.name != ROOT:
+            if entity.kind == kind and entity not in OWN and entity.name != ROOT and entity not in unmanaged:
+                left_out = unmanaged_settings.get(entity, {})
                 unset = {name: limit.default for name, limit in LIMITS[kind].items()}
-                yield entity, {key: value for key, value in settings.items() if value != unset[key]}
+                yield (
+                    entity,
+                    {key: value for key, value in settings.items() if value != unset[key] and key not in left_out},
+                )
 
     accounts = {entity.name: {"name": entity.name, **own} for entity, own in entries("account")}
     users = {entity.name: {"name": entity.name, **own} for entity, own in entries("user")}

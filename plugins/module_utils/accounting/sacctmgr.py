@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.coordinators import named_coordinators
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
     Entity,
     JobAssociation,
@@ -68,12 +69,18 @@ _QUESTIONS: _Questions = {
         ["associations", "cluster={}", "wopl", "withraw"],
         ("Account", "User", "Partition", "ParentName", *_columns("association")),
     ),
+    "coordinators": (["accounts", "withcoord"], ("Account", "Coordinators")),
+    "flagged": (["accounts", "flags=UsersAreCoords"], ("Account",)),
+    "wckeys": (["wckeys", "cluster={}"], ("User", "WCKey")),
 }
 """Arguments of `sacctmgr show` and columns, by the name that `state` knows the answer by."""
 
+_NEWER = "flagged"
+"""The question that the oldest releases do not know: there, no account has flags."""
+
 _ABOUT_OTHER_CLUSTERS: _Questions = {
     "places": (["associations", "cluster={}", "wopl"], ("Cluster", "Account", "User", "QOS", "DefaultQOS")),
-    "coordinators": (["accounts", "withcoord"], ("Account", "Coordinators")),
+    "coordinators": _QUESTIONS["coordinators"],
     "wckeys": (["wckeys", "cluster={}"], ("Cluster", "User")),
 }
 """The same for other clusters, by the name that `other_clusters` knows the answer by."""
@@ -114,15 +121,23 @@ def state(cluster: str, answers: Mapping[str, str], clusters: Sequence[str]) -> 
 
     The database may spell one name in two ways: it takes `cafe` and `caf\u00e9` for one.
     """
-    rows = {name: _rows(_QUESTIONS[name], text) for name, text in answers.items()}
+    rows = {name: _rows(question, answers.get(name, "")) for name, question in _QUESTIONS.items()}
     accounts = {row["Account"]: row for row in rows["accounts"]}
     users = {row["User"]: row for row in rows["users"]}
+    coordinators = {row["Account"]: {*filter(None, row["Coordinators"].split(","))} for row in rows["coordinators"]}
+    named = _named_coordinators(rows, coordinators)
+    accounts = {name: {**row, "Coordinators": named.get(name, "")} for name, row in accounts.items()}
+    keys: dict[str, list[str]] = {}
+    for row in rows["wckeys"]:
+        # Slurm marks those of jobs that named none (`sacctmgr dump` leaves the same ones out, file_functions.c).
+        if not row["WCKey"].startswith("*"):
+            keys.setdefault(row["User"], []).append(row["WCKey"])
     defaults = {row["User"]: row["Account"] for row in rows["defaults"]}
     found: dict[Entity, Settings] = {Entity("qos", row["Name"]): _settings("qos", row) for row in rows["qos"]}
     for row in rows["associations"]:
         account, user = row["Account"], row["User"]
         if user:
-            own = {"DefaultAccount": defaults.get(user, "")}
+            own = {"DefaultAccount": defaults.get(user, ""), "WCKeys": ",".join(keys.get(user, ()))}
             found[Entity("user", user)] = _settings("user", {**users.get(user, {}), **own})
             found[Entity("association", user, account, row["Partition"])] = _settings("association", row)
         elif account == "root":
@@ -136,7 +151,18 @@ def state(cluster: str, answers: Mapping[str, str], clusters: Sequence[str]) -> 
         [*clusters],
         ["/".join(filter(None, row.values())) for row in rows["tres"]],
         elsewhere={entity: settings for entity, settings in everywhere.items() if entity not in found},
+        all_coordinators=coordinators,
     )
+
+
+def _named_coordinators(rows: Mapping[str, Sequence[Row]], shown: Mapping[str, set[str]]) -> dict[str, str]:
+    """The coordinators who were named for an account, as sacctmgr would show them."""
+    parents = {row["Account"]: row["ParentName"] for row in rows["associations"] if not row["User"]}
+    members: dict[str, set[str]] = {row["Account"]: set() for row in rows["flagged"]}
+    for row in rows["associations"]:
+        if row["User"] and row["Account"] in members:
+            members[row["Account"]].add(row["User"])
+    return {name: ",".join(sorted(names)) for name, names in named_coordinators(shown, parents, members).items()}
 
 
 def _global_settings(kind: str, row: Row) -> dict[str, str]:
@@ -245,8 +271,10 @@ class Sacctmgr:
 
     def state(self) -> State:
         """The data of slurmdbd. Raises AccountingError."""
-        answers = {name: self._ask(command) for name, command in questions(self.cluster).items()}
-        return state(self.cluster, answers, self.clusters)
+        asked = questions(self.cluster)
+        newer = run(asked.pop(_NEWER), conf=self.conf)
+        answers = {name: self._ask(command) for name, command in asked.items()}
+        return state(self.cluster, {**answers, _NEWER: "" if newer.status else newer.output}, self.clusters)
 
     def coordinators(self, users: Collection[str]) -> list[Entity]:
         """Those of these users who coordinate accounts, with which they can change limits. Raises AccountingError.

@@ -17,6 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entiti
     parents_of,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, Limit, new_value
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import can_name
 
 LINE = 3500
 """Length of a list of names; sacctmgr takes lines of 4,096 characters where it has no readline (`_getline`)."""
@@ -47,6 +48,8 @@ class _Work:
     removed: bool
     settings: tuple[tuple[Limit, str], ...]
     """Limits, and the value that Slurm gets for each."""
+    members: tuple[tuple[str, str, str], ...] = ()
+    """Limits whose names are added and removed: the limit, the names to add, and those to remove."""
 
     @property
     def assignments(self) -> str:
@@ -82,7 +85,13 @@ def batches(state: State, changes: Sequence[AccountingChange], cluster: str) -> 
         Batch(True, _file(cluster, _user_lines(state, places, users))),
         Batch(
             False,
-            _joined([*_user_limits(state, places, users, cluster), *_removals(works, trees[::-1], cluster, scope)]),
+            _joined(
+                [
+                    *_user_limits(state, places, users, cluster),
+                    *_members(works, cluster),
+                    *_removals(works, trees[::-1], cluster, scope),
+                ]
+            ),
         ),
     ]
     return [batch for batch in all_batches if batch.lines]
@@ -98,9 +107,23 @@ def _works(changes: Iterable[AccountingChange]) -> list[_Work]:
         created = any(not change.key and change.before is None for change in of_entity)
         removed = any(not change.key and change.after is None for change in of_entity)
         limits = [(LIMITS[entity.kind][change.key], change) for change in of_entity if change.key]
-        settings = tuple((limit, new_value(limit, change.before or "", change.after or "")) for limit, change in limits)
-        works.append(_Work(entity, created, removed, settings))
+        settings = tuple(
+            (limit, new_value(limit, change.before or "", change.after or ""))
+            for limit, change in limits
+            if limit.kind != "members"
+        )
+        members = tuple(
+            (limit.name, _without(change.after, change.before), _without(change.before, change.after))
+            for limit, change in limits
+            if limit.kind == "members"
+        )
+        works.append(_Work(entity, created, removed, settings, members))
     return works
+
+
+def _without(names: str | None, others: str | None) -> str:
+    """The names that are not among the others."""
+    return ",".join(sorted({*filter(None, (names or "").split(","))} - {*(others or "").split(",")}))
 
 
 _Command = tuple[str, str, str]
@@ -171,7 +194,10 @@ def _account_limits(trees: Iterable[_Work], cluster: str) -> Iterator[_Command]:
 
 
 def _user_limits(state: State, places: Sequence[_Work], users: Mapping[str, _Work], cluster: str) -> Iterator[_Command]:
-    """Other limits of users in their accounts, which are not named where they get the same ones in all of them."""
+    """Other limits of users in their accounts, which are not named where they get the same ones in all of them.
+
+    Nor where no command can name the account: a user who is suspended, or is back, gets the same in all of them.
+    """
     texts: dict[str, set[str]] = {}
     of_place = {work.entity: "" if work.created else work.assignments for work in places if not work.removed}
     gone = {work.entity for work in places if work.removed}
@@ -181,11 +207,27 @@ def _user_limits(state: State, places: Sequence[_Work], users: Mapping[str, _Wor
     for work in places:
         name, account, partition = work.entity[1:]
         if work.settings and not work.created:
-            where = "" if len(texts[name]) == 1 else f" account={account} partition={partition}"
+            where = (
+                "" if len(texts[name]) == 1 or not can_name(account) else f" account={account} partition={partition}"
+            )
             yield "modify user where name=", name, f" cluster={cluster}{where} set{work.assignments}"
     for work in users.values():
         if work.settings and not work.created:
             yield "modify user where name=", work.entity.name, f" cluster={cluster} set{work.assignments}"
+
+
+def _members(works: Iterable[_Work], cluster: str) -> Iterator[_Command]:
+    """Coordinators and WCKeys, for which accounts and users have to be there.
+
+    A command that deletes a user with a WCKey deletes the WCKey alone (`sacctmgr_delete_user` in user_functions.c).
+    """
+    for work in works:
+        for limit, added, removed in work.members:
+            for verb, names in (("add", added), ("delete", removed)):
+                if names and limit == "Coordinators":
+                    yield f"{verb} coordinator account=", work.entity.name, f" names={names}"
+                elif names:
+                    yield f"{verb} user name=", work.entity.name, f" wckeys={names} cluster={cluster}"
 
 
 def _removals(works: Iterable[_Work], leaves: Iterable[_Work], cluster: str, scope: str) -> Iterator[_Command]:

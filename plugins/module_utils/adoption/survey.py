@@ -130,6 +130,7 @@ def adopted(
         *_name_tasks(answer),
         *_name_unread_files(hosts_found),
         *_name_unread_accounts(cluster, accounting),
+        *(f"accounting: left out, and no run changes it: {line}" for line in accounting.get("left_out") or ()),
     ]
     return {
         "cluster": cluster if answer["package"] == DISTRIBUTION_PACKAGE else {**cluster, "packages": UNKNOWN},

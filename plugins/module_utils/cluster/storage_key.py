@@ -23,7 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import package
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import setting
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown, without_passwords
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 HOST_GROUPS = ("all", "login", "compute", "controllers")
 """Names for the hosts of a mount. They stand for groups of hosts, also where a host has such a name."""
@@ -368,21 +368,59 @@ def storage_warning(
     wanted = {*members["login"], *members["compute"]}
     if len(wanted) < 2:
         return ""
-    apart = []
+    names: dict[str, list[str]] = {}
+    advice: dict[str, dict[str, None]] = {}
     for user in people.get("users") or []:
-        entry = _storage_of(_home_of(user), storage)
-        shared = (
-            entry is not None and not is_local(entry) and wanted <= {*hosts_of(entry, members), entry.get("server")}
-        )
-        if user.get("state", "present") == "present" and not shared:
-            apart.append(str(user["name"]))
-    if not apart:
-        return ""
-    named = ", ".join(apart[:SHOWN]) + (f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else "")
-    return (
-        f"The homes of {named} are not on storage that all login hosts and compute nodes mount, so that the output of a"
-        " job stays on the node where it ran. Give the cluster file storage with homes: true"
+        if user.get("state", "present") == "present":
+            fact, what_to_do = _why_apart(_home_of(user), storage, members, wanted)
+            names.setdefault(fact, []).append(str(user["name"]))
+            advice.setdefault(fact, {})[what_to_do] = None
+    return ". ".join(
+        sentence
+        for fact in filter(None, names)
+        for sentence in (f"The homes of {_name_some(names[fact])} {fact}", *advice[fact])
     )
+
+
+def _why_apart(
+    home: str, storage: Sequence[Mapping[str, Any]], members: Mapping[str, Collection[str]], wanted: Collection[str]
+) -> tuple[str, str]:
+    """What a warning says about a home that these hosts may not share, and what follows; empty if they share it."""
+    entries = _entries_of(home, storage)
+    if not entries:
+        return _NOT_SHARED, "Give the cluster file storage with homes: true"
+    for entry in entries:
+        missing = sorted({*wanted} - {*hosts_of(entry, members), str(entry.get("server"))})
+        if missing:
+            return _NOT_SHARED, f"The storage at {entry['path']} needs {fold(missing)} among its hosts"
+    last = entries[-1]
+    if last["type"] == "none":
+        place = f"are on {last['path']}, a bind mount of {last['source']}, which is in no storage of the cluster file"
+        return place, f"If that is a directory of each host itself, {_CONSEQUENCE}"
+    if is_local(last):
+        return _NOT_SHARED, f"The storage at {last['path']} is a file system of each host itself"
+    return "", ""
+
+
+_CONSEQUENCE = "the output of a job stays on the node where it ran"
+_NOT_SHARED = f"are not on storage that all login hosts and compute nodes mount, so that {_CONSEQUENCE}"
+
+
+def _entries_of(home: str, storage: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The entries that a home is on: a bind mount, and then what the bind mount shows."""
+    found: list[Mapping[str, Any]] = []
+    path = home
+    while (entry := _storage_of(path, storage)) and entry not in found:
+        found.append(entry)
+        if entry["type"] != "none":
+            break
+        path = str(entry.get("source")).rstrip("/") + path[len(str(entry["path"])) :]
+    return found
+
+
+def _name_some(names: Sequence[str]) -> str:
+    """The first names, and the number of the others."""
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 SHOWN = 5

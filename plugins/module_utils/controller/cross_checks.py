@@ -4,8 +4,8 @@
 """Check Slurm's files together and against the host of slurmctld, for problems that no single file shows.
 
 Each value has been checked by itself before (`parameters`). Refused findings prevent the start of slurmctld or slurmd,
-make nodes INVAL, or make Slurm wait; the rest is ignored by Slurm, or does not do what it says. Each rule names its
-place in Slurm's source or manual.
+make nodes INVAL, or make Slurm wait; the rest is ignored by Slurm, or does not do what it says. The functions and
+manuals of Slurm that a rule follows are named in the rule, in the functions that it calls, or in its table.
 """
 
 from __future__ import annotations

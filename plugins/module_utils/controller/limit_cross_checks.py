@@ -144,6 +144,7 @@ def _find_memory_settings(cluster: ConfiguredCluster) -> Iterator[tuple[str, str
 def check_memory_settings(cluster: ConfiguredCluster) -> Iterator[Finding]:
     """Settings about memory where memory is no resource.
 
+    `CR_*_Memory must be set in slurm.conf for this parameter to take any effect` (cgroup.conf(5), ConstrainRAMSpace).
     The meaning of memory to a release without SelectTypeParameters is not checked: 22.05 and 24.11 differ.
     """
     select = cluster.get("SelectTypeParameters")

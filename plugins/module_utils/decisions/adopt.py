@@ -13,13 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption import survey
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
+    configuration_of,
+    source_lines,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, slurm_health
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.new_cluster import (
     inventory_hosts,
     known,
     schema,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import CONF_DIR, KEPT_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
+    CONF_DIR,
+    HEALTH_PROGRAM,
+    KEPT_DIR,
+    SCRIPTS_DIR,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preparation import hosts_marker
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
@@ -41,9 +50,13 @@ FOUND_DIR = f"{KEPT_DIR}/found"
 
 CREATED_FILES = (
     f"{CONF_DIR}/*.conf",
+    f"{slurm_health.CHECKS}/*",
+    HEALTH_PROGRAM,
     "/etc/apt/apt.conf.d/*gpucluster-*",
+    "/etc/cloud/cloud.cfg.d/*gpucluster-*",
     "/etc/logrotate.d/gpucluster-*",
     "/etc/needrestart/conf.d/gpucluster-*",
+    "/etc/sysctl.d/*gpucluster-*",
     "/etc/systemd/system/*.service.d/gpucluster-*",
     "/etc/sysusers.d/gpucluster-*",
     "/etc/tmpfiles.d/gpucluster-*",
@@ -51,16 +64,23 @@ CREATED_FILES = (
 """What site.yml has created on the hosts of a cluster that is given back. Features that were added since are removed by
 their keys, before."""
 
-CREATED_DIRECTORIES = (KEPT_DIR, "/run/gpucluster-slurm")
+CREATED_WITHOUT_MARK = (slurm_health.SETTINGS,)
+
+CREATED_DIRECTORIES = (KEPT_DIR, "/run/gpucluster-slurm", "/var/cache/gpucluster-slurm")
+
+EMPTY_DIRECTORIES = (slurm_health.CHECKS, slurm_health.DIRECTORY, SCRIPTS_DIR)
+"""Those in which features may have something that a host still needs, such as the password of its backups."""
 
 
 @dataclass(frozen=True)
 class ReturnOptions:
     """Options of slurm_host_cleanup that give a host back."""
 
+    secrets: list[str]
     files: list[str]
     restored: dict[str, str]
     directories: list[str]
+    empty_directories: list[str]
     parts: list[dict[str, str]]
 
 
@@ -95,6 +115,17 @@ def controller(host: RunHost) -> str:
 def source(host: RunHost) -> str:
     """The same host, once it was found."""
     return host.members("slurm_adopt_controller")[0]
+
+
+def cluster_name(host: RunHost) -> str:
+    """The cluster whose accounting is read, since a database can have several; empty if slurm.conf does not name it.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
+    lines_of_conf = {"slurm.conf": source_lines(host["__adopt_files"]["files"], "slurm.conf")}
+    _name, value = configuration_of(lines_of_conf).settings.get(("slurm.conf", "clustername"), ("", ""))
+    return value.lower()
 
 
 def result(host: RunHost) -> dict[str, Any]:
@@ -181,8 +212,10 @@ def compared_keys(host: RunHost) -> list[dict[str, str]]:
 def return_options(host: RunHost) -> ReturnOptions:
     """How a host gets its own files back."""
     return ReturnOptions(
+        secrets=[*CREATED_WITHOUT_MARK],
         files=[*CREATED_FILES],
         restored={"kept": FOUND_DIR, "path": CONF_DIR},
         directories=[*CREATED_DIRECTORIES],
+        empty_directories=[*EMPTY_DIRECTORIES],
         parts=[{"path": "/etc/hosts", "marker": hosts_marker(host)}],
     )

@@ -25,6 +25,7 @@ ROLE = Path(__file__).parents[3] / "roles/slurm_health"
 
 DIRECTORY = "/etc/gpucluster-slurm"
 CHECKS = f"{DIRECTORY}/health.d"
+SETTINGS = f"{DIRECTORY}/health.json"
 
 MARK = "# Managed by gpucluster.slurm (role slurm_health): changes here are overwritten."
 """It tells the files of this role from files of others, which stay."""
@@ -109,7 +110,7 @@ def settings(host: RunHost, environment: Mapping[str, str]) -> dict[str, str]:
     }
     content = {"limit": host.option("slurm_health", "slurm_health_limit"), "environment": {**environment, **own}}
     text = json.dumps(content, indent=4, sort_keys=True)
-    return {"path": f"{DIRECTORY}/health.json", "content": f"{text}\n"}
+    return {"path": SETTINGS, "content": f"{text}\n"}
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,7 @@ class PolicyInfo(Result):
     """The result of slurm_accounting_info."""
 
     policy: Policy
+    left_out: Lines
 
 
 class DriverResult(ShownResult):

@@ -147,6 +147,14 @@ def test_the_cluster_file_says_what_was_found(copied: Lab) -> None:
     assert "SwitchName=leaf1" in cluster["slurm_files"]["topology.conf"]
     assert [user["name"] for user in cluster["accounting"]["users"]] == ["alice"]
     assert [qos["name"] for qos in cluster["accounting"]["qos"]] == ["long"]
+    accounts = {account["name"]: account for account in cluster["accounting"]["accounts"]}
+    assert (accounts["physics"]["Coordinators"], accounts["optics"].get("QOS")) == ("alice", None)
+    text = copied.inventory.read_text()
+    for line in (
+        "account phys lab: has a name that a policy cannot have",
+        "account optics: QOS='+long' cannot be in a policy",
+    ):
+        assert f"# accounting: left out, and no run changes it: {line}" in text
     assert stat.S_IMODE(copied.inventory.stat().st_mode) == 0o600
     key = copied.inventory.parent / "secrets/lab-one/munge.key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
@@ -312,7 +320,8 @@ def test_a_cluster_is_given_back(copied: Lab, found: dict[str, str]) -> None:
     assert (run.rc, run.failed) == (0, {})
     assert files_of_slurm(COPIED) == found
     for host in ("ad-head", "ad-n1"):
-        copied.command(host, "test ! -e /var/lib/gpucluster-slurm")
+        for path in ("/etc/gpucluster-slurm", "/usr/local/sbin/slurm-health", "/var/lib/gpucluster-slurm"):
+            copied.command(host, f"test ! -e {path}")
         assert copied.command(host, "grep -rlE '(Managed by|BEGIN) gpucluster' /etc || true") == ""
     assert copied.command("ad-head", "stat --format='%U %a' /etc/slurm/slurmdbd.conf") == "slurm 600"
     assert "--conf-server" not in copied.command("ad-n1", "pgrep --list-full --exact slurmd")

@@ -66,9 +66,18 @@ THINGS = {
     ),
     "account": Thing(
         "slurm_account",
-        {"name": "lasers", "description": "Lasers", "limits": {"GrpTRES": "cpu=4,mem=1G", "Fairshare": 3}},
-        {"name": "lasers", "organization": "Optics", "limits": {"GrpTRES": {"mem": 1024}, "Fairshare": 3}},
         {
+            "name": "lasers",
+            "description": "Lasers",
+            "limits": {"GrpTRES": "cpu=4,mem=1G", "Fairshare": 3, "Coordinators": ["root"]},
+        },
+        {
+            "name": "lasers",
+            "organization": "Optics",
+            "limits": {"GrpTRES": {"mem": 1024}, "Fairshare": 3, "Coordinators": []},
+        },
+        {
+            ("account lasers Coordinators", "root", ""),
             ("account lasers GrpTRES", "cpu=4,mem=1024", "mem=1024"),
             ("account lasers Organization", "lasers", "optics"),
         },
@@ -76,9 +85,14 @@ THINGS = {
     ),
     "user": Thing(
         "slurm_user",
-        {"name": "carol", "default_account": "root", "limits": {"MaxJobs": 2}},
-        {"name": "carol", "admin_level": "Operator", "limits": {"MaxJobs": None, "MaxWall": "2:00:00"}},
+        {"name": "carol", "default_account": "root", "limits": {"MaxJobs": 2, "WCKeys": ["grant1", "grant2"]}},
         {
+            "name": "carol",
+            "admin_level": "Operator",
+            "limits": {"MaxJobs": None, "MaxWall": "2:00:00", "WCKeys": ["grant2"]},
+        },
+        {
+            ("user carol WCKeys", "grant1,grant2", "grant2"),
             ("user carol AdminLevel", "None", "Operator"),
             ("user carol in root MaxJobs", "2", ""),
             ("user carol in root MaxWall", "", "02:00:00"),

@@ -56,6 +56,7 @@ def host(tmp_path: Path) -> dict[str, Any]:
         "secrets": [str(tmp_path / "key"), str(tmp_path / "missing")],
         "files": [str(tmp_path / "units/gpucluster-*"), str(tmp_path / "own")],
         "directories": [str(tmp_path / "own"), str(tmp_path / "none")],
+        "empty_directories": [],
         "parts": [{"path": str(tmp_path / "hosts"), "marker": "# {mark} gpucluster.slurm x"}],
         "restored": None,
     }
@@ -92,6 +93,30 @@ def test_a_host_is_cleaned_once(tmp_path: Path, host: dict[str, Any], commands: 
     assert (tmp_path / "hosts").stat().st_mode & 0o777 == 0o640
     again = slurm_host_cleanup.clean({**host, "services": ["sackd"]}, False)
     assert again == []
+
+
+@pytest.mark.usefixtures("commands")
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_a_directory_goes_with_the_last_file(tmp_path: Path, host: dict[str, Any], check_mode: bool) -> None:
+    """The check of the site has the mark at its end. What another feature has stays, and is named."""
+    (tmp_path / "etc/health.d").mkdir(parents=True)
+    (tmp_path / "etc/health.json").write_text("{}\n")
+    (tmp_path / "etc/health.d/own").write_text("#!/bin/sh\n" + "true\n" * 1000 + MARK)
+    options = {
+        **host,
+        "secrets": [str(tmp_path / "etc/health.json")],
+        "files": [str(tmp_path / "etc/health.d/*")],
+        "directories": [],
+        "empty_directories": [str(tmp_path / "etc/health.d"), str(tmp_path / "etc"), str(tmp_path / "none")],
+    }
+    (tmp_path / "etc/password").write_text("of the backups\n")
+    changes = slurm_host_cleanup.clean(options, check_mode)
+    assert str(tmp_path / "etc/health.d") in [change["what"] for change in changes]
+    left = {str(tmp_path / "etc"): [str(tmp_path / "etc/password")]}
+    assert slurm_host_cleanup.sort_empty(options["empty_directories"], changes)[1] == left
+    (tmp_path / "etc/password").unlink()
+    changes = slurm_host_cleanup.clean(options, check_mode)
+    assert (tmp_path / "etc").exists() == check_mode
 
 
 def test_an_error_of_systemctl_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,7 @@ VALUES = {
     "word": st.from_regex(r"[a-z][a-z0-9_.-]{0,8}", fullmatch=True),
     "text": st.text(st.characters(codec="ascii", exclude_categories=["C"], exclude_characters='"|\\')),
 }
+VALUES["members"] = VALUES["names"]
 
 
 @given(st.data())

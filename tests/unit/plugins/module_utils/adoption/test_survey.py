@@ -100,6 +100,9 @@ def test_the_policy_of_the_database_is_in_the_file() -> None:
     found = found_of(cluster(conf, __adopt_accounting={"policy": policy}))
     assert found["errors"] == []
     assert found["cluster"]["accounting"] == {"accounts": [{"name": "physics"}]}
+    line = "account phys lab: has a name that a policy cannot have"
+    partly = found_of(cluster(conf, __adopt_accounting={"policy": policy, "left_out": [line]}))
+    assert f"accounting: left out, and no run changes it: {line}" in partly["remarks"]
     lost = found_of(cluster(conf, __adopt_accounting={"msg": "slurmdbd is\x1b away"}))
     assert "accounting" not in lost["cluster"]
     assert lost["remarks"][0].endswith("add them later (key accounting): slurmdbd is\\x1b away")

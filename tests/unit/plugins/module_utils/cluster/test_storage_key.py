@@ -358,6 +358,31 @@ def test_users_whose_homes_are_not_shared_are_named(storage: list[dict[str, Any]
     assert warning.startswith(f"The homes of {named} are not on storage") if named else warning == ""
 
 
+BIND = {"path": "/home", "source": "/lustre/home", "type": "none", "options": ["bind"], "hosts": "all", "homes": True}
+LUSTRE = {"path": "/lustre", "source": "mgs@tcp:/fs", "type": "lustre", "hosts": "all"}
+
+
+@pytest.mark.parametrize(
+    ("storage", "reason"),
+    [
+        ([BIND, LUSTRE], ""),
+        (
+            [BIND],
+            "on /home, a bind mount of /lustre/home, which is in no storage of the cluster file. If that is a directory"
+            " of each host itself, the output of a job stays on the node where it ran",
+        ),
+        ([BIND, {**LUSTRE, "hosts": "login"}], "The storage at /lustre needs gpu[1-2] among its hosts"),
+        ([BIND, {**LUSTRE, "type": "xfs"}], "The storage at /lustre is a file system of each host itself"),
+    ],
+)
+def test_the_homes_of_a_bind_mount_are_where_it_leads(storage: list[dict[str, Any]], reason: str) -> None:
+    """No advice to give the cluster file what it has."""
+    warning = storage_warning(storage, MEMBERS, {"users": [{"name": "alice", "uid": 5001}]})
+    assert warning.endswith(reason)
+    assert bool(warning) == bool(reason)
+    assert "homes: true" not in warning
+
+
 def test_one_host_shares_with_nobody() -> None:
     assert storage_warning([], {**MEMBERS, "login": ["gpu1"], "compute": ["gpu1"]}, {"users": USERS}) == ""
     assert storage_warning([], MEMBERS, {"users": [{"name": f"u{i}", "uid": 5000 + i} for i in range(9)]}).startswith(

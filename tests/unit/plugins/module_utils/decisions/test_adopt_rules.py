@@ -62,6 +62,14 @@ def test_the_cluster_file_comes_from_what_the_hosts_have_answered(tmp_path: Path
     assert found["unset"]["EnforcePartLimits"] == "ALL"
 
 
+def test_the_accounting_of_the_cluster_is_read_though_the_database_has_others(tmp_path: Path) -> None:
+    host = inventory(tmp_path)["ctl"]
+    host.set(__adopt_files={"files": {"slurm.conf": "Include names\n", "names": "ClusterName=Lab\n"}})
+    assert adopt.cluster_name(host) == "lab"
+    host.set(__adopt_files={"files": {"slurm.conf": "NodeName=n1\n"}})
+    assert adopt.cluster_name(host) == ""
+
+
 def test_both_hosts_name_one_file_and_keep_one_that_is_there(tmp_path: Path) -> None:
     hosts = inventory(tmp_path)
     path = tmp_path / "lab.cluster.yml"
@@ -106,5 +114,12 @@ def test_a_host_gets_its_files_back_where_they_were() -> None:
     found = adopt.return_options(cluster()["n1"])
     assert found.restored == {"kept": "/var/lib/gpucluster-slurm/found", "path": "/etc/slurm"}
     assert "/etc/slurm/*.conf" in found.files
-    assert found.directories == ["/var/lib/gpucluster-slurm", "/run/gpucluster-slurm"]
+    assert {"/usr/local/sbin/slurm-health", "/etc/gpucluster-slurm/health.d/*"} <= {*found.files}
+    assert found.secrets == ["/etc/gpucluster-slurm/health.json"]
+    assert found.directories == [
+        "/var/lib/gpucluster-slurm",
+        "/run/gpucluster-slurm",
+        "/var/cache/gpucluster-slurm",
+    ]
+    assert found.empty_directories[:2] == ["/etc/gpucluster-slurm/health.d", "/etc/gpucluster-slurm"]
     assert found.parts == [{"path": "/etc/hosts", "marker": "# {mark} gpucluster.slurm x"}]
