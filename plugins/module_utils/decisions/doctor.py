@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import diagnosis
+
+
+def limit_error(host: RunHost) -> str:
+    """Why there is nothing to ask; empty if a controller is in the run."""
+    if not host.members("slurm_controller"):
+        return "The inventory has no host in the group slurm_controller, and only a controller knows the nodes' states."
+    return command_line.limit_error(host, "doctor")
 
 
 def is_controller(host: RunHost) -> bool:

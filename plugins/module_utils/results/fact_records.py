@@ -262,6 +262,7 @@ class ClusterRecord(TypedDict):
     proctrack: Line
     return_to_service: Line
     slurmdbd_error: Text
+    runaway_jobs: Annotated[list[Annotated[str, Pattern("[0-9]+")]], Most(MANY)]
 
 
 class NodeOptions(TypedDict):
