@@ -10,6 +10,8 @@ hardware are given by its user with the same reason. The tests run in this order
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -520,6 +522,26 @@ def test_a_failure_of_validate_has_the_same_words(lab: Lab) -> None:
         run = lab.playbook("validate", "-e", "validate_timeout=40")
         assert run.rc != 0
         assert "doc-node1: Processes of a job did not end in time" in str(run.failed)
+
+
+def test_validate_names_a_busy_node_and_does_not_wait_for_it(lab: Lab) -> None:
+    """Its reason is "ReqNodeNotAvail, May be reserved for other job": a partition that goes first waits for the node."""
+    batch = "timeout 60 sbatch --parsable --output=/dev/null --exclusive --nodelist=doc-node1"
+    jobs = []
+    lab.command(CONTROLLER, "timeout 60 scontrol create PartitionName=upper Nodes=doc-node1 PriorityTier=10")
+    try:
+        jobs.append(lab.command(CONTROLLER, f"{batch} --wrap='sleep 900'"))
+        lab.wait_for(CONTROLLER, f"timeout 60 squeue -h -j {jobs[0]} -o %T", "RUNNING")
+        jobs.append(lab.command(CONTROLLER, f"{batch} --partition=upper --wrap=true"))
+        begin = time.monotonic()
+        run = lab.playbook("validate")
+        assert run.rc == 0, run.failed
+        assert time.monotonic() - begin < 200
+        assert re.search(r"/doc-node1 .* busy ", run.output)
+    finally:
+        lab.command(CONTROLLER, f"timeout 60 scancel {' '.join(jobs)}")
+        lab.wait_until_idle(CONTROLLER, "doc-node1")
+        lab.command(CONTROLLER, "timeout 60 scontrol delete PartitionName=upper")
 
 
 @pytest.mark.parametrize(
