@@ -525,7 +525,7 @@ def test_a_failure_of_validate_has_the_same_words(lab: Lab) -> None:
 
 
 def test_validate_names_a_busy_node_and_does_not_wait_for_it(lab: Lab) -> None:
-    """Its reason is "ReqNodeNotAvail, May be reserved for other job": a partition that goes first waits for the node."""
+    """Its reason is "ReqNodeNotAvail, May be reserved for other job", as a partition that goes first waits for it."""
     batch = "timeout 60 sbatch --parsable --output=/dev/null --exclusive --nodelist=doc-node1"
     jobs = []
     lab.command(CONTROLLER, "timeout 60 scontrol create PartitionName=upper Nodes=doc-node1 PriorityTier=10")
