@@ -284,21 +284,34 @@ def machine_type(facts: Facts) -> tuple[Machine | None, list[str]]:
     if not facts["real_memory"]:
         return None, ["no node line can be made, since its memory is not known"]
     boards, sockets, cores, threads = shape(facts)
+    cpuless = facts.get("cpuless_memory", 0)
+    memory = facts["real_memory"] - cpuless
     machine: Machine = {
         **({"boards": boards} if boards > 1 else {}),
         "sockets": sockets,
         "cores_per_socket": cores,
         "threads_per_core": threads,
-        "real_memory": facts["real_memory"] - facts["real_memory"] // MARGIN,
+        "real_memory": memory - memory // MARGIN,
     }
     entries, notes = _make_gres(facts["gpus"], machine)
+    if cpuless:
+        notes.append(
+            f"{cpuless} MiB of its memory are in NUMA nodes without CPUs (that of GPUs, or CXL) and are left out of "
+            "real_memory"
+        )
     return {**machine, **({"gres": entries} if entries else {})}, notes
 
 
-def _make_gres(found: list[Mapping[str, Any]], machine: Machine) -> tuple[list[Machine], list[str]]:
-    """The entries for GPUs, and unusual findings about them."""
+def _make_gres(measured: list[Mapping[str, Any]], machine: Machine) -> tuple[list[Machine], list[str]]:
+    """The entries for GPUs, and unusual findings about them. A GPU for a screen counts where there are no others."""
+    vendor = vendor_of(measured)
+    found = [gpu for gpu in measured if not vendor.is_for_screens(gpu["model"] or "")] or measured
+    notes = [
+        f"the {gpu['model']} at {gpu['pci_address']} is for a screen and is left out of gres"
+        for gpu in measured
+        if gpu not in found
+    ]
     driven = [gpu for gpu in found if gpu["minor"] is not None]
-    notes: list[str] = []
     if found and not driven:
         notes.append(
             f"{len(found)} GPUs have no driver, so their device files are a guess: install the driver, then run "

@@ -129,7 +129,13 @@ class CpuNumbers(TypedDict):
     threads_per_core: Count10
 
 
-class HardwareFact(CpuNumbers):
+class HardwareSometimes(TypedDict, total=False):
+    """What only some machines have."""
+
+    cpuless_memory: Mib
+
+
+class HardwareFact(CpuNumbers, HardwareSometimes):
     """The fact `slurm_hardware` (module slurm_hardware_facts)."""
 
     real_memory: Mib | None
