@@ -68,7 +68,7 @@ class WithRun(Checked):
             if result.get("failed") or not other or other["process"] in ended or not has_ended(other, own):
                 return result
             if left := wait_for_tasks(other, 0 if self._task.check_mode else LEFT):
-                return {**result, "left": left}
+                return {**result, "killed_tasks": left}
             ended = [*ended, other["process"]]
 
 
@@ -78,7 +78,7 @@ class ActionModule(WithRun):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the module and return its result."""
         result = super().run(tmp, task_vars)
-        other, left = result.get("other"), result.pop("left", None)
+        other, left = result.get("other"), result.pop("killed_tasks", None)
         if result.get("failed") or not other:
             return result
         if left and not self._task.check_mode:

@@ -105,8 +105,8 @@ ansible_facts:
             - The part of V(real_memory) in MiB that is in NUMA nodes without CPUs. These are the memory of GPUs, as in
               GH200, or CXL.
           type: int
-          returned: on hosts with such memory
-          sample: 97280
+          returned: always
+          sample: 0
         tmp_disk:
           description: Size of the file system O(tmp_fs) in MiB, rounded down; 0 if there is none, null for a dump.
           type: int

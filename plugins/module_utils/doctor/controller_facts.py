@@ -217,7 +217,7 @@ def find_sick_nodes(
         named = (tuple(log.get(each.name, ())) for each in awake)
         kept = [lines if each.sick else tuple(_about_conf(lines)) for each, lines in zip(awake, named)]
         awake = [replace(each, log=lines) for each, lines in zip(awake, kept)]
-        unanswered = ask([each for each in awake if not each.sick], conf)
+        unanswered = ask([each for each in awake if not each.sick and not each.closed], conf)
         sick = [
             each for each in (replace(each, unanswered=unanswered.get(each.name, "")) for each in awake) if each.sick
         ]

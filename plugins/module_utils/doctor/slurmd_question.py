@@ -29,8 +29,10 @@ THREADS = 32
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
 """As a user who can do nothing in Slurm: a node could use root's credential. runuser would fill the journal."""
 
-KEPT = ("ClusterName", "AuthType", "AuthInfo", "CommunicationParameters", "HashPlugin", "PluginDir", "TLSType")
-KEPT += ("TLSParameters",)
+KEPT = (
+    *("ClusterName", "AuthType", "AuthInfo", "CommunicationParameters", "HashPlugin", "PluginDir"),
+    *("TLSType", "TLSParameters"),
+)
 """Parameters on which the way of the question depends; they are as in the cluster's own slurm.conf."""
 
 

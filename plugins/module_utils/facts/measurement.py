@@ -109,11 +109,10 @@ def measure(
     topology = _measure_topology(tree, slurmd_parameters)
     # slurmd -C does not know the cluster's parameters.
     plain = _measure_topology(tree) if reported and slurmd_parameters else topology
-    cpuless = read_cpuless_memory(tree)
     facts: HardwareFact = {
         **topology.numbers,
         "real_memory": read_memory(tree),
-        **({"cpuless_memory": cpuless} if cpuless else {}),
+        "cpuless_memory": read_cpuless_memory(tree),
         "tmp_disk": disk_size(tmp_fs) if here else None,
         "device_files": [path for path in devices if tree.exists(path)],
         "gpus": read_gpus(tree, topology.cores, partial(ask, module) if here else None, module.warn),

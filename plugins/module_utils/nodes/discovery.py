@@ -281,11 +281,11 @@ def machine_type(facts: Facts) -> tuple[Machine | None, list[str]]:
     """The machine type that facts make, none if Slurm cannot use the host; and what is odd about the host."""
     if not facts["cores_per_socket"] or not facts["threads_per_core"]:
         return None, ["no node line can be made, since slurmd counts fewer cores than sockets, or CPUs than cores"]
-    if not facts["real_memory"]:
+    cpuless = facts["cpuless_memory"]
+    memory = (facts["real_memory"] or 0) - cpuless
+    if memory < 1:
         return None, ["no node line can be made, since its memory is not known"]
     boards, sockets, cores, threads = shape(facts)
-    cpuless = facts.get("cpuless_memory", 0)
-    memory = facts["real_memory"] - cpuless
     machine: Machine = {
         **({"boards": boards} if boards > 1 else {}),
         "sockets": sockets,

@@ -129,16 +129,11 @@ class CpuNumbers(TypedDict):
     threads_per_core: Count10
 
 
-class HardwareSometimes(TypedDict, total=False):
-    """What only some machines have."""
-
-    cpuless_memory: Mib
-
-
-class HardwareFact(CpuNumbers, HardwareSometimes):
+class HardwareFact(CpuNumbers):
     """The fact `slurm_hardware` (module slurm_hardware_facts)."""
 
     real_memory: Mib | None
+    cpuless_memory: Mib
     tmp_disk: Mib | None
     device_files: list[Path]
     gpus: Annotated[list[GpuFact], Most(256)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -221,7 +222,7 @@ def test_each_slurmd_is_asked_by_a_configuration_of_its_own(monkeypatch: pytest.
         return Answer(1, "", NO_ANSWER) if "NodeAddr=10.0.0.2\n" in confs[-1] else Answer(0, "Active Steps = NONE", "")
 
     monkeypatch.setattr(slurmd_question, "run", run)
-    monkeypatch.setattr(slurmd_question.socket, "gethostname", lambda: "head.example.org")
+    monkeypatch.setattr(socket, "gethostname", lambda: "head.example.org")
     settings = {"authtype": "auth/munge", "authinfo": "socket=/run/x", "slurmdport": "6818", "prolog": "/x"}
     nodes = [SlurmNode("n1", address="10.0.0.1"), SlurmNode("n2", address="10.0.0.2", port=7000)]
     assert slurmd_question.ask_slurmds(nodes, settings) == {"n2": "Zero Bytes were transmitted or received"}

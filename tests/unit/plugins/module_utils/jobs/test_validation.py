@@ -169,7 +169,7 @@ def test_one_bad_job_is_a_bad_cluster() -> None:
 
 def test_table() -> None:
     common = {"partition": "gpu", "expected": "COMPLETED"}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             **common,
             "name": "gpu/n1",
