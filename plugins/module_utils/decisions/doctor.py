@@ -12,11 +12,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_hos
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import diagnosis
 
 
-def limit_error(host: RunHost) -> str:
-    """Why there is nothing to ask; empty if a controller is in the run."""
+def option_errors(host: RunHost) -> list[str]:
+    """The errors in --limit and in the inventory with which nobody would be asked, and the run would end well."""
     if not host.members("slurm_controller"):
-        return "The inventory has no host in the group slurm_controller, and only a controller knows the nodes' states."
-    return command_line.limit_error(host, "doctor")
+        return ["The inventory has no host in the group slurm_controller, and only controllers know the nodes' states."]
+    errors = [*command_line.option_errors(host), command_line.limit_error(host, "doctor")]
+    return [*dict.fromkeys(filter(None, errors))]
 
 
 def is_controller(host: RunHost) -> bool:
