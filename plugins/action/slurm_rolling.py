@@ -14,6 +14,7 @@ from ansible.utils.display import Display
 from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
 from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import no_answer
 from ansible_collections.gpucluster.slurm.plugins.action.slurm_run import WithRun, describe_run
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_processes import is_orphaned
 
 PAUSE = 20
 """Seconds before a controller that could not be reached is asked again."""
@@ -48,6 +49,8 @@ class Waiting(Checked):
                 time.sleep(PAUSE)
             if not waits or result.get("failed") or result.get("unreachable"):
                 return result
+            if is_orphaned():
+                return {**result, "failed": True, "msg": "ansible-playbook has ended, and this task ends as well."}
             table = result["table"] + ([f"waiting   {describe_run(result['other'])}"] if result.get("other") else [])
             if table != shown or time.monotonic() - since >= HEARTBEAT:
                 shown, since = table, time.monotonic()

@@ -8,33 +8,31 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import time
 from typing import Any
 
+from ansible.utils.display import Display
 from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_processes import find_marked, identify_process
 
-
-def process(number: int) -> str:
-    """Number and start of a process; empty if it has ended. Without /proc, the number alone.
-
-    The start, in clock ticks since the boot, tells it from a later process with the same number (proc(5)).
-    """
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return ""
-    except PermissionError:
-        pass  # a process of another user
-    try:
-        with open(f"/proc/{number}/stat", encoding="utf-8", errors="replace") as file:
-            return f"{number} {file.read().rpartition(')')[2].split()[19]}"
-    except OSError:
-        return f"{number}"
+LEFT = 600
+"""Seconds to wait for the tasks of a run that was killed."""
 
 
 def has_ended(lock: dict[str, str], own: dict[str, str]) -> bool:
     """Whether a run of this control host has ended without removing its run lock."""
     number = lock["process"].partition(" ")[0]
-    return lock["host"] == own["host"] and process(int(number)) != lock["process"]
+    return lock["host"] == own["host"] and identify_process(int(number)) != lock["process"]
+
+
+def wait_for_tasks(lock: dict[str, str], seconds: float) -> list[int]:
+    """Wait until the tasks of a run that was killed have ended. Returns the processes that still have one."""
+    end = time.monotonic() + seconds
+    if seconds and (left := find_marked(lock["process"])):
+        Display().display(f"waiting   {describe_tasks(lock, left)}")
+    while (left := find_marked(lock["process"])) and time.monotonic() < end:
+        time.sleep(1)
+    return left
 
 
 def describe_run(other: dict[str, str]) -> str:
@@ -45,13 +43,23 @@ def describe_run(other: dict[str, str]) -> str:
     )
 
 
+def describe_tasks(other: dict[str, str], left: list[int]) -> str:
+    """What to do about the tasks of a run that was killed."""
+    numbers = " ".join(map(str, left))
+    return (
+        f"the run of {other['user']} since {other['since']} was killed (process {other['process'].partition(' ')[0]}), "
+        f"but tasks of it still change hosts. `ps -o pid,etime,args -p {numbers.replace(' ', ',')}` shows their "
+        f"processes on this control host. `kill {numbers}` ends these, and what they have started on hosts can go on."
+    )
+
+
 class WithRun(Checked):
     """A module with this run as its option, and again if it has found the run lock of a run that has ended."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the module and return its result, with the run that prevents this one as `other`."""
         # The parent of this process is ansible-playbook, which has a process for each task.
-        own = {"host": socket.gethostname(), "user": getpass.getuser(), "process": process(os.getppid())}
+        own = {"host": socket.gethostname(), "user": getpass.getuser(), "process": identify_process(os.getppid())}
         ended: list[str] = []
         while True:
             self._task.args = {**self._task.args, "run": own, "former": ended}
@@ -59,6 +67,8 @@ class WithRun(Checked):
             other = result.get("other")
             if result.get("failed") or not other or other["process"] in ended or not has_ended(other, own):
                 return result
+            if left := wait_for_tasks(other, 0 if self._task.check_mode else LEFT):
+                return {**result, "killed_tasks": left}
             ended = [*ended, other["process"]]
 
 
@@ -68,9 +78,12 @@ class ActionModule(WithRun):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the module and return its result."""
         result = super().run(tmp, task_vars)
-        other = result.get("other")
+        other, left = result.get("other"), result.pop("killed_tasks", None)
         if result.get("failed") or not other:
             return result
+        if left and not self._task.check_mode:
+            message = f"After {LEFT} s, {describe_tasks(other, left)} Wait for their end, then start this run again."
+            return {**result, "failed": True, "msg": message}
         if self._task.check_mode:
             return {
                 **result,

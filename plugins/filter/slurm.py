@@ -24,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import LIMIT, limit_answers
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.rules import import_rules
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_processes import mark_processes
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import Run
 
 import_rules()
@@ -32,6 +33,7 @@ import_rules()
 def begin_run(value: Any = None, limit: int = LIMIT) -> Any:
     """The filter `limit_answers`, with which every playbook of this collection begins."""
     Run.of_collection = True
+    mark_processes()
     return limit_answers(value, limit)
 
 

@@ -14,7 +14,7 @@ version_added: 0.2.0
 description:
   - Returns the state of the daemons of Slurm, munge and the database, with the last errors of their logs. The serving
     controller also returns the nodes that are down, drained, invalid or do not answer, and those whose slurmd takes no
-    connection.
+    connection or gives the controller no answer.
   - It changes nothing. Role P(gpucluster.slurm.doctor#role) draws the conclusions.
 options:
   controller:
@@ -69,6 +69,7 @@ cluster:
     proctrack: proctrack/cgroup
     return_to_service: "1"
     slurmdbd_error: ""
+    runaway_jobs: []
 nodes:
   description:
     - The nodes that are to be examined, with their states, reasons and the errors of slurmctld's log about them.
@@ -89,6 +90,7 @@ nodes:
       gpus: 8
       device_files: []
       closed: ""
+      unanswered: ""
       jobs: ["4711"]
       log: []
 node_options:

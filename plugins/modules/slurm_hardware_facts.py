@@ -100,6 +100,13 @@ ansible_facts:
           type: int
           returned: always
           sample: 515655
+        cpuless_memory:
+          description:
+            - The part of V(real_memory) in MiB that is in NUMA nodes without CPUs. These are the memory of GPUs, as in
+              GH200, or CXL.
+          type: int
+          returned: always
+          sample: 0
         tmp_disk:
           description: Size of the file system O(tmp_fs) in MiB, rounded down; 0 if there is none, null for a dump.
           type: int

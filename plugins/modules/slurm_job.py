@@ -122,6 +122,13 @@ options:
     description: Seconds in which all jobs must end.
     type: int
     default: 300
+  busy_timeout:
+    description:
+      - Seconds after which the module no longer waits, if all jobs that are left wait for nodes that others use. The
+        nodes of their O(nodelist) are in service, and Slurm's reason is V(Resources), for example.
+      - Without it, the module waits for these jobs as well until O(timeout).
+    type: int
+    version_added: 0.2.0
   poll:
     description: Seconds between two polls of the jobs.
     type: float
@@ -188,7 +195,7 @@ jobs:
     status:
       description:
         - V(passed) means that the job ended as expected.
-        - V(waiting) means that Slurm had not started the job by O(timeout).
+        - V(waiting) means that Slurm had not started the job by O(timeout) or O(busy_timeout).
         - V(failed) is any other case.
       type: str
       sample: passed
@@ -304,9 +311,13 @@ def submit(job: dict[str, Any]) -> tuple[int, str]:
     return (0, slurm.refusal(answer.message)) if answer.status else (int(answer.output.split(";")[0]), "")
 
 
-def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float) -> slurm.Known:
-    """Poll the jobs until all have ended, or until a time of the monotonic clock; cancel those with cancel_when."""
+def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float, busy_timeout: float) -> slurm.Known:
+    """Poll the jobs until all have ended, or until a time of the monotonic clock; cancel those with cancel_when.
+
+    If all that are left wait for others, it stops after busy_timeout.
+    """
     known: slurm.Known = {}
+    others_since: float | None = None
     to_cancel = {job_id: job["cancel_when"].upper() for job_id, job in jobs.items() if job.get("cancel_when")}
     try:
         while True:
@@ -318,12 +329,28 @@ def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float) -> slurm.Kn
             cancel(due)
             for job_id in due:
                 del to_cancel[job_id]
-            if (known and all(record.ended for record in known.values())) or time.monotonic() >= until:
+            left = [record for record in known.values() if not record.ended]
+            now = time.monotonic()
+            if (known and not left) or now >= until:
+                return known
+            pending = left and all(record.state == "PENDING" for record in left)
+            others_since = (others_since or now) if pending else None
+            if others_since and now - others_since >= busy_timeout and wait_for_others(left, jobs):
                 return known
             time.sleep(poll)
     finally:
         running = {record.job_id for record in known.values() if not record.ended}
         cancel(running if known else set(jobs))
+
+
+def wait_for_others(left: list[slurm.JobRecord], jobs: dict[int, dict[str, Any]]) -> bool:
+    """Whether all of these jobs wait for nodes that others use."""
+    states = node_states([jobs[record.job_id] for record in left])
+    own = {record: expand(jobs[record.job_id].get("nodelist") or "") for record in left}
+    return all(
+        slurm.waits_for_others(record, {name: states[name] for name in names if name in states})
+        for record, names in own.items()
+    )
 
 
 def cancel(job_ids: set[int]) -> None:
@@ -398,12 +425,16 @@ def add_node_states(results: list[EndedJob], wanted: list[dict[str, Any]]) -> No
         result["message"] += "".join(f"; {name} is {state}" for name, state in result["node_states"].items())
 
 
-def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting: bool) -> list[EndedJob]:
+def outcome(
+    wanted: list[dict[str, Any]], timeout: int, poll: float, busy_timeout: float, accounting: bool
+) -> list[EndedJob]:
     """Submit the jobs, wait for them, and return the result of each."""
     with ThreadPoolExecutor(SUBMITTERS) as pool:
         submissions = [Submission(job, *answer) for job, answer in zip(wanted, pool.map(submit, wanted))]
     jobs = {submission.job_id: submission.job for submission in submissions if submission.job_id}
-    seen = slurm.by_job(wait(jobs, time.monotonic() + timeout, poll).values()) if jobs else {}
+    begin = time.monotonic()
+    seen = slurm.by_job(wait(jobs, begin + timeout, poll, busy_timeout).values()) if jobs else {}
+    waited = round(time.monotonic() - begin)
     ended = {job_id: records for job_id, records in seen.items() if slurm.whole(records).ended}
     final = from_accounting(ended, poll) if accounting else ended
 
@@ -415,7 +446,7 @@ def outcome(wanted: list[dict[str, Any]], timeout: int, poll: float, accounting:
             record = slurm.whole(final.get(job_id) or seen.get(job_id) or unseen)
         else:
             record = slurm.JobRecord(0, state=slurm.REFUSED, reason=submission.refusal)
-        status, message = slurm.status_of(submission.job, record, timeout)
+        status, message = slurm.status_of(submission.job, record, waited)
         if job_id in ended and job_id not in final:
             status, message = "failed", f"{record.state}, but sacct does not show its end within {ACCOUNTING_LAG} s"
         results.append(result_of(submission, record, status, message))
@@ -438,7 +469,9 @@ def run_jobs(module: AnsibleModule) -> JobResult:
     if module.check_mode:
         return {"changed": bool(wanted), "jobs": [], "msg": f"{len(wanted)} jobs would be submitted"}
     accounting = has_accounting()
-    results = outcome(wanted, module.params["timeout"], module.params["poll"], accounting)
+    params = module.params
+    limit = params["timeout"] if params["busy_timeout"] is None else params["busy_timeout"]
+    results = outcome(wanted, params["timeout"], params["poll"], limit, accounting)
     message = failure(results)
     return {
         "failed": bool(message),
@@ -453,6 +486,7 @@ ARGUMENTS = {
     **JOB_OPTIONS,
     "jobs": {"type": "list", "elements": "dict", "options": JOB_OPTIONS},
     "timeout": {"type": "int", "default": 300},
+    "busy_timeout": {"type": "int"},
     "poll": {"type": "float", "default": 1},
 }
 

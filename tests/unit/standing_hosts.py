@@ -40,6 +40,7 @@ HARDWARE = {
     "cores_per_socket": 2,
     "threads_per_core": 1,
     "real_memory": 2000,
+    "cpuless_memory": 0,
     "tmp_disk": 1000,
     "device_files": [],
     "gpus": [

@@ -53,15 +53,21 @@ slurm_accounting_users: [{name: alice, DefaultAccount: vision}]
 """
 
 
-def preflight(directory: Path, variables: dict[str, Any], policy: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+def preflight(
+    directory: Path,
+    variables: dict[str, Any],
+    policy: dict[str, Any],
+    *arguments: str,
+    playbook: str = "stages/preflight",
+) -> subprocess.CompletedProcess[str]:
     """Run preflight on an inventory in the format of INI, with the policy on the controllers alone."""
     (directory / "hosts.ini").write_text(INVENTORY)
     (directory / "group_vars").mkdir()
     (directory / "group_vars/slurm_cluster.yml").write_text(yaml.safe_dump(variables))
     (directory / "group_vars/slurm_controller.yml").write_text(yaml.safe_dump(policy))
-    playbook = Path(sys.executable).with_name("ansible-playbook")
+    program = Path(sys.executable).with_name("ansible-playbook")
     return subprocess.run(
-        [playbook, ROOT / "playbooks/stages/preflight.yml", "-i", directory / "hosts.ini"],
+        [program, ROOT / f"playbooks/{playbook}.yml", "-i", directory / "hosts.ini", *arguments],
         # The repository's own setting names no plugin for INI.
         env=os.environ | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_INVENTORY_ENABLED": "ini"},
         capture_output=True,
@@ -73,6 +79,15 @@ def preflight(directory: Path, variables: dict[str, Any], policy: dict[str, Any]
 def test_a_right_inventory_is_taken(tmp_path: Path) -> None:
     run = preflight(tmp_path, yaml.safe_load(VARIABLES), yaml.safe_load(POLICY))
     assert (run.returncode, "DEPRECATION" in run.stdout + run.stderr) == (0, False), run.stdout
+
+
+@pytest.mark.parametrize("playbook", ["doctor", "validate"])
+def test_a_limit_without_the_hosts_of_a_playbook_is_refused(tmp_path: Path, playbook: str) -> None:
+    """Without this, each play was skipped, and the run ended well."""
+    run = preflight(tmp_path, yaml.safe_load(VARIABLES), yaml.safe_load(POLICY), "--limit=compute01", playbook=playbook)
+    assert run.returncode != 0, run.stdout
+    assert f"--limit: leaves out head, and {playbook}.yml would do nothing without it." in run.stdout
+    assert "--limit 'compute01,head'" in run.stdout
 
 
 def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:

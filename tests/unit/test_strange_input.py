@@ -299,6 +299,7 @@ HARDWARE = {
     "cores_per_socket": 4,
     "threads_per_core": 2,
     "real_memory": 64000,
+    "cpuless_memory": 0,
     "tmp_disk": 1000,
     "device_files": ["/dev/nvidia0"],
     "gpus": [

@@ -21,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.new_cluster import (
     inventory_hosts,
     known,
+    list_next_commands,
     schema,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
@@ -161,6 +162,11 @@ def result_errors(host: RunHost) -> list[str]:
 def file(host: RunHost) -> str:
     """The path of the cluster file."""
     return f"{host['adopt_dir']}/{kept_result(host)['cluster']['name']}.cluster.yml"
+
+
+def next_commands(host: RunHost) -> list[str]:
+    """What a person does with the cluster file, in lines."""
+    return list_next_commands(host, file(host))
 
 
 def file_objection(host: RunHost) -> str:

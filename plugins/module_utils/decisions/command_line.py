@@ -36,6 +36,9 @@ def option_errors(host: RunHost) -> Iterator[str]:
             yield f"--limit: found {term!r}, allowed: hosts and groups of the inventory{explain(term, names)}"
     if not all(map(is_of_collection, host.playbooks)):
         return  # plays of a site can have tags of their own
+    for playbook in host.playbooks:
+        if error := limit_error(host, re.sub(r".*[./]", "", playbook.removesuffix(".yml"))):
+            yield error
     for option, variable in (("--tags", "ansible_run_tags"), ("--skip-tags", "ansible_skip_tags")):
         for tag in host.get(variable) or []:
             if tag not in (*TAGS, *OF_ANSIBLE):
@@ -45,6 +48,23 @@ def option_errors(host: RunHost) -> Iterator[str]:
 def is_of_collection(playbook: str) -> bool:
     """Whether a playbook on the command line is one of this collection."""
     return playbook.startswith("gpucluster.slurm.") or Path(playbook).resolve().is_relative_to(PLAYBOOKS)
+
+
+def limit_error(host: RunHost, playbook: str) -> str:
+    """The error in a --limit that leaves out all hosts on which a playbook does its work; empty if there is none.
+
+    Ansible skips the plays of such hosts, and the run ends well.
+    """
+    controllers = host.members("slurm_controller")
+    clients = [*host.members("slurm_login"), *controllers][:1]
+    needed = {"backup": controllers, "doctor": controllers, "validate": clients, "warm_up": clients}.get(playbook, [])
+    if not needed or {*needed} & {*host.all_play_hosts}:
+        return ""
+    limit = f"{host.get('ansible_limit') or ''},{needed[0]}"
+    return (
+        f"--limit: leaves out {' and '.join(needed)}, and {playbook}.yml would do nothing without it. Name it as well: "
+        f"--limit '{limit}'"
+    )
 
 
 def split_limit(limit: str) -> list[str]:

@@ -9,6 +9,7 @@ The hosts are those of any inventory: they have no variables of a cluster.
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTIONS
@@ -24,6 +25,10 @@ RESULTS = (
     "__new_cluster_addresses",
 )
 """What is known about a host: its address in the inventory, and the registered results of the tasks in gather.yml."""
+
+
+CONNECTION = re.compile(r"ansible_(?:user|port|password|connection|python_interpreter|(?:become|ssh)_(?!host_key)\w+)")
+"""Variables of an inventory by which Ansible reaches a host, and which a cluster file does not have."""
 
 
 def inventory_hosts(host: RunHost) -> list[str]:
@@ -45,6 +50,27 @@ def choices(host: RunHost) -> dict[str, Any]:
 def file(host: RunHost) -> str:
     """The path of the cluster file."""
     return f"{host['new_cluster_dir']}/{host['new_cluster_name']}.cluster.yml"
+
+
+def next_commands(host: RunHost) -> list[str]:
+    """What a person does with the cluster file, in lines."""
+    return list_next_commands(host, file(host))
+
+
+def list_next_commands(host: RunHost, path: str) -> list[str]:
+    """What a person does with a cluster file that was written from an inventory of hosts, in lines."""
+    hosts = [host.of(name) for name in inventory_hosts(host)]
+    names = sorted({name for one in hosts for name in one if CONNECTION.fullmatch(name)})
+    place = f"{os.path.dirname(path)}/group_vars/slurm_cluster.yml"
+    return [
+        f"Read {path}, then:",
+        *(
+            [f"Write {', '.join(names)} of your inventory into {place}: the cluster file has none of them."]
+            * bool(names)
+        ),
+        f"ansible-playbook gpucluster.slurm.site -i {path} --check --diff",
+        f"ansible-playbook gpucluster.slurm.site -i {path}",
+    ]
 
 
 def schema(_host: RunHost) -> str:

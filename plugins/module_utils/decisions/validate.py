@@ -14,6 +14,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist
 
 DOCTOR = "The playbook gpucluster.slurm.doctor finds the causes of faults of nodes."
 
+PATIENCE = 45
+"""Seconds."""
+
 
 def user(host: RunHost) -> str:
     """Who submits the jobs of the collection."""
@@ -30,6 +33,15 @@ def jobs(host: RunHost) -> list[dict[str, Any]]:
         host["slurm_cgroup_conf"],
         mpi_script(host),
     )
+
+
+def busy_timeout(host: RunHost) -> int:
+    """Seconds for jobs that wait for others: longer than the interval of the backfill scheduler, bf_interval.
+
+    Where a busy node is a failure, they have all of the time.
+    """
+    whole = int(host["validate_timeout"])
+    return min(PATIENCE, whole) if "busy" in host["validate_may_wait"] else whole
 
 
 def mpi_script(host: RunHost) -> str:

@@ -533,11 +533,11 @@ def _spool(case: Case) -> str:
 
 
 def _silent(case: Case) -> str:
-    if not {*case.node.states} & SILENT or not case.reached:
+    if not case.reached or not (case.node.unanswered or {*case.node.states} & SILENT):
         return ""
-    return "slurmd runs and accepts connections, but slurmctld has no answer from it" + case.line(
-        "not responding|error"
-    )
+    why = case.node.unanswered and f" ({case.node.unanswered})"
+    line = case.line("not responding|error")
+    return f"slurmd runs and accepts connections, but slurmctld has no answer from it{why}{line}"
 
 
 def _back(case: Case) -> str:
@@ -720,7 +720,7 @@ def causes(case: Case) -> list[tuple[Cause, str]]:
         return found + [(cause, text) for cause in OF_UNREACHED_HOSTS if (text := cause.test(case))]
     found += [(cause, text) for cause in MEASURED if (text := cause.test(case))]
     # A node in service that was examined because of its log or its port, and has nothing wrong, is well.
-    if not found and {*case.node.states} & SICK:
+    if not found and (case.node.unanswered or {*case.node.states} & SICK):
         said = [(cause, text) for cause in SAID if (text := cause.test(case))]
         found = said[:1] or [(UNKNOWN, UNKNOWN.test(case))]
     return found

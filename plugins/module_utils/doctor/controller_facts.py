@@ -21,6 +21,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import daemon_facts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.runaway_jobs import find_runaway_jobs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.slurmd_question import ask_slurmds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import ClusterRecord, NodeOptions
 
@@ -189,6 +191,7 @@ def resolve_addresses(name: str) -> tuple[str, ...]:
 
 
 Connect = Callable[[str, int, float], str]
+Ask = Callable[[Sequence[SlurmNode], Settings], Mapping[str, str]]
 
 
 def find_sick_nodes(
@@ -197,8 +200,12 @@ def find_sick_nodes(
     gres_conf: str,
     log: Mapping[str, Sequence[str]],
     connect: Connect = connection_error,
+    ask: Ask = ask_slurmds,
 ) -> list[SlurmNode]:
-    """The nodes that are to be examined. Only the ports of all nodes are tried, since a dead slurmd may still be IDLE.
+    """The nodes that are to be examined.
+
+    The ports of all nodes are tried, and the slurmds of the others are asked, since a node without a slurmd or munged
+    that works may still be IDLE.
 
     log: the lines of slurmctld's log by node. Those of a node in service count only if they are about its slurm.conf.
     """
@@ -209,7 +216,11 @@ def find_sick_nodes(
         awake = [replace(each, closed=why) for each, why in zip(awake, closed)]
         named = (tuple(log.get(each.name, ())) for each in awake)
         kept = [lines if each.sick else tuple(_about_conf(lines)) for each, lines in zip(awake, named)]
-        sick = [each for each in (replace(each, log=lines) for each, lines in zip(awake, kept)) if each.sick]
+        awake = [replace(each, log=lines) for each, lines in zip(awake, kept)]
+        unanswered = ask([each for each in awake if not each.sick and not each.closed], conf)
+        sick = [
+            each for each in (replace(each, unanswered=unanswered.get(each.name, "")) for each in awake) if each.sick
+        ]
         found = pool.map(resolve_addresses, (each.address for each in sick))
         return [
             replace(each, addresses=own, device_files=find_device_files(gres_conf, each.name))
@@ -264,6 +275,7 @@ def gather(of_nodes: bool) -> ServerAnswer:
         "proctrack": conf.get("proctracktype", "proctrack/cgroup"),
         "return_to_service": conf.get("returntoservice", "0"),
         "slurmdbd_error": _check_slurmdbd(conf) if serving else "",
+        "runaway_jobs": [],
     }
     answer: ServerAnswer = {
         "daemons": daemons,
@@ -273,6 +285,8 @@ def gather(of_nodes: bool) -> ServerAnswer:
         "node_options": {},
     }
     if cluster["answers"]:
+        if _has_slurmdbd(conf) and not cluster["slurmdbd_error"]:
+            cluster["runaway_jobs"] = find_runaway_jobs()
         answer["nodes"], answer["node_options"] = _read_nodes(path, conf, [*controllers])
     return answer
 
@@ -283,9 +297,13 @@ def _list_directories(conf: Settings, slurmdbd: Settings) -> list[str]:
     return [*dict.fromkeys(filter(os.path.isdir, paths))]
 
 
+def _has_slurmdbd(conf: Settings) -> bool:
+    return conf.get("accountingstoragetype", "").endswith("slurmdbd")
+
+
 def _check_slurmdbd(conf: Settings) -> str:
     """Why slurmdbd does not answer; empty if it does, or if there is none."""
-    if not conf.get("accountingstoragetype", "").endswith("slurmdbd"):
+    if not _has_slurmdbd(conf):
         return ""
     answer = run(["sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster"], seconds=20)
     return " ".join(answer.message.split()) if answer.status or not answer.output.strip() else ""

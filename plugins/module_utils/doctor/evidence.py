@@ -74,6 +74,8 @@ class SlurmNode:
     """Its device files in gres.conf."""
     closed: Line = ""
     """Why slurmd's port takes no connection from the controller; empty if it does."""
+    unanswered: Line = ""
+    """Why slurmd gives the controller no answer, although its port takes connections; empty if it does."""
     jobs: Annotated[tuple[Annotated[str, Pattern("[0-9]+")], ...], Most(MANY)] = ()
     """The numbers of the jobs that it runs."""
     log: Annotated[tuple[Line, ...], Most(64)] = ()
@@ -100,7 +102,7 @@ class SlurmNode:
         """Whether it is to be examined. A node that boots on demand is not."""
         if self.asleep or {*self.states} & NO_TIMEOUT:
             return False
-        return bool({*self.states} & SICK or self.closed or self.log)
+        return bool({*self.states} & SICK or self.closed or self.unanswered or self.log)
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,8 @@ class ClusterEvidence:
     return_to_service: str = ""
     slurmdbd_error: str = ""
     """Why slurmdbd does not answer; empty if it does, or if the cluster has none."""
+    runaway_jobs: tuple[str, ...] = ()
+    """The numbers of jobs without an end in the database that slurmctld does not know."""
     clock_offset: float = 0
 
 

@@ -19,6 +19,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence i
 DATABASES = ("mariadb", "mysql")
 """Units of databases; the second is often another name of the first."""
 
+NAMED = 10
+"""Jobs that are named."""
+
 
 @dataclass(frozen=True)
 class ServerCase:
@@ -100,6 +103,14 @@ def _dbd_silent(case: ServerCase) -> str:
     return f"slurmdbd runs, but does not answer: {error}{case.last_error('slurmdbd')}" if here and error else ""
 
 
+def _runaway_jobs(case: ServerCase) -> str:
+    jobs = case.cluster.runaway_jobs
+    if not jobs or case.name != case.cluster.serving:
+        return ""
+    shown = ", ".join(jobs[:NAMED]) + (f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else "")
+    return f"jobs have no end in the database, and slurmctld does not know them: {shown}"
+
+
 def _munged(case: ServerCase) -> str:
     there = "munge" in case.server.daemons and not case.server.unreached
     return f"munged does not run{case.last_error('munge')}" if there and not case.is_up("munge") else ""
@@ -153,6 +164,13 @@ SERVER_CAUSES = (
         "slurmdbd runs, but does not answer.",
         _dbd_silent,
         "Check the database, and read slurmdbd's log.",
+    ),
+    ServerCause(
+        "runaway-jobs",
+        "The database has jobs that slurmctld has lost, as in a crash; they use resources in all reports, without end.",
+        _runaway_jobs,
+        "Run sacctmgr show runawayjobs, compare its list with squeue, and answer y: the jobs end in the database, and"
+        " usage is computed again. Do not use --immediate: it ends them without a question.",
     ),
     ServerCause(
         "database-down",

@@ -14,6 +14,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import read_gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import TopologyError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.numa_nodes import read_cpuless_memory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
     Topology,
@@ -111,6 +112,7 @@ def measure(
     facts: HardwareFact = {
         **topology.numbers,
         "real_memory": read_memory(tree),
+        "cpuless_memory": read_cpuless_memory(tree),
         "tmp_disk": disk_size(tmp_fs) if here else None,
         "device_files": [path for path in devices if tree.exists(path)],
         "gpus": read_gpus(tree, topology.cores, partial(ask, module) if here else None, module.warn),

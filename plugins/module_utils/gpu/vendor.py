@@ -39,6 +39,9 @@ class GpuVendor(ABC):
     list_command: ClassVar[tuple[str, ...]] = ()
     """The command that lists the GPUs which work; without one, the health of these GPUs is not checked."""
 
+    screens: ClassVar[str] = "(?!)"
+    """A pattern of the models of adapters that are for a screen alone."""
+
     @abstractmethod
     def find(self, tree: Tree) -> list[str]:
         """The PCI addresses of the machine's GPUs."""
@@ -61,6 +64,10 @@ class GpuVendor(ABC):
     def read_list(self, status: int, output: str) -> tuple[str, int]:
         """The error of `list_command`, empty without one, and the GPUs that it lists."""
         raise NotImplementedError(f"{self.name}: no list_command")
+
+    def is_for_screens(self, model: str) -> bool:
+        """Whether a GPU of this model is for a screen alone."""
+        return re.fullmatch(self.screens, model) is not None
 
     def file_of(self, number: int) -> str:
         """The device file of the GPU with this number, the fact `minor`."""
@@ -87,7 +94,7 @@ def gres_type(model: str, plain: Collection[str], variants: Collection[str]) -> 
     Args:
         model: the name that the driver or PCI gives.
         plain: words that name the maker, a line of products or nothing.
-        variants: words after the number that tell two models apart.
+        variants: words after the number that tell two models apart, in any place ("PRO 4000 Blackwell SFF").
     """
     words = [word for word in re.split(r"[\s_-]+", model.lower()) if word and word not in plain]
     words = [re.sub(r"[^a-z0-9]", "", word) for word in words]
@@ -96,10 +103,7 @@ def gres_type(model: str, plain: Collection[str], variants: Collection[str]) -> 
         return "".join(words) or "gpu"
     if not words[place].isdigit():
         return words[place]
-    end = place + 1
-    while end < len(words) and words[end] in variants:
-        end += 1
-    return "".join(words[:end])
+    return "".join([*words[: place + 1], *(word for word in words[place + 1 :] if word in variants)])
 
 
 def detected_name(model: str) -> str:

@@ -20,6 +20,16 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs im
 NODE = "/sys/devices/system/node"
 
 
+def read_cpuless_memory(tree: Tree) -> int:
+    """The memory in MiB of online NUMA nodes without CPUs, such as that of the GPUs of a GH200, or CXL."""
+    total = 0
+    for number in bits(tree.cpu_list(f"{NODE}/online") or 0):
+        shown = re.search(r"MemTotal:\s*(\d+) kB", tree.text(f"{NODE}/node{number}/meminfo") or "")
+        if shown and tree.cpu_list(f"{NODE}/node{number}/cpulist") == 0:
+            total += int(shown[1])
+    return total // 1024
+
+
 def has_fake_nodes(tree: Tree) -> bool:
     """Whether the kernel was started with NUMA nodes that the machine does not have."""
     return "numa=fake=" in (tree.text("/proc/cmdline") or "")

@@ -188,7 +188,8 @@ def jobs_of_processes(running: Mapping[int, Process]) -> dict[int, str]:
     """The jobs of processes, by the ids of those that are in a cgroup of Slurm or are a slurmstepd.
 
     A job is a number. It is the SLUID if the cgroup has this name and no slurmstepd tells the number, so that nobody
-    serves this job.
+    serves this job. So it is after a requeue, which gives the job a new SLUID (`job_record_set_sluid` in
+    src/common/job_record.c).
     """
     places = {pid: step_of_cgroup(process, running.get(1)) for pid, process in running.items()}
     titles = {pid: step for pid, process in running.items() if (step := step_of_title(process))}

@@ -23,6 +23,22 @@ REFUSED = "REFUSED"
 UNKNOWN = "UNKNOWN"
 """Our state of a job that slurmctld has forgotten (`MinJobAge`) before anybody saw its end."""
 
+WORKING = re.compile(r"(idle|allocated|mixed|completing|planned)[~^#%$@+-]?( \(.*)?")
+"""sinfo's states of a node that takes jobs, sooner or later. Not so `idle*`, which does not respond."""
+
+OTHERS = ("Resources", "Priority")
+BUSY = (
+    *OTHERS,
+    "Nodes required for job are DOWN, DRAINED or reserved",
+    "ReqNodeNotAvail, May be reserved for other job",
+    "ReqNodeNotAvail, UnavailableNodes:",
+)
+"""How the reasons of a job start that waits for others.
+
+Slurm gives the last three also for a node that works, if a job of a partition with a higher PriorityTier waits for it
+(`select_nodes` in src/slurmctld/node_scheduler.c). So they count only with the states of the nodes.
+"""
+
 SBATCH_OPTIONS = {
     "partition": "str",
     "nodelist": "str",
@@ -213,6 +229,23 @@ def _state(state: str, user: str, reason: str) -> str:
         return state
     by = f" by {owner(reason, user)}" if state.startswith(("drain", "down")) else ""
     return f"{state}{by} ({reason})"
+
+
+def why_waiting(reason: str, node_states: Mapping[str, str]) -> str:
+    """Why a job has not started: its nodes are `unavailable` (drained, down) or `busy`, or it has an `other` reason.
+
+    A job without a reason is one that slurmctld has not tried to start, as behind many others (default_queue_depth).
+    """
+    if not all(WORKING.fullmatch(state) for state in node_states.values()):
+        return "unavailable"
+    untried = not reason and node_states and not any(state.startswith("idle") for state in node_states.values())
+    return "busy" if untried or reason.startswith(BUSY) else "other"
+
+
+def waits_for_others(record: JobRecord, node_states: Mapping[str, str]) -> bool:
+    """Whether a job has not started because others use its nodes. Without nodes of its own, only its reason tells."""
+    known = node_states or record.reason.startswith(OTHERS)
+    return record.state == "PENDING" and bool(known) and why_waiting(record.reason, node_states) == "busy"
 
 
 def status_of(job: Mapping[str, Any], record: JobRecord, waited: int) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partition
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import is_yes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import by_reason
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import environment_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.batch import why_waiting
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
@@ -32,12 +33,6 @@ TOO_MANY_REFUSED = (
     "|Requested node configuration is not available"
 )
 """Slurm's messages for it (`src/common/slurm_errno.c`); which it shows depends on the size of the partition."""
-
-WORKING = re.compile(r"(idle|allocated|mixed|completing|planned)[~^#%$@+-]?( \(.*)?")
-"""sinfo's states of a node that takes jobs, sooner or later. Not so `idle*`, which does not respond."""
-
-BUSY = ("Resources", "Priority", "Nodes required for job are DOWN, DRAINED or reserved")
-"""How the reasons of a job start that waits for others. Slurm gives the third for a busy node too."""
 
 MPI_MEMORY = 1024
 """MiB for each node of the job with an MPI program: the compiler and two tasks."""
@@ -314,11 +309,8 @@ def _make_special_jobs(memory_ends: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _why_waiting(job: Mapping[str, Any]) -> str:
-    """Why a job has not started: its nodes are `unavailable` (drained, down) or `busy`, or it has an `other` reason."""
-    if not all(WORKING.fullmatch(state) for state in job["node_states"].values()):
-        return "unavailable"
-    return "busy" if job["reason"].startswith(BUSY) else "other"
+def _why(job: Mapping[str, Any]) -> str:
+    return why_waiting(job["reason"], job["node_states"])
 
 
 def validation_summary(jobs: Iterable[Mapping[str, Any]], may_wait: Iterable[str]) -> dict[str, Any]:
@@ -328,7 +320,7 @@ def validation_summary(jobs: Iterable[Mapping[str, Any]], may_wait: Iterable[str
     """
     accepted = set(may_wait)
     checked = [
-        {**job, "ok": job["status"] == "passed" or (job["status"] == "waiting" and _why_waiting(job) in accepted)}
+        {**job, "ok": job["status"] == "passed" or (job["status"] == "waiting" and _why(job) in accepted)}
         for job in jobs
     ]
     counts = {status: sum(job["status"] == status for job in checked) for status in STATUSES}
@@ -359,9 +351,13 @@ def remedies(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def validation_table(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The results of `slurm_job` as the lines of a table. A job without a message shows Slurm's reason."""
+    """The results of `slurm_job` as the lines of a table.
+
+    A job without a message shows Slurm's reason, and one that waits whether its nodes are busy or unavailable.
+    """
     rows = [list(COLUMNS)]
     for job in jobs:
-        shown = {**job, "message": job["message"] or job["reason"]}
+        why = _why(job) if job["status"] == "waiting" else "other"
+        shown = {**job, "message": job["message"] or job["reason"], "status": job["status"] if why == "other" else why}
         rows.append([str(shown[key]) or "-" for key in COLUMNS.values()])
     return align_columns(rows)

@@ -281,7 +281,9 @@ def machine_type(facts: Facts) -> tuple[Machine | None, list[str]]:
     """The machine type that facts make, none if Slurm cannot use the host; and what is odd about the host."""
     if not facts["cores_per_socket"] or not facts["threads_per_core"]:
         return None, ["no node line can be made, since slurmd counts fewer cores than sockets, or CPUs than cores"]
-    if not facts["real_memory"]:
+    cpuless = facts["cpuless_memory"]
+    memory = (facts["real_memory"] or 0) - cpuless
+    if memory < 1:
         return None, ["no node line can be made, since its memory is not known"]
     boards, sockets, cores, threads = shape(facts)
     machine: Machine = {
@@ -289,16 +291,27 @@ def machine_type(facts: Facts) -> tuple[Machine | None, list[str]]:
         "sockets": sockets,
         "cores_per_socket": cores,
         "threads_per_core": threads,
-        "real_memory": facts["real_memory"] - facts["real_memory"] // MARGIN,
+        "real_memory": memory - memory // MARGIN,
     }
     entries, notes = _make_gres(facts["gpus"], machine)
+    if cpuless:
+        notes.append(
+            f"{cpuless} MiB of its memory are in NUMA nodes without CPUs (that of GPUs, or CXL) and are left out of "
+            "real_memory"
+        )
     return {**machine, **({"gres": entries} if entries else {})}, notes
 
 
-def _make_gres(found: list[Mapping[str, Any]], machine: Machine) -> tuple[list[Machine], list[str]]:
-    """The entries for GPUs, and unusual findings about them."""
+def _make_gres(measured: list[Mapping[str, Any]], machine: Machine) -> tuple[list[Machine], list[str]]:
+    """The entries for GPUs, and unusual findings about them. A GPU for a screen counts where there are no others."""
+    vendor = vendor_of(measured)
+    found = [gpu for gpu in measured if not vendor.is_for_screens(gpu["model"] or "")] or measured
+    notes = [
+        f"the {gpu['model']} at {gpu['pci_address']} is for a screen and is left out of gres"
+        for gpu in measured
+        if gpu not in found
+    ]
     driven = [gpu for gpu in found if gpu["minor"] is not None]
-    notes: list[str] = []
     if found and not driven:
         notes.append(
             f"{len(found)} GPUs have no driver, so their device files are a guess: install the driver, then run "

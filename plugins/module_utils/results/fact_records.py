@@ -133,6 +133,7 @@ class HardwareFact(CpuNumbers):
     """The fact `slurm_hardware` (module slurm_hardware_facts)."""
 
     real_memory: Mib | None
+    cpuless_memory: Mib
     tmp_disk: Mib | None
     device_files: list[Path]
     gpus: Annotated[list[GpuFact], Most(256)]
@@ -262,6 +263,7 @@ class ClusterRecord(TypedDict):
     proctrack: Line
     return_to_service: Line
     slurmdbd_error: Text
+    runaway_jobs: Annotated[list[Annotated[str, Pattern("[0-9]+")]], Most(MANY)]
 
 
 class NodeOptions(TypedDict):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import os
+import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -33,10 +34,11 @@ def state(lab: Lab) -> dict[str, str]:
     return {host: lab.command(host, show) for host in HOSTS}
 
 
-def killed_at(lab: Lab, task: str, *arguments: str) -> None:
-    """Run site.yml, and kill it when this task starts."""
+def killed_at(lab: Lab, task: str, *arguments: str, seconds: float = 0) -> None:
+    """Run site.yml, and kill it when this task starts, or so many seconds later."""
     run = lab.start("site", "--skip-tags=validate", *arguments)
     run.wait_for_task(task)
+    time.sleep(seconds)
     run.kill()
 
 
@@ -105,6 +107,23 @@ def test_the_next_run_finishes_with_new_secrets_which_appear_nowhere(lab: Lab, s
 def test_the_control_host_keeps_them_to_itself(secrets: Path) -> None:
     assert oct(secrets.stat().st_mode)[-3:] == "700"
     assert {oct(path.stat().st_mode)[-3:] for path in secrets.iterdir()} == {"600"}
+
+
+def test_the_next_run_waits_for_the_tasks_of_a_killed_one(lab: Lab) -> None:
+    """A kill -9 ends ansible-playbook, and not its process for a task: here a restart of slurmd that takes half a
+    minute.
+    """
+    slow = "/etc/systemd/system/slurmd.service.d/zz-slow.conf"
+    begin = f"printf '[Service]\\nExecStartPre=/bin/sleep 30\\n' >{slow}; systemctl daemon-reload; echo >>{SLURMD}"
+    lab.command("compute02", begin)
+    try:
+        killed_at(lab, "slurmd : Run slurmd", NEW, seconds=10)
+        run = lab.playbook("site", "--skip-tags=validate", NEW)
+        assert (run.rc, run.failed) == (0, {})
+        assert "but tasks of it still change hosts." in run.output
+    finally:
+        lab.command("compute02", f"rm {slow}; systemctl daemon-reload")
+    works(lab, kill_wait=31)
 
 
 def test_the_way_back_ends_where_it_began(lab: Lab, old: tuple[dict[Path, bytes], dict[str, str]]) -> None:

@@ -10,6 +10,8 @@ hardware are given by its user with the same reason. The tests run in this order
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -467,6 +469,51 @@ def test_with_a_limit_other_nodes_are_left_out(lab: Lab, tmp_path: Path) -> None
         assert looked_at(run) == ["doc-node1"]
 
 
+def test_a_limit_without_controllers_is_refused(lab: Lab) -> None:
+    run = lab.playbook("doctor", "--limit=doc-node1")
+    assert run.rc != 0
+    assert "--limit: leaves out doc-ctl, and doctor.yml would do nothing without it." in run.output
+
+
+def test_munged_that_has_just_stopped_is_named_at_once(lab: Lab, tmp_path: Path) -> None:
+    """Slurm still has the node as idle. The node on which a job runs answers."""
+    lab.wait_until_idle(CONTROLLER, "doc-node1")
+    try:
+        lab.command("doc-node1", "systemctl stop munge")
+        run, found = doctor(lab, tmp_path)
+        assert looked_at(run) == ["doc-node1"]
+        assert "munged does not run" in found["doc-node1"]["munged"]["words"]
+        assert run.changed == {}
+    finally:
+        lab.command("doc-node1", "systemctl start munge slurmd")
+        lab.wait_until_idle(CONTROLLER, "doc-node1")
+    assert doctor(lab, tmp_path)[1] == {}
+
+
+LOST_JOB = """
+CREATE TEMPORARY TABLE lost SELECT * FROM doctor_job_table ORDER BY job_db_inx DESC LIMIT 1;
+UPDATE lost SET job_db_inx = job_db_inx + 1000000, id_job = 999999, state = 1, time_end = 0;
+INSERT INTO doctor_job_table SELECT * FROM lost;
+"""
+"""A job that slurmctld does not know, as one that runs."""
+
+
+def test_a_job_that_only_the_database_has_is_named(lab: Lab, tmp_path: Path) -> None:
+    ended = "timeout 60 sacct -anPX -j 999999 -o state"
+    try:
+        lab.command(CONTROLLER, f"mariadb slurm_acct_db <<'E'{LOST_JOB}E")
+        run, found = doctor(lab, tmp_path)
+        assert {*found} == {CONTROLLER}
+        assert found[CONTROLLER]["runaway-jobs"]["words"].endswith("does not know them: 999999")
+        assert lab.command(CONTROLLER, ended) == "RUNNING"
+        assert run.changed == {}
+        lab.command(CONTROLLER, "echo y | timeout 60 sacctmgr show runawayjobs")
+        assert lab.command(CONTROLLER, ended) == "COMPLETED"
+        assert doctor(lab, tmp_path)[1] == {}
+    finally:
+        lab.command(CONTROLLER, "mariadb slurm_acct_db -e 'DELETE FROM doctor_job_table WHERE id_job = 999999'")
+
+
 def test_a_failure_of_validate_has_the_same_words(lab: Lab) -> None:
     fault = Fault("doc-node1", {}, on_controller=by_slurm(1, "Kill task failed"))
     with ExitStack() as stack:
@@ -475,6 +522,26 @@ def test_a_failure_of_validate_has_the_same_words(lab: Lab) -> None:
         run = lab.playbook("validate", "-e", "validate_timeout=40")
         assert run.rc != 0
         assert "doc-node1: Processes of a job did not end in time" in str(run.failed)
+
+
+def test_validate_names_a_busy_node_and_does_not_wait_for_it(lab: Lab) -> None:
+    """Its reason is "ReqNodeNotAvail, May be reserved for other job", as a partition that goes first waits for it."""
+    batch = "timeout 60 sbatch --parsable --output=/dev/null --exclusive --nodelist=doc-node1"
+    jobs = []
+    lab.command(CONTROLLER, "timeout 60 scontrol create PartitionName=upper Nodes=doc-node1 PriorityTier=10")
+    try:
+        jobs.append(lab.command(CONTROLLER, f"{batch} --wrap='sleep 900'"))
+        lab.wait_for(CONTROLLER, f"timeout 60 squeue -h -j {jobs[0]} -o %T", "RUNNING")
+        jobs.append(lab.command(CONTROLLER, f"{batch} --partition=upper --wrap=true"))
+        begin = time.monotonic()
+        run = lab.playbook("validate")
+        assert run.rc == 0, run.failed
+        assert time.monotonic() - begin < 200
+        assert re.search(r"/doc-node1 .* busy ", run.output)
+    finally:
+        lab.command(CONTROLLER, f"timeout 60 scancel {' '.join(jobs)}")
+        lab.wait_until_idle(CONTROLLER, "doc-node1")
+        lab.command(CONTROLLER, "timeout 60 scontrol delete PartitionName=upper")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import Process, step_of_cgroup
 from lab import Lab
 
 HOST = "vm1"
@@ -20,9 +21,17 @@ def test_jobs_are_confined_by_cgroup_v2(lab: Lab) -> None:
     assert lab.command(HOST, "timeout 180 srun --cpus-per-task=1 nproc") == "1"
     assert lab.command(HOST, "timeout 180 srun --cpus-per-task=2 nproc") == "2"
     group = lab.command(HOST, "timeout 180 srun --mem=100 sh -c 'cat /proc/self/cgroup'").removeprefix("0::")
-    assert "slurmstepd.scope/job_" in group
+    assert "/slurmstepd.scope/" in group
     hungry = lab.host(HOST).run("timeout 300 srun --mem=50 tail /dev/zero")
     assert "oom_kill" in hungry.stderr
+
+
+def test_the_cgroup_of_a_job_is_known(lab: Lab) -> None:
+    """By its number, and from Slurm 26.05 on by its SLUID. The release is that of the host's image."""
+    job = "timeout 180 srun sh -c 'echo ${SLURM_JOB_SLUID:-$SLURM_JOB_ID}; cat /proc/self/cgroup'"
+    name, group = lab.command(HOST, job).splitlines()
+    first = Process("systemd", 0, (0, 0, 0, 0), lab.command(HOST, "cat /proc/1/cgroup"))
+    assert step_of_cgroup(Process("cat", 1, (0, 0, 0, 0), group), first) == (name, "0")
 
 
 def test_the_clock_is_kept(lab: Lab) -> None:

@@ -282,7 +282,7 @@ def test_an_old_backup_is_an_error_of_the_next_run(site: Lab) -> None:
     run = site.playbook("validate")
     assert run.rc != 0
     assert "the last good backup is 100 hours old, and 48 are allowed" in run.failed[CONTROLLER][0]
-    assert any(task.endswith("Run the jobs") for _host, task, _result in run.results), "the run does its work"
+    assert any("Run the jobs" in task for _host, task, _result in run.results), "the run does its work"
     backup(site, CONTROLLER)
     assert site.playbook("site", "--tags", "backup").rc == 0
 

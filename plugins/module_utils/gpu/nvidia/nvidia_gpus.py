@@ -37,7 +37,7 @@ _INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: ([^)]+)\)\s*")
 """Lines of the answer to LIST."""
 
 _PLAIN = {"nvidia", "tesla", "quadro", "geforce", "grid", "graphics", "device", "corporation"}
-_VARIANTS = {"ti", "super", "ada", "d"}
+_VARIANTS = {"ti", "super", "ada", "d", "sff"}
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,7 @@ class Nvidia(GpuVendor):
     environment = "CUDA_VISIBLE_DEVICES"
     environment_flag = "nvidia_gpu_env"
     list_command = ("nvidia-smi", *LIST)
+    screens = r"(?:NVIDIA )?(?:DGX Display|T400E?(?:[ /].*)?)|(?:NVIDIA |Quadro )?NVS .*"
 
     def find(self, tree: Tree) -> list[str]:
         return addresses(tree)

@@ -6,14 +6,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.action import slurm_run
 from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
-from ansible_collections.gpucluster.slurm.plugins.action.slurm_run import ActionModule, process
+from ansible_collections.gpucluster.slurm.plugins.action.slurm_run import ActionModule
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_processes import find_marked
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_processes import identify_process as process
 
 
 def ended_process() -> str:
@@ -77,3 +85,55 @@ def test_another_run_is_named(monkeypatch: pytest.MonkeyPatch, here: bool) -> No
     planned, _calls = run_of(monkeypatch, lock, check_mode=True)
     assert not planned.get("failed")
     assert "the plan may change meanwhile" in planned["warnings"][0]
+
+
+PLAY = """
+- hosts: "{{ 'localhost' | gpucluster.slurm.limit_answers }}"
+  connection: local
+  gather_facts: false
+  tasks:
+    - ansible.builtin.shell: touch began; sleep 4; printf %0200000d 0
+"""
+
+
+def killed_run(directory: Path) -> str:
+    """The identity of a real ansible-playbook that was killed while a task runs."""
+    (directory / "play.yml").write_text(PLAY)
+    program = Path(sys.executable).with_name("ansible-playbook")
+    run = subprocess.Popen([program, "play.yml"], cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    identity = process(run.pid)
+    end = time.monotonic() + 60
+    while not (directory / "began").exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    run.kill()
+    run.wait()
+    return identity
+
+
+@pytest.mark.once
+def test_the_tasks_of_a_killed_run_are_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They survive, and would change hosts next to this run.
+
+    An answer that nobody reads blocks the process of a task that has ended.
+    """
+    identity = killed_run(tmp_path)
+    lock = {"host": socket.gethostname(), "user": "alice", "process": identity, "since": "2026-11-24 10:02"}
+    (left,) = find_marked(identity)
+
+    monkeypatch.setattr(slurm_run, "LEFT", 0)
+    result, calls = run_of(monkeypatch, lock)
+    assert (result["failed"], len(calls)) == (True, 1)
+    assert "After 0 s, the run of alice since 2026-11-24 10:02 was killed (process " in result["msg"]
+    assert f"`ps -o pid,etime,args -p {left}`" in result["msg"]
+    planned, _calls = run_of(monkeypatch, lock, check_mode=True)
+    assert not planned.get("failed")
+
+    monkeypatch.setattr(slurm_run, "LEFT", 60)
+    shown: list[str] = []
+    monkeypatch.setattr(slurm_run, "Display", lambda: SimpleNamespace(display=shown.append))
+    result, calls = run_of(monkeypatch, lock)
+    assert not result.get("failed")
+    assert [text.partition(" since")[0] for text in shown] == ["waiting   the run of alice"]
+    assert [call["former"] for call in calls] == [[], [identity]]
+    with suppress(ProcessLookupError):
+        os.kill(left, signal.SIGKILL)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action.normal import ActionModule as Normal
 from ansible_collections.gpucluster.slurm.plugins.action import slurm_rolling
 from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils import run_processes
 
 WAITS = {"ready": [], "over": False, "table": ["waiting   n1: job 7"], "other": {}}
 READY = {"ready": ["n1"], "over": False, "table": ["now       n1"], "other": {}}
@@ -49,6 +51,15 @@ def test_a_table_that_stays_is_shown_from_time_to_time(monkeypatch: pytest.Monke
     monkeypatch.setattr(slurm_rolling, "HEARTBEAT", 0)
     _result, shown, _left = run_of(monkeypatch, WAITS, WAITS, READY)
     assert [text.partition("\n")[2].strip() for text in shown] == ["waiting   n1: job 7"] * 2 + ["now       n1"]
+
+
+def test_the_end_of_ansible_playbook_is_the_end_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for hours, and would change nodes next to the run that goes on."""
+    monkeypatch.setattr(run_processes, "_marks", {1: None})
+    result, _shown, left = run_of(monkeypatch, WAITS, WAITS, READY)
+    assert (result["failed"], left) == (True, 2)
+    monkeypatch.setattr(run_processes, "_marks", {os.getppid(): None})
+    assert run_of(monkeypatch, WAITS, WAITS, READY)[2] == 0
 
 
 def test_a_controller_that_cannot_be_reached_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

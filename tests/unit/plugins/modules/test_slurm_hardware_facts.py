@@ -43,6 +43,7 @@ def test_a_dump_is_asked_for_files_only(tmp_path: Path) -> None:
         "cores_per_socket": 4,
         "threads_per_core": 2,
         "real_memory": 4096,
+        "cpuless_memory": 0,
         "tmp_disk": None,
         "device_files": [],
     }

@@ -184,6 +184,32 @@ def test_when_time_is_up_own_jobs_are_cancelled_and_nodes_named(module: Any) -> 
     assert slurm.called("scancel") == [["1", "2"]]
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "nodes", "stops"),
+    [
+        ("PENDING", "Resources", "n1|allocated|Unknown|none\n", True),
+        ("PENDING", "ReqNodeNotAvail, May be reserved for other job", "n1|mixed|Unknown|none\n", True),
+        ("PENDING", "Resources", "n1|drained|root|bad DIMM\n", False),
+        ("PENDING", "Nodes required for job are DOWN, DRAINED or reserved", "n1|down*|slurm|Not responding\n", False),
+        ("PENDING", "None", "n1|idle|Unknown|none\n", False),
+        ("RUNNING", "None", "n1|allocated|Unknown|none\n", False),
+    ],
+)
+def test_a_busy_cluster_is_not_waited_for(module: Any, state: str, reason: str, nodes: str, stops: bool) -> None:
+    """A job that has no nodes of its own stops the module only if its reason names others."""
+    poll = squeue(1, state, nodes="", reason=reason) + squeue(2, "PENDING", nodes="", reason="Priority")
+    slurm = Slurm(
+        sbatch=["1\n", "2\n"], squeue=[poll, poll, squeue(1, "COMPLETED") + squeue(2, "COMPLETED")], sinfo=[nodes]
+    )
+    result = module(slurm, command="true", busy_timeout=0, jobs=[{"nodelist": "n1"}, {}])
+    assert [job["status"] for job in result["jobs"]] == (["waiting"] * 2 if stops else ["passed"] * 2)
+    assert slurm.called("scancel") == ([["1", "2"]] if stops else [])
+    patient = Slurm(
+        sbatch=["1\n", "2\n"], squeue=[poll, squeue(1, "COMPLETED") + squeue(2, "COMPLETED")], sinfo=[nodes]
+    )
+    assert all(job["ok"] for job in module(patient, command="true", jobs=[{"nodelist": "n1"}, {}])["jobs"])
+
+
 def test_a_controller_that_restarts_is_no_news(module: Any) -> None:
     slurm = Slurm(sbatch=["1\n"], squeue=[1, squeue(1, "RUNNING"), 1, squeue(1, "COMPLETED")])
     assert module(slurm, command="true")["jobs"][0]["ok"]

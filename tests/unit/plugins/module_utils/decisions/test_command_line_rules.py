@@ -52,6 +52,34 @@ def test_what_it_has_not(limit: str, message: str) -> None:
     assert message in preflight.objections(cluster(ansible_limit=limit, ansible_version=ansible)["head"])
 
 
+@pytest.mark.parametrize(
+    ("playbook", "hosts", "left_out"),
+    [
+        ("doctor", ["n1"], "head"),
+        ("doctor", ["n1", "head"], ""),
+        ("validate", ["n1", "head"], "login"),
+        ("warm_up", ["n1"], "login"),
+        ("validate", ["login"], ""),
+        ("backup", ["n1"], "head"),
+        ("site", ["n1"], ""),
+        ("rolling", ["n1"], ""),
+    ],
+)
+def test_a_limit_without_the_hosts_of_a_playbook(playbook: str, hosts: list[str], left_out: str) -> None:
+    """Otherwise the playbook would do nothing and end well."""
+    host = cluster(ansible_limit=",".join(hosts), ansible_play_hosts_all=hosts)["n1"]
+    found = command_line.limit_error(host, playbook)
+    assert found == (
+        left_out
+        and f"--limit: leaves out {left_out}, and {playbook}.yml would do nothing without it. Name it as well: "
+        f"--limit '{','.join(hosts)},{left_out}'"
+    )
+    host.called = [f"gpucluster.slurm.{playbook}"]
+    assert [*command_line.option_errors(host)] == [*filter(None, [found])]
+    host.called = [str(PLAYBOOKS / f"{playbook}.yml")]
+    assert [*command_line.option_errors(host)] == [*filter(None, [found])]
+
+
 def test_tags() -> None:
     assert errors(ansible_run_tags=["compute", "all"], ansible_skip_tags=["validate"]) == []
     (error,) = errors(ansible_run_tags=["compute", "contrller"])

@@ -19,6 +19,7 @@ MACHINE = {
     "cores_per_socket": 2,
     "threads_per_core": 1,
     "real_memory": 2000,
+    "cpuless_memory": 0,
     "tmp_disk": 1000,
     "device_files": [],
     "gpus": [],

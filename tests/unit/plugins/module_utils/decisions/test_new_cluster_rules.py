@@ -47,6 +47,22 @@ def test_a_correct_choice_is_not_refused(tmp_path: Path) -> None:
     assert new_cluster.objections(control_host(tmp_path, new_cluster_login="b")) == []
 
 
+def test_variables_of_connections_have_a_place(tmp_path: Path) -> None:
+    """The inventory of the hosts has them, and the next commands do without it."""
+    host = control_host(tmp_path)
+    path = f"{tmp_path}/x.cluster.yml"
+    commands = [f"ansible-playbook gpucluster.slurm.site -i {path}{end}" for end in (" --check --diff", "")]
+    assert new_cluster.next_commands(host) == [f"Read {path}, then:", *commands]
+    host.of("a").set(ansible_user="admin", ansible_host="10.0.0.1", ansible_ssh_host_key_rsa_public="x")
+    host.of("b").set(ansible_ssh_private_key_file="~/.ssh/id_ed25519", ansible_version={})
+    assert new_cluster.next_commands(host) == [
+        f"Read {path}, then:",
+        f"Write ansible_ssh_private_key_file, ansible_user of your inventory into {tmp_path}/group_vars/"
+        "slurm_cluster.yml: the cluster file has none of them.",
+        *commands,
+    ]
+
+
 def test_a_cluster_file_is_not_written_again(tmp_path: Path) -> None:
     (tmp_path / "x.cluster.yml").write_text("")
     (line,) = new_cluster.objections(control_host(tmp_path))

@@ -55,6 +55,12 @@ def test_an_mpi_compiler_adds_a_job() -> None:
     assert mpi["script"] == "validate/mpi.sh.j2 [('compiler', '/opt/mpi/bin/mpicc')]"
 
 
+def test_how_long_jobs_wait_for_others() -> None:
+    assert validate.busy_timeout(host_with(validate_timeout=300)) == 45
+    assert validate.busy_timeout(host_with(validate_timeout="30")) == 30
+    assert validate.busy_timeout(host_with(validate_timeout=300, validate_may_wait=["unavailable"])) == 300
+
+
 def test_a_job_may_wait_for_a_busy_node() -> None:
     host = after(PASSED, BUSY)
     assert validate.result(host)["ok"]

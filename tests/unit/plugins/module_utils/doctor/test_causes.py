@@ -358,6 +358,18 @@ CASES: dict[str, tuple[SlurmNode, HostEvidence, str, str]] = {
     "reboot waits": (drained("Reboot ASAP", "alice"), host(), "reboot-waits", "Reboot ASAP"),
     "features": (drained("Reported active features (a) are not a superset"), host(), "features", "features"),
     "silent": (node("IDLE", "NOT_RESPONDING"), host(), "silent", "no answer"),
+    "a node in service that does not answer": (
+        node("IDLE", unanswered="Socket timed out"),
+        host(),
+        "silent",
+        "no answer from it (Socket timed out)",
+    ),
+    "a node in service without munged": (
+        node("IDLE", unanswered="Zero Bytes were transmitted or received"),
+        host(munge=DEAD),
+        "munged",
+        "munged does not run",
+    ),
     "rebooted, with the reason of an earlier drain": (
         node(
             "DOWN", reason="bad DIMM", user="slurm", log=("Node n1 unexpectedly rebooted boot_time=1 last response=0",)

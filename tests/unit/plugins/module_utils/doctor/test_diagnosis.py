@@ -71,6 +71,12 @@ SERVERS: dict[str, tuple[ClusterEvidence, ServerEvidence, str, str]] = {
         "slurmdbd-silent",
         "Connection refused",
     ),
+    "runaway jobs": (
+        replace(CLUSTER, runaway_jobs=(*map(str, range(7, 19)),)),
+        WELL,
+        "runaway-jobs",
+        "does not know them: 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 2 more",
+    ),
     "database": (CLUSTER, server("mariadb"), "database-down", "mariadb does not run"),
     "full": (CLUSTER, replace(WELL, full=("/var/log has no space left",)), "server-full", "/var/log"),
     "clock": (CLUSTER, replace(WELL, clock_offset=-90.0), "server-clock", "90 s behind"),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,14 @@ from ansible_collections.gpucluster.slurm.plugins.action.host_clock import offse
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import scontrol
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import records
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import controller_facts, daemon_facts, node_facts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import (
+    controller_facts,
+    daemon_facts,
+    node_facts,
+    runaway_jobs,
+    slurmd_question,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import result_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import Process
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import Mount
@@ -183,12 +192,70 @@ def test_sick_nodes_are_few() -> None:
         asked.append(address)
         return "Connection refused" if address == "10.0.0.2" else ""
 
+    def ask(nodes: Sequence[SlurmNode], _settings: controller_facts.Settings) -> dict[str, str]:
+        return {each.name: "timed out" for each in nodes if each.name != "n1"}
+
     log = {"n4": ["error: Node n4 appears to have a different slurm.conf"], "n6": ["error: Nodes n6 not responding"]}
-    found = controller_facts.find_sick_nodes(records(lines), controller_facts.DEFAULTS, "", log, connect)
-    assert [each.name for each in found] == ["n2", "n4", "n5"]
+    found = controller_facts.find_sick_nodes(records(lines), controller_facts.DEFAULTS, "", log, connect, ask)
+    assert {each.name: each.unanswered for each in found} == {"n2": "", "n4": "", "n5": "", "n6": "timed out"}
     assert "10.0.0.3" not in asked
     assert found[0].closed == "Connection refused"
     assert found[0].addresses == ("10.0.0.2",)
+
+
+NO_ANSWER = """\
+scontrol: error: slurm_slurmd_info: Zero Bytes were transmitted or received
+slurm_load_slurmd_status: Zero Bytes were transmitted or received
+"""
+"""Of a slurmd without munged (Slurm 22.05)."""
+
+
+def test_each_slurmd_is_asked_by_a_configuration_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a user who can do nothing in Slurm: the node gets a credential of the one who asks."""
+    confs = []
+
+    def run(command: Sequence[str], seconds: float, conf: str) -> Answer:
+        assert [*command[:2], *command[-3:]] == ["setpriv", "--reuid=65534", "scontrol", "show", "slurmd"]
+        assert seconds < 60
+        assert Path(conf).stat().st_mode & 0o777 == 0o644
+        confs.append(Path(conf).read_text())
+        return Answer(1, "", NO_ANSWER) if "NodeAddr=10.0.0.2\n" in confs[-1] else Answer(0, "Active Steps = NONE", "")
+
+    monkeypatch.setattr(slurmd_question, "run", run)
+    monkeypatch.setattr(socket, "gethostname", lambda: "head.example.org")
+    settings = {"authtype": "auth/munge", "authinfo": "socket=/run/x", "slurmdport": "6818", "prolog": "/x"}
+    nodes = [SlurmNode("n1", address="10.0.0.1"), SlurmNode("n2", address="10.0.0.2", port=7000)]
+    assert slurmd_question.ask_slurmds(nodes, settings) == {"n2": "Zero Bytes were transmitted or received"}
+    assert sorted(confs)[1].split("\n") == [
+        *("AuthType=auth/munge", "AuthInfo=socket=/run/x", "SlurmctldHost=head", "SlurmdPort=7000"),
+        *("MessageTimeout=10", "NodeName=head NodeAddr=10.0.0.2", ""),
+    ]
+    assert slurmd_question.ask_slurmds(nodes[1:], settings) == {}, "if nobody answers, the question may be at fault"
+    assert slurmd_question.ask_slurmds([], settings) == {}
+
+
+@pytest.mark.parametrize(
+    ("database", "slurmctld", "queue", "found"),
+    [
+        (Answer(0, "7\n12\n9\n9.batch\n", ""), Answer(0, "9\n", ""), "0", ["7", "12"]),
+        (Answer(0, "9\n", ""), Answer(0, "9\n10\n", ""), "0", []),
+        (Answer(0, "7\n", ""), Answer(1, "", "no answer"), "0", []),
+        (Answer(1, "7\n", "no answer"), Answer(0, "", ""), "0", []),
+        (Answer(0, "7\n", ""), Answer(0, "", ""), "3", []),
+        (Answer(0, "7\n", ""), Answer(0, "", ""), "30", []),
+    ],
+)
+def test_runaway_jobs(
+    monkeypatch: pytest.MonkeyPatch, database: Answer, slurmctld: Answer, queue: str, found: list[str]
+) -> None:
+    """Not while records of slurmctld are on their way to slurmdbd, and not if one of the two gives no answer."""
+    answers = {
+        "sdiag": Answer(0, f"Server thread count: 1\nDBD Agent queue size: {queue}\n\n", ""),
+        "sacct": database,
+        "squeue": slurmctld,
+    }
+    monkeypatch.setattr(runaway_jobs, "run", lambda command, **_: answers[command[0]])
+    assert runaway_jobs.find_runaway_jobs() == found
 
 
 def test_mounts_that_are_missing() -> None:

@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import read_gpus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware import topology
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import TopologyError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.numa_nodes import read_cpuless_memory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, bits, parse_list
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
     Topology,
@@ -216,6 +217,21 @@ def test_memory_without_cpus(machine: Machine, files: dict[str, str], boards: in
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content + "\n")
     assert numbers(read_topology(Tree(str(tmp_path)))) == (8, boards, 2 // boards, 4, 1)
+
+
+def test_how_much_memory_has_no_cpus() -> None:
+    """As a GH200 with seven nodes for MIG, which have no memory as long as MIG is off."""
+    directory = "sys/devices/system/node"
+    files = {f"{directory}/online": "0-8", f"{directory}/node0/cpulist": "0-71"}
+    files |= {f"{directory}/node{number}/cpulist": "\n" for number in range(1, 9)}
+    for number in range(9):
+        total = {0: 491520000, 1: 99614720}.get(number, 0)
+        files[f"{directory}/node{number}/meminfo"] = (
+            f"Node {number} MemTotal:       {total} kB\nNode {number} MemFree: 1 kB"
+        )
+    assert read_cpuless_memory(Memory(files=files)) == 97280
+    assert read_cpuless_memory(Memory(files={**files, f"{directory}/online": "0"})) == 0
+    assert read_cpuless_memory(Memory()) == 0
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -129,6 +129,14 @@ NOT_AVAILABLE = "ReqNodeNotAvail, May be reserved for other job"
         (result("waiting", {"n1": "draining (Kill task failed)"}, "Resources"), ["busy"], False),
         (result("waiting", {"n1": "idle"}, "PartitionDown"), ["busy", "unavailable"], False),
         (result("waiting", {}, "Priority"), ["busy"], True),
+        # A job of a partition with a higher PriorityTier waits for the node.
+        (result("waiting", {"n1": "allocated"}, NOT_AVAILABLE), ["busy"], True),
+        (result("waiting", {"n1": "mixed"}, "ReqNodeNotAvail, UnavailableNodes:n1"), ["busy"], True),
+        (result("waiting", {"n1": "idle"}, "ReqNodeNotAvail, Reserved for maintenance"), ["busy"], False),
+        # slurmctld has not come to the job, behind many others.
+        (result("waiting", {"n1": "allocated"}, ""), ["busy"], True),
+        (result("waiting", {"n1": "idle"}, ""), ["busy"], False),
+        (result("waiting", {}, ""), ["busy"], False),
     ],
 )
 def test_which_jobs_are_ok(job: dict[str, Any], may_wait: list[str], ok: bool) -> None:
@@ -161,7 +169,7 @@ def test_one_bad_job_is_a_bad_cluster() -> None:
 
 def test_table() -> None:
     common = {"partition": "gpu", "expected": "COMPLETED"}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             **common,
             "name": "gpu/n1",
@@ -179,12 +187,13 @@ def test_table() -> None:
             "status": "waiting",
             "reason": "Resources",
             "message": "has not started in 9 s: Resources",
+            "node_states": {"n2": "allocated"},
         },
     ]
     assert validation.validation_table(rows) == [
-        "job     partition  nodes  state      expected   status   reason",
-        "gpu/n1  gpu        n1     COMPLETED  COMPLETED  passed   -",
-        "gpu/n2  gpu        -      PENDING    COMPLETED  waiting  has not started in 9 s: Resources",
+        "job     partition  nodes  state      expected   status  reason",
+        "gpu/n1  gpu        n1     COMPLETED  COMPLETED  passed  -",
+        "gpu/n2  gpu        -      PENDING    COMPLETED  busy    has not started in 9 s: Resources",
     ]
 
 

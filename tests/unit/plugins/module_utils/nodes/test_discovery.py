@@ -40,6 +40,7 @@ def facts(memory: int = 2064000, cards: int = 8, **changed: Any) -> dict[str, An
         "cores_per_socket": 56,
         "threads_per_core": 2,
         "real_memory": memory,
+        "cpuless_memory": 0,
         "tmp_disk": 100000,
         "device_files": [],
         "gpus": [gpu(number, "0-55" if number < 4 else "56-111") for number in range(cards)],
@@ -73,6 +74,36 @@ def test_equal_machines_are_one_type() -> None:
         "nodes": [{"hosts": "n[1-3]", "hardware": "8xh100-224c-2008g", "notes": []}],
         "notes": [],
     }
+
+
+@pytest.mark.parametrize("mig", [(), ("3g.40gb", "3g.40gb")])
+def test_an_adapter_for_a_screen_is_named_and_left_out(mig: tuple[str, ...]) -> None:
+    """A DGX Station has four GPUs, and one for its screen."""
+    a100 = "NVIDIA A100-SXM4-80GB"
+    cards = [*(gpu(minor, model=a100, mig=mig) for minor in (0, 1, 2, 4)), gpu(3, model="NVIDIA DGX Display")]
+    machine, notes = machine_type(facts(gpus=cards))
+    assert machine
+    (entry,) = machine["gres"]
+    assert (entry.get("file"), entry.get("count")) == ((None, 4) if mig else ("/dev/nvidia[0-2,4]", None))
+    assert entry["type"].startswith("a100")
+    assert notes == ["the NVIDIA DGX Display at 0000:03:00.0 is for a screen and is left out of gres"]
+
+
+def test_an_adapter_for_a_screen_without_other_gpus_is_a_gpu() -> None:
+    machine, notes = machine_type(facts(gpus=[gpu(0, model="NVIDIA T400 4GB")]))
+    assert machine
+    assert machine["gres"] == [{"name": "gpu", "type": "t400", "file": "/dev/nvidia0"}]
+    assert notes == []
+
+
+def test_memory_without_cpus_is_named_and_left_out() -> None:
+    """The memory of the GPU of a GH200 is a part of MemTotal."""
+    machine, notes = machine_type(facts(577000, cpuless_memory=97000))
+    assert machine
+    assert machine["real_memory"] == 480000 - 480000 // 256
+    assert notes == [
+        "97000 MiB of its memory are in NUMA nodes without CPUs (that of GPUs, or CXL) and are left out of real_memory"
+    ]
 
 
 def test_a_type_has_the_least_memory_of_its_hosts() -> None:
@@ -315,6 +346,7 @@ def random_facts(number: int) -> dict[str, Any]:
         "cores_per_socket": topology.cores_per_socket,
         "threads_per_core": topology.threads_per_core,
         "real_memory": choice.randrange(1000, 3000000),
+        "cpuless_memory": choice.choice((0, 0, 900)),
         "tmp_disk": None,
         "device_files": [],
         "gpus": gpus.read_gpus(tree, topology.cores, usage),

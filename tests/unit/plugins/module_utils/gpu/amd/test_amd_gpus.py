@@ -115,7 +115,7 @@ def facts(cards: int = 4) -> dict[str, Any]:
         pci |= pci_files(number + 1, number // 2, model="AMD Instinct MI210")
     gpus = read(tree(*(gpu_node(number + 1, 128 + number) for number in range(cards)), more=pci))
     shape = {"cpus": 16, "boards": 1, "sockets_per_board": 2, "cores_per_socket": 8, "threads_per_core": 1}
-    return {**shape, "real_memory": 100000, "tmp_disk": 0, "device_files": [], "gpus": gpus}
+    return {**shape, "real_memory": 100000, "cpuless_memory": 0, "tmp_disk": 0, "device_files": [], "gpus": gpus}
 
 
 def test_discovered_gpus_have_files_and_the_environment_of_amd() -> None:

@@ -56,6 +56,11 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-68bb4a4b)
         ("NVIDIA RTX A6000", "a6000"),
         ("NVIDIA RTX 6000 Ada Generation", "rtx6000ada"),
         ("Quadro RTX 6000", "rtx6000"),
+        ("Quadro RTX 4000", "rtx4000"),
+        ("NVIDIA RTX 4000 Ada Generation", "rtx4000ada"),
+        ("NVIDIA RTX 4000 SFF Ada Generation", "rtx4000sffada"),
+        ("NVIDIA RTX PRO 4000 Blackwell", "rtxpro4000"),
+        ("NVIDIA RTX PRO 4000 Blackwell SFF Edition", "rtxpro4000sff"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtxpro6000"),
         ("NVIDIA TITAN V", "titanv"),
         ("A100 SXM4 80GB", "a100"),
@@ -64,6 +69,26 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-68bb4a4b)
 )
 def test_type_of_a_model(model: str, expected: str) -> None:
     assert gres_type(model) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "screens"),
+    [
+        ("NVIDIA DGX Display", True),
+        ("NVIDIA T400", True),
+        ("NVIDIA T400 4GB", True),
+        ("T400 / T400E", True),
+        ("Quadro NVS 295", True),
+        ("NVIDIA NVS 510", True),
+        ("NVIDIA T4", False),
+        ("Tesla T40 24GB", False),
+        ("NVIDIA T4000", False),
+        ("NVIDIA A100-SXM4-80GB", False),
+        ("", False),
+    ],
+)
+def test_adapters_for_screens(model: str, screens: bool) -> None:
+    assert gpus.Nvidia().is_for_screens(model) is screens
 
 
 def test_gpus_of_a_server(tmp_path: Path) -> None:
