@@ -281,7 +281,7 @@ def machine_type(facts: Facts) -> tuple[Machine | None, list[str]]:
     """The machine type that facts make, none if Slurm cannot use the host; and what is odd about the host."""
     if not facts["cores_per_socket"] or not facts["threads_per_core"]:
         return None, ["no node line can be made, since slurmd counts fewer cores than sockets, or CPUs than cores"]
-    cpuless = facts["cpuless_memory"]
+    cpuless = facts.get("cpuless_memory", 0)  # facts that were recorded earlier do not have it
     memory = (facts["real_memory"] or 0) - cpuless
     if memory < 1:
         return None, ["no node line can be made, since its memory is not known"]
