@@ -129,7 +129,7 @@ def test_after_a_change_for_the_worse_jobs_have_what_they_had(
     had = {host: lab.command(host, f"sha256sum {PLUGIN}") for host in HOSTS}
     line = lab.command("front", "grep spank_pyxis /etc/slurm/plugstack.conf")
     run = worse.run("--skip-tags=preflight,mig", tags="controller", **broken(workshop, required))
-    assert "the former plugin are restored" in str(run.failed)
+    assert "the previous plugin are restored" in str(run.failed)
     assert lab.command("front", "grep -v ^# /etc/slurm/plugstack.conf") == line
     assert {host: lab.command(host, f"sha256sum {PLUGIN}") for host in HOSTS} == had
     assert lab.command("front", "sinfo -h -t drain,fail,down -o %N") == ""
