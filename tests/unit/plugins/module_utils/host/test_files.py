@@ -9,6 +9,7 @@ import os
 import resource
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,23 +28,25 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import
 MARKER = "# {mark} x"
 
 
-@pytest.fixture
-def _small_files() -> Iterator[None]:
-    """A write of more than 10 bytes fails without a path, as on a full disk."""
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """A write of more than 10 bytes fails without a path, as on a full disk. pytest may write to a file itself."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("_small_files")
 def test_a_write_that_fails_names_the_file(tmp_path: Path) -> None:
     path, content = tmp_path / "slurm.conf", "x" * 20000
-    with pytest.raises(OSError, match=r"File too large: .*/slurm.conf'"):
+    with pytest.raises(OSError, match=r"File too large: .*/slurm.conf'"), full_disk():
         replace(from_options([{"path": str(path), "content": content, "mode": "0644"}]))
-    with pytest.raises(OSError, match=r"File too large: .*/slurm.conf'"):
+    with pytest.raises(OSError, match=r"File too large: .*/slurm.conf'"), full_disk():
         write_new(str(path), content.encode(), 0o600)
-    with pytest.raises(OSError, match=r"File too large: .*/file.x'"), temporary_file(content.encode(), ".x"):
+    named = pytest.raises(OSError, match=r"File too large: .*/file.x'")
+    with named, full_disk(), temporary_file(content.encode(), ".x"):
         pass
 
 
