@@ -98,7 +98,7 @@ PLACES: dict[str, str] = {
 """Programs of root by path: where they write, or the tests of it."""
 
 CHANGES = {"makedirs", "mkdir", "chown", "chmod", "lchown", "rename", "replace", "rmtree", "move", "copy2", "copytree"}
-MAKES = {"File", "TemporaryDirectory", "NamedTemporaryFile", "TemporaryFile", "mkstemp"}
+MAKES = {"File", "TemporaryDirectory", "NamedTemporaryFile", "TemporaryFile", "mkstemp", "temporary_file", "write_new"}
 
 
 def writes(source: str) -> bool:

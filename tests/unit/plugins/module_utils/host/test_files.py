@@ -29,8 +29,8 @@ MARKER = "# {mark} x"
 
 
 @contextmanager
-def small_files() -> Iterator[None]:
-    """A write of more than 10 bytes fails without a path, as on a full disk. It holds for pytest's own log as well."""
+def full_disk() -> Iterator[None]:
+    """A write of more than 10 bytes fails without a path, as on a full disk. pytest may write to a file itself."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
     try:
@@ -41,13 +41,13 @@ def small_files() -> Iterator[None]:
 
 def test_a_write_that_fails_names_the_file(tmp_path: Path) -> None:
     path, content = tmp_path / "slurm.conf", "x" * 20000
-    with pytest.raises(OSError, match=r"File too large: .*/slurm.conf'"), small_files():
+    with pytest.raises(OSError, match=r"File too large: .*/slurm.conf'"), full_disk():
         replace(from_options([{"path": str(path), "content": content, "mode": "0644"}]))
-    with pytest.raises(OSError, match=r"File too large: .*/slurm.conf'"), small_files():
+    with pytest.raises(OSError, match=r"File too large: .*/slurm.conf'"), full_disk():
         write_new(str(path), content.encode(), 0o600)
-    with pytest.raises(OSError, match=r"File too large: .*/file.x'"), small_files():  # noqa: SIM117
-        with temporary_file(content.encode(), ".x"):
-            pass
+    named = pytest.raises(OSError, match=r"File too large: .*/file.x'")
+    with named, full_disk(), temporary_file(content.encode(), ".x"):
+        pass
 
 
 @pytest.mark.parametrize(
