@@ -43,6 +43,7 @@ AS_USER = "the user runs it for himself"
 
 PLACES: dict[str, str] = {
     "plugins/module_utils/host/access_change.py": ROOTS,
+    "plugins/module_utils/accounting/sacctmgr.py": RANDOM,
     "plugins/module_utils/controller/conversion.py": f"{RANDOM}; it is given to slurm after its file was written",
     "plugins/module_utils/controller/daemons.py": RANDOM,
     "plugins/module_utils/controller/removed_hosts.py": ROOTS,
@@ -53,6 +54,7 @@ PLACES: dict[str, str] = {
     "plugins/module_utils/controller/trial_start.py": f"{RANDOM}; it is given to slurm after its files were written",
     "plugins/module_utils/doctor/slurmd_question.py": RANDOM,
     "plugins/module_utils/host/directories.py": "test_directories.py",
+    "plugins/module_utils/facts/probe.py": RANDOM,
     "plugins/module_utils/host/file_checks.py": RANDOM,
     "plugins/module_utils/host/files.py": "test_files",
     "plugins/module_utils/host/firewall_change.py": ROOTS,
@@ -70,6 +72,7 @@ PLACES: dict[str, str] = {
     "plugins/modules/nvidia_mig.py": ROOTS,
     "plugins/modules/slurm_access.py": ROOTS,
     "plugins/modules/slurm_config.py": ROOTS,
+    "plugins/modules/slurm_accounting.py": RANDOM,
     "plugins/modules/slurm_conversion.py": ROOTS,
     "plugins/modules/slurm_firewall.py": ROOTS,
     "plugins/modules/slurm_host_cleanup.py": ROOTS,
