@@ -30,6 +30,12 @@ options:
     type: list
     elements: str
     default: []
+  members:
+    description:
+      - Users whom the run makes members of O(administrators). They count as members in check mode only.
+    type: list
+    elements: str
+    default: []
   absent:
     description: Files of this collection that are not wanted on this host. Other files are left as they are.
     type: list
@@ -162,13 +168,13 @@ def jobs_without_external_step() -> list[str]:
     return sorted(lacking, key=lambda job: (len(job), job))
 
 
-def refuse(who: str, administrators: Iterable[str], check_mode: bool) -> None:
+def refuse(who: str, administrators: list[str], new_members: list[str], check_mode: bool) -> None:
     """Refuse a change of PAM that would lock out the administrator or users with jobs. Raises FileError.
 
     In check mode the package of pam_slurm_adopt may not be there yet.
     """
     user = login_user()
-    if user not in ("", "root"):
+    if user not in ("", "root", *new_members):
         own = groups_of(user)
         if not own & {*administrators}:
             allowed = f"one of {', '.join(sorted(own))}" if own else "a group of this user"
@@ -246,7 +252,8 @@ def present(module: AnsibleModule, change: AccessChange) -> AccessResult:
     who = who_may_pass(module)
     files = find_changes(module.params, who)
     if who != "all" and files.can_lock_out:
-        refuse(who, module.params["administrators"], module.check_mode)
+        new_members = module.params["members"] if module.check_mode else []
+        refuse(who, module.params["administrators"], new_members, module.check_mode)
     check(files.written)  # a file that sshd refuses shows before another one changes
     if not module.check_mode:
         replace([file for file in files.written if file not in files.guarded])
@@ -281,6 +288,7 @@ def change_access(module: AnsibleModule) -> AccessResult:
 ARGUMENTS = {
     "who": {"type": "str", "choices": [*sshd_pam.WHO], "default": "all"},
     "administrators": {"type": "list", "elements": "str", "default": []},
+    "members": {"type": "list", "elements": "str", "default": []},
     "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
     "absent": {"type": "list", "elements": "path", "default": []},
     "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},

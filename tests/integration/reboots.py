@@ -9,7 +9,10 @@ containers share one kernel, and slurmd -b, which reports a boot to slurmctld fo
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from lab import Lab, container, podman
 
@@ -54,3 +57,25 @@ def wait_for_reboot(node: str, seconds: int = 60) -> None:
     while not has_rebooted(node):
         assert time.monotonic() < until, f"{node} has not rebooted within {seconds} s"
         time.sleep(0.5)
+
+
+@contextmanager
+def power(*nodes: str) -> Iterator[list[str]]:
+    """Start these containers again after their systemd has rebooted, as a machine would; the nodes that have booted."""
+    booted: list[str] = []
+    off = threading.Event()
+
+    def watch() -> None:
+        while not off.wait(0.5):
+            for node in nodes:
+                if has_rebooted(node):
+                    podman("start", container(node))
+                    booted.append(node)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield booted
+    finally:
+        off.set()
+        watcher.join()

@@ -53,6 +53,7 @@ class AccessOptions:
 
     who: str
     administrators: list[str]
+    members: list[str]
     files: list[dict[str, str]]
     absent: list[str]
 
@@ -176,17 +177,26 @@ def differs(host: RunHost, digests: Mapping[str, str]) -> bool:
     return bool(host.facts["sshd"] != parts(host)["who"] or present != wanted)
 
 
+def people_of(people: Mapping[str, Any], groups: Collection[str]) -> list[str]:
+    """The users of the cluster file who are in one of these groups; a primary group without a name has the user's."""
+    names = {group["gid"]: group["name"] for group in people.get("groups", [])}
+    present = [user for user in people.get("users", []) if user["state"] == "present"]
+    own = {user["name"]: {names.get(user["gid"], user["name"]), *user["groups"]} for user in present}
+    return [name for name, of_user in own.items() if not of_user.isdisjoint(groups)]
+
+
 def options(host: RunHost) -> AccessOptions:
     """What the module slurm_access does on the host.
 
     In a run without a controller, the file of known hosts stays as it is.
     """
-    rendered = host.shared("access_texts")
+    rendered, administrators = host.shared("access_texts"), host["slurm_access"].get("administrators", [])
     files = [{"path": PATHS[name], "content": rendered[name]} for name in names(host, rendered)]
     stay = {*(file["path"] for file in files), PATHS["known_hosts"]}
     return AccessOptions(
         who=parts(host)["who"],
-        administrators=host["slurm_access"].get("administrators", []),
+        administrators=administrators,
+        members=people_of(host["slurm_people"], administrators),
         files=files,
         absent=[path for path in paths() if path not in stay],
     )

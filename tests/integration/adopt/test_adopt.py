@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from documents import commands, run_as_typed
 from lab import Lab, Run
 
 COPIED = ("ad-head", "ad-n1", "ad-n2")
@@ -330,3 +331,18 @@ def test_a_cluster_is_given_back(copied: Lab, found: dict[str, str]) -> None:
     refused = copied.playbook("give_back")
     assert "or it has its previous files already" in str(refused.failed["ad-head"])
     assert yaml.safe_load(copied.inventory.read_text())["name"] == "lab-one"
+
+
+def test_the_commands_of_the_handbook_run_as_they_stand(found: dict[str, str], tmp_path: Path) -> None:
+    """With the names of this cluster. `unmanaged` leaves the file as the page says."""
+    names = {"NAME": "lab-one", "ctl": "ad-head", "node01": "ad-n1", "node02": "ad-n2"}
+    page = "docs/admin/adopt.md"
+    lab = Lab("adopt", tmp_path / "lab-one.cluster.yml")
+    for command in commands(page):
+        if "--limit ctl,node01 --check" in command:
+            cluster = lab.inventory.read_text()
+            assert "unmanaged: ad-n[1-2]" in cluster
+            lab.inventory.write_text(cluster.replace("unmanaged: ad-n[1-2]", "unmanaged: ad-n2"))
+        run_as_typed(lab, re.sub(r"\b(NAME|ctl|node0[12])\b", lambda match: names[match[0]], command), tmp_path)
+    assert len(commands(page)) == 7
+    assert files_of_slurm(COPIED) == found

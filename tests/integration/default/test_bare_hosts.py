@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """From bare hosts to a cluster, through ansible-runner's Python API, as a service or a web interface would do it.
 
-The tests depend on each other and run in this order, before all others of the scenario: site.yml is killed at three
-points, the next run completes the work, and the run after that changes nothing.
+The tests depend on each other and run in this order, before all others of the scenario: check mode, then site.yml is
+killed at three points, the next run completes the work, and the run after that changes nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import base64
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import ansible_runner
 import pytest
-from lab import ROOT, Lab
+from lab import ROOT, Lab, with_cluster
+from new_keys import CASES, VARIABLES
 
 RUNNER = ROOT / "runner"
 SITE = "gpucluster.slurm.site"
@@ -119,6 +121,15 @@ def plays(lab: Lab) -> list[str]:
         "The story begins on bare hosts: molecule destroy -s default; molecule create -s default"
     )
     return play_names(lab)
+
+
+@CASES
+@pytest.mark.usefixtures("plays")
+def test_a_check_of_bare_hosts(lab: Lab, tmp_path: Path, keys: dict[str, Any]) -> None:
+    checked = with_cluster(lab, tmp_path, {**lab.cluster, **keys}, **VARIABLES)
+    run = checked.playbook("site", "--check", "--diff")
+    assert (run.rc, run.failed) == (0, {})
+    assert lab.host("head").run("dpkg-query --show slurmctld").rc != 0
 
 
 @pytest.mark.parametrize("stage", ["Host preparation", "MariaDB and slurmdbd", "Controllers"])

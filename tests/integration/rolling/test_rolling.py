@@ -8,7 +8,6 @@ The tests run in this order. Nodes reboot as in reboots.py.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from lab import Lab, Run, container, podman
-from reboots import has_rebooted, write_stand_ins
+from reboots import power, write_stand_ins
 
 CONTROLLER = "roll-ctl"
 NODES = [f"roll-node{number}" for number in range(1, 5)]
@@ -108,28 +107,6 @@ def rolled(lab: Lab) -> list[str]:
 def reason(lab: Lab, node: str) -> str:
     shown = f"timeout 60 sinfo --noheader --Node --format='%N %T %E' | sed -n 's/^{node} //p' | head -1"
     return str(lab.command(CONTROLLER, shown))
-
-
-@contextmanager
-def power(*nodes: str) -> Iterator[list[str]]:
-    """Start these containers again after their systemd has rebooted, as a machine would; the nodes that have booted."""
-    booted: list[str] = []
-    off = threading.Event()
-
-    def watch() -> None:
-        while not off.wait(0.5):
-            for node in nodes:
-                if has_rebooted(node):
-                    podman("start", container(node))
-                    booted.append(node)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield booted
-    finally:
-        off.set()
-        watcher.join()
 
 
 @contextmanager

@@ -79,6 +79,7 @@ def test_a_user_of_the_connection_who_would_be_locked_out_is_refused(
     assert found["failed"]
     assert found["msg"].startswith("access.administrators: found staff, allowed: one of alice, ops, since the user of")
     assert module(who="administrators", administrators=["ops", "staff"])["changed"] is True
+    assert module(who="administrators", administrators=["staff"], members=["alice"])["changed"] is True, "after this run"
     assert module(who="all")["changed"] is False
 
 
@@ -107,15 +108,15 @@ def test_another_way_to_pam_systemd_is_refused(files: Path) -> None:
     with pytest.raises(
         FileError, match="loads pam_systemd itself, which would take users' processes out of their jobs"
     ):
-        slurm_access.refuse("job", [], check_mode=True)
+        slurm_access.refuse("job", [], [], check_mode=True)
 
 
 def test_a_missing_package_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_access, "MODULES", (str(files),))
     with pytest.raises(FileError, match=r"pam_slurm_adopt\.so is missing"):
-        slurm_access.refuse("job", [], check_mode=False)
+        slurm_access.refuse("job", [], [], check_mode=False)
     (files / "pam_slurm_adopt.so").touch()
-    slurm_access.refuse("job", [], check_mode=False)
+    slurm_access.refuse("job", [], [], check_mode=False)
 
 
 def test_a_host_without_pam_for_sshd_is_refused(files: Path, module: Module) -> None:

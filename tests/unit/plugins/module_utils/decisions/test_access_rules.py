@@ -45,6 +45,21 @@ def test_a_compute_node_lets_users_with_jobs_in() -> None:
     assert access.packages(hosts["n1"]) == ["libpam-slurm-adopt"]
 
 
+def test_members_of_the_administrators_are_those_that_the_run_makes() -> None:
+    user = {"groups": [], "state": "present"}
+    users = [
+        {**user, "name": "first", "gid": 4100, "groups": ["ops"]},
+        {**user, "name": "primary", "gid": 4200},
+        {**user, "name": "own", "gid": 4102},
+        {**user, "name": "gone", "gid": 4200, "state": "absent"},
+        {**user, "name": "other", "gid": 4104},
+    ]
+    people = {"source": "list", "groups": [{"name": "ops", "gid": 4200}], "users": users}
+    hosts = hosts_with({"administrators": ["ops", "own"]}, slurm_people=people)
+    assert access.options(hosts["n1"]).members == ["first", "primary", "own"]
+    assert access.options(hosts_with({})["n1"]).members == []
+
+
 def test_a_login_host_has_limits_and_a_message() -> None:
     hosts = hosts_with(HOST_BASED)
     found = access.options(hosts["login"])

@@ -1,0 +1,74 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A value for each key of the cluster file that an administrator can add to a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS
+
+SCRIPT = [{"name": "disk", "script": "#!/bin/sh\nexit 0\n"}]
+PEOPLE = {
+    "groups": [{"name": "ops", "gid": 4200}],
+    "users": [{"name": "zoe", "uid": 4100, "groups": ["ops"], "account": "vision"}],
+}
+ACCOUNTING = {
+    "qos": [{"name": "fair"}, {"name": "urgent", "Priority": 100}],
+    "accounts": [{"name": "science", "accounts": [{"name": "vision"}]}],
+    "users": [{"name": "alice", "DefaultAccount": "vision"}],
+}
+
+ADDED: dict[str, dict[str, Any]] = {
+    "registry": {"registry": "login1"},
+    "users": PEOPLE,
+    "people": {"people": "directory"},
+    "storage": {
+        "storage": [
+            {"path": "/srv/homes", "type": "nfs", "server": "head", "homes": True},
+            {"path": "/srv/scratch", "type": "tmpfs", "hosts": "compute", "scratch": True},
+        ]
+    },
+    "accounting": {"accounting": ACCOUNTING},
+    "access": {**PEOPLE, "access": {"administrators": ["ops", "admin"], "between_nodes": "host_based"}},
+    "backup": {"backup": {"target": "/srv/backup"}},
+    "mail": {"mail": {"relay": "login1", "sender": "slurm@cluster.example"}},
+    "prologs": {"prologs": SCRIPT},
+    "epilogs": {"epilogs": SCRIPT},
+    "private_tmp": {"private_tmp": "/srv/jobs"},
+    "profile": {"profile": "strict"},
+    "firewall": {"firewall": {"ssh": ["10.213.7.1"]}},
+    "slurm_conf": {"slurm_conf": {"KillWait": 44}},
+    "cgroup_conf": {"cgroup_conf": {"ConstrainSwapSpace": True}},
+    "slurm_files": {"slurm_files": {"job_submit.lua": "return slurm.SUCCESS\n"}},
+    "plugstack": {"plugstack": [{"plugin": "/usr/local/lib/site.so"}]},
+}
+"""The keys that go with a key, by its name. `people` excludes `users`."""
+
+VARIABLES = {"registry_tls": False, "slurm_no_new_privileges": False}
+"""A registry without a certificate; the profile strict with ssh between nodes."""
+
+IN_EVERY_FILE = {"plugin", "name", "controllers", "hardware", "nodes", "partitions", "addresses"}
+ELSEWHERE = {
+    "database": "prologs: its cluster has none",
+    "login": "prologs",
+    "defaults": "update",
+    "packages": "upgrade, and scenarios with SchedMD's packages",
+    "unmanaged": "adopt",
+}
+"""Keys that scenario default does not try, with the scenario that does."""
+
+assert {*ADDED, *IN_EVERY_FILE, *ELSEWHERE} == {key.name for key in KEYS}, "a new key has no value here"
+
+ALL = {name: value for key, keys in ADDED.items() if key != "people" for name, value in keys.items()}
+
+CASES = pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param(ALL, id="all"),
+        *(pytest.param(keys, id=key, marks=pytest.mark.rare) for key, keys in ADDED.items()),
+    ],
+)
+"""Each key takes a run, so that all of them at once are tried more often."""
