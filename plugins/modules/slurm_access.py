@@ -85,7 +85,6 @@ import glob
 import grp
 import os
 import pwd
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 

@@ -74,7 +74,16 @@ def make_ready_for_reboots(lab: Lab, directory: Path) -> None:
         write_stand_ins(Lab(lab.scenario, directory / "my.cluster.yml"), node)
 
 
-BEFORE: dict[str, Callable[[Lab, Path], None]] = {"site": grow, "rolling": make_ready_for_reboots}
+def lose_the_state(lab: Lab, _directory: Path) -> None:
+    """Lose the jobs of slurmctld, which the backup has."""
+    lab.command("head", "systemctl stop slurmctld; rm -r /var/lib/slurm/slurmctld/*")
+
+
+BEFORE: dict[str, Callable[[Lab, Path], None]] = {
+    "site": grow,
+    "restore": lose_the_state,
+    "rolling": make_ready_for_reboots,
+}
 """What happens before the first command of a playbook."""
 
 

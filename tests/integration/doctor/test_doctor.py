@@ -492,7 +492,8 @@ def test_munged_that_has_just_stopped_is_named_at_once(lab: Lab, tmp_path: Path)
 
 LOST_JOB = """
 CREATE TEMPORARY TABLE lost SELECT * FROM doctor_job_table ORDER BY job_db_inx DESC LIMIT 1;
-UPDATE lost SET job_db_inx = job_db_inx + 1000000, id_job = 999999, state = 1, time_end = 0;
+UPDATE lost SET job_db_inx = job_db_inx + 1000000, id_job = 999999, state = 1, time_end = 0,
+  time_start = UNIX_TIMESTAMP() - 60;
 INSERT INTO doctor_job_table SELECT * FROM lost;
 """
 """A job that slurmctld does not know, as one that runs."""

@@ -79,7 +79,9 @@ def test_a_user_of_the_connection_who_would_be_locked_out_is_refused(
     assert found["failed"]
     assert found["msg"].startswith("access.administrators: found staff, allowed: one of alice, ops, since the user of")
     assert module(who="administrators", administrators=["ops", "staff"])["changed"] is True
-    assert module(who="administrators", administrators=["staff"], members=["alice"])["changed"] is True, "after this run"
+    assert module(who="administrators", administrators=["staff"], members=["alice"])["changed"] is True, (
+        "after this run"
+    )
     assert module(who="all")["changed"] is False
 
 

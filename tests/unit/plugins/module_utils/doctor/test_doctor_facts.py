@@ -235,26 +235,25 @@ def test_each_slurmd_is_asked_by_a_configuration_of_its_own(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("database", "slurmctld", "queue", "found"),
+    ("database", "slurmctld", "queues", "found"),
     [
-        (Answer(0, "7\n12\n9\n9.batch\n", ""), Answer(0, "9\n", ""), "0", ["7", "12"]),
-        (Answer(0, "9\n", ""), Answer(0, "9\n10\n", ""), "0", []),
-        (Answer(0, "7\n", ""), Answer(1, "", "no answer"), "0", []),
-        (Answer(1, "7\n", "no answer"), Answer(0, "", ""), "0", []),
-        (Answer(0, "7\n", ""), Answer(0, "", ""), "3", []),
-        (Answer(0, "7\n", ""), Answer(0, "", ""), "30", []),
+        (Answer(0, "7\n12\n9\n9.batch\n", ""), Answer(0, "9\n", ""), ("0",), ["7", "12"]),
+        (Answer(0, "9\n", ""), Answer(0, "9\n10\n", ""), ("0",), []),
+        (Answer(0, "7\n", ""), Answer(1, "", "no answer"), ("0",), []),
+        (Answer(1, "7\n", "no answer"), Answer(0, "", ""), ("0",), []),
+        (Answer(0, "7\n", ""), Answer(0, "", ""), ("3", "4", "0"), ["7"]),
+        (Answer(0, "7\n", ""), Answer(0, "", ""), ("3",), []),
+        (Answer(0, "7\n", ""), Answer(0, "", ""), ("30",), []),
     ],
 )
 def test_runaway_jobs(
-    monkeypatch: pytest.MonkeyPatch, database: Answer, slurmctld: Answer, queue: str, found: list[str]
+    monkeypatch: pytest.MonkeyPatch, database: Answer, slurmctld: Answer, queues: tuple[str, ...], found: list[str]
 ) -> None:
     """Not while records of slurmctld are on their way to slurmdbd, and not if one of the two gives no answer."""
-    answers = {
-        "sdiag": Answer(0, f"Server thread count: 1\nDBD Agent queue size: {queue}\n\n", ""),
-        "sacct": database,
-        "squeue": slurmctld,
-    }
-    monkeypatch.setattr(runaway_jobs, "run", lambda command, **_: answers[command[0]])
+    sdiag = [Answer(0, f"Server thread count: 1\nDBD Agent queue size: {queue}\n\n", "") for queue in queues]
+    answers = {"sdiag": iter(sdiag), "sacct": iter([database]), "squeue": iter([slurmctld])}
+    monkeypatch.setattr(runaway_jobs, "run", lambda command, **_: next(answers[command[0]]))
+    monkeypatch.setattr(runaway_jobs, "PAUSES", (0,) * len(queues))
     assert runaway_jobs.find_runaway_jobs() == found
 
 
