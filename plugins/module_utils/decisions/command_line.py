@@ -20,7 +20,11 @@ TAGS = (
     *("access", "backup", "base", "compute", "containers", "controller", "database", "firewall", "login", "mig"),
     *("people", "policy", "preflight", "storage", "validate"),
 )
-"""The tags of the plays."""
+"""The tags of the plays of site.yml: its stages."""
+STAGES = {"site": TAGS, "validate": ("backup", "preflight", "validate")}
+"""The playbooks whose stages can be chosen, with their tags. Any other one runs as a whole."""
+WHOLE = ("adopt", "new")
+"""The playbooks whose plays on the control host would be skipped with --limit."""
 OF_ANSIBLE = ("all", "always", "never", "tagged", "untagged")
 
 SUBSCRIPT = re.compile(r"\[(?:-?\d+|\d+[:-]\d*)\]$")
@@ -36,18 +40,32 @@ def option_errors(host: RunHost) -> Iterator[str]:
             yield f"--limit: found {term!r}, allowed: hosts and groups of the inventory{explain(term, names)}"
     if not all(map(is_of_collection, host.playbooks)):
         return  # plays of a site can have tags of their own
-    for playbook in host.playbooks:
-        if error := limit_error(host, re.sub(r".*[./]", "", playbook.removesuffix(".yml"))):
-            yield error
-    for option, variable in (("--tags", "ansible_run_tags"), ("--skip-tags", "ansible_skip_tags")):
-        for tag in host.get(variable) or []:
-            if tag not in (*TAGS, *OF_ANSIBLE):
-                yield f"{option}: found {tag!r}, allowed: {', '.join(TAGS)}{propose(tag, TAGS)}"
+    playbooks = [re.sub(r".*[./]", "", playbook.removesuffix(".yml")) for playbook in host.playbooks]
+    yield from filter(None, (limit_error(host, playbook) for playbook in playbooks))
+    yield from tag_errors(host, playbooks)
+
+
+def errors(host: RunHost, playbook: str) -> list[str]:
+    """The errors in the options of a playbook that has no other check, also where a playbook of the site runs it."""
+    return [*dict.fromkeys(filter(None, [*option_errors(host), limit_error(host, playbook)]))]
 
 
 def is_of_collection(playbook: str) -> bool:
     """Whether a playbook on the command line is one of this collection."""
     return playbook.startswith("gpucluster.slurm.") or Path(playbook).resolve().is_relative_to(PLAYBOOKS)
+
+
+def tag_errors(host: RunHost, playbooks: Collection[str]) -> Iterator[str]:
+    """The errors in --tags and --skip-tags. Ansible skips a play without such a tag, and the run ends well."""
+    run, skipped = (host.get(variable) or [] for variable in ("ansible_run_tags", "ansible_skip_tags"))
+    for playbook in playbooks:
+        if playbook not in STAGES and {*run} - {"all"}:
+            yield f"--tags: found {', '.join(run)}, but {playbook}.yml runs as a whole: leave this option out"
+    stages = {tag for playbook in playbooks for tag in STAGES.get(playbook, TAGS)} or {*TAGS}
+    for option, tags, allowed in (("--tags", run, stages), ("--skip-tags", skipped, TAGS)):
+        for tag in tags:
+            if tag not in (*allowed, *OF_ANSIBLE):
+                yield f"{option}: found {tag!r}, allowed: {', '.join(sorted(allowed))}{propose(tag, allowed)}"
 
 
 def limit_error(host: RunHost, playbook: str) -> str:
@@ -56,6 +74,10 @@ def limit_error(host: RunHost, playbook: str) -> str:
     Ansible skips the plays of such hosts, and the run ends well.
     """
     controllers = host.members("slurm_controller")
+    if playbook in WHOLE and host.get("ansible_limit"):
+        return f"--limit: {playbook}.yml reads all hosts of the inventory: leave this option out, name fewer with -i"
+    if playbook == "doctor" and not controllers:
+        return "The inventory has no host in the group slurm_controller, and only controllers know the nodes' states."
     clients = [*host.members("slurm_login"), *controllers][:1]
     needed = {"backup": controllers, "doctor": controllers, "validate": clients, "warm_up": clients}.get(playbook, [])
     if not needed or {*needed} & {*host.all_play_hosts}:

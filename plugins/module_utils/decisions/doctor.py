@@ -7,17 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import diagnosis
-
-
-def option_errors(host: RunHost) -> list[str]:
-    """The errors in --limit and in the inventory with which nobody would be asked, and the run would end well."""
-    if not host.members("slurm_controller"):
-        return ["The inventory has no host in the group slurm_controller, and only controllers know the nodes' states."]
-    errors = [*command_line.option_errors(host), command_line.limit_error(host, "doctor")]
-    return [*dict.fromkeys(filter(None, errors))]
 
 
 def is_controller(host: RunHost) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line, preflight
-from plain_host import cluster
+from plain_host import GROUPS, cluster
 
 PLAYBOOKS = Path(__file__).parents[5] / "playbooks"
 
@@ -80,18 +80,61 @@ def test_a_limit_without_the_hosts_of_a_playbook(playbook: str, hosts: list[str]
     assert [*command_line.option_errors(host)] == [*filter(None, [found])]
 
 
+def test_a_playbook_that_reads_the_whole_inventory() -> None:
+    for playbook in ("adopt", "new"):
+        (limit,) = command_line.errors(cluster(ansible_limit="n1")["n1"], playbook)
+        assert limit.startswith(f"--limit: {playbook}.yml reads all hosts of the inventory: leave this option out")
+
+
+def test_options_with_which_nobody_would_be_asked() -> None:
+    assert command_line.errors(cluster()["head"], "doctor") == []
+    (limit,) = command_line.errors(cluster(ansible_limit="n1", ansible_play_hosts_all=["n1"])["n1"], "doctor")
+    assert limit.startswith("--limit: leaves out head, and doctor.yml would do nothing")
+    (wrong,) = command_line.errors(cluster(ansible_limit="head,n7")["head"], "doctor")
+    assert wrong.startswith("--limit: found 'n7', allowed: hosts and groups of the inventory")
+    (group,) = command_line.errors(cluster(groups={**GROUPS, "slurm_controller": []})["head"], "doctor")
+    assert group.startswith("The inventory has no host in the group slurm_controller")
+
+
+def tags_of(playbook: str, **variables: Any) -> list[str]:
+    """The errors in the options of a run of a playbook."""
+    host = cluster(**variables)["head"]
+    host.called = [str(PLAYBOOKS / f"{playbook}.yml")]
+    return [*command_line.option_errors(host)]
+
+
 def test_tags() -> None:
-    assert errors(ansible_run_tags=["compute", "all"], ansible_skip_tags=["validate"]) == []
-    (error,) = errors(ansible_run_tags=["compute", "contrller"])
+    assert tags_of("site", ansible_run_tags=["compute", "all"], ansible_skip_tags=["validate"]) == []
+    (error,) = tags_of("site", ansible_run_tags=["compute", "contrller"])
     assert error.startswith("--tags: found 'contrller', allowed: access, backup, ")
     assert error.endswith("; did you mean 'controller'?")
-    (error,) = errors(ansible_skip_tags=["nosuch"])
+    (error,) = tags_of("site", ansible_skip_tags=["nosuch"])
     assert error.startswith("--skip-tags: found 'nosuch', allowed: ")
     host = cluster(ansible_run_tags=["mine"])["head"]
-    host.called = [str(PLAYBOOKS / "site.yml")]
-    assert len([*command_line.option_errors(host)]) == 1
     host.called = ["/srv/site.yml"]
     assert [*command_line.option_errors(host)] == [], "a play of the site can have it"
+
+
+@pytest.mark.parametrize("playbook", sorted(path.stem for path in PLAYBOOKS.glob("*.yml")))
+def test_tags_of_each_playbook(playbook: str) -> None:
+    """A stage of site.yml in the options of another playbook would skip its plays, and the run would end well."""
+    assert tags_of(playbook, ansible_run_tags=["all"], ansible_skip_tags=["validate"]) == []
+    found = tags_of(playbook, ansible_run_tags=["compute"])
+    whole = f"--tags: found compute, but {playbook}.yml runs as a whole: leave this option out"
+    expected = {"site": [], "validate": ["--tags: found 'compute', allowed: backup, preflight, validate"]}
+    assert found == expected.get(playbook, [whole])
+
+
+def test_every_playbook_reads_its_options_whatever_the_tags() -> None:
+    for path in PLAYBOOKS.glob("*.yml"):
+        plays = yaml.safe_load(path.read_text())
+        checks = [
+            play
+            for play in plays
+            if play.get("ansible.builtin.import_playbook") in ("stages/preflight.yml", "stages/options.yml")
+        ]
+        assert [*checks[0]["tags"]][-1] == "always", path
+        assert checks[0].get("vars", {}).get("__slurm_playbook", path.stem) == path.stem
 
 
 def test_the_tags_are_those_of_the_plays() -> None:

@@ -31,16 +31,6 @@ def sick(name: str, reason: str = "Kill task failed") -> dict[str, Any]:
     return asdict(SlurmNode(name, ("IDLE", "DRAIN"), reason, "slurm", "2026-11-24T10:00:00", name, ("10.0.0.1",)))
 
 
-def test_options_with_which_nobody_would_be_asked() -> None:
-    assert doctor.option_errors(cluster()["head"]) == []
-    (limit,) = doctor.option_errors(cluster(ansible_limit="n1", ansible_play_hosts_all=["n1"])["n1"])
-    assert limit.startswith("--limit: leaves out head, and doctor.yml would do nothing")
-    (wrong,) = doctor.option_errors(cluster(ansible_limit="head,n7")["head"])
-    assert wrong.startswith("--limit: found 'n7', allowed: hosts and groups of the inventory")
-    (group,) = doctor.option_errors(cluster(groups={**GROUPS, "slurm_controller": []})["head"])
-    assert group.startswith("The inventory has no host in the group slurm_controller")
-
-
 def host_facts(**more: Any) -> dict[str, Any]:
     """What slurm_doctor_node_info says of a host."""
     facts = asdict(HostEvidence(addresses=("10.0.0.1",))) | more
