@@ -58,14 +58,14 @@ def is_of_collection(playbook: str) -> bool:
 def tag_errors(host: RunHost, playbooks: Collection[str]) -> Iterator[str]:
     """The errors in --tags and --skip-tags. Ansible skips a play without such a tag, and the run ends well."""
     run, skipped = (host.get(variable) or [] for variable in ("ansible_run_tags", "ansible_skip_tags"))
-    for playbook in playbooks:
-        if playbook not in STAGES and {*run} - {"all"}:
-            yield f"--tags: found {', '.join(run)}, but {playbook}.yml runs as a whole: leave this option out"
-    stages = {tag for playbook in playbooks for tag in STAGES.get(playbook, TAGS)} or {*TAGS}
-    for option, tags, allowed in (("--tags", run, stages), ("--skip-tags", skipped, TAGS)):
+    whole = [playbook for playbook in playbooks if playbook not in STAGES]
+    stages = sorted({tag for playbook in playbooks for tag in STAGES.get(playbook, ())})
+    if whole and {*run} - {"all"}:
+        yield f"--tags: found {', '.join(run)}, but {whole[0]}.yml runs as a whole: leave this option out"
+    for option, tags, allowed in (("--tags", [] if whole else run, stages), ("--skip-tags", skipped, TAGS)):
         for tag in tags:
             if tag not in (*allowed, *OF_ANSIBLE):
-                yield f"{option}: found {tag!r}, allowed: {', '.join(sorted(allowed))}{propose(tag, allowed)}"
+                yield f"{option}: found {tag!r}, allowed: {', '.join(allowed)}{propose(tag, allowed)}"
 
 
 def limit_error(host: RunHost, playbook: str) -> str:
