@@ -123,7 +123,7 @@ def plays(lab: Lab) -> list[str]:
     return play_names(lab)
 
 
-@CASES
+@pytest.mark.parametrize("keys", CASES)
 @pytest.mark.usefixtures("plays")
 def test_a_check_of_bare_hosts(lab: Lab, tmp_path: Path, keys: dict[str, Any]) -> None:
     checked = with_cluster(lab, tmp_path, {**lab.cluster, **keys}, **VARIABLES)

@@ -8,11 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from lab import Lab, with_cluster
 from new_keys import CASES, VARIABLES
 
 
-@CASES
+@pytest.mark.parametrize("keys", CASES)
 def test_a_check_foretells_a_new_key(lab: Lab, tmp_path: Path, keys: dict[str, Any]) -> None:
     run = with_cluster(lab, tmp_path, {**lab.cluster, **keys}, **VARIABLES).playbook("site", "--check", "--diff")
     assert (run.rc, run.failed) == (0, {})
