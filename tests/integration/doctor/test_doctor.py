@@ -431,9 +431,9 @@ def test_safe_repairs_are_shown_and_then_made(lab: Lab, tmp_path: Path) -> None:
             stack.callback(undo, lab, fault)
             make(lab, fault)
         before = states(lab)
-        run, _found = doctor(lab, tmp_path, "--check", "-e", "doctor_repair=true")
+        run, found = doctor(lab, tmp_path, "--check", "-e", "doctor_repair=true")
         assert states(lab) == before
-        assert {*run.changed} == {"doc-ctl", "doc-node1"}
+        assert {*run.changed} == {"doc-ctl", "doc-node1"}, found
         assert "a run without --check does this" in run.output
         assert not lab.host("doc-node1").service("slurmd").is_running
 
