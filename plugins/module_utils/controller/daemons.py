@@ -23,7 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     read,
     value_text,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import SLURMDBD
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import SLURMCTLD, SLURMDBD
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import (
     HEAD,
     JOB_STATE,
@@ -32,6 +32,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.rel
     reads,
     release_of_protocol,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import succession
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     TRAITS,
     JobPlacement,
@@ -195,9 +196,13 @@ class Daemon:
             if time.monotonic() > deadline:
                 reason = self.silence(configuration)
                 raise NotYetError(f"{self.name} does not answer after {timeout} s{reason and f' ({reason})'}")
+            self.seek_control(configuration)
             time.sleep(1)
 
     # Methods that some daemons override.
+
+    def seek_control(self, _configuration: Configuration) -> None:
+        """Let it serve sooner, if it waits for another one that is gone."""
 
     def jobs(self) -> list[JobPlacement]:
         """The jobs that have not ended."""
@@ -376,8 +381,24 @@ class Slurmctld(Daemon):
         host = short_name(socket.gethostname())
         return name != "" and (short_name(name) == host or host not in controllers(configuration))
 
+    def seek_control(self, configuration: Configuration) -> None:
+        # Until a standby listens, five seconds after its start, the command fails, and is given again.
+        hosts = controllers(configuration)
+        here = short_name(socket.gethostname())
+        own = hosts.index(here) if here in hosts else 0
+        if not own:
+            return
+        heartbeat = succession.read_state_file(
+            state_directory(configuration), succession.HEARTBEAT, slurm_user(configuration)
+        )
+        port = _setting(configuration, "slurmctldport", SLURMCTLD).partition("-")[0]
+        addresses = enumerate(_setting(configuration, "slurmctldhost", "").split()[:own])
+        connecting = [place for place, host in addresses if not connection_error(connection_address(host), port, 2)]
+        if succession.may_take_over(own, succession.find_last_index(heartbeat), connecting):
+            run(["scontrol", "takeover", str(own)], seconds=30)
+
     def possible_jobs(self, configuration: Configuration) -> list[JobPlacement]:
-        state = configuration.settings.get(("slurm.conf", "statesavelocation"), ("", "/var/spool"))[1]
+        state = state_directory(configuration)
         if not os.path.exists(os.path.join(state, "job_state")):  # it has never run
             return []
         partitions, nodes = ",".join(configuration.partitions), frozenset(configuration.nodes)
@@ -485,7 +506,7 @@ class Slurmctld(Daemon):
         programs = {reason: keys[key] for key, reasons in FAILED.items() if key in keys for reason in reasons}
         if not programs:
             return []
-        user = configuration.settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
+        user = slurm_user(configuration)
         shown = ask("sinfo", "--noheader", "--Node", "--all", "--format=%N|%T|%H|%u|%E")
         nodes_by_reason: dict[str, list[str]] = {}
         for row in filter(None, dict.fromkeys(shown.split("\n"))):  # a node has a row for each partition
@@ -528,10 +549,30 @@ def placement(row: Sequence[str]) -> JobPlacement:
     return JobPlacement(number, partition, frozenset(expand(nodes)), gres, present, seconds, asked)
 
 
+def _setting(configuration: Configuration, key: str, default: str) -> str:
+    """A parameter of slurm.conf, by its name in small letters."""
+    return configuration.settings.get(("slurm.conf", key), ("", default))[1]
+
+
+def state_directory(configuration: Configuration) -> str:
+    """StateSaveLocation."""
+    return _setting(configuration, "statesavelocation", "/var/spool")
+
+
+def slurm_user(configuration: Configuration) -> str:
+    """The user of slurmctld."""
+    return _setting(configuration, "slurmuser", "root")
+
+
+def connection_address(host: str) -> str:
+    """Where a value of SlurmctldHost, such as `head(10.0.0.1)`, says that its slurmctld listens."""
+    name, _parenthesis, address = host.partition("(")
+    return address.rstrip(")") or name
+
+
 def controllers(configuration: Configuration) -> list[str]:
     """The controllers that files name, in their order, without their domains."""
-    hosts = configuration.settings.get(("slurm.conf", "slurmctldhost"), ("", ""))[1]
-    return [short_name(host) for host in hosts.split()]
+    return [short_name(host) for host in _setting(configuration, "slurmctldhost", "").split()]
 
 
 def takeover(configuration: Configuration) -> int:
@@ -541,7 +582,7 @@ def takeover(configuration: Configuration) -> int:
     """
     if short_name(socket.gethostname()) not in controllers(configuration)[1:]:
         return 0
-    return 2 * int(configuration.settings.get(("slurm.conf", "slurmctldtimeout"), ("", "120"))[1])
+    return 2 * int(_setting(configuration, "slurmctldtimeout", "120"))
 
 
 def those_up(nodes: Nodes) -> set[str]:
