@@ -240,6 +240,15 @@ listed:
   returned: success
   version_added: 0.2.0
   sample: 46e3fd7c5ec1dca2d3d3ec0b4c4a13ec6ddb18c5a5b3ea4a24e2c9d0c9ca2bfe slurm.conf
+serial:
+  description:
+    - With several controllers, the serial number of the files in force and the version of slurmctld. The number rises
+      with each change, and is kept in C(/var/lib/gpucluster-slurm/serial) and in C(StateSaveLocation), so that a
+      controller with a lower one does not start (role C(slurmctld)).
+  type: str
+  returned: success
+  version_added: 0.2.0
+  sample: 7 24.11.5
 remarks:
   description: Settings that Slurm ignores, O(hosts) that have left, and other messages for the administrator.
   type: list
@@ -278,6 +287,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import
     file_validation,
     kept_files,
     removed_hosts,
+    succession,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     Step,
@@ -292,8 +302,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     ConfigError,
     Daemon,
     NotYetError,
+    controllers,
+    slurm_user,
+    state_directory,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import enter
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import StateDirectoryError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, from_base64, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
@@ -454,6 +469,42 @@ def plan_change(module: AnsibleModule, daemon: Daemon) -> Plan:
     return Plan(wanted, present, files, new, version, at_start, planned_steps)
 
 
+# -- the serial number of the files of several controllers ------------------------------------------------------------
+
+
+def write_serial(module: AnsibleModule, configuration: Configuration, version: str, *, changes: bool) -> str:
+    """Write the serial number of the files into this controller's record, with which its slurmctld may start.
+
+    Part of the files is changed on the other controllers by the role that changes it. Returns the record; empty with
+    one controller.
+    """
+    if len(controllers(configuration)) < 2:
+        return ""
+    shared = succession.read_state_file(
+        state_directory(configuration), succession.SHARED_SERIAL, slurm_user(configuration)
+    )
+    counts = changes and not module.params["partial"]
+    record = succession.next_record(
+        text(succession.SERIAL) or "", shared.decode(errors="replace"), version, changes=counts
+    )
+    write([File(succession.SERIAL, record.encode())], module.check_mode)
+    return record
+
+
+def share_serial(configuration: Configuration, record: str) -> list[str]:
+    """Let no controller start any more that has a lower number, once the files are in force. Returns messages."""
+    directory = state_directory(configuration)
+    try:
+        if record:
+            succession.write_state_file(directory, succession.SHARED_SERIAL, slurm_user(configuration), record)
+    except StateDirectoryError as error:
+        return [
+            f"The serial number of the files was not written into {directory}, so a controller that was away could "
+            f"start with older ones: {error}"
+        ]
+    return []
+
+
 # -- apply, verify, roll back ----------------------------------------------------------------------------------------
 
 
@@ -560,6 +611,7 @@ def describe_plan(plan: Sequence[Step], texts: Mapping[str, str], changed: bool)
             name: b64encode(content_of(text)).decode() for name, text in texts.items() if name not in plain
         },
         "listed": kept_files.list_files(texts),
+        "serial": "",
         "absent": [name for name in parameters.SITE_FILES if name not in texts],
     }
 
@@ -624,27 +676,33 @@ def configure(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
     """Put the wanted files in force, or predict it in check mode. Returns the result of the module."""
     plan = plan_change(module, daemon)
     result, present = predict(plan), plan.present
-    if present.texts == plan.wanted.texts and not any(file.differs for file in plan.files):  # but perhaps an owner
-        if not module.check_mode:
-            write(plan.files)
-            kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
-            if daemon.only_one and daemon.active():  # it was started a moment ago
-                daemon.wait(plan.new)
-            add_unproven(result, plan)
+    same = present.texts == plan.wanted.texts and not any(file.differs for file in plan.files)  # but perhaps an owner
+    result["remarks"] = [] if same else check_plan(module, daemon, plan)
+    result["serial"] = write_serial(module, plan.new, plan.version, changes=not same)
+    # The daemons have read files of the same meaning.
+    taken_over = not same and present.foreign and not plan.steps and daemon.active()
+    action = "" if same or taken_over else choose_action(daemon, present.configuration, plan.steps)
+    result["actions"] = [action] if action else []
+    if module.check_mode:
         return result
-    result["remarks"] = check_plan(module, daemon, plan)
-    if present.foreign and not plan.steps and daemon.active():  # the daemons have read files of the same meaning
-        if not module.check_mode:
-            kept_files.keep_found(present.directory)
-            write(plan.files)
-            kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
-        return result
-    action = choose_action(daemon, present.configuration, plan.steps)
-    result["actions"] = [action]
-    if not module.check_mode:
+    if action:
         result["remarks"] += put_in_force(daemon, plan, action)
+    else:
+        keep_as_good(daemon, plan, taken_over=taken_over)
+    result["remarks"] += share_serial(plan.new, result["serial"])
+    if not taken_over:
         add_unproven(result, plan)
     return result
+
+
+def keep_as_good(daemon: Daemon, plan: Plan, *, taken_over: bool) -> None:
+    """Keep the files as those in force that the daemon has read already, and wait for one that was just started."""
+    if taken_over:
+        kept_files.keep_found(plan.present.directory)
+    write(plan.files)
+    kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
+    if daemon.only_one and daemon.active():
+        daemon.wait(plan.new)
 
 
 def confirm_or_restore(module: AnsibleModule, daemon: Daemon, state: str) -> ConfigResult:
@@ -660,6 +718,7 @@ def confirm_or_restore(module: AnsibleModule, daemon: Daemon, state: str) -> Con
     plan = steps(changes(old, new), [], version, new)
     result = describe_plan(plan, texts, bool(plan))
     result["read_at_start"], result["unproven"] = at_start, []
+    result["serial"] = write_serial(module, new, version, changes=bool(previous and plan))
     if previous and not module.check_mode:
         if plan:
             result["actions"] = [action := choose_action(daemon, old, plan)]
@@ -669,6 +728,8 @@ def confirm_or_restore(module: AnsibleModule, daemon: Daemon, state: str) -> Con
             daemon.wait(new)
             kept_files.keep_good_files(texts, at_start)
         kept_files.remove_previous_files()
+    if not module.check_mode:
+        result["remarks"] = share_serial(new, result["serial"])
     return result
 
 

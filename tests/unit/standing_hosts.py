@@ -136,6 +136,7 @@ def honest(name: str) -> dict[str, Any]:
             "in_force": {"slurm.conf": "ClusterName=x\n"},
             "in_force_bytes": {},
             "listed": "",
+            "serial": "",
             "absent": [],
             "remarks": [],
             "diff": [],

@@ -73,7 +73,8 @@ def next_record(own: str, shared: str, version: str, *, changes: bool) -> str:
     """
     latest = max(own, shared, key=serial_of).strip()
     number = serial_of(latest)
-    return f"{number + 1} {version}\n" if changes or latest != f"{number} {version}" or not number else f"{latest}\n"
+    same = number > 0 and latest == f"{number} {version}" and not changes
+    return latest if same else f"{number + 1} {version}"
 
 
 # -- StateSaveLocation, as the user of slurmctld ---------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import mail, slurm_files, state_directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     serves,
@@ -168,6 +169,7 @@ def standby_files(host: RunHost) -> list[dict[str, Any]]:
         *(entry | kept for entry in in_force(known, f"{KEPT_DIR}/good")),
         {"path": KEPT_SLURMD, "loaded": False, "content": known["read_at_start"]},
         {"path": KEPT_LIST, "loaded": False, "content": known["listed"]},
+        {"path": SERIAL, "loaded": False, "content": known["serial"]},
     ]
 
 

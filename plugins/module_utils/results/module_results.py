@@ -153,6 +153,7 @@ class ConfigResult(ConfigSometimes):
     in_force: Annotated[dict[FileName, Text], Most(64)]
     in_force_bytes: Annotated[dict[FileName, Text], Most(64)]
     listed: Text
+    serial: Annotated[str, Pattern(r"([0-9]+ [0-9A-Za-z.~+-]+)?")]
     absent: Annotated[list[FileName], Most(64)]
     remarks: Lines
 

@@ -689,6 +689,63 @@ def test_the_previous_files_return_without_those_that_were_added(tmp_path: Path,
     assert names_in(tmp_path / "etc") == names_in(tmp_path / "kept/good") == ["mpi.conf", "slurm.conf"]
 
 
+TWO = f"SlurmctldHost=a\nSlurmctldHost=b\nSlurmUser={getpass.getuser()}\n{NODE_LINES}"
+
+
+def test_the_files_of_several_controllers_have_a_serial_number(
+    tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that was away knows by it that its files are older. One controller has none."""
+    own, shared = tmp_path / "kept/serial", tmp_path / "gpucluster-slurm-serial"
+    monkeypatch.setattr(slurm_config.succession, "SERIAL", str(own))
+    assert apply_conf(NODE_LINES)["serial"] == ""
+    two = f"StateSaveLocation={tmp_path}\n{TWO}"
+    assert apply_conf(two)["serial"] == own.read_text() == shared.read_text() == "1 24.11.5"
+    assert apply_conf(two)["serial"] == "1 24.11.5"
+    shared.write_text("5 24.11.5")  # the other controller was changed, and is lost
+    assert apply_conf(f"KillWait=9\n{two}")["serial"] == own.read_text() == shared.read_text() == "6 24.11.5"
+    # The other controllers have the rest of the files, and get this part by the role that changes it.
+    part = {"files": {"plugstack.conf": "optional a.so\n"}, "partial": True}
+    assert apply_conf(None, **part)["serial"] == "6 24.11.5"
+    assert apply_conf(None, "proven")["serial"] == "6 24.11.5"
+    # Files that are taken back are a change as well.
+    assert apply_conf(f"SlurmdPort=22\n{two}")["serial"] == "7 24.11.5"
+    assert apply_conf(None, "former")["serial"] == own.read_text() == shared.read_text() == "8 24.11.5"
+
+
+def test_a_controller_starts_with_the_highest_serial_number(
+    tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its unit compares the numbers. The others keep theirs until the change holds: they have the files before it."""
+    own, shared = tmp_path / "kept/serial", tmp_path / "gpucluster-slurm-serial"
+    monkeypatch.setattr(slurm_config.succession, "SERIAL", str(own))
+    two = f"StateSaveLocation={tmp_path}\n{TWO}"
+    apply_conf(two)
+    shared.write_text("5 24.11.5")
+    seen = []
+
+    def refuse(_self: Any, action: str, _configuration: Any) -> None:
+        seen.append((action, own.read_text()))
+        raise ConfigError("it does not start")
+
+    monkeypatch.setattr(Running, "act", refuse, raising=False)
+    with pytest.raises(ConfigError):
+        apply_conf(f"KillWait=9\n{two}")
+    assert seen[0][1] == "6 24.11.5"
+    assert shared.read_text() == "5 24.11.5"
+
+
+def test_a_serial_number_that_cannot_be_shared_is_a_warning(
+    tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_config.succession, "SERIAL", str(tmp_path / "kept/serial"))
+    result = apply_conf(f"StateSaveLocation={tmp_path}/missing\n{TWO}")
+    assert result["remarks"][-1] == (
+        f"The serial number of the files was not written into {tmp_path}/missing, so a controller that was away could "
+        f"start with older ones: [Errno 2] No such file or directory: '{tmp_path}/missing/gpucluster-slurm-serial.new'"
+    )
+
+
 def test_files_that_this_release_does_not_read_are_refused(apply_conf: Any) -> None:
     with pytest.raises(ConfigError, match=r"topology.yaml: Slurm 24.11 does not have it, 25.05 and later do"):
         apply_conf(BEFORE, others={"topology.yaml": "- topology: a\n"})

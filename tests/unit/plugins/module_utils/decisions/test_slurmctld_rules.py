@@ -27,6 +27,7 @@ IN_FORCE = {
     "absent": ["topology.conf"],
     "read_at_start": "values",
     "listed": "list",
+    "serial": "7 24.11.5",
     "actions": [],
 }
 
@@ -70,6 +71,7 @@ def test_a_controller_that_does_not_serve_gets_the_files_in_force() -> None:
     kept = files["/var/lib/gpucluster-slurm/good/slurm.conf"]
     assert (kept["mode"], kept["loaded"]) == ("0600", False)
     assert files["/var/lib/gpucluster-slurm/files"]["content"] == "list"
+    assert files["/var/lib/gpucluster-slurm/serial"]["content"] == "7 24.11.5"
     assert state_directory.UNIT in files
     assert slurmctld.service(hosts["n1"]).absent[0] == "/etc/slurm/topology.conf"
     assert "/etc/slurm/slurm.conf" not in paths(hosts["head"])
