@@ -94,7 +94,7 @@ def read_state_file(directory: str, name: str, user: str) -> bytes:
 
 
 def write_state_file(directory: str, name: str, user: str, text: str) -> None:
-    """Replace a small file of StateSaveLocation, which the user root of each controller can read.
+    """Replace a small file of StateSaveLocation, which everybody can read: a server of NFS may take root for nobody.
 
     Raises:
         StateDirectoryError: the user cannot write it.
@@ -102,7 +102,9 @@ def write_state_file(directory: str, name: str, user: str, text: str) -> None:
     place, content = os.path.join(directory, name), text.encode()
 
     def write() -> dict[str, Any]:
-        descriptor = os.open(f"{place}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+        with suppress(FileNotFoundError):  # one that a killed run has left
+            os.unlink(f"{place}.new")
+        descriptor = os.open(f"{place}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             os.fchmod(descriptor, 0o644)
             os.write(descriptor, content)
@@ -116,7 +118,7 @@ def write_state_file(directory: str, name: str, user: str, text: str) -> None:
 
 
 def _run_as(user: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The result of `work` with the rights of SlurmUser: a server of NFS may take root for nobody."""
+    """The result of `work` with the rights of SlurmUser."""
     try:
         number = int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
     except KeyError:
