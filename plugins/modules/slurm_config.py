@@ -41,9 +41,11 @@ options:
       - V(present) puts O(files) in force.
       - V(proven) keeps the files in force, after slurmd has started with them on nodes.
       - V(former) restores the files that were in force before the RV(unproven) change, because slurmd has not.
-      - V(proven) and V(former) need O(daemon=slurmctld), and no O(files).
+      - V(serving) waits until one of several controllers serves, after slurmctld was started on this one. If it served
+        last and none before it is there, it takes over at once.
+      - V(proven), V(former) and V(serving) need O(daemon=slurmctld), and no O(files).
     type: str
-    choices: [present, proven, former]
+    choices: [present, proven, former, serving]
     default: present
     version_added: 0.2.0
   daemon:
@@ -266,6 +268,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import serving
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     KEY_VALUE,
@@ -706,9 +709,11 @@ def keep_as_good(daemon: Daemon, plan: Plan, *, taken_over: bool) -> None:
 
 
 def confirm_or_restore(module: AnsibleModule, daemon: Daemon, state: str) -> ConfigResult:
-    """Confirm the files in force, or restore the previous ones. Returns the result of the module."""
+    """Confirm the files in force, restore the previous ones, or wait for them. Returns the result of the module."""
     if daemon.name != "slurmctld":
         raise ConfigError(f"state: found {state!r}, allowed with daemon={daemon.name}: 'present'")
+    if state == "serving":
+        return wait_for_controller(daemon)
     version = daemon.version()
     previous = kept_files.read_previous_files()[0]
     in_force = kept_files.read_texts(kept_files.GOOD, kept_files.read_recorded_names())
@@ -731,6 +736,15 @@ def confirm_or_restore(module: AnsibleModule, daemon: Daemon, state: str) -> Con
     if not module.check_mode:
         result["remarks"] = share_serial(new, result["serial"])
     return result
+
+
+def wait_for_controller(daemon: Daemon) -> ConfigResult:
+    """Wait until one of several controllers serves. Returns the result of the module."""
+    texts = kept_files.read_texts(kept_files.GOOD, kept_files.read_recorded_names())
+    configuration = read(texts)
+    daemon.wait_until(configuration, lambda: bool(serving()))
+    at_start = read_at_start(configuration, "slurmd", daemon.version())
+    return {**describe_plan([], texts, False), "read_at_start": at_start, "unproven": []}
 
 
 def check_for_release(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
@@ -809,7 +823,7 @@ def change_configuration(module: AnsibleModule) -> ConfigResult:
 ARGUMENTS = {
     "daemon": {"type": "str", "choices": ["slurmctld", "slurmdbd"], "default": "slurmctld"},
     "directory": {"type": "path", "default": "/etc/slurm"},
-    "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
+    "state": {"type": "str", "choices": ["present", "proven", "former", "serving"], "default": "present"},
     "files": {"type": "dict"},
     "partial": {"type": "bool", "default": False},
     "unpacked": {"type": "path"},

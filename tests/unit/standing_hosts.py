@@ -126,7 +126,7 @@ def honest(name: str) -> dict[str, Any]:
         },
         "slurm_service": {"files": [], "actions": [], "reason": "", "proof": "MUNGE:AwQFAAA=:", "diff": []},
         "slurm_files": {"files": [], "diff": []},
-        "slurm_run": {"other": {}},
+        "slurm_run": {"other": {}, "controllers": {}},
         "slurm_config": {
             "plan": [],
             "table": [],

@@ -10,7 +10,7 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -188,9 +188,13 @@ class Daemon:
 
     def wait(self, configuration: Configuration) -> None:
         """Wait until it answers. Raises ConfigError if it has ended, NotYetError if it does not in time."""
+        self.wait_until(configuration, lambda: self.answers(configuration))
+
+    def wait_until(self, configuration: Configuration, answers: Callable[[], bool]) -> None:
+        """Wait for another condition than that it serves itself. Raises as `wait`."""
         timeout = self.timeout + takeover(configuration)
         deadline = time.monotonic() + timeout
-        while not self.answers(configuration):
+        while not answers():
             if not self.active():
                 raise ConfigError(f"{self.name} ended after its start. The end of its log:\n{self.read_log_end()}")
             if time.monotonic() > deadline:

@@ -234,6 +234,12 @@ def digest(options: Iterable[Any]) -> str:
     return hashlib.sha256(json.dumps([*options]).encode()).hexdigest()
 
 
+def waits_for_control(host: RunHost) -> bool:
+    """Whether this host may have to take over: slurm_service has started one of several controllers."""
+    actions = (host.get("__slurmctld_service") or {}).get("actions") or []
+    return state_directory.is_shared(host) and bool({"start", "restart"} & {*actions})
+
+
 def report(host: RunHost) -> list[str]:
     """Lines about the change of the configuration; empty if there is nothing to say."""
     done = host.get("__slurmctld_config") or {}
@@ -270,3 +276,19 @@ def nodes_to_restore(host: RunHost) -> list[str]:
     """The nodes that need their previous settings: after a failure all first nodes."""
     done = first_nodes_result(host)
     return done.nodes if done.failed else []
+
+
+def serving_line(host: RunHost) -> str:
+    """Which of several controllers serves at the end of the run; empty for a cluster with one."""
+    states: dict[str, str] = (host.get("__slurm_run_ended") or {}).get("controllers") or {}
+    if not states:
+        return ""
+    named = {state: fold([name for name in states if states[name] == state]) for state in states.values()}
+    first, serves, silent = next(iter(states)), named.get("serves", ""), named.get("does not answer", "")
+    if not serves:
+        return f"No controller serves: run gpucluster.slurm.doctor. slurmctld does not answer on {silent or 'none'}."
+    place = "" if serves == first else f" in place of {first}"
+    standbys = f"; {named['stands by']} stands by" if "stands by" in named else ""
+    away = f"; slurmctld does not answer on {silent}" if silent else ""
+    back = f". Run gpucluster.slurm.site when {first} can be reached: it then takes control back" if place else ""
+    return f"The controller {serves} serves{place}{standbys}{away}{back}."

@@ -348,6 +348,7 @@ class RunResult(Result):
     """The result of slurm_run."""
 
     other: Run | Empty
+    controllers: Annotated[dict[HostName, Annotated[str, Pattern("[a-z ]+")]], Most(64)]
 
 
 class ServiceResult(ShownResult):

@@ -735,6 +735,21 @@ def test_a_controller_starts_with_the_highest_serial_number(
     assert shared.read_text() == "5 24.11.5"
 
 
+def test_a_controller_that_was_started_waits_until_one_serves(apply_conf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["", "", "b"])
+    monkeypatch.setattr(slurm_config, "serving", lambda: next(answers))
+
+    def wait_until(_self: Any, configuration: Configuration, answered: Any) -> None:
+        assert configuration.settings["slurm.conf", "slurmctldhost"][1] == "a b"
+        while not answered():
+            pass
+
+    monkeypatch.setattr(Running, "wait_until", wait_until, raising=False)
+    apply_conf(TWO)
+    assert not apply_conf(None, "serving")["changed"]
+    assert next(answers, None) is None
+
+
 def test_a_serial_number_that_cannot_be_shared_is_a_warning(
     tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,14 @@ def test_without_files_in_force_slurmctld_stays_as_it_is() -> None:
     assert slurmctld.can_run(hosts["n1"])
 
 
+def test_a_controller_that_was_started_may_have_to_take_over() -> None:
+    host = two()["n1"]
+    assert not slurmctld.waits_for_control(host)
+    assert not slurmctld.waits_for_control(host.set(__slurmctld_service={"actions": ["reload"]}))
+    assert slurmctld.waits_for_control(host.set(__slurmctld_service={"actions": ["enable", "start"]}))
+    assert not slurmctld.waits_for_control(cluster(__slurmctld_service={"actions": ["start"]})["head"])
+
+
 def test_check_mode_does_not_show_a_service_that_slurm_config_starts() -> None:
     hosts = two(ansible_check_mode=True)
     hosts["head"].set(__slurmctld_config={**IN_FORCE, "actions": ["start"]})
@@ -247,3 +255,28 @@ def test_nodes_without_own_files_need_no_comparison() -> None:
     assert not node_files.are_in_play(hosts["n1"])
     hosts["n2"].set(__slurmctld_own={"msg": "no answer"})
     assert node_files.are_in_play(hosts["n1"])
+
+
+@pytest.mark.parametrize(
+    ("states", "line"),
+    [
+        ({}, ""),
+        ({"head": "serves", "n1": "stands by"}, "The controller head serves; n1 stands by."),
+        (
+            {"head": "serves", "n1": "does not answer"},
+            "The controller head serves; slurmctld does not answer on n1.",
+        ),
+        (
+            {"head": "does not answer", "n1": "serves", "n2": "stands by"},
+            "The controller n1 serves in place of head; n2 stands by; slurmctld does not answer on head. Run "
+            "gpucluster.slurm.site when head can be reached: it then takes control back.",
+        ),
+        (
+            {"head": "does not answer", "n1": "stands by"},
+            "No controller serves: run gpucluster.slurm.doctor. slurmctld does not answer on head.",
+        ),
+    ],
+)
+def test_the_last_lines_of_a_run_say_which_controller_serves(states: dict[str, str], line: str) -> None:
+    assert slurmctld.serving_line(two(__slurm_run_ended={"controllers": states})["n1"]) == line
+    assert slurmctld.serving_line(two()["n1"]) == ""
