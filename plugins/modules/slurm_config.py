@@ -43,9 +43,11 @@ options:
       - V(former) restores the files that were in force before the RV(unproven) change, because slurmd has not.
       - V(serving) waits until one of several controllers serves, after slurmctld was started on this one. If it served
         last and none before it is there, it takes over at once.
-      - V(proven), V(former) and V(serving) need O(daemon=slurmctld), and no O(files).
+      - V(found) keeps the files of another origin that a standby controller has, in C(/var/lib/gpucluster-slurm/found),
+        before it gets those of the serving one.
+      - V(proven), V(former), V(serving) and V(found) need O(daemon=slurmctld), and no O(files).
     type: str
-    choices: [present, proven, former, serving]
+    choices: [present, proven, former, serving, found]
     default: present
     version_added: 0.2.0
   daemon:
@@ -321,6 +323,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import ConfigResult
+
+MANAGED = "Managed by gpucluster.slurm"
+"""In the first line of files that this collection has written."""
 
 # -- plan ------------------------------------------------------------------------------------------------------------
 
@@ -714,6 +719,12 @@ def confirm_or_restore(module: AnsibleModule, daemon: Daemon, state: str) -> Con
         raise ConfigError(f"state: found {state!r}, allowed with daemon={daemon.name}: 'present'")
     if state == "serving":
         return wait_for_controller(daemon)
+    if state == "found":
+        conf = text(os.path.join(module.params["directory"], daemon.conf))
+        own = os.path.exists(kept_files.FILES) or MANAGED in (conf or MANAGED)
+        if not own and not module.check_mode:
+            kept_files.keep_found(module.params["directory"])
+        return describe_plan([], {}, False)
     version = daemon.version()
     previous = kept_files.read_previous_files()[0]
     in_force = kept_files.read_texts(kept_files.GOOD, kept_files.read_recorded_names())
@@ -823,7 +834,7 @@ def change_configuration(module: AnsibleModule) -> ConfigResult:
 ARGUMENTS = {
     "daemon": {"type": "str", "choices": ["slurmctld", "slurmdbd"], "default": "slurmctld"},
     "directory": {"type": "path", "default": "/etc/slurm"},
-    "state": {"type": "str", "choices": ["present", "proven", "former", "serving"], "default": "present"},
+    "state": {"type": "str", "choices": ["present", "proven", "former", "serving", "found"], "default": "present"},
     "files": {"type": "dict"},
     "partial": {"type": "bool", "default": False},
     "unpacked": {"type": "path"},

@@ -157,6 +157,11 @@ def absent_configuration(host: RunHost) -> list[str]:
     return [] if serves(host) else [f"{CONF_DIR}/{name}" for name in result(host).get("absent") or []]
 
 
+def keeps_found_files(host: RunHost) -> bool:
+    """Whether a controller that does not serve may have files of another origin: it has got none of the cluster yet."""
+    return not serves(host) and KEPT_CONF not in host.facts["files"]
+
+
 def standby_files(host: RunHost) -> list[dict[str, Any]]:
     """The files in force for a controller that does not serve.
 

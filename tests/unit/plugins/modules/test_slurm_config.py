@@ -591,6 +591,24 @@ def test_the_same_settings_written_otherwise_are_only_written(tmp_path: Path, ap
     assert (again["changed"], again["actions"]) == (False, [])
 
 
+@pytest.mark.parametrize(
+    ("conf", "kept"), [("ClusterName=x\n", True), ("# Managed by gpucluster.slurm: changes\n", False), ("", False)]
+)
+def test_a_standby_keeps_the_files_that_it_had_before(tmp_path: Path, apply_conf: Any, conf: str, kept: bool) -> None:
+    """Those of another origin: the serving controller keeps its own when the first files are put in force."""
+    if conf:
+        (tmp_path / "etc/slurm.conf").write_text(conf)
+    assert not apply_conf(None, "found")["changed"]
+    assert (tmp_path / "kept/found/slurm.conf").exists() is kept
+
+
+def test_a_standby_with_files_of_the_cluster_keeps_none(tmp_path: Path, apply_conf: Any) -> None:
+    apply_conf(BEFORE)
+    (tmp_path / "etc/slurm.conf").write_text("ClusterName=y\n")
+    apply_conf(None, "found")
+    assert not (tmp_path / "kept/found").exists()
+
+
 def test_what_means_something_else_is_planned(tmp_path: Path, apply_conf: Any) -> None:
     (tmp_path / "etc/slurm.conf").write_text("ClusterName=x\nInclude nodes.conf\nKillWait=30\n")
     (tmp_path / "etc/nodes.conf").write_text("NodeName=n1 CPUs=2\n")

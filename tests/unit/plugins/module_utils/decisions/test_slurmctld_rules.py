@@ -15,7 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     slurmctld,
     state_directory,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MAIL_PROGRAM
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF, MAIL_PROGRAM
 from plain_host import GROUPS, PlainHost, cluster
 
 SECRETS = "/cluster/secrets/x"
@@ -75,6 +75,13 @@ def test_a_controller_that_does_not_serve_gets_the_files_in_force() -> None:
     assert state_directory.UNIT in files
     assert slurmctld.service(hosts["n1"]).absent[0] == "/etc/slurm/topology.conf"
     assert "/etc/slurm/slurm.conf" not in paths(hosts["head"])
+
+
+def test_a_standby_of_another_origin_keeps_its_files_once() -> None:
+    hosts = two()
+    assert slurmctld.keeps_found_files(hosts["n1"])
+    assert not slurmctld.keeps_found_files(hosts["head"])
+    assert not slurmctld.keeps_found_files(hosts["n1"].say(files={KEPT_CONF: "0" * 64}))
 
 
 def test_without_files_in_force_slurmctld_stays_as_it_is() -> None:
