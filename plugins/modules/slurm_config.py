@@ -253,6 +253,13 @@ serial:
   returned: success
   version_added: 0.2.0
   sample: 7 24.11.5
+kept_hosts:
+  description: O(hosts), and those that have left and are not in O(cleaned_hosts), as the module keeps them.
+  type: list
+  elements: str
+  returned: success
+  version_added: 0.2.0
+  sample: [head, node01]
 remarks:
   description: Settings that Slurm ignores, O(hosts) that have left, and other messages for the administrator.
   type: list
@@ -620,6 +627,7 @@ def describe_plan(plan: Sequence[Step], texts: Mapping[str, str], changed: bool)
         },
         "listed": kept_files.list_files(texts),
         "serial": "",
+        "kept_hosts": [],
         "absent": [name for name in parameters.SITE_FILES if name not in texts],
     }
 
@@ -821,6 +829,7 @@ def change_configuration(module: AnsibleModule) -> ConfigResult:
         return confirm_or_restore(module, daemon, state)
     names, gone = find_known_hosts(module)
     result = configure(module, daemon)
+    result["kept_hosts"] = names
     left = [name for name in gone if name not in expand(module.params["leaving"])]
     answering = removed_hosts.find_answering(left, read_addresses(module)) if left else {}
     result["remarks"] += removed_hosts.describe_removed(left, answering)

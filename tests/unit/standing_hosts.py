@@ -137,6 +137,7 @@ def honest(name: str) -> dict[str, Any]:
             "in_force_bytes": {},
             "listed": "",
             "serial": "",
+            "kept_hosts": [],
             "absent": [],
             "remarks": [],
             "diff": [],

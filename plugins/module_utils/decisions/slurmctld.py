@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import mail, slurm_files, state_directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    is_controller,
     serves,
     serving_controller,
     source,
@@ -23,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
     CONF_DIR,
     KEPT_CONF,
     KEPT_DIR,
+    KEPT_HOSTS,
     KEPT_LIST,
     KEPT_SLURMD,
     LOG_DIR,
@@ -169,12 +171,15 @@ def standby_files(host: RunHost) -> list[dict[str, Any]]:
     """
     known = result(host)
     kept = {"mode": "0600", "loaded": False}
+    hosts = "".join(f"{name}\n" for name in known["kept_hosts"])
     return [
         *in_force(known, CONF_DIR),
         *(entry | kept for entry in in_force(known, f"{KEPT_DIR}/good")),
         {"path": KEPT_SLURMD, "loaded": False, "content": known["read_at_start"]},
         {"path": KEPT_LIST, "loaded": False, "content": known["listed"]},
         {"path": SERIAL, "loaded": False, "content": known["serial"]},
+        # Those that have left the cluster and are not clean are named also after a takeover.
+        *([{"path": KEPT_HOSTS, "loaded": False, "content": hosts}] if hosts else []),
     ]
 
 
@@ -243,6 +248,21 @@ def waits_for_control(host: RunHost) -> bool:
     """Whether this host may have to take over: slurm_service has started one of several controllers."""
     actions = (host.get("__slurmctld_service") or {}).get("actions") or []
     return state_directory.is_shared(host) and bool({"start", "restart"} & {*actions})
+
+
+def was_controller(host: RunHost) -> bool:
+    """Whether slurmctld of this collection runs here, and the host is no controller any more: it could take over."""
+    clusters = host.facts["clusters"]
+    runs = any(found["by"] == "slurmctld" for found in clusters["found"])
+    return runs and "slurmctld" not in clusters["daemons"] and not is_controller(host)
+
+
+def stopped_files(host: RunHost) -> list[str]:
+    """What such a host loses with its slurmctld: the unit's settings and the files that were in force."""
+    return [
+        "/etc/systemd/system/slurmctld.service.d/gpucluster-*",
+        *(f"{CONF_DIR}/{name}" for name in slurm_files.files(host)),
+    ]
 
 
 def report(host: RunHost) -> list[str]:

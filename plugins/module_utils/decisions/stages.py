@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preparation, storage
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preparation, slurmctld, storage
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     backup_hosts,
     is_controller,
@@ -144,6 +144,7 @@ STAGES: Mapping[str, Callable[[RunHost], bool]] = {
     "firewall": lambda host: host.facts["ufw"] is not None,
     "firewall_rules": needs_firewall_rules,
     "shared_state": needs_shared_state,
+    "stopped_controller": slurmctld.was_controller,
 }
 """By the name of the group: slurm_needs_NAME."""
 

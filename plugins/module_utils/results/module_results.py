@@ -154,6 +154,7 @@ class ConfigResult(ConfigSometimes):
     in_force_bytes: Annotated[dict[FileName, Text], Most(64)]
     listed: Text
     serial: Annotated[str, Pattern(r"([0-9]+ [0-9A-Za-z.~+-]+)?")]
+    kept_hosts: Annotated[list[HostName], Most(2 * MOST_HOSTS)]
     absent: Annotated[list[FileName], Most(64)]
     remarks: Lines
 

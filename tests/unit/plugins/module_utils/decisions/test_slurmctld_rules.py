@@ -28,6 +28,7 @@ IN_FORCE = {
     "read_at_start": "values",
     "listed": "list",
     "serial": "7 24.11.5",
+    "kept_hosts": ["head", "n1", "gone"],
     "actions": [],
 }
 
@@ -72,6 +73,7 @@ def test_a_controller_that_does_not_serve_gets_the_files_in_force() -> None:
     assert (kept["mode"], kept["loaded"]) == ("0600", False)
     assert files["/var/lib/gpucluster-slurm/files"]["content"] == "list"
     assert files["/var/lib/gpucluster-slurm/serial"]["content"] == "7 24.11.5"
+    assert files["/var/lib/gpucluster-slurm/hosts"]["content"] == "head\nn1\ngone\n"
     assert state_directory.UNIT in files
     assert slurmctld.service(hosts["n1"]).absent[0] == "/etc/slurm/topology.conf"
     assert "/etc/slurm/slurm.conf" not in paths(hosts["head"])
@@ -90,6 +92,22 @@ def test_without_files_in_force_slurmctld_stays_as_it_is() -> None:
     assert not slurmctld.can_run(hosts["n1"])
     hosts["head"].set(__slurmctld_config=IN_FORCE)
     assert slurmctld.can_run(hosts["n1"])
+
+
+def test_a_host_that_is_no_controller_any_more_loses_its_slurmctld() -> None:
+    """It could take over. One that this collection has not installed is for a person."""
+    own = {"name": "x", "file": "/etc/slurm/slurm.conf", "by": "slurmctld"}
+    hosts = cluster()
+    assert not slurmctld.was_controller(hosts["login"])
+    hosts["login"].say(clusters={"found": [own], "daemons": []})
+    assert slurmctld.was_controller(hosts["login"])
+    unit, *files = slurmctld.stopped_files(hosts["login"])
+    assert unit == "/etc/systemd/system/slurmctld.service.d/gpucluster-*"
+    assert "/etc/slurm/slurm.conf" in files
+    assert "/etc/slurm/slurmdbd.conf" not in files
+    assert not slurmctld.was_controller(hosts["login"].set(slurm_controllers=["head", "login"]))
+    hosts["login"].set(slurm_controllers=["head"]).say(clusters={"found": [own], "daemons": ["slurmctld"]})
+    assert not slurmctld.was_controller(hosts["login"])
 
 
 def test_a_controller_that_was_started_may_have_to_take_over() -> None:
