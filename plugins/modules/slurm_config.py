@@ -761,6 +761,7 @@ def wait_for_controller(daemon: Daemon) -> ConfigResult:
     """Wait until one of several controllers serves. Returns the result of the module."""
     texts = kept_files.read_texts(kept_files.GOOD, kept_files.read_recorded_names())
     configuration = read(texts)
+    daemon.seek_control(configuration)
     daemon.wait_until(configuration, lambda: bool(serving()))
     at_start = read_at_start(configuration, "slurmd", daemon.version())
     return {**describe_plan([], texts, False), "read_at_start": at_start, "unproven": []}

@@ -63,6 +63,9 @@ LOST = re.compile(r"down|unknown|inval|fail|.*\*$")
 # (validate_node_specs in src/slurmctld/node_mgr.c).
 REFUSED = re.compile(r"Low (CPUs|RealMemory|TmpDisk|socket)|gres/")
 
+SEEKING = 40
+"""Seconds in which a standby that is told to take over serves."""
+
 DATABASE = {
     "accountingstoragebackuphost",
     "accountingstoragehost",
@@ -172,6 +175,7 @@ class Daemon:
         """
         self._act(action)
         if action != "reconfigure" and self.reconfigures:
+            self.seek_control(configuration)
             self.wait(configuration)
             self._act("reconfigure")  # which hands the files to the other hosts
 
@@ -200,13 +204,12 @@ class Daemon:
             if time.monotonic() > deadline:
                 reason = self.silence(configuration)
                 raise NotYetError(f"{self.name} does not answer after {timeout} s{reason and f' ({reason})'}")
-            self.seek_control(configuration)
             time.sleep(1)
 
     # Methods that some daemons override.
 
     def seek_control(self, _configuration: Configuration) -> None:
-        """Let it serve sooner, if it waits for another one that is gone."""
+        """Let it serve sooner after its start, if it waits for another one that is gone."""
 
     def jobs(self) -> list[JobPlacement]:
         """The jobs that have not ended."""
@@ -386,20 +389,24 @@ class Slurmctld(Daemon):
         return name != "" and (short_name(name) == host or host not in controllers(configuration))
 
     def seek_control(self, configuration: Configuration) -> None:
-        # Until a standby listens, five seconds after its start, the command fails, and is given again.
-        hosts = controllers(configuration)
-        here = short_name(socket.gethostname())
-        own = hosts.index(here) if here in hosts else 0
-        if not own:
-            return
-        heartbeat = succession.read_state_file(
-            state_directory(configuration), succession.HEARTBEAT, slurm_user(configuration)
-        )
+        # Until a standby listens, five seconds after its start, the command fails. Other commands would wait for half
+        # of SlurmctldTimeout before they try again (`slurm_send_recv_controller_msg` in
+        # `src/common/slurm_protocol_api.c`), so none is given before it serves, which its next heartbeat shows.
+        deadline = time.monotonic() + SEEKING
+        before, asked = read_heartbeat(configuration), False
+        while time.monotonic() < deadline and (asked or self.may_take_over(configuration, before)):
+            asked = asked or run(["scontrol", "takeover", str(place_here(configuration))], seconds=30).status == 0
+            if asked and read_heartbeat(configuration) != before:
+                return
+            time.sleep(1)
+
+    def may_take_over(self, configuration: Configuration, heartbeat: bytes) -> bool:
+        """Whether it may take control at once as a standby; `heartbeat`: the last one of the cluster."""
+        own = place_here(configuration)
         port = _setting(configuration, "slurmctldport", SLURMCTLD).partition("-")[0]
         addresses = enumerate(_setting(configuration, "slurmctldhost", "").split()[:own])
         connecting = [place for place, host in addresses if not connection_error(connection_address(host), port, 2)]
-        if succession.may_take_over(own, succession.find_last_index(heartbeat), connecting):
-            run(["scontrol", "takeover", str(own)], seconds=30)
+        return succession.may_take_over(own, succession.find_last_index(heartbeat), connecting)
 
     def possible_jobs(self, configuration: Configuration) -> list[JobPlacement]:
         state = state_directory(configuration)
@@ -579,12 +586,25 @@ def controllers(configuration: Configuration) -> list[str]:
     return [short_name(host) for host in _setting(configuration, "slurmctldhost", "").split()]
 
 
+def place_here(configuration: Configuration) -> int:
+    """The place of this host in SlurmctldHost; 0 is that of the primary, which needs nobody's control."""
+    hosts, here = controllers(configuration), short_name(socket.gethostname())
+    return hosts.index(here) if here in hosts else 0
+
+
+def read_heartbeat(configuration: Configuration) -> bytes:
+    """The last heartbeat of a serving controller; empty on the primary, which does not ask for it."""
+    if not place_here(configuration):
+        return b""
+    return succession.read_state_file(state_directory(configuration), succession.HEARTBEAT, slurm_user(configuration))
+
+
 def takeover(configuration: Configuration) -> int:
     """Seconds by which slurmctld on this host may answer later than it starts, since another controller serves first.
 
     run_backup() in src/slurmctld/backup.c: it asks three times in this time, and once more after it.
     """
-    if short_name(socket.gethostname()) not in controllers(configuration)[1:]:
+    if not place_here(configuration):
         return 0
     return 2 * int(_setting(configuration, "slurmctldtimeout", "120"))
 

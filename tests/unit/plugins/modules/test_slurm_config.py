@@ -763,9 +763,14 @@ def test_a_controller_that_was_started_waits_until_one_serves(apply_conf: Any, m
             pass
 
     monkeypatch.setattr(Running, "wait_until", wait_until, raising=False)
+    sought: list[Any] = []
+    monkeypatch.setattr(
+        Running, "seek_control", lambda _self, configuration: sought.append(configuration), raising=False
+    )
     apply_conf(TWO)
     assert not apply_conf(None, "serving")["changed"]
     assert next(answers, None) is None
+    assert len(sought) == 1
 
 
 def test_a_serial_number_that_cannot_be_shared_is_a_warning(

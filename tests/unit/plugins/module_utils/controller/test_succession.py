@@ -63,37 +63,42 @@ def slurmctld() -> Slurmctld:
     return Slurmctld(module)
 
 
+SCONTROL = """\
+case $1 in
+ping) cat {state}/ping ;;
+show) echo none ;;
+takeover)
+    echo $* >>{state}/calls
+    test -e {state}/listens || {{ touch {state}/listens; exit 1; }}
+    printf '\\0\\0\\0\\0\\0\\0\\0\\7\\0\\0\\0\\0\\0\\0\\0\\1' >{state}/heartbeat
+    mv {state}/up {state}/ping ;;
+esac
+"""
+"""It does not listen at first. Its next heartbeat says that it serves."""
+
+
 @pytest.mark.parametrize(
-    ("host", "port_open", "asked"), [("login1", False, 1), ("login1", True, 0), ("head", False, 0)]
+    ("host", "port_open", "asked"), [("login1", False, 2), ("login1", True, 0), ("head", False, 0)]
 )
 def test_a_restarted_standby_asks_for_control_until_it_serves(
     state: Path, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn, host: str, port_open: bool, asked: int
 ) -> None:
-    """It does not wait for SlurmctldTimeout. Before it listens, the command fails, and is given again."""
+    """It does not wait for SlurmctldTimeout."""
     monkeypatch.setattr("socket.gethostname", lambda: host)
     monkeypatch.setattr(daemons, "connection_error", lambda *_place: "" if port_open else "Connection refused")
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
-    calls = state / "calls"
     stand_in("systemctl", "exit 0")
-    stand_in("scontrol", f"case $1 in ping) cat {state}/ping ;; takeover) echo $* >>{calls} ;; show) echo none ;; esac")
-    (state / "ping").write_text("Slurmctld(primary) at head is DOWN\nSlurmctld(backup) at login1 is DOWN\n")
-    configuration = read({"slurm.conf": f"{CONF}StateSaveLocation={state}\nSlurmUser={getpass.getuser()}\n"})
-    slurmctld().seek_control(configuration)
-    assert (calls.read_text() if calls.exists() else "") == "takeover 1\n" * asked
-
-
-def test_a_wait_for_control_asks_for_it(state: Path, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: "login1")
-    monkeypatch.setattr(daemons, "connection_error", lambda *_place: "Connection refused")
-    stand_in("systemctl", "exit 0")
-    stand_in(
-        "scontrol",
-        f"case $1 in ping) cat {state}/ping ;; takeover) mv {state}/up {state}/ping ;; show) echo none ;; esac",
-    )
+    stand_in("scontrol", SCONTROL.format(state=state))
     (state / "ping").write_text("Slurmctld(primary) at head is DOWN\nSlurmctld(backup) at login1 is DOWN\n")
     (state / "up").write_text("Slurmctld(primary) at head is DOWN\nSlurmctld(backup) at login1 is UP\n")
-    slurmctld().wait(read({"slurm.conf": f"{CONF}StateSaveLocation={state}\nSlurmUser={getpass.getuser()}\n"}))
-    assert not (state / "up").exists()
+    daemon, calls = slurmctld(), state / "calls"
+    configuration = read({"slurm.conf": f"{CONF}StateSaveLocation={state}\nSlurmUser={getpass.getuser()}\n"})
+    if asked:
+        daemon.act("restart", configuration)
+    else:
+        daemon.seek_control(configuration)
+    assert (calls.read_text() if calls.exists() else "") == "takeover 1\n" * asked
+    assert daemon.answers(configuration) is bool(asked)
 
 
 # -- whose files are in force ----------------------------------------------------------------------------------------
