@@ -221,6 +221,11 @@ def unpacked(host: RunHost) -> str:
     return f"{UPGRADE_DIR}/{host['__slurm_upgrade_plan']['to']}"
 
 
+def unpacked_by_any_run(host: RunHost) -> str:
+    """Where they can be at the end: another controller may have served when an earlier run was killed."""
+    return f"{UPGRADE_DIR}/{host['__slurm_upgrade_plan']['to']}" if serves_cluster(host) else ""
+
+
 def keeps_state(host: RunHost) -> bool:
     """Whether this host keeps a copy of the state, which all controllers share: the one that serves."""
     return host.name == serving_controller(host)

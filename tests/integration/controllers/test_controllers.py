@@ -31,12 +31,15 @@ SECOND_SERVES = f"The controller {SECOND} serves in place of {FIRST}"
 OLDER = "slurmctld is not started: its files are older"
 
 TIMEOUT = 60
+WAIT = TIMEOUT // 2
+"""A command that all controllers refuse waits this long (`slurm_send_recv_controller_msg` in slurm_protocol_api.c)."""
+
 OUTAGES = {
     # The standby asks three times in SlurmctldTimeout, and needs one more question (src/slurmctld/backup.c).
-    "a takeover by itself": 2 * TIMEOUT + 20,
-    "a standby that a run restarts": 30,
+    "a takeover by itself": 2 * TIMEOUT + WAIT,
+    "a standby that a run restarts": 25 + WAIT,
     # CONTROL_TIMEOUT of src/slurmctld/slurmctld.h, if the standby was busy.
-    "a primary that returns": 45,
+    "a primary that returns": 40 + WAIT,
     "an upgrade": 240,
 }
 """Seconds without service that are allowed."""

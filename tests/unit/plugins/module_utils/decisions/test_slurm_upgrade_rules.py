@@ -225,6 +225,9 @@ def test_what_is_checked_before_is_unpacked_on_the_database_and_the_serving_cont
     directory = "/var/lib/gpucluster-slurm/upgrade/26.05.1-1"
     unpacked = {name: slurm_upgrade.unpacked(host) for name, host in found.items()}
     assert unpacked == {"head": directory, "login": "", "n1": directory, "n2": ""}
+    # A run that was killed may have had another serving controller.
+    left = {name: slurm_upgrade.unpacked_by_any_run(host) for name, host in found.items()}
+    assert left == {**unpacked, "n2": directory}
     assert slurm_upgrade.state_copy(found["n1"]) == (
         "/var/lib/gpucluster-slurm/upgrade/StateSaveLocation-before-26.05.1-1.tar"
     )
