@@ -26,7 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     changes,
     read,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import file_validation, kept_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import file_validation, kept_files, succession
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     JobPlacement,
     steps,
@@ -715,7 +715,7 @@ def test_the_files_of_several_controllers_have_a_serial_number(
 ) -> None:
     """A controller that was away knows by it that its files are older. One controller has none."""
     own, shared = tmp_path / "kept/serial", tmp_path / "gpucluster-slurm-serial"
-    monkeypatch.setattr(slurm_config.succession, "SERIAL", str(own))
+    monkeypatch.setattr(succession, "SERIAL", str(own))
     assert apply_conf(NODE_LINES)["serial"] == ""
     two = f"StateSaveLocation={tmp_path}\n{TWO}"
     assert apply_conf(two)["serial"] == own.read_text() == shared.read_text() == "1 24.11.5"
@@ -736,7 +736,7 @@ def test_a_controller_starts_with_the_highest_serial_number(
 ) -> None:
     """Its unit compares the numbers. The others keep theirs until the change holds: they have the files before it."""
     own, shared = tmp_path / "kept/serial", tmp_path / "gpucluster-slurm-serial"
-    monkeypatch.setattr(slurm_config.succession, "SERIAL", str(own))
+    monkeypatch.setattr(succession, "SERIAL", str(own))
     two = f"StateSaveLocation={tmp_path}\n{TWO}"
     apply_conf(two)
     shared.write_text("5 24.11.5")
@@ -776,7 +776,7 @@ def test_a_controller_that_was_started_waits_until_one_serves(apply_conf: Any, m
 def test_a_serial_number_that_cannot_be_shared_is_a_warning(
     tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slurm_config.succession, "SERIAL", str(tmp_path / "kept/serial"))
+    monkeypatch.setattr(succession, "SERIAL", str(tmp_path / "kept/serial"))
     result = apply_conf(f"StateSaveLocation={tmp_path}/missing\n{TWO}")
     assert result["remarks"][-1] == (
         f"The serial number of the files was not written into {tmp_path}/missing, so a controller that was away could "
