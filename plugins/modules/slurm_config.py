@@ -270,6 +270,7 @@ remarks:
 
 import os
 import signal
+import socket
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -321,12 +322,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import enter
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import StateDirectoryError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import short_name
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, from_base64, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import content_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import visible
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import ConfigResult
@@ -656,6 +658,7 @@ def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
     Returns messages about the files. Raises ConfigError.
     """
     wanted, present = plan.wanted, plan.present
+    check_order(daemon, present.configuration, plan.new)
     messages = [*present.messages]
     if present.texts:
         changed = [name for name, text in wanted.secrets.items() if present.texts.get(name) != text]
@@ -671,6 +674,18 @@ def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
             )
         raise ConfigError(f"These changes would end jobs ({len(ended_jobs)}): drain nodes, or set end_jobs\n{shown}")
     return messages
+
+
+def check_order(daemon: Daemon, old: Configuration, new: Configuration) -> None:
+    """Refuse another controller before this one, if it serves. Raises ConfigError."""
+    here, after = short_name(socket.gethostname()), controllers(new)
+    ahead = succession.find_ahead(controllers(old), after, here)
+    if ahead and daemon.answers(old):
+        raise ConfigError(
+            f"slurm.conf SlurmctldHost: found {' '.join(after)!r}, allowed: {here}, which serves, before "
+            f"{fold(ahead)}. To make {ahead[0]} the primary controller, take {here} out of controllers for one run, "
+            "when both have one StateSaveLocation"
+        )
 
 
 def put_in_force(daemon: Daemon, plan: Plan, action: str) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import pwd
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -54,6 +54,21 @@ def may_take_over(own: int, last: int | None, connecting: Iterable[int]) -> bool
         connecting: those of the controllers whose slurmctld takes connections.
     """
     return own > 0 and last == own and not any(place < own for place in connecting)
+
+
+def find_ahead(before: Sequence[str], after: Sequence[str], here: str) -> list[str]:
+    """The controllers that a change puts before the one that serves, which is `here`.
+
+    As their standby it would wait for a heartbeat, and they have never served (`run_backup` in
+    `src/slurmctld/backup.c`).
+
+    Args:
+        before, after: the controllers in the order of SlurmctldHost.
+    """
+    if here not in before or here not in after:
+        return []
+    known = before[: before.index(here)]
+    return [name for name in after[: after.index(here)] if name not in known]
 
 
 # -- whose files are in force ----------------------------------------------------------------------------------------

@@ -731,6 +731,19 @@ def test_the_files_of_several_controllers_have_a_serial_number(
     assert apply_conf(None, "former")["serial"] == own.read_text() == shared.read_text() == "8 24.11.5"
 
 
+def test_another_order_of_controllers_is_refused_where_one_serves(
+    tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(succession, "SERIAL", str(tmp_path / "kept/serial"))
+    monkeypatch.setattr("socket.gethostname", lambda: "a.example.org")
+    two = f"StateSaveLocation={tmp_path}\n{TWO}"
+    apply_conf(two)
+    message = "slurm.conf SlurmctldHost: found 'b a', allowed: a, which serves, before b.*take a out of controllers"
+    with pytest.raises(ConfigError, match=message):
+        apply_conf(two.replace("Host=a", "Host=x").replace("Host=b", "Host=a").replace("Host=x", "Host=b"))
+    assert conf_in_force(tmp_path) == two
+
+
 def test_a_controller_starts_with_the_highest_serial_number(
     tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,25 @@ def test_a_standby_takes_over_at_once_only_if_it_served_last_and_none_precedes_i
     assert succession.may_take_over(own, last, connecting) is may
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "ahead"),
+    [
+        (["a"], ["a", "b"], []),
+        (["a", "b"], ["a"], []),
+        (["b", "a"], ["b", "a", "c"], []),  # it serves as the standby
+        (["b", "a"], ["a"], []),
+        ([], ["b", "a"], []),  # the first configuration
+        (["a"], ["b", "a"], ["b"]),
+        (["a", "b"], ["b", "a"], ["b"]),
+        (["b", "a"], ["b", "c", "a"], ["c"]),
+        (["a"], ["b"], []),
+    ],
+)
+def test_no_controller_comes_before_the_one_that_serves(before: list[str], after: list[str], ahead: list[str]) -> None:
+    """It would become a standby of one that has never served, and nobody would serve."""
+    assert succession.find_ahead(before, after, "a") == ahead
+
+
 @pytest.fixture(name="state")
 def state_with_a_heartbeat_of_the_second(tmp_path: Path) -> Path:
     (tmp_path / "heartbeat").write_bytes(struct.pack(">QQ", 1795790000, 1))
