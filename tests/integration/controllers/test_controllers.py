@@ -44,6 +44,9 @@ OUTAGES = {
 }
 """Seconds without service that are allowed."""
 
+RESTART = {"MaxJobCount": 9000, "SlurmctldPidFile": "/var/log/slurm/slurmctld.pid"}
+"""Parameters of which the second one needs a restart of slurmctld."""
+
 LOAD = """\
 #!/bin/sh
 # A job every three seconds; a line for each one that slurmctld took, with the time.
@@ -194,14 +197,14 @@ def test_a_standby_that_a_run_restarts_takes_over_at_once(lab: Lab, job: str, tm
         with outage(lab, "a takeover by itself"):
             serves(lab, SECOND)
         with outage(lab, "a standby that a run restarts"):
-            run = site(with_conf(lab, tmp_path, MaxJobCount=9000))
+            run = site(with_conf(lab, tmp_path, **RESTART))
         assert (run.rc, [*run.failed]) == (4, [FIRST]), run.failed
         assert SECOND_SERVES in run.output
         assert "MaxJobCount             = 9000" in lab.command(LOGIN, "timeout 60 scontrol show config")
         job_runs(lab, job)
         # Without the node of the long job, for which it would wait.
         (tmp_path / "roll.yml").write_text("- name: Touch\n  ansible.builtin.command: {cmd: touch /tmp/rolled}\n")
-        changed = with_conf(lab, tmp_path, MaxJobCount=9000)
+        changed = with_conf(lab, tmp_path, **RESTART)
         run = site(changed, "-e", "rolling_tasks=roll.yml", f"--limit={SECOND},{NODE}", playbook="rolling")
         assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
         assert SECOND_SERVES in run.output
@@ -215,7 +218,7 @@ def test_a_primary_that_returns_does_not_take_control_with_older_files(lab: Lab,
     serves(lab, SECOND)
     doctor = lab.playbook("doctor")
     assert "its files are older than those in force" in doctor.output
-    changed = with_conf(lab, tmp_path, MaxJobCount=9000)
+    changed = with_conf(lab, tmp_path, **RESTART)
     with outage(lab, "a primary that returns"):
         succeeded(site(changed), FIRST_SERVES)
     serves(lab, FIRST)
