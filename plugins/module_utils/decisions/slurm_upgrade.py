@@ -257,14 +257,14 @@ def report(host: RunHost) -> str:
             f"{max(int(result.get('seconds', 0)), 1)} s. Until slurmdbd {target} opens its port, every failure "
             "restores the previous release."
         )
-    if host["slurm_plugstack"]:
-        plugins = ", ".join(entry["plugin"] for entry in host["slurm_plugstack"])
-        lines.append(f"SPANK plugins of slurm_plugstack must be installed for Slurm {release}: {plugins}")
     if absent := absent_controllers(host):
         lines.append(
             f"{fold(absent)} was not reached, and its slurmctld does not start with the previous release: run "
             "gpucluster.slurm.upgrade again when the host is back."
         )
+    if host["slurm_plugstack"]:
+        plugins = ", ".join(entry["plugin"] for entry in host["slurm_plugstack"])
+        lines.append(f"SPANK plugins of slurm_plugstack must be installed for Slurm {release}: {plugins}")
     return " ".join(lines)
 
 
